@@ -53,10 +53,14 @@ def build_case_files(conversation: Conversation, *, agent: str | None, name: str
             data.pop("name"): data for data in (declaration.to_json() for declaration in declared.values())
         }
     case |= {"input": story.build_input(), "expected_output": story.build_expected(declared)}
+    head: dict[str, Any] = {"name": name}
+    if declared:
+        head["available_functions"] = [declaration.to_json() for declaration in declared.values()]
+    body = conversation.system.strip() or "(The log has no system instruction.)"
     return CaseFiles(
         case=dump(case),
         cassette=dump({"turns": story.build_turns()}),
-        instruction=None if agent is not None else _build_instruction(conversation, declared, name),
+        instruction=None if agent is not None else f"---\n{dump(head)}---\n\n{body}\n",
         notes=tuple(story.notes),
     )
 
@@ -127,16 +131,30 @@ class _Story:
         return {"$match": rules}
 
     def build_expected(self, declared: Mapping[str, Declaration]) -> dict[str, Any]:
-        calls = [
-            _build_expected_call(c, i in self.answers and self.answers[i].failed, declared)
-            for i, c in enumerate(self.calls)
-        ]
+        calls: list[dict[str, Any]] = []
+        for index, call in enumerate(self.calls):
+            expected: dict[str, Any] = {"function_name": call.name}
+            if call.arguments:
+                inside = {key: to_answer(value) for key, value in call.arguments.items()}
+                has_directive = any(key.startswith("$") for key in inside)
+                expected["arguments"] = to_answer(dict(call.arguments)) if has_directive else inside
+            if index in self.answers and self.answers[index].failed:
+                expected["outcome"] = "error"
+            if call.name in declared and find_argument_violations(declared[call.name], call.arguments):
+                expected["valid"] = False
+            calls.append(expected)
         return {"expected_function_calls": calls}
 
     def build_turns(self) -> list[dict[str, Any]]:
-        turns = []
+        turns: list[dict[str, Any]] = []
         for number, (_, replies) in enumerate(self.parts):
-            turns += [_build_turn(reply) for reply in replies]
+            for reply in replies:
+                calls = [
+                    {"name": c.name, "arguments": dict(c.arguments), **({"id": c.call_id} if c.call_id else {})}
+                    for c in reply.calls
+                ]
+                text = {"text": reply.text} if reply.text or not calls else {}
+                turns.append({**({"calls": calls} if calls else {}), **text})
             if not replies or replies[-1].calls:
                 turns.append({"text": CUT_OFF})
                 place = f"after message {number + 1} of the user" if len(self.parts) > 1 else "at its end"
@@ -165,28 +183,6 @@ def _is_error(answer: object) -> bool:
     return isinstance(answer, Mapping) and answer.keys() == {"$error"}
 
 
-def _build_expected_call(call: LoggedCall, failed: bool, declared: Mapping[str, Declaration]) -> dict[str, Any]:
-    expected: dict[str, Any] = {"function_name": call.name}
-    if call.arguments:
-        inside = {key: to_answer(value) for key, value in call.arguments.items()}
-        expected["arguments"] = (
-            to_answer(dict(call.arguments)) if any(key.startswith("$") for key in inside) else inside
-        )
-    if failed:
-        expected["outcome"] = "error"
-    if call.name in declared and find_argument_violations(declared[call.name], call.arguments):
-        expected["valid"] = False
-    return expected
-
-
-def _build_turn(reply: ModelReply) -> dict[str, Any]:
-    calls = [
-        {"name": call.name, "arguments": dict(call.arguments), **({"id": call.call_id} if call.call_id else {})}
-        for call in reply.calls
-    ]
-    return {**({"calls": calls} if calls else {}), **({"text": reply.text} if reply.text or not calls else {})}
-
-
 def _read_declarations(conversation: Conversation, story: _Story) -> dict[str, Declaration]:
     """Return what the log declares, and a declaration without parameters for each other function that was called."""
     listed: dict[str, JsonObject] = {}
@@ -206,11 +202,3 @@ def _read_declarations(conversation: Conversation, story: _Story) -> dict[str, D
             story.notes.append(f"{name} was called, and is not declared in the log; any arguments are taken")
             declared[name] = Declaration(name=name, parameters=_ANY)
     return declared
-
-
-def _build_instruction(conversation: Conversation, declared: Mapping[str, Declaration], name: str) -> str:
-    head: dict[str, Any] = {"name": name}
-    if declared:
-        head["available_functions"] = [declaration.to_json() for declaration in declared.values()]
-    body = conversation.system.strip() or "(The log has no system instruction.)"
-    return f"---\n{dump(head)}---\n\n{body}\n"

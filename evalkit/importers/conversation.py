@@ -100,20 +100,14 @@ def parse_json(text: str) -> Any:
         data = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise TooDeepError("it is nested too deep") from None
-    if _is_deep(text, data):
-        raise TooDeepError("it is nested too deep")
+    if text.count("[") + text.count("{") > _DEEPEST:
+        level = [data]
+        for _ in range(_DEEPEST):
+            containers = [value for value in level if isinstance(value, (dict, list))]
+            level = [inner for value in containers for inner in (value.values() if isinstance(value, dict) else value)]
+        if level:
+            raise TooDeepError("it is nested too deep")
     return data
-
-
-def _is_deep(text: str, data: Any) -> bool:
-    """Return whether a case file, which has levels of its own above it, could not hold `data`."""
-    if text.count("[") + text.count("{") <= _DEEPEST:
-        return False
-    level = [data]
-    for _ in range(_DEEPEST):
-        containers = [value for value in level if isinstance(value, (dict, list))]
-        level = [inner for value in containers for inner in (value.values() if isinstance(value, dict) else value)]
-    return bool(level)
 
 
 def _refuse_constant(constant: str) -> Any:

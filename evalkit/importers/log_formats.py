@@ -212,11 +212,19 @@ def _read_conversation(spans: list[_Span], source: str) -> Conversation:
     agent = next((span for span in spans if span.operation == "invoke_agent"), model[0])
     tools = next((value for span in (agent, *model) if (value := span.get_json("tool.definitions"))), None)
     instructions = next((value for span in (agent, *model) if (value := span.get_json("system_instructions"))), None)
-    events = (
-        [*_read_by_spans(spans, agent)]
-        if any(s.operation == "execute_tool" for s in spans)
-        else [*_read_events(model[-1].get_json("input.messages")), *_read_events(model[-1].get_json("output.messages"))]
-    )
+    if any(span.operation == "execute_tool" for span in spans):  # replies and answers by their times
+        messages = agent.get_json("input.messages") or model[0].get_json("input.messages")
+        events: list[Event] = [event for event in _read_events(messages) if isinstance(event, UserMessage)]
+        for span in spans:
+            if span.operation in _MODEL:
+                events += _read_events(span.get_json("output.messages"))
+            elif span.operation == "execute_tool":
+                value, name = span.get_json("tool.call.result"), span.attributes.get("gen_ai.tool.name")
+                call_id = span.attributes.get("gen_ai.tool.call.id")
+                events.append(FunctionAnswer(value, call_id, name, failed="error.type" in span.attributes))
+    else:
+        events = [*_read_events(model[-1].get_json("input.messages"))]
+        events += _read_events(model[-1].get_json("output.messages"))
     if not any(isinstance(event, ModelReply) for event in events):
         raise UnreadableLogError("its spans hold no messages; record them with content (gen_ai.output.messages)")
     return Conversation(
@@ -225,24 +233,6 @@ def _read_conversation(spans: list[_Span], source: str) -> Conversation:
         functions=tuple(filter_mappings(tools)),
         source=source,
     )
-
-
-def _read_by_spans(spans: list[_Span], agent: _Span) -> Iterator[Event]:
-    """Yield the messages of the user, each reply and each answer, in the order of time."""
-    messages = agent.get_json("input.messages") or next(
-        (s.get_json("input.messages") for s in spans if s.operation in _MODEL), None
-    )
-    yield from (event for event in _read_events(messages) if isinstance(event, UserMessage))
-    for span in spans:
-        if span.operation in _MODEL:
-            yield from _read_events(span.get_json("output.messages"))
-        elif span.operation == "execute_tool":
-            yield FunctionAnswer(
-                span.get_json("tool.call.result"),
-                call_id=span.attributes.get("gen_ai.tool.call.id"),
-                name=span.attributes.get("gen_ai.tool.name"),
-                failed="error.type" in span.attributes,
-            )
 
 
 def _read_events(messages: object) -> Iterator[Event]:

@@ -103,8 +103,18 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
         data = None if path.suffix in _LINES else parse_json(text)
     except ValueError:
         data = None
+    wrong = 0
+    # Lines end with a line feed alone: JSON may hold U+2028 and its like as they are.
+    for number, line in enumerate(text.split("\n") if data is None else (), 1):
+        try:
+            yield from [(f"{path.name}:{number}", parse_json(line))] if line.strip() else []
+        except ValueError as error:
+            wrong += 1
+            if wrong <= _MOST_LINES:
+                yield UsageError(f"{path.name}:{number}: this is no JSON: {error}")
+    if wrong > _MOST_LINES:
+        yield UsageError(f"{path.name}: {wrong - _MOST_LINES} more lines are no JSON")
     if data is None:
-        yield from _read_lines(path, text)
         return
     if isinstance(data, list) and not any(isinstance(item, Mapping) and "role" in item for item in data):
         yield from ((f"{path.name}, record {number}", item) for number, item in enumerate(data, 1))
@@ -112,26 +122,16 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
         yield path.name, {"messages": data} if isinstance(data, list) else data
 
 
-def _read_lines(path: Path, text: str) -> Iterator[tuple[str, Any] | UsageError]:
-    """Read lines, which end with a line feed alone: JSON may hold U+2028 and its like as they are."""
-    wrong = 0
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            yield f"{path.name}:{number}", parse_json(line)
-        except ValueError as error:
-            wrong += 1
-            if wrong <= _MOST_LINES:
-                yield UsageError(f"{path.name}:{number}: this is no JSON: {error}")
-    if wrong > _MOST_LINES:
-        yield UsageError(f"{path.name}: {wrong - _MOST_LINES} more lines are no JSON")
-
-
 def _read_conversation(record: object, form: str | None, source: str) -> Conversation:
     if not isinstance(record, Mapping):
         raise UnreadableLogError(f"a record is a JSON object, got {json.dumps(record)[:60]}")
-    request, response = _extract_request(record)
+    request, response = record, record
+    for outer, answer in _WRAPPERS:  # where a log keeps both
+        inner = record.get(outer)
+        if isinstance(inner, Mapping) and find_form(inner) is not None:
+            request = inner
+            response = record[answer] if isinstance(record.get(answer), Mapping) else {}
+            break
     form = form or find_form(request)
     if form is None or form == "otel":
         raise UnreadableLogError(f"no conversation in {', '.join(map(repr, record)) or 'an empty object'}; {_EXPECTED}")
@@ -147,15 +147,6 @@ def _read_conversation(record: object, form: str | None, source: str) -> Convers
     return Conversation(
         events=merge_events(events), system=system, functions=tuple(list_functions(request)), source=source
     )
-
-
-def _extract_request(record: JsonObject) -> tuple[JsonObject, JsonObject]:
-    """Return request and response, where a log keeps both; else the record as both."""
-    for outer, answer in _WRAPPERS:
-        request, response = record.get(outer), record.get(answer)
-        if isinstance(request, Mapping) and find_form(request) is not None:
-            return request, response if isinstance(response, Mapping) else {}
-    return record, record
 
 
 def find_form(request: JsonObject) -> str | None:

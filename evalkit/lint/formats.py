@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from evalkit.errors import Location
-from evalkit.lint.finding import ERROR, NOTE, SEVERITIES, WARNING, Finding
+from evalkit.lint.finding import ERROR, NOTE, SEVERITIES, WARNING
 from evalkit.lint.report import LintReport
 from evalkit.lint.rules.table import RULES
 
@@ -57,7 +57,19 @@ def as_json(report: LintReport) -> str:
     """Write one object: ``{version, findings: [...], summary: {...}}``."""
     data = {
         "version": 1,
-        "findings": [_to_data(finding) for finding in report.findings],
+        "findings": [
+            {
+                "code": finding.rule.code,
+                "rule": finding.name,
+                "severity": finding.severity,
+                **_to_place_data(finding.location),
+                "message": finding.message,
+                "advice": finding.advice,
+                "related": None if finding.related is None else _to_place_data(finding.related),
+                "fixable": finding.fix is not None,
+            }
+            for finding in report.findings
+        ],
         "summary": {
             **{kind: sum(finding.severity == kind for finding in report.findings) for kind in SEVERITIES},
             "functions": report.functions,
@@ -70,19 +82,6 @@ def as_json(report: LintReport) -> str:
     return json.dumps(data, indent=2)
 
 
-def _to_data(finding: Finding) -> dict[str, Any]:
-    return {
-        "code": finding.rule.code,
-        "rule": finding.name,
-        "severity": finding.severity,
-        **_to_place_data(finding.location),
-        "message": finding.message,
-        "advice": finding.advice,
-        "related": None if finding.related is None else _to_place_data(finding.related),
-        "fixable": finding.fix is not None,
-    }
-
-
 def _to_place_data(location: Location) -> dict[str, Any]:
     return {"file": location.file, "line": location.line, "column": location.column}
 
@@ -92,17 +91,18 @@ _GITHUB = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
 
 def as_github(report: LintReport) -> str:
     """Write workflow commands: GitHub shows each at its line of the pull request."""
-    return "\n".join(_format_annotation(finding) for finding in report.findings)
-
-
-def _format_annotation(finding: Finding) -> str:
-    place = finding.location
-    properties = {"file": place.file, "line": place.line or 1, "col": place.column or 1}
-    properties["title"] = f"{finding.rule.code} {finding.name}"
-    listed = ",".join(
-        f"{key}={_escape_data(str(value)).replace(':', '%3A').replace(',', '%2C')}" for key, value in properties.items()
-    )
-    return f"::{_GITHUB[finding.severity]} {listed}::{_escape_data(f'{finding.message}; {finding.advice}')}"
+    lines: list[str] = []
+    for finding in report.findings:
+        place = finding.location
+        properties = {"file": place.file, "line": place.line or 1, "col": place.column or 1}
+        properties["title"] = f"{finding.rule.code} {finding.name}"
+        listed = ",".join(
+            f"{key}={_escape_data(str(value)).replace(':', '%3A').replace(',', '%2C')}"
+            for key, value in properties.items()
+        )
+        text = _escape_data(f"{finding.message}; {finding.advice}")
+        lines.append(f"::{_GITHUB[finding.severity]} {listed}::{text}")
+    return "\n".join(lines)
 
 
 def _escape_data(text: str) -> str:
@@ -121,27 +121,25 @@ def as_sarif(report: LintReport, version: str) -> str:
         }
         for rule in RULES
     ]
+    results: list[dict[str, object]] = []
+    for finding in report.findings:
+        key = "\n".join(finding.key).encode("utf-8", "backslashreplace")
+        related = [] if finding.related is None else [{"id": 1, **_build_sarif_location(finding.related)}]
+        result = {
+            "ruleId": finding.rule.code,
+            "ruleIndex": numbers[finding.name],
+            "level": finding.severity,
+            "message": {"text": f"{finding.message}; {finding.advice}"},
+            "locations": [_build_sarif_location(finding.location)],
+            "partialFingerprints": {"evalkitFinding/v1": hashlib.sha256(key).hexdigest()[:32]},
+        }
+        results.append({**result, "relatedLocations": related} if related else result)
     run = {
         "tool": {"driver": {"name": "evalkit lint", "version": version, "rules": rules}},
         "columnKind": "unicodeCodePoints",
-        "results": [_build_result(finding, numbers[finding.name]) for finding in report.findings],
+        "results": results,
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
-
-
-def _build_result(finding: Finding, index: int) -> dict[str, Any]:
-    key = "\n".join(finding.key).encode("utf-8", "backslashreplace")
-    result: dict[str, Any] = {
-        "ruleId": finding.rule.code,
-        "ruleIndex": index,
-        "level": finding.severity,
-        "message": {"text": f"{finding.message}; {finding.advice}"},
-        "locations": [_build_sarif_location(finding.location)],
-        "partialFingerprints": {"evalkitFinding/v1": hashlib.sha256(key).hexdigest()[:32]},
-    }
-    if finding.related is not None:
-        result["relatedLocations"] = [{"id": 1, **_build_sarif_location(finding.related)}]
-    return result
 
 
 def _build_sarif_location(location: Location) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from evalkit.errors import Location, SpecError, UsageError
 from evalkit.lint.facts.declared_data import YAML_ENDINGS, read_data_file
@@ -21,7 +20,7 @@ from evalkit.lint.finding import Finding
 from evalkit.lint.options import LintOptions
 from evalkit.lint.scope import list_folders
 from evalkit.model.registry import CHECKS, OPERATORS, Registry
-from evalkit.spec.discover import FoundFile, find_cases
+from evalkit.spec.discover import find_cases
 from evalkit.spec.load import examine_case
 
 _LARGEST = 1_000_000  # bytes; nobody writes such files by hand
@@ -34,10 +33,20 @@ def gather(options: LintOptions) -> ProjectFacts:
     python: list[PythonFile] = []
     for path, relative_path in _find_files(options):
         text = _read_file(path, relative_path, facts)
-        if text is not None and path.suffix == ".py":
+        prompts: list[Prompt] = []
+        if text is None:
+            continue
+        if path.suffix == ".py":
             python.append(PythonFile(path, relative_path, text))
-        elif text is not None:
-            _read_document(path, relative_path, text, facts)
+            continue
+        if path.suffix in (".json", *YAML_ENDINGS):
+            declared, findings = read_data_file(text, relative_path)
+        else:
+            declared, prompts, findings = read_instruction(text, relative_path)
+            facts.documents += [text] if path.suffix == ".md" else []
+        facts.declarations += declared
+        facts.prompts += prompts
+        facts.findings += findings
     reader = CodeReader(python)
     facts.code = reader.read_declaring()
     facts.code.value_trees += filter(None, map(read_headings, facts.documents))
@@ -52,19 +61,6 @@ def gather(options: LintOptions) -> ProjectFacts:
     facts.declarations = _remove_duplicates([*facts.declarations, *facts.code.declarations])
     facts.findings += report_unreadable(list_problems(python), options.root)
     return facts
-
-
-def _read_document(path: Path, relative_path: str, text: str, facts: ProjectFacts) -> None:
-    """Read a file that is no code: declarations in data, or an instruction."""
-    prompts: list[Prompt] = []
-    if path.suffix in (".json", *YAML_ENDINGS):
-        declared, findings = read_data_file(text, relative_path)
-    else:
-        declared, prompts, findings = read_instruction(text, relative_path)
-        facts.documents += [text] if path.suffix == ".md" else []
-    facts.declarations += declared
-    facts.prompts += prompts
-    facts.findings += findings
 
 
 def _find_files(options: LintOptions) -> Iterator[tuple[Path, str]]:
@@ -137,7 +133,14 @@ def _read_cases(facts: ProjectFacts, options: LintOptions) -> None:
     if options.cases is None and not (options.root / folders[0]).exists():
         return
     with _register_names(facts.code):
-        for case_file in _find_case_files(folders, options):
+        visited: set[str] = set()
+        listed = ((folder, case_file) for folder in folders for case_file in find_cases([folder], options.root))
+        for folder, case_file in listed:
+            below = _to_relative(os.path.normpath(options.root / folder), options.root)
+            relative_path = _to_relative(os.fspath(case_file.path), options.root)
+            if relative_path in visited or options.is_excluded(relative_path, below=below, code=False):
+                continue
+            visited.add(relative_path)
             if case_file.problem is not None:
                 facts.misnamed_files.append((case_file.path, case_file.problem))
                 continue
@@ -149,17 +152,6 @@ def _read_cases(facts: ProjectFacts, options: LintOptions) -> None:
     facts.declarations += _find_case_declarations(facts.cases)
 
 
-def _find_case_files(folders: Iterable[str], options: LintOptions) -> Iterator[FoundFile]:
-    visited: set[str] = set()
-    for folder in folders:
-        below = _to_relative(os.path.normpath(options.root / folder), options.root)
-        for case_file in find_cases([folder], options.root):
-            relative_path = _to_relative(os.fspath(case_file.path), options.root)
-            if relative_path not in visited and not options.is_excluded(relative_path, below=below, code=False):
-                visited.add(relative_path)
-                yield case_file
-
-
 @contextmanager
 def _register_names(code: CodeFacts) -> Iterator[None]:
     """Register the checks and operators of the project's code, which is not run, while inside."""
@@ -167,18 +159,13 @@ def _register_names(code: CodeFacts) -> Iterator[None]:
     for kind, table in (("check", CHECKS), ("operator", OPERATORS)):
         for name in code.registered_names.get(kind, ()):
             if name not in table:
-                table.add(name, _match_anything)
+                table.add(name, lambda expected, actual: True)
                 added.append((table, name))
     try:
         yield
     finally:
         for table, name in added:
             table.remove(name)
-
-
-def _match_anything(expected: Any, actual: Any) -> bool:
-    """Stand in for registered code while names are checked."""
-    return True
 
 
 def _find_case_declarations(cases: list[CaseFacts]) -> Iterator[DeclaredFunction]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -103,18 +103,18 @@ def read_project_options(settings: JsonObject, *, root: Path, paths: tuple[str, 
     options = read_options(settings.get("lint", {}), root=root, **flags)
     cases = drop_modules(settings["paths"]) if "paths" in settings else None
     options = replace(options, cases=cases, mocks=Path(settings.get("mocks", options.mocks)))
-    return replace(options, paths=paths, cases=tuple(_find_cases(paths, options))) if paths else options
-
-
-def _find_cases(paths: tuple[str, ...], options: LintOptions) -> Iterator[str]:
+    if not paths:
+        return options
+    inner_cases: list[str] = []
     folders = options.cases if options.cases is not None else ("scenarios",)
     for path in paths:
-        named = (options.root / path).resolve()
-        inside = [folder for folder in folders if (options.root / folder).resolve().is_relative_to(named)]
+        named = (root / path).resolve()
+        inside = [folder for folder in folders if (root / folder).resolve().is_relative_to(named)]
         if inside:
-            yield from (folder for folder in inside if (options.root / folder).exists())
+            inner_cases += [folder for folder in inside if (root / folder).exists()]
         elif named.is_dir() or named.suffix in (".yaml", ".yml"):
-            yield path
+            inner_cases.append(path)
+    return replace(options, paths=paths, cases=tuple(inner_cases))
 
 
 def _read_strings(value: object, source: str) -> tuple[str, ...]:

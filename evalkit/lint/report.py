@@ -85,19 +85,15 @@ def remove_silenced(findings: Iterable[Finding], root: Path) -> Iterator[Finding
     for finding in findings:
         file, line = finding.location.file, finding.location.line
         if line and file not in lines:
-            lines[file] = _read_lines(root / file)
+            try:
+                text = (root / file).read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                text = ""
+            lines[file] = text.splitlines() if "evalkit:" in text else []
         match = _COMMENT.search(lines[file][line - 1]) if line and line <= len(lines[file]) else None
         rules = {rule.strip() for rule in ((match["rules"] if match else "") or "").split(",")} - {""}
         if match is None or (rules and not rules & {finding.name, finding.rule.code}):
             yield finding
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return text.splitlines() if "evalkit:" in text else []
 
 
 def read_baseline(path: Path) -> Counter[FindingKey]:

@@ -48,17 +48,14 @@ def find_form(data: JsonObject) -> str | None:
         return ANTHROPIC
     if "parameters_json_schema" in data or "parametersJsonSchema" in data:
         return GEMINI
-    return PLAIN if _is_plain(data) else None
-
-
-def _is_plain(data: JsonObject) -> bool:
-    """Return whether data has a name, and parameters that are a JSON Schema: much else has a name and parameters."""
+    # Much else has a name and parameters: a plain declaration's are a JSON Schema.
     parameters = data.get("parameters")
     if not isinstance(parameters, Mapping):
-        return parameters is UNKNOWN and isinstance(data.get("description"), str)
+        return PLAIN if parameters is UNKNOWN and isinstance(data.get("description"), str) else None
     kind = parameters.get("type")
     is_object = isinstance(kind, str) and kind.lower() == "object"
-    return isinstance(data["name"], str) and (is_object or isinstance(parameters.get("properties"), Mapping))
+    is_schema = is_object or isinstance(parameters.get("properties"), Mapping)
+    return PLAIN if isinstance(data["name"], str) and is_schema else None
 
 
 def read_declaration(
@@ -171,43 +168,34 @@ _LISTS = ("tools", "functions", "function_declarations", "functionDeclarations",
 
 
 def read_data_file(text: str, file: str) -> tuple[list[DeclaredFunction], list[Finding]]:
-    """Return the declarations in a file that is made of them; nothing for other JSON and YAML."""
+    """Return the declarations in a file that is made of them; nothing for other JSON, JSON Lines and YAML."""
+    places = _DataPlaces(text, file)
     if file.endswith(YAML_ENDINGS):
-        return _read_yaml(text, file), []
+        data, problems = read(text, file) if _MAY_DECLARE_YAML.search(text) else (None, [])
+        # Templates and several documents in one file declare nothing that can be read.
+        return [] if problems else list(_find_declarations(data, (), places)), []
     if not _MAY_DECLARE.search(text):
         return [], []
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        if getattr(error, "msg", "") == "Extra data":
-            return list(_read_json_lines(text, file)), []
-        at = Location(file, getattr(error, "lineno", 1), getattr(error, "colno", 1))
-        message = f"not JSON: {getattr(error, 'msg', error)}"
-        advice = "correct the file, or leave it out with `exclude`"
-        return [], [UNREADABLE.report(at, message, advice)]
-    places = _DataPlaces(text, file)
-    return list(_find_declarations(data, (), places)), []
-
-
-def _read_yaml(text: str, file: str) -> list[DeclaredFunction]:
-    """Read declarations in YAML. Templates and several documents in one file declare nothing that can be read."""
-    if not _MAY_DECLARE_YAML.search(text):
-        return []
-    data, problems = read(text, file)
-    return [] if problems else list(_find_declarations(data, (), _DataPlaces(text, file)))
-
-
-def _read_json_lines(text: str, file: str) -> Iterator[DeclaredFunction]:
-    """Read declarations in JSON Lines; other JSON Lines are data."""
-    for number, line in enumerate(text.split("\n"), 1):
+        message = getattr(error, "msg", error)
+        if message != "Extra data":
+            at = Location(file, getattr(error, "lineno", 1), getattr(error, "colno", 1))
+            advice = "correct the file, or leave it out with `exclude`"
+            return [], [UNREADABLE.report(at, f"not JSON: {message}", advice)]
+    else:
+        return list(_find_declarations(data, (), places)), []
+    declared: list[DeclaredFunction] = []
+    for number, text_line in enumerate(text.split("\n"), 1):  # JSON Lines
         try:
-            data = json.loads(line)
+            data = json.loads(text_line)
         except (ValueError, RecursionError):
             continue
         if isinstance(data, Mapping) and find_form(data) is not None:
             function = read_declaration(data, locate_at(Location(file, number, 1)), file=file, list_key=file)
-            if isinstance(function, DeclaredFunction):
-                yield function
+            declared += [function] if isinstance(function, DeclaredFunction) else []
+    return declared, []
 
 
 def locate_at(place: Location) -> Locate:
@@ -240,16 +228,12 @@ def _find_declarations(data: object, path: KeyPath, places: _DataPlaces) -> Iter
         for key in _LISTS:
             if key in data and len(path) < 4:
                 yield from _find_declarations(data[key], (*path, key), places)
-                yield from _find_by_name(data[key], (*path, key), places)
-
-
-def _find_by_name(data: object, path: KeyPath, places: _DataPlaces) -> Iterator[DeclaredFunction]:
-    """Yield the declarations in ``tools: {search: {description: ..., parameters: ...}}``."""
-    for name, item in data.items() if isinstance(data, Mapping) else ():
-        if isinstance(name, str) and isinstance(item, Mapping) and "name" not in item:
-            named = {"name": name, **item}
-            if find_form(named) is not None:
-                yield from _read_item(named, (*path, name), places, list_key=None)
+                # Those by name: ``tools: {search: {description: ..., parameters: ...}}``
+                for name, item in data[key].items() if isinstance(data[key], Mapping) else ():
+                    if isinstance(name, str) and isinstance(item, Mapping) and "name" not in item:
+                        named = {"name": name, **item}
+                        if find_form(named) is not None:
+                            yield from _read_item(named, (*path, key, name), places, list_key=None)
 
 
 def _read_item(item: JsonObject, path: KeyPath, places: _DataPlaces, *, list_key: object) -> Iterator[DeclaredFunction]:

@@ -80,10 +80,8 @@ class Evaluator:
             return UNKNOWN
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, (str, int, float, bool, type(None))) else UNKNOWN
-        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-            return self._evaluate_items(node.elts, scope, path, reading, depth)
-        if isinstance(node, ast.Dict):
-            return self._evaluate_mapping(node, scope, path, reading, depth)
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set, ast.Dict)):
+            return self._evaluate_container(node, scope, path, reading, depth)
         if isinstance(node, ast.Name):
             for index, names in enumerate(scope.locals):
                 if node.id in names:
@@ -97,34 +95,27 @@ class Evaluator:
             return self._evaluate_attribute(node, scope, path, reading, depth)
         if isinstance(node, ast.Call):
             return self._evaluate_call(node, scope, path, reading, depth)
-        if isinstance(node, ast.JoinedStr):
-            return self._evaluate_joined(node, scope, depth)
-        if isinstance(node, ast.Subscript):
-            return self._evaluate_item(node, scope, depth)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.BitOr)):
-            return self._evaluate_sum(node, scope, path, reading, depth)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            value = self._evaluate(node.operand, scope, path, reading, depth + 1)
-            return -value if isinstance(value, (int, float)) else UNKNOWN
-        return UNKNOWN
+        return self._evaluate_operation(node, scope, path, reading, depth)
 
-    def _evaluate_items(
-        self, nodes: list[ast.expr], scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int
+    def _evaluate_container(
+        self,
+        node: ast.List | ast.Tuple | ast.Set | ast.Dict,
+        scope: LexicalScope,
+        path: KeyPath,
+        reading: ValuePlaces,
+        depth: int,
     ) -> Any:
-        values: list[Any] = []
-        for node in nodes:
-            if isinstance(node, ast.Starred):
-                unpacked = self._evaluate(node.value, scope, (*path, len(values), "*"), ValuePlaces(), depth + 1)
-                if not isinstance(unpacked, list):
-                    return UNKNOWN
-                values += unpacked
-            else:
-                values.append(self._evaluate(node, scope, (*path, len(values)), reading, depth + 1))
-        return values
-
-    def _evaluate_mapping(
-        self, node: ast.Dict, scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int
-    ) -> Any:
+        if not isinstance(node, ast.Dict):
+            items: list[Any] = []
+            for item in node.elts:
+                if isinstance(item, ast.Starred):
+                    unpacked = self._evaluate(item.value, scope, (*path, len(items), "*"), ValuePlaces(), depth + 1)
+                    if not isinstance(unpacked, list):
+                        return UNKNOWN
+                    items += unpacked
+                else:
+                    items.append(self._evaluate(item, scope, (*path, len(items)), reading, depth + 1))
+            return items
         values: dict[Any, Any] = {}
         for key_node, value_node in zip(node.keys, node.values, strict=True):
             if key_node is None:
@@ -222,34 +213,29 @@ class Evaluator:
             values[key] = self._evaluate(keyword.value, scope, (*path, key), reading, depth + 1)
         return UNKNOWN if node.args else values
 
-    def _evaluate_item(self, node: ast.Subscript, scope: LexicalScope, depth: int) -> Any:
-        """Evaluate ``SEARCH_TOOL["function"]["name"]``."""
-        holder = self._evaluate(node.value, scope, (), ValuePlaces(), depth + 1)
-        key = self._evaluate(node.slice, scope, (), ValuePlaces(), depth + 1)
-        if isinstance(holder, dict) and isinstance(key, str):
-            return holder.get(key, UNKNOWN)
-        in_list = isinstance(holder, list) and isinstance(key, int) and -len(holder) <= key < len(holder)
-        return holder[key] if in_list else UNKNOWN
-
-    def _evaluate_joined(self, node: ast.JoinedStr, scope: LexicalScope, depth: int) -> Any:
-        parts: list[str] = []
-        for part in node.values:
-            inner = part.value if isinstance(part, ast.FormattedValue) else part
-            value = self._evaluate(inner, scope, (), ValuePlaces(), depth + 1)
-            if not isinstance(value, str):
-                return UNKNOWN
-            parts.append(value)
-        return "".join(parts)
-
-    def _evaluate_sum(
-        self, node: ast.BinOp, scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int
+    def _evaluate_operation(
+        self, node: ast.expr, scope: LexicalScope, path: KeyPath, reading: ValuePlaces, depth: int
     ) -> Any:
-        first = self._evaluate(node.left, scope, path, reading, depth + 1)
-        second = self._evaluate(node.right, scope, path, reading, depth + 1)
-        if isinstance(first, dict) and isinstance(second, dict):
-            return first | second
-        if type(first) is type(second) and isinstance(first, (str, list)):
-            return first + second
+        if isinstance(node, ast.Subscript):  # SEARCH_TOOL["function"]["name"]
+            holder = self._evaluate(node.value, scope, (), ValuePlaces(), depth + 1)
+            key = self._evaluate(node.slice, scope, (), ValuePlaces(), depth + 1)
+            if isinstance(holder, dict) and isinstance(key, str):
+                return holder.get(key, UNKNOWN)
+            in_list = isinstance(holder, list) and isinstance(key, int) and -len(holder) <= key < len(holder)
+            return holder[key] if in_list else UNKNOWN
+        if isinstance(node, ast.JoinedStr):
+            inner = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
+            texts = [self._evaluate(part, scope, (), ValuePlaces(), depth + 1) for part in inner]
+            return "".join(texts) if all(isinstance(text, str) for text in texts) else UNKNOWN
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.BitOr)):
+            first = self._evaluate(node.left, scope, path, reading, depth + 1)
+            second = self._evaluate(node.right, scope, path, reading, depth + 1)
+            if isinstance(first, dict) and isinstance(second, dict):
+                return first | second
+            return first + second if type(first) is type(second) and isinstance(first, (str, list)) else UNKNOWN
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self._evaluate(node.operand, scope, path, reading, depth + 1)
+            return -value if isinstance(value, (int, float)) else UNKNOWN
         return UNKNOWN
 
 
@@ -288,15 +274,25 @@ def find_attribute(
     ``name = "search"`` in the class; ``self.name = "search"`` in ``__init__``; ``super().__init__("search")`` where
     the base says ``self.name = name``.
     """
-    class_value = _find_in_class(owner, name)
-    if class_value is not None:
-        return class_value, file
+    for item in owner.body:
+        if not isinstance(item, (ast.Assign, ast.AnnAssign)):
+            continue
+        targets = item.targets if isinstance(item, ast.Assign) else [item.target]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            if item.value is not None:
+                return item.value, file
+            break
     init = _find_init(owner)
     assigned = _find_assignment(init, name) if init is not None else None
     if assigned is not None:
         is_argument = init is not None and isinstance(assigned, ast.Name) and assigned.id in _list_parameters(init)
         return None if is_argument else (assigned, file)
-    super_call = _find_super_call(init) if init is not None else None
+    super_calls = (
+        node
+        for node in (ast.walk(init) if init is not None else ())
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__"
+    )
+    super_call = next(super_calls, None)
     for base in owner.bases:
         base_class = find_class(base.id, file) if isinstance(base, ast.Name) and depth < _MOST_BASES else None
         if base_class is None:
@@ -305,16 +301,6 @@ def find_attribute(
         if argument is not None:
             return argument, file
         return find_attribute(base_class[0], name, base_class[1], find_class, depth + 1)
-    return None
-
-
-def _find_in_class(owner: ast.ClassDef, name: str) -> ast.expr | None:
-    for item in owner.body:
-        targets = (
-            item.targets if isinstance(item, ast.Assign) else [item.target] if isinstance(item, ast.AnnAssign) else []
-        )
-        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            return item.value if isinstance(item, (ast.Assign, ast.AnnAssign)) else None
     return None
 
 
@@ -339,14 +325,6 @@ def _find_assignment(init: ast.FunctionDef, name: str) -> ast.expr | None:
 
 def _list_parameters(init: ast.FunctionDef) -> list[str]:
     return [argument.arg for argument in (*init.args.posonlyargs, *init.args.args, *init.args.kwonlyargs)]
-
-
-def _find_super_call(init: ast.FunctionDef) -> ast.Call | None:
-    """Return the call ``super().__init__(...)``."""
-    for node in ast.walk(init):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
-            return node
-    return None
 
 
 def _find_super_argument(super_call: ast.Call, base: ast.ClassDef, name: str) -> ast.expr | None:
@@ -382,20 +360,18 @@ def walk_file(file: PythonFile) -> Iterator[NodeVisit]:
     while pending:
         visit = pending.pop()
         yield visit
-        pending.extend(reversed([*_list_children(visit)]))
-
-
-def _list_children(visit: NodeVisit) -> Iterator[NodeVisit]:
-    node, scope, owner, function = visit.node, visit.scope, visit.owner, visit.function
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        names = find_bound_once(node.body, scope.file.changed_names)
-        scope, function = LexicalScope(scope.file, (names, *scope.locals), owner), node
-    elif isinstance(node, ast.ClassDef):
-        owner = node
-    documented = node if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) else None
-    first = documented.body[0] if documented is not None and documented.body else None
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, _LEAVES):
-            continue
-        is_doc = visit.is_doc or (child is first and isinstance(child, ast.Expr))
-        yield NodeVisit(child, node, scope, owner, function, is_doc)
+        node, scope, owner, function = visit.node, visit.scope, visit.owner, visit.function
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            names = find_bound_once(node.body, file.changed_names)
+            scope, function = LexicalScope(file, (names, *scope.locals), owner), node
+        elif isinstance(node, ast.ClassDef):
+            owner = node
+        body = node.body if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) else []
+        first = body[0] if body else None
+        pending.extend(
+            NodeVisit(
+                child, node, scope, owner, function, visit.is_doc or (child is first and isinstance(child, ast.Expr))
+            )
+            for child in reversed([*ast.iter_child_nodes(node)])
+            if not isinstance(child, _LEAVES)
+        )

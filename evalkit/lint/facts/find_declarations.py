@@ -53,21 +53,18 @@ class DeclarationFinder:
         node = visit.node
         self._gemini_dictionaries.update(id(item) for item in _find_function_declarations(node))
         if isinstance(node, ast.Dict):
-            if id(node) not in self.consumed and _may_declare(node):
-                self._read_dictionary(node, visit)
+            if id(node) in self.consumed or not _may_declare(node):
+                return
+            data, reading = self._evaluator.read(node, visit.scope)
+            if isinstance(data, dict) and not is_server_tool(data):
+                form = GEMINI_SCHEMA if id(node) in self._gemini_dictionaries else None
+                self._keep(read_declaration(data, reading.locate, form=form, list_key=_get_list_key(visit)), node)
         elif isinstance(node, ast.Call):
             self._read_call(node, visit)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._read_decorated(node, visit)
         elif isinstance(node, ast.ClassDef):
             self._read_class(node, visit)
-
-    def _read_dictionary(self, node: ast.Dict, visit: NodeVisit) -> None:
-        data, reading = self._evaluator.read(node, visit.scope)
-        if not isinstance(data, dict) or is_server_tool(data):
-            return
-        form = GEMINI_SCHEMA if id(node) in self._gemini_dictionaries else None
-        self._keep(read_declaration(data, reading.locate, form=form, list_key=_get_list_key(visit)), node)
 
     def _keep(self, declaration: DeclaredFunction | Location | None, node: ast.AST) -> None:
         if declaration is None:
@@ -81,7 +78,12 @@ class DeclarationFinder:
     def _read_call(self, node: ast.Call, visit: NodeVisit) -> None:
         name = get_last_name(node.func)
         keywords = {keyword.arg for keyword in node.keywords}
-        self._record_implementation(node, visit)
+        values = [*node.args, *(keyword.value for keyword in node.keywords)]
+        tools = [value for value in values if isinstance(value, ast.Dict) and _may_declare(value)]
+        if len(tools) == 1:  # the function beside a dictionary: function_tool(handler, raw_schema={...})
+            code = [found for value in values if (found := self._resolver.find_function(value, visit)) is not None]
+            if len(code) == 1:
+                self._implementations[id(tools[0])] = code[0]
         if id(node) in self.consumed:
             return
         if name == "FunctionDeclaration" and "name" in keywords:
@@ -94,7 +96,12 @@ class DeclarationFinder:
             self._read_from_function(node, visit)
         elif name == "pydantic_function_tool":
             self._read_pydantic_model(node, visit)
-        self._read_tool_list(node, visit)
+        # Frameworks declare functions by their signatures: Agent(tools=[search, fetch])
+        lists = [keyword.value for keyword in node.keywords if keyword.arg in _TOOL_LISTS]
+        for item in (item for value in lists if isinstance(value, (ast.List, ast.Tuple)) for item in value.elts):
+            tool = self._resolver.find_function(item, visit) if isinstance(item, (ast.Name, ast.Attribute)) else None
+            if tool is not None and all(tool.name != function.name for function in self._code.declarations):
+                self._code.declarations.append(_declare_from_code(tool.name, tool.place, tool, tool.doc or UNKNOWN))
 
     def _read_pydantic_model(self, node: ast.Call, visit: NodeVisit) -> None:
         """Read ``pydantic_function_tool(SearchArgs)``: the class's name and docstring are the function's."""
@@ -120,29 +127,6 @@ class DeclarationFinder:
             )
         else:
             self._code.opaque_places.append(place)
-
-    def _record_implementation(self, node: ast.Call, visit: NodeVisit) -> None:
-        """Record the function beside a dictionary: ``function_tool(handler, raw_schema={...})``."""
-        values = [*node.args, *(keyword.value for keyword in node.keywords)]
-        tools = [value for value in values if isinstance(value, ast.Dict) and _may_declare(value)]
-        if len(tools) == 1:
-            code = [
-                implementation
-                for value in values
-                if (implementation := self._resolver.find_function(value, visit)) is not None
-            ]
-            if len(code) == 1:
-                self._implementations[id(tools[0])] = code[0]
-
-    def _read_tool_list(self, node: ast.Call, visit: NodeVisit) -> None:
-        """Read ``Agent(tools=[search, fetch])``: frameworks declare functions by their signatures."""
-        lists = [keyword.value for keyword in node.keywords if keyword.arg in _TOOL_LISTS]
-        items = [item for value in lists if isinstance(value, (ast.List, ast.Tuple)) for item in value.elts]
-        for item in items:
-            code = self._resolver.find_function(item, visit) if isinstance(item, (ast.Name, ast.Attribute)) else None
-            declared_names = {function.name for function in self._code.declarations}
-            if code is not None and code.name not in declared_names:
-                self._code.declarations.append(_declare_from_code(code.name, code.place, code, code.doc or UNKNOWN))
 
     def _read_keywords(self, node: ast.Call, visit: NodeVisit, form: str | None) -> DeclaredFunction | Location | None:
         file, reading = visit.scope.file, ValuePlaces({(): visit.scope.file.locate(node)})
@@ -200,21 +184,15 @@ class DeclarationFinder:
             self._code.declarations.append(_declare_from_code(name, place, implementation, description))
             return
 
-    def _bind_inside(self, owner: ast.ClassDef, runner: Function, visit: NodeVisit) -> None:
-        """Bind a declaration that a class returns, ``get_info``, to the method that runs it, ``invoke``."""
-        returned = [
-            node.value for node in ast.walk(owner) if isinstance(node, ast.Return) and _is_declaration(node.value)
-        ]
-        if len(returned) == 1:
-            self._implementations[id(returned[0])] = self._resolver.signatures.read(
-                runner, visit.scope.file, name=f"{owner.name}.{runner.name}", is_method=True
-            )
-
     def _read_class(self, node: ast.ClassDef, visit: NodeVisit) -> None:
         """Read ``class Search(BaseTool): name = "search"`` with a method that runs it."""
         runner_method = find_runner(node)
-        if runner_method is not None:
-            self._bind_inside(node, runner_method, visit)
+        returned = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)] if runner_method else []
+        declarations = [value for value in returned if _is_declaration(value)]
+        if runner_method is not None and len(declarations) == 1:  # get_info returns a declaration, which invoke runs
+            self._implementations[id(declarations[0])] = self._resolver.signatures.read(
+                runner_method, visit.scope.file, name=f"{node.name}.{runner_method.name}", is_method=True
+            )
         tool = find_tool_class(node, DECORATORS)
         name = self._evaluator.evaluate(tool.name, visit.scope) if tool is not None else None
         if tool is None or not isinstance(name, str) or not name:
@@ -298,10 +276,21 @@ class ToolClass(Struct, frozen=True):
 
 def find_tool_class(node: ast.ClassDef, decorators: frozenset[str]) -> ToolClass | None:
     """Return the tool that the class is; None if it does not look like one. `decorators` register functions by name."""
-    runner_method = find_runner(node)
-    registered = _read_registered_name(node, decorators)
-    fields = {**dict(_list_fields(node)), **registered}
+    fields: dict[str, ast.expr] = {}
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value is not None:
+            fields[item.target.id] = item.value
+        elif isinstance(item, ast.Assign):
+            fields |= {target.id: item.value for target in item.targets if isinstance(target, ast.Name)}
+        elif isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            returned = [inner.value for inner in ast.walk(item) if isinstance(inner, ast.Return)]
+            if len(returned) == 1 and returned[0] is not None and len(item.args.args) < 2:
+                fields[item.name.removeprefix("get_")] = returned[0]
+    calls = [call for call in node.decorator_list if isinstance(call, ast.Call) and call.args]
+    registered = [call.args[0] for call in calls if get_last_name(call.func) in decorators]  # @register_tool("search")
+    fields |= {"name": registered[0]} if registered else {}
     is_tool = "description" in fields or any("Tool" in get_last_name(base) for base in node.bases) or bool(registered)
+    runner_method = find_runner(node)
     if runner_method is None or "name" not in fields or not is_tool:
         return None
     parameters = next((fields[key] for key in _PARAMETER_FIELDS if key in fields), None)
@@ -312,23 +301,3 @@ def find_runner(node: ast.ClassDef) -> Function | None:
     """Return the method that runs the tool."""
     methods = {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
     return next((methods[name] for name in _RUNNERS if name in methods), None)
-
-
-def _read_registered_name(node: ast.ClassDef, decorators: frozenset[str]) -> dict[str, ast.expr]:
-    """Return the name in ``@register_tool("search")`` over a class."""
-    for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and get_last_name(decorator.func) in decorators and decorator.args:
-            return {"name": decorator.args[0]}
-    return {}
-
-
-def _list_fields(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
-    for item in node.body:
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value is not None:
-            yield item.target.id, item.value
-        elif isinstance(item, ast.Assign):
-            yield from ((target.id, item.value) for target in item.targets if isinstance(target, ast.Name))
-        elif isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            returned = [inner.value for inner in ast.walk(item) if isinstance(inner, ast.Return)]
-            if len(returned) == 1 and returned[0] is not None and len(item.args.args) < 2:
-                yield item.name.removeprefix("get_"), returned[0]

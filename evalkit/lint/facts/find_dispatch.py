@@ -13,7 +13,7 @@ from evalkit.errors import Location
 from evalkit.lint.facts.evaluate import Evaluator, NodeVisit, get_dotted_name, get_last_name
 from evalkit.lint.facts.find_declarations import DECORATORS
 from evalkit.lint.facts.python_files import PythonFile
-from evalkit.lint.facts.records import Alias, CodeFacts, DispatchEntry, DispatchTable, Implementation
+from evalkit.lint.facts.records import Alias, CodeFacts, DispatchEntry, DispatchTable
 from evalkit.lint.facts.signatures import MAPPING_NAMES, Resolver, read_branch
 from evalkit.lint.finding import Edit
 
@@ -181,24 +181,21 @@ class DispatchFinder:
     def _record_branch(
         self, subject: ast.expr, visit: NodeVisit, name: str, place: Location, node: ast.If | ast.match_case
     ) -> None:
-        key = (visit.scope.file.relative_path, id(visit.function), ast.dump(subject))
-        entry = DispatchEntry(name=name, place=place, target=self._find_branch_function(node, visit))
-        self._chains.setdefault(key, []).append(_Branch(entry, node.body, visit))
-
-    def _find_branch_function(self, node: ast.If | ast.match_case, visit: NodeVisit) -> Implementation | None:
-        """Return the function that a branch calls with ``**arguments`` or ``arguments``, which are the model's then."""
+        """Record a branch; the function that it calls with ``**arguments`` or ``arguments`` carries the name out."""
         calls = [inner for statement in node.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)]
         spread = [call for call in calls if any(keyword.arg is None for keyword in call.keywords) and not call.args]
-        if len(spread) == 1 and len(spread[0].keywords) == 1:
-            return self._resolver.find_function(spread[0].func, visit)
         alone = [call for call in calls if len(call.args) == 1 and not call.keywords]
         mapping_calls = [call for call in alone if get_last_name(call.args[0]) in MAPPING_NAMES]
-        if spread or len(mapping_calls) != 1:
-            return None
-        implementation = self._resolver.find_function(mapping_calls[0].func, visit)
-        if implementation is None or sum(parameter.required for parameter in implementation.parameters) > 1:
-            return None
-        return implementation
+        target = None
+        if len(spread) == 1 and len(spread[0].keywords) == 1:
+            target = self._resolver.find_function(spread[0].func, visit)
+        elif not spread and len(mapping_calls) == 1:
+            target = self._resolver.find_function(mapping_calls[0].func, visit)
+            if target is not None and sum(parameter.required for parameter in target.parameters) > 1:
+                target = None
+        key = (visit.scope.file.relative_path, id(visit.function), ast.dump(subject))
+        entry = DispatchEntry(name=name, place=place, target=target)
+        self._chains.setdefault(key, []).append(_Branch(entry, node.body, visit))
 
     def _read_match(self, node: ast.Match, visit: NodeVisit) -> None:
         for case in node.cases:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -137,12 +139,14 @@ def _make_mention(
     start = match.start("name")
     name = match["name"].rstrip(".-")
     edit = source.edit
+    before = source.text[max(0, start - 200) : start]
+    ends = [end.end() for end in _SENTENCE.finditer(before)]
     return Mention(
         name=name,
         place=source.locate(start),
         is_call=is_call,
         is_bare=is_bare,
-        is_negated=_is_negated(source.text, start),
+        is_negated=_NEGATION.search(before[ends[-1] if ends else 0 :]) is not None,
         arguments=tuple((argument, source.locate(offset)) for argument, offset in arguments),
         edit=None if edit is None else lambda new: edit(start, start + len(name), new),
     )
@@ -154,13 +158,6 @@ def _find_json_arguments(text: str, end: int) -> list[tuple[str, int]]:
     if body is None:
         return []
     return [(argument[1], body.start(1) + argument.start(1)) for argument in _JSON_ARGUMENT.finditer(body[1])]
-
-
-def _is_negated(text: str, start: int) -> bool:
-    """Return whether the sentence up to `start` says that something is not to be done."""
-    before = text[max(0, start - 200) : start]
-    ends = [match.end() for match in _SENTENCE.finditer(before)]
-    return _NEGATION.search(before[ends[-1] if ends else 0 :]) is not None
 
 
 def is_listing(name: str) -> bool:
@@ -178,8 +175,6 @@ def make_line_locator(text: str) -> Callable[[int], tuple[int, int]]:
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def place(offset: int) -> tuple[int, int]:
-        from bisect import bisect_right
-
         line = bisect_right(starts, offset)
         return line, offset - starts[line - 1] + 1
 
@@ -239,7 +234,7 @@ def _read_functions(listed: object, frontmatter: str, text: str, file: str) -> I
         entries = list(enumerate(listed))
     elif isinstance(listed, Mapping):
         entries = list(listed.items())
-    places = _FrontmatterPlaces(frontmatter)
+    places = _FrontmatterPlaces(frontmatter, text, file)
     for key, entry in entries:
         entry = {} if entry is None else entry
         name = key if isinstance(key, str) else entry.get("name") if isinstance(entry, Mapping) else None
@@ -250,44 +245,43 @@ def _read_functions(listed: object, frontmatter: str, text: str, file: str) -> I
                 entry,
                 file=file,
                 form=INSTRUCTION,
-                locate=_make_locator(places, root, file),
-                add_alias=_make_alias_adder(places, root, text, file),
+                locate=places.make_locator(root),
+                add_alias=places.make_alias_adder(root),
             )
 
 
 class _FrontmatterPlaces:
-    """Places in a frontmatter, read when the first is needed."""
+    """Places in the frontmatter of a file, read when the first is needed."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, frontmatter: str, text: str, file: str) -> None:
+        self._frontmatter = frontmatter
         self._text = text
-        self._table: Positions | None = None
+        self._file = file
 
-    @property
+    @cached_property
     def table(self) -> Positions:
-        if self._table is None:
-            self._table = read_positions(self._text)
-        return self._table
+        return read_positions(self._frontmatter)
 
+    def make_locator(self, root: KeyPath) -> Callable[[KeyPath], Location]:
+        """Return a function that locates paths in the declaration at `root`."""
 
-def _make_locator(places: _FrontmatterPlaces, root: KeyPath, file: str) -> Callable[[KeyPath], Location]:
-    def locate(path: KeyPath) -> Location:
-        is_name = path == ("name",) and isinstance(root[-1], str)
-        return Location(file, *places.table.locate(root if is_name else (*root, *path), key=is_name))
+        def locate(path: KeyPath) -> Location:
+            is_name = path == ("name",) and isinstance(root[-1], str)
+            return Location(self._file, *self.table.locate(root if is_name else (*root, *path), key=is_name))
 
-    return locate
+        return locate
 
+    def make_alias_adder(self, root: KeyPath) -> Callable[[str], Edit | None]:
+        """Return a function that makes the edit by which the declaration at `root` gets an alias."""
 
-def _make_alias_adder(places: _FrontmatterPlaces, root: KeyPath, text: str, file: str) -> Callable[[str], Edit | None]:
-    def add(alias: str) -> Edit | None:
-        if places.table.has((*root, "alias")):
-            return None
-        if isinstance(root[-1], str):
-            line, column = places.table.locate(root, key=True)
-            return add_line_below(text, file, line, column + 1, f"alias: [{alias}]")
-        line, column = places.table.locate((*root, "name"), key=True)
-        return add_line_below(text, file, line, column - 1, f"alias: [{alias}]")
+        def add(alias: str) -> Edit | None:
+            if self.table.has((*root, "alias")):
+                return None
+            is_named = isinstance(root[-1], str)
+            line, column = self.table.locate(root if is_named else (*root, "name"), key=True)
+            return add_line_below(self._text, self._file, line, column + (1 if is_named else -1), f"alias: [{alias}]")
 
-    return add
+        return add
 
 
 def build_declaration(

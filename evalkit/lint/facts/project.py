@@ -224,11 +224,7 @@ def _walk_mock(value: object, path: KeyPath) -> Iterator[tuple[Any, KeyPath]]:
     for key in ("$sequence", "$match"):
         items = value.get(key)
         for index, item in enumerate(items if isinstance(items, list) else ()):
-            yield from (
-                _walk_mock(item, (*path, key, index)) if key == "$sequence" else _walk_rule(item, (*path, key, index))
-            )
-
-
-def _walk_rule(rule: Any, path: KeyPath) -> Iterator[tuple[Any, KeyPath]]:
-    if isinstance(rule, Mapping) and "$return" in rule:
-        yield from _walk_mock(rule["$return"], (*path, "$return"))
+            if key == "$sequence":
+                yield from _walk_mock(item, (*path, key, index))
+            elif isinstance(item, Mapping) and "$return" in item:
+                yield from _walk_mock(item["$return"], (*path, key, index, "$return"))

@@ -97,21 +97,18 @@ class CodeReader:
     def _is_used_with(self, first: str, second: str) -> bool:
         """Return whether a file that was read imports both, directly or through others, or is one of them."""
         files = {file.relative_path: file for file in self.files if file.relative_path in self._files_read}
-        return any({first, second} <= self._find_reachable(name, files) for name in files)
-
-    def _find_reachable(self, start: str, files: dict[str, PythonFile]) -> frozenset[str]:
-        if start not in self._reachable:
-            reachable, pending = {start}, [start]
-            while pending:
-                new = {
-                    file.relative_path
-                    for file in self._python_files.find_imports(files[pending.pop()])
-                    if file.relative_path in files
-                } - reachable
-                reachable |= new
-                pending += new
-            self._reachable[start] = frozenset(reachable)
-        return self._reachable[start]
+        for name in files:
+            if name not in self._reachable:
+                reachable, pending = {name}, [name]
+                while pending:
+                    imported_files = self._python_files.find_imports(files[pending.pop()])
+                    new = {file.relative_path for file in imported_files if file.relative_path in files} - reachable
+                    reachable |= new
+                    pending += new
+                self._reachable[name] = frozenset(reachable)
+            if {first, second} <= self._reachable[name]:
+                return True
+        return False
 
     def _read_file(self, file: PythonFile) -> None:
         self._files_read.add(file.relative_path)
@@ -143,7 +140,13 @@ class CodeReader:
             return
         if _is_message(visit.parent):
             return
-        text = _get_text(node)
+        text = ""
+        for part in node.values if isinstance(node, ast.JoinedStr) else [node]:
+            if isinstance(part, ast.Constant):
+                text += part.value if isinstance(part.value, str) else ""
+            else:  # an inserted value, which may speak of functions
+                inserted = [inner for inner in ast.walk(part) if isinstance(inner, (ast.Name, ast.Attribute))]
+                text += "{tools}" if any(is_listing(get_last_name(inner)) for inner in inserted) else "{}"
         if len(text) < _SHORTEST_PROMPT or len(re.findall(r"[^\W\d_]{2,}", text)) < _FEWEST_WORDS:
             return
         if "`" in text or has_form(text) or _NAME_IN_TEXT.search(text):
@@ -170,19 +173,6 @@ def _is_message(parent: ast.AST | None) -> bool:
         name = get_last_name(parent.func)
         return name in _NO_PROMPTS or _EXCEPTION.search(name) is not None
     return isinstance(parent, ast.Assign) and any(_MESSAGES.search(get_last_name(target)) for target in parent.targets)
-
-
-def _get_text(node: ast.Constant | ast.JoinedStr) -> str:
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) else ""
-    parts = (part.value if isinstance(part, ast.Constant) else _make_placeholder(part) for part in node.values)
-    return "".join(part for part in parts if isinstance(part, str))
-
-
-def _make_placeholder(part: ast.expr) -> str:
-    """Return ``{tools}`` for an inserted value that speaks of functions; ``{}`` for any other."""
-    names = [get_last_name(inner) for inner in ast.walk(part) if isinstance(inner, (ast.Name, ast.Attribute))]
-    return "{tools}" if any(is_listing(name) for name in names) else "{}"
 
 
 def _make_locator(node: ast.expr, text: str, file: PythonFile) -> Callable[[int], Location]:
@@ -226,29 +216,21 @@ def import_declaring_files(reader: CodeReader, root: Path) -> list[Finding]:
         sys.path.insert(0, entry)
     try:
         for file in reader.list_read_files():
-            module = _import_file(file, findings)
-            if module is not None:
+            path = file.relative_path.removesuffix(".py").removesuffix("/__init__")
+            name = path.replace("/", ".").removeprefix("src.")
+            try:
+                module = import_module(name)
+            except (Exception, SystemExit) as error:
+                lines = str(error).splitlines()
+                message = f"importing {name} raised {type(error).__name__}: {lines[0] if lines else ''}"
+                advice = "make it importable from the project's root, or leave it out with `exclude`"
+                findings.append(IMPORT_FAILED.report(Location(file.relative_path, 1, 1), message, advice))
+            else:
                 _ModuleReader(reader.code, file, module).read()
     finally:
         if added and entry in sys.path:
             sys.path.remove(entry)
     return findings
-
-
-def _import_file(file: PythonFile, findings: list[Finding]) -> ModuleType | None:
-    name = file.relative_path.removesuffix(".py").removesuffix("/__init__").replace("/", ".").removeprefix("src.")
-    try:
-        return import_module(name)
-    except (Exception, SystemExit) as error:
-        lines = str(error).splitlines()
-        findings.append(
-            IMPORT_FAILED.report(
-                Location(file.relative_path, 1, 1),
-                f"importing {name} raised {type(error).__name__}: {lines[0] if lines else ''}",
-                "make it importable from the project's root, or leave it out with `exclude`",
-            )
-        )
-        return None
 
 
 class _ModuleReader:

@@ -8,7 +8,7 @@ more.
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -121,7 +121,8 @@ class SignatureReader:
         name = get_last_name(annotation.value)
         inner = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
         if name == "Literal":
-            return self._read_literal(inner, file)
+            values = tuple(self._evaluator.evaluate(node, LexicalScope(file)) for node in inner)
+            return _NOTHING if any(value is UNKNOWN for value in values) else (_find_types(values), values)
         if name == "Optional":
             return self._read_union([inner[0], ast.Constant(None)], file)
         if name == "Union":
@@ -129,12 +130,6 @@ class SignatureReader:
         if name == "Annotated":
             return self.read_annotation(inner[0], file)
         return (frozenset(TYPES_OF_ANNOTATIONS[name]), None) if name in TYPES_OF_ANNOTATIONS else _NOTHING
-
-    def _read_literal(self, nodes: list[ast.expr], file: PythonFile) -> TypesAndValues:
-        values = tuple(self._evaluator.evaluate(node, LexicalScope(file)) for node in nodes)
-        if any(value is UNKNOWN for value in values):
-            return _NOTHING
-        return _find_types(values), values
 
     def _read_union(self, nodes: list[ast.expr], file: PythonFile) -> TypesAndValues:
         readings = [self.read_annotation(node, file) for node in nodes]
@@ -179,11 +174,24 @@ class Resolver:
         file = visit.scope.file
         if isinstance(node, ast.Name):
             return self.find_by_name(node.id, file)
-        if isinstance(node, ast.Attribute):
-            return self._find_attribute(node, visit)
         if isinstance(node, ast.Call) and get_last_name(node.func) == "partial" and node.args:
             implementation = self.find_function(node.args[0], visit)
-            return None if implementation is None else _apply_partial(implementation, node)
+            if implementation is None:
+                return None
+            named = {keyword.arg for keyword in node.keywords}
+            rest = implementation.parameters[len(node.args) - 1 :]  # that the call leaves open
+            return replace(implementation, parameters=tuple(item for item in rest if item.name not in named))
+        base = node.value if isinstance(node, ast.Attribute) else None
+        if not isinstance(node, ast.Attribute) or not isinstance(base, ast.Name):
+            return None
+        if base.id in ("self", "cls") and visit.owner is not None:
+            return self._find_method(visit.owner.name, node.attr, file)
+        if base.id in file.classes:
+            return self._find_method(base.id, node.attr, file)
+        if base.id in file.imports:
+            module, inner, level = file.imports[base.id]
+            source = self._files.find_import(f"{module}.{inner}" if module and inner else module or inner, level, file)
+            return self.find_by_name(node.attr, source) if source is not None else None
         return None
 
     def find_by_name(self, name: str, file: PythonFile, depth: int = 0) -> Implementation | None:
@@ -196,34 +204,9 @@ class Resolver:
             return self.find_by_name(inner, source, depth + 1) if source is not None and source is not file else None
         return None
 
-    def _find_attribute(self, node: ast.Attribute, visit: NodeVisit) -> Implementation | None:
-        file, base = visit.scope.file, node.value
-        if isinstance(base, ast.Name) and base.id in ("self", "cls") and visit.owner is not None:
-            return self._find_method(visit.owner.name, node.attr, file)
-        if isinstance(base, ast.Name) and base.id in file.classes:
-            return self._find_method(base.id, node.attr, file)
-        if isinstance(base, ast.Name) and base.id in file.imports:
-            module, inner, level = file.imports[base.id]
-            name = f"{module}.{inner}" if module and inner else module or inner
-            source = self._files.find_import(name, level, file)
-            if source is not None:
-                return self.find_by_name(node.attr, source)
-        return None
-
     def _find_method(self, owner: str, name: str, file: PythonFile) -> Implementation | None:
         definition = file.functions.get(f"{owner}.{name}")
         return None if definition is None else self.signatures.read(definition, file, is_method=True)
-
-
-def _apply_partial(implementation: Implementation, call: ast.Call) -> Implementation:
-    """Return the implementation with the parameters that ``partial(function, ...)`` leaves open."""
-    from msgspec.structs import replace
-
-    named = {keyword.arg for keyword in call.keywords}
-    parameters = [
-        parameter for parameter in implementation.parameters[len(call.args) - 1 :] if parameter.name not in named
-    ]
-    return replace(implementation, parameters=tuple(parameters))
 
 
 # Names of a mapping of all arguments, or of a value that takes them all.
@@ -304,7 +287,13 @@ class _KeyReading:
 
     def read(self, body: list[ast.AST], name: str, left_out: Container[int] = ()) -> None:
         """Read the statements `body`, but for those whose ids are in `left_out`."""
-        nodes = [node for top in body for node in _walk(top, left_out)]
+        nodes: list[ast.AST] = []
+        pending = body[::-1]
+        while pending:
+            node = pending.pop()
+            if id(node) not in left_out:
+                nodes.append(node)
+                pending.extend(ast.iter_child_nodes(node))
         copies = [node for node in nodes if isinstance(node, ast.Assign) and _is_same(node.value, name)]
         names = {name, *(target.id for copy in copies for target in copy.targets if isinstance(target, ast.Name))}
         parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
@@ -315,7 +304,10 @@ class _KeyReading:
                 and get_dotted_name(node) in names
             ):
                 self._use(node, parents)
-        if any(isinstance(node, ast.ExceptHandler) and _is_for_keys(node) for node in nodes):
+        # A handler that expects missing keys; one that catches all reports failures.
+        handled = [node.type for node in nodes if isinstance(node, ast.ExceptHandler)]
+        caught = [kind for kinds in handled for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])]
+        if any(kind is not None and get_last_name(kind) in ("KeyError", "LookupError") for kind in caught):
             self.required.clear()
         self.required -= self._optional
 
@@ -338,8 +330,14 @@ class _KeyReading:
             # if "city" not in args: raise ...
             is_raise = isinstance(above, ast.If) and isinstance(above.body[0], ast.Raise) and len(above.body) == 1
             self._record_key(parent.left, is_needed=isinstance(parent.ops[0], ast.NotIn) and is_raise)
-        elif not _is_inspection(node, parent, above):
-            self.is_passed_on = True
+        elif isinstance(parent, ast.Call):
+            called = get_last_name(parent.func)
+            is_copied = called == "dict" and isinstance(above, ast.Assign)
+            self.is_passed_on |= called not in _INSPECTIONS and not is_copied
+        else:
+            is_condition = isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node
+            is_inspected = isinstance(parent, (ast.FormattedValue, ast.UnaryOp, ast.Assign, ast.Compare))
+            self.is_passed_on |= not is_condition and not is_inspected
 
     def _record_key(self, key: ast.expr | None, *, is_needed: bool) -> None:
         if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
@@ -347,21 +345,6 @@ class _KeyReading:
             return
         self.places.setdefault(key.value, self._file.locate(key))
         (self.required if is_needed else self._optional).add(key.value)
-
-
-def _is_for_keys(handler: ast.ExceptHandler) -> bool:
-    """Return whether a handler expects missing keys, ``except KeyError``; one that catches all reports failures."""
-    caught = [handler.type] if not isinstance(handler.type, ast.Tuple) else handler.type.elts
-    return any(get_last_name(kind) in ("KeyError", "LookupError") for kind in caught if kind is not None)
-
-
-def _walk(top: ast.AST, left_out: Container[int]) -> Iterator[ast.AST]:
-    pending = [top]
-    while pending:
-        node = pending.pop()
-        if id(node) not in left_out:
-            yield node
-            pending.extend(ast.iter_child_nodes(node))
 
 
 def _is_same(value: ast.expr, name: str) -> bool:
@@ -376,14 +359,6 @@ def _is_same(value: ast.expr, name: str) -> bool:
     ):
         value = value.args[0]
     return get_dotted_name(value) == name
-
-
-def _is_inspection(node: ast.expr, parent: ast.AST | None, above: ast.AST | None) -> bool:
-    if isinstance(parent, ast.Call):
-        name = get_last_name(parent.func)
-        return name in _INSPECTIONS or (name == "dict" and isinstance(above, ast.Assign))
-    is_asked = isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node
-    return is_asked or isinstance(parent, (ast.FormattedValue, ast.UnaryOp, ast.Assign, ast.Compare))
 
 
 def read_key_parameters(node: Function, file: PythonFile, implementation: Implementation) -> Implementation | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path as FilePath
 
 from msgspec.structs import replace
 
@@ -54,7 +53,12 @@ _RULE_OF_PROBLEM = {"unknown_function": CASE_FUNCTION, "unknown_argument": CASE_
 
 def check(facts: ProjectFacts) -> Iterator[Finding]:
     """Check the cases of a project, and which functions none of them expects."""
-    yield from (_report_misnamed(path, problem) for path, problem in facts.misnamed_files)
+    for path, problem in facts.misnamed_files:
+        case_name = SUITE_FILE if path.stem.lower() in ("suite", "suites") else make_case_name(path.name)
+        folder, _, _ = problem.location.file.rpartition("/")
+        rename = Rename(problem.location.file, f"{folder}/{case_name}" if folder else case_name)
+        fix = None if path.with_name(case_name).exists() else rename
+        yield CASE_NAME.report(problem.location, problem.message, f"rename it to {case_name}", fix=fix)
     yield from map(_report_problem, facts.case_problems)
     finder = KnownFunctionsFinder(facts)
     expected: dict[str, set[str]] = {}  # file of declarations -> names of functions
@@ -92,15 +96,6 @@ def check_case(case: CaseFacts, known: KnownFunctions) -> Iterator[Finding]:
 def _report_problem(problem: Problem) -> Finding:
     rule = _RULE_OF_PROBLEM.get(problem.code, INVALID_CASE)
     return rule.report(problem.location, problem.message, "correct the case; docs/case-format.md describes it")
-
-
-def _report_misnamed(path: FilePath, problem: Problem) -> Finding:
-    is_suite = path.stem.lower() in ("suite", "suites")
-    name = SUITE_FILE if is_suite else make_case_name(path.name)
-    folder = problem.location.file.rpartition("/")[0]
-    rename = Rename(problem.location.file, f"{folder}/{name}" if folder else name)
-    fix = None if path.with_name(name).exists() else rename
-    return CASE_NAME.report(problem.location, problem.message, f"rename it to {name}", fix=fix)
 
 
 def check_label(case: CaseFacts) -> Iterator[Finding]:

@@ -54,7 +54,17 @@ def check_mentions(
             if name is None or not is_near(declared[name].file, prompt.file):
                 continue
         if mention.name in declared:
-            yield from _check_arguments(mention, declared[mention.name])
+            function = declared[mention.name]
+            properties = function.properties if function.form != DECORATED else None
+            for argument, place in mention.arguments:
+                if properties is not None and argument not in properties:
+                    hint = did_you_mean(argument, properties) or f"; it has {', '.join(properties) or 'none'}"
+                    yield INSTRUCTION_ARGUMENT.report(
+                        place,
+                        f"the instruction calls '{function.name}' with '{argument}', which it does not have{hint}",
+                        "write the declared argument: models copy what instructions show",
+                        related=function.place,
+                    )
         elif mention.name not in aliases and mention.name not in reported:
             finding = _check_unknown(mention, declared, elsewhere)
             if finding is not None:
@@ -67,7 +77,11 @@ def _check_unknown(
 ) -> Finding | None:
     """Return a finding about a name that is not declared here, if it is plainly meant as a function's."""
     name = mention.name
-    if _is_something_else(name, declared):
+    schemas = [function.properties or {} for function in declared.values()]
+    parts = [part for properties in schemas for part in properties.values() if isinstance(part, Mapping)]
+    if name in TYPES_OF_ANNOTATIONS or any(name in properties for properties in schemas):
+        return None  # instructions quote types and parameters as well
+    if any(name in part.get("enum", ()) for part in parts):
         return None
     similar = find_relative(name, declared)
     if similar is not None:
@@ -91,36 +105,6 @@ def _check_unknown(
         return None  # any word may stand in backticks
     message = f"the instruction calls '{name}', which is not declared{did_you_mean(name, declared)}"
     return INSTRUCTION_FUNCTION.report(mention.place, message, "declare it, or take it out of the text")
-
-
-def _is_something_else(name: str, declared: Mapping[str, DeclaredFunction]) -> bool:
-    """Return whether a name is a parameter, a value of an enum, or a type: instructions quote those as well."""
-    schemas = [(function.properties or {}) for function in declared.values()]
-    return (
-        name in TYPES_OF_ANNOTATIONS
-        or any(name in properties for properties in schemas)
-        or any(
-            name in schema.get("enum", ())
-            for properties in schemas
-            for schema in properties.values()
-            if hasattr(schema, "get")
-        )
-    )
-
-
-def _check_arguments(mention: Mention, function: DeclaredFunction) -> Iterator[Finding]:
-    properties = function.properties
-    if properties is None or function.form == DECORATED:
-        return
-    for name, place in mention.arguments:
-        if name not in properties:
-            hint = did_you_mean(name, properties) or f"; it has {', '.join(properties) or 'none'}"
-            yield INSTRUCTION_ARGUMENT.report(
-                place,
-                f"the instruction calls '{function.name}' with '{name}', which it does not have{hint}",
-                "write the declared argument: models copy what instructions show",
-                related=function.place,
-            )
 
 
 def check_formats(prompt: Prompt, functions: Sequence[DeclaredFunction]) -> Iterator[Finding]:
