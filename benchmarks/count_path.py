@@ -3,7 +3,7 @@
     python benchmarks/count_path.py [CASE] [--names]
 
 Runs `pytest --evalkit CASE` in this process under `sys.setprofile`. A function counts once, however often it is called;
-code that runs while a module is imported counts as the module alone.
+code that runs while a module is imported does not count.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ CASE = "scenarios/warranty/valid_warranty_001.yaml"
 def main(arguments: list[str]) -> None:
     case = next((argument for argument in arguments if not argument.startswith("--")), CASE)
     calls: Counter[tuple[str, str, int]] = Counter()
-    switches = 0
+    switches = importing = 0
     room = ""
 
     def count(frame: FrameType, event: str, _: object) -> None:
-        nonlocal switches, room
+        nonlocal switches, room, importing
         code = frame.f_code
-        if event != "call" or "/evalkit/" not in code.co_filename:
+        if code.co_name == "<module>":
+            importing += {"call": 1, "return": -1}.get(event, 0)
+        if event != "call" or importing or "/evalkit/" not in code.co_filename:
             return
         path = code.co_filename.rpartition("/evalkit/")[2]
         if path.startswith(("tests/", "scenarios/")) or not path.endswith(".py"):
             return
-        if code.co_name not in ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>"):
+        if code.co_name not in ("<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>"):
             calls[path, code.co_qualname, code.co_firstlineno] += 1
             switches += path.split("/")[0] != room
             room = path.split("/")[0]
