@@ -12,23 +12,21 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.casecheck.examples import (
-    ExampleNotFoundError,
-    NoExampleError,
-    Resolve,
-    explain_unmatchable,
-    generate_texts,
-    make_example,
-)
 from evalkit.casecheck.expected_calls import (
     PHRASES,
     ArgumentDraft,
+    ExampleNotFoundError,
+    NoExampleError,
     PlannedCall,
+    Resolve,
     count_variants,
     explain_open_failure,
+    explain_unmatchable,
     find_violations,
+    generate_texts,
     list_texts,
     make_arguments,
+    make_example,
     plan_calls,
     plan_implied_calls,
 )

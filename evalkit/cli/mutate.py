@@ -8,8 +8,7 @@ from fractions import Fraction
 
 from msgspec import to_builtins
 
-from evalkit.casecheck.mutants import KINDS, observe
-from evalkit.casecheck.mutation_score import CaseScore, Survivor, compute_score
+from evalkit.casecheck.mutants import KINDS, CaseScore, Survivor, compute_score, observe
 from evalkit.cli.project import Project
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.text.escape import escape_controls

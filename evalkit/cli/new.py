@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evalkit.casecheck.examples import make_schema_example
+from evalkit.casecheck.expected_calls import make_schema_example
 from evalkit.cli.init import SCHEMA
 from evalkit.config import read_project_table
 from evalkit.errors import SpecError, UsageError
 from evalkit.functions.declarations import parse_declarations
-from evalkit.spec.discover import drop_modules, find_name_problem, is_case_name
+from evalkit.spec.files import drop_modules, find_name_problem, is_case_name
 from evalkit.spec.suites import load_suites
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump

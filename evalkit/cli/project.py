@@ -14,7 +14,7 @@ from evalkit.config import read_project_table, read_value
 from evalkit.errors import Problem, SpecError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
-from evalkit.spec.discover import drop_modules, find_cases
+from evalkit.spec.files import drop_modules, find_cases
 from evalkit.spec.load import load_case
 from evalkit.text.redact import Redactor, find_secrets
 

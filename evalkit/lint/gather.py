@@ -20,7 +20,7 @@ from evalkit.lint.finding import Finding
 from evalkit.lint.options import LintOptions
 from evalkit.lint.scope import list_folders
 from evalkit.model.registry import CHECKS, OPERATORS, Registry
-from evalkit.spec.discover import find_cases
+from evalkit.spec.files import find_cases
 from evalkit.spec.load import examine_case
 
 _LARGEST = 1_000_000  # bytes; nobody writes such files by hand

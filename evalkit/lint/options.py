@@ -15,7 +15,7 @@ from evalkit.jsonvalue import JsonObject
 from evalkit.lint.finding import NOTE, SEVERITIES, WARNING
 from evalkit.lint.rules.table import DEFAULT_RULES, RULES_BY_NAME, select_rules
 from evalkit.providers.table import PROVIDERS
-from evalkit.spec.discover import drop_modules
+from evalkit.spec.files import drop_modules
 
 # Tests hold broken and made-up declarations on purpose; nobody edits what tools generate.
 DEFAULT_EXCLUDE = (

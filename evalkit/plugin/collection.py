@@ -19,10 +19,8 @@ from msgspec import Struct
 from evalkit.errors import Location, Problem, SpecError
 from evalkit.model.case import Case
 from evalkit.plugin.configuration import Configuration
-from evalkit.spec.discover import check_file, find_cases, is_case_name
-from evalkit.spec.load import load_case
-from evalkit.spec.source import format_file_path
-from evalkit.spec.tag_scan import TagScanner
+from evalkit.spec.files import check_file, find_cases, format_file_path, is_case_name
+from evalkit.spec.load import TagScanner, load_case
 
 if TYPE_CHECKING:
     from pluggy import HookRelay

@@ -43,9 +43,8 @@ from evalkit.plugin.verdicts import (
 )
 from evalkit.reports.trace import TraceOptions, render_trace
 from evalkit.runner.agent_threads import AgentThread, current_agent_thread
-from evalkit.spec.discover import SKIPPED_FOLDERS, FoundFile, check_file, find_cases
+from evalkit.spec.files import SKIPPED_FOLDERS, FoundFile, check_file, find_cases, format_file_path
 from evalkit.spec.load import load_case
-from evalkit.spec.source import format_file_path
 from evalkit.text.escape import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 

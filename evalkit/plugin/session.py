@@ -19,7 +19,7 @@ from evalkit.plugin.configuration import IS_PARTIAL, Configuration, read_configu
 from evalkit.plugin.result_collector import ResultCollector
 from evalkit.plugin.sharding import Sharding
 from evalkit.plugin.terminal import FaultSweepSummary
-from evalkit.spec.discover import describe_folder_above
+from evalkit.spec.files import describe_folder_above
 
 PATIENCE_S = 3.0  # threads that are about to end need no mention
 

@@ -19,7 +19,7 @@ from evalkit.model.run import Selection
 from evalkit.plugin.collection import get_case_id
 from evalkit.plugin.configuration import SELECTION
 from evalkit.reports.run_file import read_durations
-from evalkit.spec.source import SUITE_FILE
+from evalkit.spec.files import SUITE_FILE
 
 _OUTPUT = "evalkit_selection"  # the key of xdist's workeroutput that carries it
 

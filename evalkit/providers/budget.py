@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from evalkit.errors import BudgetSpentError, UsageError
-from evalkit.model.prices import compute_cost, find_price
-from evalkit.model.settings import Settings
+from evalkit.model.settings import Settings, compute_cost, find_price
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.pacing import current_limiter, find_rates, get_limiter

@@ -23,7 +23,7 @@ from evalkit.errors import (
     format_path,
 )
 from evalkit.model.case import Declaration
-from evalkit.model.prices import compute_cost
+from evalkit.model.settings import compute_cost
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall, Grading, RunFault, Transcript
 from evalkit.model.verdict import PASSED, Verdict

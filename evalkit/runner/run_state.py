@@ -25,8 +25,7 @@ from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.patching.context_propagation import PatchedCase
 from evalkit.jsonvalue import to_json_safe
 from evalkit.model.case import Case
-from evalkit.model.prices import compute_cost, compute_turns_cost
-from evalkit.model.settings import Settings
+from evalkit.model.settings import Settings, compute_cost, compute_turns_cost
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.runner.faults import build_phase_fault, build_unmeasured_fault, locate_frame
 

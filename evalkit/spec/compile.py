@@ -30,7 +30,7 @@ from evalkit.spec.case_keys import (
     TURN_SYNONYMS,
 )
 from evalkit.spec.case_reader import CaseReader
-from evalkit.spec.source import MOCKS, OLD_MOCKS
+from evalkit.spec.files import MOCKS, OLD_MOCKS
 
 _RUN_ONLY_KEYS = ("processing_time_ms", "max_overhead_ms", "max_cost_usd")  # no user turn has its own
 

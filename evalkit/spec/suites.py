@@ -16,8 +16,17 @@ from msgspec import Struct, field
 
 from evalkit.errors import Location, Problem, did_you_mean
 from evalkit.spec.case_keys import CASE_KEYS, INPUT_KEYS
-from evalkit.spec.discover import CASE_ENDINGS, is_case_name
-from evalkit.spec.source import EXTENDS, SUITE_FILE, Layer, Source, format_file_path, merge_data, rename_old_mocks
+from evalkit.spec.files import (
+    CASE_ENDINGS,
+    EXTENDS,
+    SUITE_FILE,
+    Layer,
+    Source,
+    format_file_path,
+    is_case_name,
+    merge_data,
+    rename_old_mocks,
+)
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.parse import ParsedYaml, read
 

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from evalkit.errors import Location, Problem, SpecError, did_you_mean
 from evalkit.yamlfile import events
 from evalkit.yamlfile.events import DEFAULT_LIMITS, Event, GetEvent, Limits, count_expanded
-from evalkit.yamlfile.positions import read_positions
-from evalkit.yamlfile.problems import TAG_PREFIX, describe_refused_tag, explain_syntax_error
+from evalkit.yamlfile.positions import TAG_PREFIX, describe_refused_tag, explain_syntax_error, read_positions
 
 _CORE_INT = r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+"
 _CORE_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"

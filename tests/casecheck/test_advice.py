@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from evalkit.casecheck.mutants import Observation, generate_mutants, observe
-from evalkit.casecheck.mutation_score import add_keys, compute_score
+from evalkit.casecheck.mutants import Observation, add_keys, compute_score, generate_mutants, observe
 from evalkit.casecheck.update import build_update
 from evalkit.checks.conversation import judge_conversation
 from evalkit.cli.project import Project
 from evalkit.model.verdict import FAILED, PASSED
 from evalkit.runner.judge import parse_path
-from evalkit.spec.discover import find_cases
+from evalkit.spec.files import find_cases
 from evalkit.spec.load import case_from_dict
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import YamlEditor

@@ -7,7 +7,7 @@ from pathlib import Path
 from evalkit.agents.registry import load_case_instruction
 from evalkit.casecheck.smoke import SmokeResult, run_smoke_check
 from evalkit.model.case import Case
-from evalkit.spec.discover import find_cases
+from evalkit.spec.files import find_cases
 from evalkit.spec.load import load_case
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.casecheck.mutants import KINDS, generate_mutants, observe
-from evalkit.casecheck.mutation_score import compute_score
+from evalkit.casecheck.mutants import KINDS, compute_score, generate_mutants, observe
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
 from evalkit.spec.load import load_case
@@ -82,7 +81,7 @@ def test_writing_what_is_advised_leaves_no_survivor(desk: Desk) -> None:
     data: dict[str, Any] = load(path.read_bytes(), "x")
     calls = [{"function_name": name} for name in ("check", "open")]
     expected: dict[str, Any] = {"expected_function_calls": calls}
-    from evalkit.casecheck.mutation_score import add_keys
+    from evalkit.casecheck.mutants import add_keys
 
     for survivor in found["cases"][0]["survivors"]:
         number = survivor["place"].partition("[")[2].rstrip("]")

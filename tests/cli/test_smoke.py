@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.casecheck.examples import ExampleNotFoundError, NoExampleError, make_example, make_schema_example
+from evalkit.casecheck.expected_calls import ExampleNotFoundError, NoExampleError, make_example, make_schema_example
 from evalkit.model.template import Reference, TemplateError
 from evalkit.operators.compile import compile_value
 from tests.cli.conftest import CASE, Desk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evalkit.model.prices import compute_cost
+from evalkit.model.settings import compute_cost
 from evalkit.model.transcript import Usage
 
 USAGE = Usage(input_tokens=1_000_000, cached_tokens=400_000, output_tokens=100_000, reasoning_tokens=50_000)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.errors import UsageError
-from evalkit.spec.discover import (
+from evalkit.spec.files import (
     FoundFile,
     check_file,
     find_cases,

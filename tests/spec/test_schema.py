@@ -12,7 +12,7 @@ import pytest
 from evalkit.checks.keys import EXPECTED_KEYS
 from evalkit.functions.declarations import KEYS as DECLARATION_KEYS
 from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, SETTINGS_KEYS
-from evalkit.spec.discover import find_cases
+from evalkit.spec.files import find_cases
 from evalkit.spec.schema import SCHEMA_FILE, build_case_schema, format_schema
 from evalkit.yamlfile.parse import load, read
 

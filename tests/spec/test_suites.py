@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from evalkit.errors import Location
 from evalkit.model.case import CaseSettings
 from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.spec.source import Layer, Source, merge_data
+from evalkit.spec.files import Layer, Source, merge_data
 from evalkit.yamlfile.write import dump
 
 CASE = "input: {message: hello}\nexpected_output: {response_contains: hello}\n"

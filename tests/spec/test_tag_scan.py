@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.spec.tag_scan import TagScanner
+from evalkit.spec.load import TagScanner
 
 BODY = 'input: {message: "a: b"}\nexpected_output: {response_contains: [x]}\n'
 JSON = '{"input": {"message": "hi\\n"}, "expected_output": {"response_contains": ["x"]}'

@@ -23,8 +23,7 @@ from evalkit.cassettes.http.player import Player, PlayerOptions
 from evalkit.cassettes.model import build_cassette_name
 from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
 from evalkit.functions.patching.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
-from evalkit.model.prices import compute_cost
-from evalkit.model.settings import Settings
+from evalkit.model.settings import Settings, compute_cost
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.budget import get_run_account
 

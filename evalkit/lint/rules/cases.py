@@ -16,8 +16,7 @@ from evalkit.lint.facts.records import SUITE, UNKNOWN, DeclaredFunction
 from evalkit.lint.finding import ERROR, WARNING, Edit, Finding, Rename, Rule
 from evalkit.lint.names import find_relative, is_alike, is_related
 from evalkit.lint.scope import DeclarationScope, list_folders
-from evalkit.spec.discover import make_case_name
-from evalkit.spec.source import SUITE_FILE
+from evalkit.spec.files import SUITE_FILE, make_case_name
 
 CASE_FUNCTION = Rule("L501", "case-function", ERROR, "A case expects a function that is not declared.", fixable=True)
 CASE_ARGUMENT = Rule("L502", "case-argument", ERROR, "A case expects an argument that the function does not have.")

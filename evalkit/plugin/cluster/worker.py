@@ -34,7 +34,7 @@ from evalkit.plugin.cluster.recordings import Files, RecordingDirectory
 from evalkit.plugin.commit import find_commit
 from evalkit.providers.budget import Account
 from evalkit.reports.serialization import to_line
-from evalkit.spec.source import Source
+from evalkit.spec.files import Source
 from evalkit.text.redact import Redactor, find_secrets
 
 # The verdict's line, seconds, sections of output, recordings
