@@ -12,7 +12,7 @@ from msgspec import Struct
 from evalkit.cli.project import Project, build_redactor
 from evalkit.errors import SpecError, UsageError
 from evalkit.importers.case_files import CaseFiles, build_case_files
-from evalkit.importers.conversation import Conversation, UnreadableLogError
+from evalkit.importers.log_formats import Conversation, UnreadableLogError
 from evalkit.importers.read_log import read_log
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import load_case

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 import evalkit
 from evalkit.config import read_project_table, read_value
-from evalkit.lint.fix import apply_changes, plan_changes
+from evalkit.lint.finding import apply_changes, plan_changes
 from evalkit.lint.formats import render_report
 from evalkit.lint.options import PROJECT_KEYS, LintOptions, read_project_options
 from evalkit.lint.report import LintReport, check_project, serialize_baseline
-from evalkit.lint.rules.table import GROUPS, RULES
+from evalkit.lint.rules import GROUPS, RULES
 
 DEFAULT_BASELINE = "evalkit-lint-baseline.json"
 

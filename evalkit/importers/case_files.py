@@ -15,7 +15,7 @@ from msgspec import Struct
 from evalkit.functions.arguments import find_argument_violations
 from evalkit.functions.declarations import is_function_name, parse_declarations
 from evalkit.functions.mocks.recording import has_mock_syntax, to_answer
-from evalkit.importers.conversation import (
+from evalkit.importers.log_formats import (
     Conversation,
     FunctionAnswer,
     LoggedCall,
@@ -23,7 +23,7 @@ from evalkit.importers.conversation import (
     UnreadableLogError,
     UserMessage,
 )
-from evalkit.jsonvalue import JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
 from evalkit.yamlfile.write import dump
 
@@ -47,13 +47,13 @@ def build_case_files(conversation: Conversation, *, agent: str | None, name: str
     """
     story = _Story(conversation)
     declared = _read_declarations(conversation, story)
-    case: dict[str, Any] = {"description": f"Imported from {conversation.source}", "agent": agent or f"{name}.md"}
+    case: JsonDict = {"description": f"Imported from {conversation.source}", "agent": agent or f"{name}.md"}
     if agent is not None and declared:
         case["functions"] = {
             data.pop("name"): data for data in (declaration.to_json() for declaration in declared.values())
         }
     case |= {"input": story.build_input(), "expected_output": story.build_expected(declared)}
-    head: dict[str, Any] = {"name": name}
+    head: JsonDict = {"name": name}
     if declared:
         head["available_functions"] = [declaration.to_json() for declaration in declared.values()]
     body = conversation.system.strip() or "(The log has no system instruction.)"
@@ -105,8 +105,8 @@ class _Story:
         self._open.remove(index)
         self.answers[index] = event
 
-    def build_input(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"message": self.parts[0][0]}
+    def build_input(self) -> JsonDict:
+        data: JsonDict = {"message": self.parts[0][0]}
         if len(self.parts) > 1:
             data = {"turns": [text for text, _ in self.parts]}
         mocks = {name: self._build_mock(name) for name in dict.fromkeys(call.name for call in self.calls)}
@@ -130,10 +130,10 @@ class _Story:
         ]
         return {"$match": rules}
 
-    def build_expected(self, declared: Mapping[str, Declaration]) -> dict[str, Any]:
-        calls: list[dict[str, Any]] = []
+    def build_expected(self, declared: Mapping[str, Declaration]) -> JsonDict:
+        calls: list[JsonDict] = []
         for index, call in enumerate(self.calls):
-            expected: dict[str, Any] = {"function_name": call.name}
+            expected: JsonDict = {"function_name": call.name}
             if call.arguments:
                 inside = {key: to_answer(value) for key, value in call.arguments.items()}
                 has_directive = any(key.startswith("$") for key in inside)
@@ -145,8 +145,8 @@ class _Story:
             calls.append(expected)
         return {"expected_function_calls": calls}
 
-    def build_turns(self) -> list[dict[str, Any]]:
-        turns: list[dict[str, Any]] = []
+    def build_turns(self) -> list[JsonDict]:
+        turns: list[JsonDict] = []
         for number, (_, replies) in enumerate(self.parts):
             for reply in replies:
                 calls = [

@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.errors import Location, UsageError
-from evalkit.importers.conversation import (
+from evalkit.importers.log_formats import (
     Conversation,
     ModelReply,
+    Parts,
     UnreadableLogError,
     UserMessage,
     filter_mappings,
-    merge_events,
-    parse_json,
-)
-from evalkit.importers.log_formats import (
-    Parts,
     is_anthropic,
     is_export,
+    merge_events,
+    parse_json,
     read_anthropic,
     read_chat,
     read_gemini,

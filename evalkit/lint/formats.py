@@ -13,7 +13,7 @@ from urllib.parse import quote
 from evalkit.errors import Location
 from evalkit.lint.finding import ERROR, NOTE, SEVERITIES, WARNING
 from evalkit.lint.report import LintReport
-from evalkit.lint.rules.table import RULES
+from evalkit.lint.rules import RULES
 
 # Names and texts come from files that anybody may have written: no line breaks, terminal commands, or turns of
 # direction reach a terminal or a log.

@@ -17,8 +17,8 @@ from evalkit.lint.facts.python_code import CodeReader, import_declaring_files, l
 from evalkit.lint.facts.python_files import PythonFile
 from evalkit.lint.facts.records import SUITE, UNREADABLE, CodeFacts, DeclaredFunction, Prompt, ValueTree
 from evalkit.lint.finding import Finding
+from evalkit.lint.names import list_folders
 from evalkit.lint.options import LintOptions
-from evalkit.lint.scope import list_folders
 from evalkit.model.registry import CHECKS, OPERATORS, Registry
 from evalkit.spec.files import find_cases
 from evalkit.spec.load import examine_case

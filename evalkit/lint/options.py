@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.jsonvalue import JsonObject
 from evalkit.lint.finding import NOTE, SEVERITIES, WARNING
-from evalkit.lint.rules.table import DEFAULT_RULES, RULES_BY_NAME, select_rules
+from evalkit.lint.rules import DEFAULT_RULES, RULES_BY_NAME, select_rules
 from evalkit.providers.table import PROVIDERS
 from evalkit.spec.files import drop_modules
 

@@ -21,7 +21,7 @@ from evalkit.errors import UsageError
 from evalkit.lint.finding import SEVERITIES, Finding
 from evalkit.lint.gather import gather
 from evalkit.lint.options import LintOptions
-from evalkit.lint.rules.table import FAMILIES, RULES_BY_NAME
+from evalkit.lint.rules import FAMILIES, RULES_BY_NAME
 
 VERSION = 1  # of the baseline
 FindingKey = tuple[str, str, str]  # rule, file and message; lines do not count, because they move

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.importers.conversation import Conversation, FunctionAnswer, LoggedCall, ModelReply, UserMessage
+from evalkit.importers.log_formats import Conversation, FunctionAnswer, LoggedCall, ModelReply, UserMessage
 from evalkit.importers.read_log import read_log
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript

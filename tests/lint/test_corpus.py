@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.lint.rules.table import RULES
+from evalkit.lint.rules import RULES
 
 CORPUS = Path(__file__).with_name("corpus")
 BROKEN = sorted((CORPUS / "broken").glob("*.txt"))

@@ -11,7 +11,7 @@ import yaml
 from evalkit.cli.lint import load_lint_options
 from evalkit.lint.options import _READERS, read_options
 from evalkit.lint.report import check_project
-from evalkit.lint.rules.table import GROUPS, RULES
+from evalkit.lint.rules import GROUPS, RULES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "lint.md"

@@ -9,10 +9,9 @@ import pytest
 
 from evalkit.cli.lint import load_lint_options
 from evalkit.errors import Location
-from evalkit.lint.finding import Edit, Finding
-from evalkit.lint.fix import apply_changes, plan_changes
+from evalkit.lint.finding import Edit, Finding, apply_changes, plan_changes
 from evalkit.lint.report import check_project
-from evalkit.lint.rules.table import RULES_BY_NAME
+from evalkit.lint.rules import RULES_BY_NAME
 
 BROKEN = sorted((Path(__file__).with_name("corpus") / "broken").glob("*.txt"))
 TOOLS = """\

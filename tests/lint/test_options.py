@@ -11,7 +11,7 @@ from evalkit.errors import UsageError
 from evalkit.lint.facts import records
 from evalkit.lint.finding import Rule
 from evalkit.lint.options import read_options
-from evalkit.lint.rules.table import DEFAULT_RULES, FAMILIES, GROUPS, RULES, RULES_BY_NAME
+from evalkit.lint.rules import DEFAULT_RULES, FAMILIES, GROUPS, RULES, RULES_BY_NAME
 
 ROOT = Path("project")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from evalkit.cli.lint import load_lint_options
-from evalkit.lint.fix import apply_changes, plan_changes
+from evalkit.lint.finding import apply_changes, plan_changes
 from evalkit.lint.report import check_project
 from evalkit.model.verdict import Verdict
 from evalkit.reports.trace import render_trace

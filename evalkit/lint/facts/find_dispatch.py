@@ -57,7 +57,11 @@ class DispatchFinder:
         elif isinstance(node, ast.Call):
             self._read_call(node, visit)
         elif isinstance(node, ast.Assign):
-            self._read_assignment(node, visit)
+            for target in node.targets:
+                if isinstance(target, ast.Subscript):  # TABLE["search"] = search
+                    name = self._evaluator.evaluate(target.slice, visit.scope)
+                    self._record_comparison(name, visit.scope.file.locate(target))
+                    self._record_registration(target.slice, node.value, get_dotted_name(target.value), visit)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             # Read ``@register("search")`` over a function; decorators that declare functions are no dispatch.
             for decorator in node.decorator_list:
@@ -113,7 +117,10 @@ class DispatchFinder:
         entries: list[DispatchEntry] = []
         for (key, value), name in zip(pairs, names, strict=True):
             target = find_target(value)
-            if isinstance(name, str) and key is not None and target is not None and not self._is_data(target, visit):
+            bound = self._evaluator.find_constant(target.id, file) if isinstance(target, ast.Name) else None
+            if bound and isinstance(bound[0], (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.Constant)):
+                continue  # {"search": SEARCH_SCHEMA} dispatches nothing
+            if isinstance(name, str) and key is not None and target is not None:
                 code = None if isinstance(target, ast.Lambda) else self._resolver.find_function(target, visit)
                 add = _make_adder(file, key, value) if isinstance(key, ast.Constant) else None
                 title = get_last_name(target)
@@ -129,11 +136,6 @@ class DispatchFinder:
             is_open = len(entries) < count or _get_assigned_name(visit) in file.changed_names
             table = DispatchTable(place=file.locate(node), entries=tuple(entries), is_open=is_open)
             self._code.tables.append(table)
-
-    def _is_data(self, target: ast.expr, visit: NodeVisit) -> bool:
-        """Return whether a name is bound to a literal: ``{"search": SEARCH_SCHEMA}`` dispatches nothing."""
-        found = self._evaluator.find_constant(target.id, visit.scope.file) if isinstance(target, ast.Name) else None
-        return found is not None and isinstance(found[0], (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.Constant))
 
     def _read_comprehension(self, node: ast.DictComp, visit: NodeVisit) -> None:
         """Read ``{tool.__name__: tool for tool in [search, fetch]}``."""
@@ -231,16 +233,6 @@ class DispatchFinder:
         if isinstance(name, str) and target is not None:
             entry = DispatchEntry(name=name, place=file.locate(key), target=target, target_name=target.name)
             self._registrations.setdefault((file.relative_path, holder), []).append(entry)
-
-    def _read_assignment(self, node: ast.Assign, visit: NodeVisit) -> None:
-        """Read ``TABLE["search"] = search``."""
-        for target in node.targets:
-            if isinstance(target, ast.Subscript):
-                self._record_comparison(
-                    self._evaluator.evaluate(target.slice, visit.scope), visit.scope.file.locate(target)
-                )
-                self._record_registration(target.slice, node.value, get_dotted_name(target.value), visit)
-
 
 def _get_assigned_name(visit: NodeVisit) -> str:
     parent = visit.parent

@@ -213,7 +213,20 @@ def _read_with_frontmatter(text: str, file: str) -> tuple[list[DeclaredFunction]
         advice = "correct the file; docs/agents.md describes it"
         findings = [INVALID_DECLARATION.report(p.location, p.message, advice) for p in error.problems]
     listed = data.get("available_functions")
-    declared = list(_read_functions(listed, frontmatter, text, file))
+    entries: list[tuple[str | int, Any]] = list(enumerate(listed)) if isinstance(listed, list) else []
+    if isinstance(listed, Mapping):
+        entries = list(listed.items())
+    places = _FrontmatterPlaces(frontmatter, text, file)
+    declared: list[DeclaredFunction] = []
+    for key, entry in entries:
+        entry = {} if entry is None else entry
+        name = key if isinstance(key, str) else entry.get("name") if isinstance(entry, Mapping) else None
+        if isinstance(name, str) and isinstance(entry, Mapping):
+            root: KeyPath = ("available_functions", key)
+            locate, add_alias = places.make_locator(root), places.make_alias_adder(root)
+            declared.append(
+                build_declaration(name, entry, file=file, form=INSTRUCTION, locate=locate, add_alias=add_alias)
+            )
     start = text.index("\n---", 3) + 4
     own_functions = tuple(declared) if "available_functions" in data else None
     return declared, [read_prompt(_make_source(text, file, start), own_functions=own_functions)], findings
@@ -226,28 +239,6 @@ def _make_source(text: str, file: str, start: int) -> PromptSource:
         lambda offset: Location(file, *place(start + offset)),
         lambda first, last, new: Edit(file, start + first, start + last, new),
     )
-
-
-def _read_functions(listed: object, frontmatter: str, text: str, file: str) -> Iterator[DeclaredFunction]:
-    entries: list[tuple[str | int, Any]] = []
-    if isinstance(listed, list):
-        entries = list(enumerate(listed))
-    elif isinstance(listed, Mapping):
-        entries = list(listed.items())
-    places = _FrontmatterPlaces(frontmatter, text, file)
-    for key, entry in entries:
-        entry = {} if entry is None else entry
-        name = key if isinstance(key, str) else entry.get("name") if isinstance(entry, Mapping) else None
-        if isinstance(name, str) and isinstance(entry, Mapping):
-            root: KeyPath = ("available_functions", key)
-            yield build_declaration(
-                name,
-                entry,
-                file=file,
-                form=INSTRUCTION,
-                locate=places.make_locator(root),
-                add_alias=places.make_alias_adder(root),
-            )
 
 
 class _FrontmatterPlaces:

@@ -13,7 +13,7 @@ from evalkit.errors import KeyPath, Location, Problem
 from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.records import CodeFacts, DeclaredFunction, Implementation, Prompt
 from evalkit.lint.finding import Edit, Finding, add_line_below
-from evalkit.lint.scope import list_folders
+from evalkit.lint.names import list_folders
 from evalkit.spec.load import ExaminedCase
 from evalkit.spec.suites import load_suites
 

@@ -138,7 +138,13 @@ class CodeReader:
             or isinstance(visit.parent, ast.JoinedStr)
         ):
             return
-        if _is_message(visit.parent):
+        # Patterns, and messages for people: logged, raised, or assigned to ``msg``.
+        if isinstance(visit.parent, ast.Call):
+            called = get_last_name(visit.parent.func)
+            if called in _NO_PROMPTS or _EXCEPTION.search(called):
+                return
+        targets = visit.parent.targets if isinstance(visit.parent, ast.Assign) else []
+        if any(_MESSAGES.search(get_last_name(target)) for target in targets):
             return
         text = ""
         for part in node.values if isinstance(node, ast.JoinedStr) else [node]:
@@ -165,14 +171,6 @@ class CodeReader:
             self.code.registered_names.setdefault(kind, set()).add(name)
             if kind == "agent":
                 self.code.agents[name] = file.relative_path
-
-
-def _is_message(parent: ast.AST | None) -> bool:
-    """Return whether a text is a pattern, or a message for people: logged, raised, or assigned to ``msg``."""
-    if isinstance(parent, ast.Call):
-        name = get_last_name(parent.func)
-        return name in _NO_PROMPTS or _EXCEPTION.search(name) is not None
-    return isinstance(parent, ast.Assign) and any(_MESSAGES.search(get_last_name(target)) for target in parent.targets)
 
 
 def _make_locator(node: ast.expr, text: str, file: PythonFile) -> Callable[[int], Location]:

@@ -379,7 +379,15 @@ def read_branch(
 
     `chain` are the statements of all branches; the rest of the `function` runs as well.
     """
-    used = {mapping for top in body for node in ast.walk(top) if (mapping := _find_mapping(node)) is not None}
+    used: set[str] = set()  # mappings of arguments from which the branch reads a key
+    for node in (node for top in body for node in ast.walk(top)):
+        is_read = isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in _GETTING)
+        value = node.value if isinstance(node, (ast.Subscript, ast.Attribute)) and is_read else None
+        if isinstance(value, ast.Attribute) and value.attr in _OF_A_CALL:
+            used.add(get_dotted_name(value))  # block.input["city"], call.args["city"]
+        elif isinstance(value, ast.Name) and value.id in _CLEAR_NAMES:
+            used.add(value.id)
+    used.discard("")
     names = [node for top in body for node in ast.walk(top) if isinstance(node, ast.Name)]
     assigned_names = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
     if function is None or len(used) != 1 or used & assigned_names:
@@ -392,15 +400,6 @@ def read_branch(
     return Implementation(
         name=f"the branch of '{name}'", place=place, parameters=parameters, takes_any=handed_on, has_key_parameters=True
     )
-
-
-def _find_mapping(node: ast.AST) -> str | None:
-    """Return the mapping of arguments from which the expression reads a key."""
-    is_read = isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in _GETTING)
-    value = node.value if isinstance(node, (ast.Subscript, ast.Attribute)) and is_read else None
-    if isinstance(value, ast.Attribute) and value.attr in _OF_A_CALL:
-        return get_dotted_name(value) or None  # block.input["city"], call.args["city"]
-    return value.id if isinstance(value, ast.Name) and value.id in _CLEAR_NAMES else None
 
 
 def read_types(schema: object) -> frozenset[str]:

@@ -14,8 +14,7 @@ from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.project import CaseCall, CaseFacts, ProjectFacts, is_operator
 from evalkit.lint.facts.records import SUITE, UNKNOWN, DeclaredFunction
 from evalkit.lint.finding import ERROR, WARNING, Edit, Finding, Rename, Rule
-from evalkit.lint.names import find_relative, is_alike, is_related
-from evalkit.lint.scope import DeclarationScope, list_folders
+from evalkit.lint.names import DeclarationScope, find_relative, is_alike, is_related, list_folders
 from evalkit.spec.files import SUITE_FILE, make_case_name
 
 CASE_FUNCTION = Rule("L501", "case-function", ERROR, "A case expects a function that is not declared.", fixable=True)

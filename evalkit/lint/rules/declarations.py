@@ -29,8 +29,7 @@ from evalkit.lint.facts.records import (
     ValueTree,
 )
 from evalkit.lint.finding import ERROR, NOTE, WARNING, Finding, Rule
-from evalkit.lint.names import split_words
-from evalkit.lint.scope import select_closest
+from evalkit.lint.names import select_closest, split_words
 from evalkit.providers.base import SchemaRules
 from evalkit.providers.table import PROVIDERS
 

@@ -18,8 +18,17 @@ from evalkit.lint.facts.records import (
 )
 from evalkit.lint.facts.signatures import read_types
 from evalkit.lint.finding import ERROR, WARNING, Finding, Rule
-from evalkit.lint.names import describe_difference, find_relative, is_alike, is_part, is_related, split_words
-from evalkit.lint.scope import is_beside, is_near, select_closest
+from evalkit.lint.names import (
+    describe_difference,
+    find_relative,
+    is_alike,
+    is_beside,
+    is_near,
+    is_part,
+    is_related,
+    select_closest,
+    split_words,
+)
 
 NOT_IMPLEMENTED = Rule("L201", "not-implemented", ERROR, "A function is declared, and no code implements it.")
 IMPLEMENTATION_NAME = Rule(
@@ -273,7 +282,14 @@ class DispatchMatcher:
             for entry in table.entries:
                 is_aliased = entry.name in aliases.values() or aliases.get(entry.name, "") in names
                 is_double = entry.target_name in targets  # both names work while code migrates
-                if entry.name in names or is_aliased or is_double or _is_partner(entry.name, functions, table):
+                if entry.name in names or is_aliased or is_double:
+                    continue
+                # A declared function under another name, beside its own or instead of it. A part of a name means a
+                # function if it is part of one name alone, as `_find_partner` demands.
+                others = [name for name in functions if name not in table.names]
+                parts = [name for name in others if is_part(entry.name, name)]
+                is_renamed = len(parts) == 1 or any(is_alike(entry.name, name) for name in others)
+                if is_renamed or any(is_related(entry.name, name) for name in functions if name in table.names):
                     continue
                 message = f"'{entry.name}' is dispatched, and no model is told of it"
                 yield UNDECLARED_DISPATCH.report(entry.place, message, "declare it, or take the entry away")
@@ -315,18 +331,6 @@ def _find_partner(
     parts = [name for name in names if is_part(name, function.name)]
     back_parts = [candidate.name for candidate in undispatched if parts and is_part(parts[0], candidate.name)]
     return parts[0] if len(parts) == 1 and back_parts == [function.name] else None
-
-
-def _is_partner(name: str, functions: list[str], table: DispatchTable) -> bool:
-    """Return whether the entry is a declared function under another name, beside its own or instead of it.
-
-    A part of a name means a function if it is part of one name alone, as `_find_partner` demands.
-    """
-    parts = [function for function in functions if function not in table.names and is_part(name, function)]
-    return any(
-        is_related(name, function) if function in table.names else is_alike(name, function) or parts == [function]
-        for function in functions
-    )
 
 
 class ImplementationsByName:

@@ -9,8 +9,15 @@ from evalkit.lint.facts.project import ProjectFacts
 from evalkit.lint.facts.records import DECORATED, SUITE, DeclaredFunction, Mention, Prompt
 from evalkit.lint.facts.signatures import TYPES_OF_ANNOTATIONS
 from evalkit.lint.finding import ERROR, WARNING, Finding, Rule
-from evalkit.lint.names import describe_difference, find_relative, has_same_words, is_related, split_words
-from evalkit.lint.scope import DeclarationScope, is_near
+from evalkit.lint.names import (
+    DeclarationScope,
+    describe_difference,
+    find_relative,
+    has_same_words,
+    is_near,
+    is_related,
+    split_words,
+)
 
 INSTRUCTION_FUNCTION = Rule(
     "L401", "instruction-function", ERROR, "An instruction names a function that is not declared.", fixable=True
