@@ -91,7 +91,7 @@ def read_arguments(value: object, name: str) -> JsonObject:
             value = parse_json(value or "{}")
         except ValueError as error:
             problem = "nested too deep for a case" if isinstance(error, TooDeepError) else "no JSON"
-            raise UnreadableLogError(f"the arguments of {name} are {problem}: {value[:80]}") from None
+            raise UnreadableLogError(f"the arguments of {name} are {problem}: {str(value)[:80]}") from None
     if value is None:
         return {}
     if not isinstance(value, Mapping):

@@ -57,11 +57,11 @@ class DispatchFinder:
         elif isinstance(node, ast.Call):
             self._read_call(node, visit)
         elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Subscript):  # TABLE["search"] = search
-                    name = self._evaluator.evaluate(target.slice, visit.scope)
-                    self._record_comparison(name, visit.scope.file.locate(target))
-                    self._record_registration(target.slice, node.value, get_dotted_name(target.value), visit)
+            for item in node.targets:
+                if isinstance(item, ast.Subscript):  # TABLE["search"] = search
+                    key = self._evaluator.evaluate(item.slice, visit.scope)
+                    self._record_comparison(key, visit.scope.file.locate(item))
+                    self._record_registration(item.slice, node.value, get_dotted_name(item.value), visit)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             # Read ``@register("search")`` over a function; decorators that declare functions are no dispatch.
             for decorator in node.decorator_list:
@@ -233,6 +233,7 @@ class DispatchFinder:
         if isinstance(name, str) and target is not None:
             entry = DispatchEntry(name=name, place=file.locate(key), target=target, target_name=target.name)
             self._registrations.setdefault((file.relative_path, holder), []).append(entry)
+
 
 def _get_assigned_name(visit: NodeVisit) -> str:
     parent = visit.parent
