@@ -43,7 +43,9 @@ def _build_commands(level: str, verdicts: list[Verdict], folder: str, limit: int
 
 
 def _build_command(level: str, verdict: Verdict, folder: str) -> str:
-    file, line, column = _find_place(verdict)
+    matches = (_PLACE.fullmatch(reason.location) for reason in verdict.reasons)
+    place = next((match for match in matches if match is not None), None)
+    file, line, column = (verdict.path or verdict.case_id, "1", "") if place is None else place.groups("")
     title = f"{PurePosixPath(verdict.case_id).stem} {'failed' if verdict.status == FAILED else 'could not be measured'}"
     pairs = {
         "file": (PurePosixPath(folder) / file).as_posix() if file else "",
@@ -51,27 +53,15 @@ def _build_command(level: str, verdict: Verdict, folder: str) -> str:
         "col": column,
         "title": title,
     }
-    properties = ",".join(f"{key}={_escape_property(escape_controls(value))}" for key, value in pairs.items() if value)
-    return f"::{level} {properties}::{_escape_data(_format_message(verdict))}"
-
-
-def _find_place(verdict: Verdict) -> tuple[str, str, str]:
-    for reason in verdict.reasons:
-        match = _PLACE.fullmatch(reason.location)
-        if match is not None:
-            return match["file"], match["line"], match["column"] or ""
-    return verdict.path or verdict.case_id, "1", ""
-
-
-def _format_message(verdict: Verdict) -> str:
+    properties = ",".join(
+        f"{key}={_escape_data(escape_controls(value)).replace(':', '%3A').replace(',', '%2C')}"
+        for key, value in pairs.items()
+        if value
+    )
     messages = dict.fromkeys(reason.message or reason.code for reason in verdict.reasons)
     text = escape_lines("\n".join(messages) or verdict.summary or verdict.status)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return f"::{level} {properties}::{_escape_data(text if len(text) <= _LONGEST else f'{text[:_LONGEST]}…')}"
 
 
 def _escape_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _escape_property(text: str) -> str:
-    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")

@@ -21,7 +21,7 @@ from typing import Any
 
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import ModelTurn, Transcript
-from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, FaultRun, Reason, Verdict
+from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, Verdict
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.reports.summary import describe_grader
 from evalkit.reports.trace import TraceOptions, format_duration, list_user_turns, render_trace
@@ -166,7 +166,9 @@ def build_cases(
 
 
 def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> Row:
-    functions = dict.fromkeys(call.name for run in list_runs(verdict) for call in run.transcript.calls)
+    runs = list_runs(verdict)
+    used = [run.transcript.usage for run in runs if run.transcript.usage is not None]
+    functions = dict.fromkeys(call.name for run in runs for call in run.transcript.calls)
     texts = [verdict.description, *(reason.message for reason in verdict.reasons[:5]), *functions]
     return {
         "id": escape_controls(verdict.case_id),
@@ -181,8 +183,8 @@ def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> 
         "must": verdict.must_pass,
         "ms": sum_elapsed_ms(verdict),
         "cost": sum_cost_usd(verdict),
-        "tokens": _sum_tokens(verdict),
-        "calls": sum(len(run.transcript.calls) for run in list_runs(verdict)),
+        "tokens": sum(u.total_tokens or u.input_tokens + u.output_tokens for u in used) if used else None,
+        "calls": sum(len(run.transcript.calls) for run in runs),
         "runs": [sum(run.passed for run in verdict.runs), len(verdict.runs)] if verdict.runs else None,
         "changes": changes,
         "before": None
@@ -194,6 +196,7 @@ def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> 
 def _build_detail(verdict: Verdict, old: Verdict | None) -> dict[str, Any]:
     case_input = verdict.case.get("input", {})
     mocks = case_input.get("mock_function_responses") if isinstance(case_input, Mapping) else None
+    early = f" of {verdict.runs_planned}" if len(verdict.runs) < verdict.runs_planned else ""
     options = TraceOptions(width=_HALF)  # two traces side by side
     return {
         "summary": verdict.summary,
@@ -202,8 +205,19 @@ def _build_detail(verdict: Verdict, old: Verdict | None) -> dict[str, Any]:
         "reasons": [_build_reason(reason) for reason in verdict.reasons],
         "expected": verdict.case.get("expected_output", {}),
         "mocks": mocks or {},
-        "wanted": _format_required_runs(verdict),
-        "faults": [_build_fault(run) for run in verdict.faults],
+        "wanted": f"{verdict.min_pass}{early}",
+        "faults": [
+            {
+                "function": run.function,
+                "fault": run.fault,
+                "status": run.status,
+                "reasons": [_build_reason(reason) for reason in run.reasons],
+                "ended": run.transcript.stop_reason if run.status != NOT_RUN else "",
+                "calls": [f"{call.name} ({call.outcome})" for call in run.transcript.calls],
+                "response": run.transcript.response,
+            }
+            for run in verdict.faults
+        ],
         "runs": [_build_run(run, verdict.case) for run in list_runs(verdict)],
         "before": None
         if old is None
@@ -213,17 +227,6 @@ def _build_detail(verdict: Verdict, old: Verdict | None) -> dict[str, Any]:
             "now": render_trace(verdict, options),
         },
     }
-
-
-def _build_input(agent_input: Any, users: list[Any]) -> Any:
-    """Return the agent's input; in a conversation the user's messages, turn by turn."""
-    return {**(agent_input if isinstance(agent_input, Mapping) else {}), "turns": users} if users else agent_input
-
-
-def _format_required_runs(verdict: Verdict) -> str:
-    """Return ``4`` for a repeated case, or ``4 of 5`` where it stopped before all its runs were made."""
-    settled_early = len(verdict.runs) < verdict.runs_planned
-    return f"{verdict.min_pass} of {verdict.runs_planned}" if settled_early else str(verdict.min_pass)
 
 
 def list_runs(verdict: Verdict) -> tuple[Verdict, ...]:
@@ -242,13 +245,9 @@ def sum_cost_usd(verdict: Verdict) -> float | None:
     return sum(costs) if costs else None
 
 
-def _sum_tokens(verdict: Verdict) -> int | None:
-    used = [run.transcript.usage for run in list_runs(verdict) if run.transcript.usage is not None]
-    return sum(usage.total_tokens or usage.input_tokens + usage.output_tokens for usage in used) if used else None
-
-
 def _build_run(verdict: Verdict, case: Mapping[str, Any]) -> dict[str, Any]:
-    transcript = verdict.transcript
+    transcript, users = verdict.transcript, list_user_turns(case)
+    inputs = transcript.input if isinstance(transcript.input, Mapping) else {}  # of a conversation beside its turns
     return {
         "status": verdict.status,
         "reasons": [_build_reason(reason) for reason in verdict.reasons],
@@ -259,25 +258,12 @@ def _build_run(verdict: Verdict, case: Mapping[str, Any]) -> dict[str, Any]:
         "turns": [_build_turn(turn) for turn in transcript.turns],
         "ran": transcript != Transcript(),
         "facts": _list_facts(transcript) if transcript != Transcript() else [],
-        "input": _build_input(transcript.input, list_user_turns(case)),
+        "input": {**inputs, "turns": users} if users else transcript.input,
         "answers": list(transcript.responses[:-1]),  # of the user's turns before the last
         "response": transcript.response,
         "unused": list(transcript.unused_mocks),
         "warnings": list(transcript.warnings),
         "fault": None if transcript.fault is None else (transcript.fault.traceback or transcript.fault.message),
-    }
-
-
-def _build_fault(run: FaultRun) -> dict[str, Any]:
-    calls = [f"{call.name} ({call.outcome})" for call in run.transcript.calls]
-    return {
-        "function": run.function,
-        "fault": run.fault,
-        "status": run.status,
-        "reasons": [_build_reason(reason) for reason in run.reasons],
-        "ended": run.transcript.stop_reason if run.status != NOT_RUN else "",
-        "calls": calls,
-        "response": run.transcript.response,
     }
 
 
@@ -369,35 +355,28 @@ def build_charts(rows: Iterable[Row]) -> dict[str, Any]:
         _build_spread("Latency per case", counted, "ms", format_duration),
         _build_spread("Cost per case", counted, "cost", lambda usd: f"${usd:.4f}"),
     ]
-    categories = _build_categories(counted)
-    widest = max((len(f"{category['passed']} of {category['total']}") for category in categories), default=0)
-    return {
-        "categories": categories,
-        "width": max(520, 450 + 9 * widest),
-        "spreads": [spread for spread in spreads if spread is not None],
-    }
-
-
-def _build_categories(counted: Sequence[Row]) -> list[dict[str, Any]]:
     tallies: dict[str, list[int]] = {}
     for row in counted:
         if row["status"] in (PASSED, FAILED):
             tally = tallies.setdefault(row["category"], [0, 0])
             tally[0] += row["status"] == PASSED
             tally[1] += 1
-    worst = sorted(tallies.items(), key=lambda item: (item[1][0] / item[1][1], item[0]))
-    return [_build_category(name, passed, total) for name, (passed, total) in worst[:_MOST_CATEGORIES]]
-
-
-def _build_category(name: str, passed: int, total: int) -> dict[str, Any]:
-    low, high = wilson(passed, total)
+    worst = sorted(tallies.items(), key=lambda item: (item[1][0] / item[1][1], item[0]))[:_MOST_CATEGORIES]
+    categories = [
+        {
+            "name": cut_at_word(name, 22) or "(none)",
+            "passed": passed,
+            "total": total,
+            "rate": 100 * passed / total,
+            **dict(zip(("low", "high"), (100 * bound for bound in wilson(passed, total)), strict=True)),
+        }
+        for name, (passed, total) in worst
+    ]
+    widest = max((len(f"{category['passed']} of {category['total']}") for category in categories), default=0)
     return {
-        "name": cut_at_word(name, 22) or "(none)",
-        "passed": passed,
-        "total": total,
-        "rate": 100 * passed / total,
-        "low": 100 * low,
-        "high": 100 * high,
+        "categories": categories,
+        "width": max(520, 450 + 9 * widest),
+        "spreads": [spread for spread in spreads if spread is not None],
     }
 
 

@@ -53,32 +53,26 @@ def _sum_seconds(verdict: Verdict) -> float:
 def _render_case(verdict: Verdict) -> Iterable[str]:
     place = PurePosixPath(verdict.case_id)
     name = {"classname": ".".join(place.parent.parts), "name": place.stem, "time": f"{_sum_seconds(verdict):.3f}"}
+    properties = {
+        "evalkit_status": verdict.status,
+        "evalkit_category": verdict.category,
+        "evalkit_codes": " ".join(dict.fromkeys(reason.code for reason in verdict.reasons)),
+        "evalkit_faults": format_faults(verdict),
+    }
+    present = [(key, value) for key, value in properties.items() if value or key == "evalkit_status"]
     yield f"  <testcase {_format_attributes(name.items())}>"
     yield "    <properties>"
-    for pair in _list_properties(verdict):
+    for pair in present:
         yield f"      <property {_format_attributes(zip(('name', 'value'), pair, strict=True))}/>"
     yield "    </properties>"
+    reason = next((reason.message or reason.code for reason in verdict.reasons), verdict.summary)[:2000]
     if _is_skipped(verdict):
-        yield f"    <skipped {_format_attributes([('message', verdict.quarantined or _get_reason(verdict))])}/>"
+        yield f"    <skipped {_format_attributes([('message', verdict.quarantined or reason)])}/>"
     elif verdict.status in _TAGS:
         tag = _TAGS[verdict.status]
-        head = f"{tag} {_format_attributes([('message', _get_reason(verdict))])}"
+        head = f"{tag} {_format_attributes([('message', reason)])}"
         yield f"    <{head}>{escape(escape_lines(render_trace(verdict)))}</{tag}>"
     yield "  </testcase>"
-
-
-def _list_properties(verdict: Verdict) -> Iterable[tuple[str, str]]:
-    yield "evalkit_status", verdict.status
-    if verdict.category:
-        yield "evalkit_category", verdict.category
-    if verdict.reasons:
-        yield "evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))
-    if verdict.faults:
-        yield "evalkit_faults", format_faults(verdict)
-
-
-def _get_reason(verdict: Verdict) -> str:
-    return next((reason.message or reason.code for reason in verdict.reasons), verdict.summary)[:2000]
 
 
 def _format_attributes(pairs: Iterable[tuple[str, object]]) -> str:

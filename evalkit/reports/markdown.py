@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from html import escape
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -176,7 +177,11 @@ class _Report:
         before = self._before.get(verdict.case_id) if is_change else None
         key = (verdict.case_id, is_change)
         if key not in self._traces:
-            self._traces[key] = render_trace(verdict) if before is None else _render_difference(before, verdict)
+            self._traces[key] = render_trace(verdict)
+            if before is not None:
+                old, new = render_trace(before).split("\n"), self._traces[key].split("\n")
+                difference = list(unified_diff(old, new, n=1000, lineterm=""))[3:]
+                self._traces[key] = "\n".join(difference) or self._traces[key]
         text = self._traces[key]
         if len(text) > budget:
             text = text[:budget].rpartition("\n")[0] or text[:budget]
@@ -192,9 +197,10 @@ class _Report:
         if not rows:
             return
         faults = list(dict.fromkeys(fault for row in rows.values() for fault in row))
+        bar = "\\|"  # a bar ends a table's cell even inside of a code span
         lines = [f"| function | {' | '.join(map(escape_inline, faults))} |", f"|---|{'---|' * len(faults)}"]
         lines += [
-            f"| {_escape_cell(format_code(name))} | {' | '.join(_format_marks(row.get(fault, Counter())) for fault in faults)} |"  # noqa: E501
+            f"| {format_code(name).replace('|', bar)} | {' | '.join(_format_marks(row.get(fault, Counter())) for fault in faults)} |"  # noqa: E501
             for name, row in list(rows.items())[:50]
         ]
         if len(rows) > 50:
@@ -210,10 +216,13 @@ class _Report:
             "| category | passed | failed | error | not run | pass rate (95 % interval) |",
             "|---|--:|--:|--:|--:|--:|",
         ]
-        lines += [
-            f"| {escape_inline(name, 60) or '(none)'} | {' | '.join(map(str, row.values()))} | {_format_rate(row)} |"
-            for name, row in list(rows.items())[:50]
-        ]
+        for name, row in list(rows.items())[:50]:
+            measured, rate = row[PASSED] + row[FAILED], "–"
+            if measured:
+                low, high = (100 * bound for bound in wilson(row[PASSED], measured))
+                rate = f"{format_percent(row[PASSED], measured)} ({low:.0f} to {high:.0f} %)"
+            counts = " | ".join(map(str, row.values()))
+            lines.append(f"| {escape_inline(name, 60) or '(none)'} | {counts} | {rate} |")
         if len(rows) > 50:
             lines.append(f"| … and {len(rows) - 50} more | | | | | |")
         yield "### By category\n\n" + "\n".join(lines)
@@ -228,46 +237,24 @@ class _Report:
         costs = [verdict.transcript.cost_usd for verdict in self._run.verdicts]
         if any(costs):
             facts.append(f"{sum(cost or 0 for cost in costs):.4f} USD")
-        facts += self._render_grades()
+        runs = (run for verdict in self._run.verdicts for run in verdict.runs or (verdict,))
+        grades = Grades().with_gradings([grading for run in runs for grading in run.transcript.gradings])
+        if grades.graded:  # by a model: these verdicts are not deterministic
+            facts.append(escape_inline(format_grades(grades)))
         if self._run.evalkit:
             facts.append(f"evalkit {escape_inline(self._run.evalkit, 40)}")
         if is_cut:
             facts.append("shortened to fit")
         if self._options.report_url:
-            facts.append(f"[full report]({_escape_address(self._options.report_url)})")
+            url = self._options.report_url
+            is_web = url.startswith(("https://", "http://"))  # in which nothing may end the link
+            facts.append(f"[full report]({quote(url, safe=':/?#&=%@+,;~.-_!') if is_web else '#'})")
         yield f"<sub>{' · '.join(facts)}</sub>"
-
-    def _render_grades(self) -> Iterator[str]:
-        """Summarize the grades, if a model graded anything: these verdicts are not deterministic."""
-        runs = (run for verdict in self._run.verdicts for run in verdict.runs or (verdict,))
-        gradings = [grading for run in runs for grading in run.transcript.gradings]
-        if gradings:
-            grades = Grades().with_gradings(gradings)
-            if grades.graded:
-                yield escape_inline(format_grades(grades))
-
-
-def _escape_cell(text: str) -> str:
-    """Escape bars, which end a table's cell even inside of a code span."""
-    return text.replace("|", "\\|")
 
 
 def _format_marks(runs: Counter[str]) -> str:
     """Return how many runs ended with which status: ``3 ✅ 1 ❌``."""
     return " ".join(f"{runs[status]} {mark}" for status, mark in _MARKS.items() if runs[status])
-
-
-def _escape_address(url: str) -> str:
-    """Escape a web address so that nothing in it ends the link; other addresses become ``#``."""
-    from urllib.parse import quote
-
-    return quote(url, safe=":/?#&=%@+,;~.-_!") if url.startswith(("https://", "http://")) else "#"
-
-
-def _render_difference(before: Verdict, now: Verdict) -> str:
-    """Return the difference between the traces of both runs, line by line."""
-    lines = unified_diff(render_trace(before).split("\n"), render_trace(now).split("\n"), n=1000, lineterm="")
-    return "\n".join(list(lines)[3:]) or render_trace(now)
 
 
 def count_by_category(run: Run) -> dict[str, dict[str, int]]:
@@ -278,14 +265,6 @@ def count_by_category(run: Run) -> dict[str, dict[str, int]]:
             row = rows.setdefault(verdict.category, dict.fromkeys((PASSED, FAILED, ERROR, NOT_RUN), 0))
             row[verdict.status] += 1
     return dict(sorted(rows.items()))
-
-
-def _format_rate(row: Mapping[str, int]) -> str:
-    measured = row[PASSED] + row[FAILED]
-    if not measured:
-        return "–"
-    low, high = wilson(row[PASSED], measured)
-    return f"{format_percent(row[PASSED], measured)} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
 def format_percent(part: int, total: int) -> str:

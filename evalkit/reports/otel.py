@@ -6,10 +6,11 @@ two runs.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from msgspec import Struct
 from evalkit.errors import UsageError
 from evalkit.model.codec import to_plain_json
 from evalkit.model.run import Run
-from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript, Usage
+from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript, Usage
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CheckResult, Reason, Verdict
 from evalkit.reports.serialization import Redact, redact_run
 from evalkit.reports.trace import format_input, list_user_turns
@@ -49,7 +50,10 @@ def build_spans(run: Run, redact: Redact | None = None, *, content: bool = True)
         raise UsageError(NEEDS_EXTRA) from None
     exporter, redact = InMemorySpanExporter(), redact or Redactor()
     tracer = _create_provider(run, exporter).get_tracer("evalkit", run.evalkit)
-    start = _parse_nanoseconds(run.started)
+    try:
+        start = int(datetime.fromisoformat(run.started).timestamp() * 1_000_000) * 1_000
+    except ValueError:
+        start = 0
     batch: list[ReadableSpan] = []
     waiting = size = 0
     for verdict in run.verdicts:
@@ -57,7 +61,11 @@ def build_spans(run: Run, redact: Redact | None = None, *, content: bool = True)
             TraceWriter(tracer, attempt, start, content=content).write()
         spans = exporter.get_finished_spans()
         exporter.clear()
-        length = sum(map(_measure_text, spans))
+        # About how many characters of text the spans have, with their events, one for each check.
+        attribute_sets = [span.attributes for span in spans]
+        attribute_sets += [event.attributes for span in spans for event in span.events]
+        values = [value for attributes in attribute_sets for value in (attributes or {}).values()]
+        length = sum(len(value) for value in values if isinstance(value, str))
         if batch and (waiting == _BATCH or size + length > _LARGE):
             yield batch
             batch, waiting, size = [], 0, 0
@@ -66,16 +74,22 @@ def build_spans(run: Run, redact: Redact | None = None, *, content: bool = True)
         yield batch
 
 
-def _measure_text(span: ReadableSpan) -> int:
-    """Return about how many characters of text `span` has, with its events, one for each check."""
-    attribute_sets = [span.attributes, *(event.attributes for event in span.events)]
-    return sum(len(value) for some in attribute_sets for value in (some or {}).values() if isinstance(value, str))
-
-
 def render_otlp_lines(run: Run, redact: Redact | None = None, *, content: bool = True) -> Iterator[str]:
-    """Return `run` as lines of OTLP/JSON, as the OpenTelemetry collector's file receiver reads them."""
+    """Yield `run` as lines of OTLP/JSON, as the OpenTelemetry collector's file receiver reads them.
+
+    Each is one ExportTraceServiceRequest. OTLP/JSON has hexadecimal ids and numeric enums, unlike protobuf's own JSON.
+    """
     for spans in build_spans(run, redact, content=content):
-        yield _to_otlp_json(spans)
+        from google.protobuf.json_format import MessageToDict
+        from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+        data = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
+        scopes = [scope for resource in data.get("resourceSpans", ()) for scope in resource["scopeSpans"]]
+        for span in [span for scope in scopes for span in scope["spans"]]:
+            for key in ("traceId", "spanId", "parentSpanId"):
+                if key in span:
+                    span[key] = base64.b64decode(span[key]).hex()
+        yield json.dumps(data)
 
 
 def send(run: Run, endpoint: str, redact: Redact | None = None, *, content: bool = True) -> int:
@@ -182,31 +196,6 @@ def _create_id_generator(seed: str) -> Any:
             return self._generate_next(16)
 
     return DerivedIds()
-
-
-def _parse_nanoseconds(started: str) -> int:
-    try:
-        return int(datetime.fromisoformat(started).timestamp() * 1_000_000) * 1_000
-    except ValueError:
-        return 0
-
-
-def _to_otlp_json(spans: Sequence[ReadableSpan]) -> str:
-    """Return one ExportTraceServiceRequest. OTLP/JSON has hexadecimal ids and numeric enums, unlike protobuf's own
-    JSON."""
-    import base64
-
-    from google.protobuf.json_format import MessageToDict
-    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-
-    data = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
-    for of_resource in data.get("resourceSpans", ()):
-        for of_scope in of_resource["scopeSpans"]:
-            for span in of_scope["spans"]:
-                for key in ("traceId", "spanId", "parentSpanId"):
-                    if key in span:
-                        span[key] = base64.b64decode(span[key]).hex()
-    return json.dumps(data)
 
 
 # One run of a case as one trace: the agent, the model's turns and the calls below it, what the checks found.
@@ -476,10 +465,13 @@ def build_answer_message(response: str, reason: str) -> list[dict[str, Any]]:
 def build_reply_message(turn: ModelTurn) -> list[dict[str, Any]]:
     """Return a model's reply, with the calls it asks for, as a message."""
     parts = [_build_text_part(turn.text)] if turn.text else []
+    calls = [
+        {"type": "tool_call", "id": call.call_id, "name": call.name, "arguments": call.arguments} for call in turn.calls
+    ]
     return [
         {
             "role": "assistant",
-            "parts": [*parts, *map(_build_call_part, turn.calls)],
+            "parts": [*parts, *calls],
             "finish_reason": map_finish_reason(turn),
         },
     ]
@@ -488,28 +480,19 @@ def build_reply_message(turn: ModelTurn) -> list[dict[str, Any]]:
 def list_tool_definitions(verdict: Verdict) -> list[dict[str, Any]]:
     """Return the functions that the case declares, if it does."""
     declared = verdict.case.get("functions") if isinstance(verdict.case, Mapping) else None
-    return list(_iter_tool_definitions(declared))
-
-
-def _iter_tool_definitions(declared: Any) -> Iterator[dict[str, Any]]:
-    items = declared.items() if isinstance(declared, Mapping) else ()
-    listed = (
-        [(item.get("name"), item) for item in declared if isinstance(item, Mapping)]
-        if isinstance(declared, list)
-        else []
-    )
-    for name, item in (*items, *listed):
+    pairs: list[tuple[Any, Any]] = list(declared.items()) if isinstance(declared, Mapping) else []
+    if isinstance(declared, list):
+        pairs = [(item.get("name"), item) for item in declared if isinstance(item, Mapping)]
+    definitions = []
+    for name, item in pairs:
         declaration = item if isinstance(item, Mapping) else {}
         fields = {key: declaration[key] for key in ("description", "parameters") if key in declaration}
-        yield {"type": "function", "name": name, **fields}
+        definitions.append({"type": "function", "name": name, **fields})
+    return definitions
 
 
 def _build_text_part(content: str) -> dict[str, Any]:
     return {"type": "text", "content": content}
-
-
-def _build_call_part(call: ModelCall) -> dict[str, Any]:
-    return {"type": "tool_call", "id": call.call_id, "name": call.name, "arguments": call.arguments}
 
 
 def find_error_type(call: FunctionCall) -> str | None:

@@ -16,7 +16,6 @@ from msgspec.structs import fields, replace
 from evalkit.errors import UsageError
 from evalkit.model.codec import decode, encode_fields, to_plain_json
 from evalkit.model.run import RUN_VERSION, Run, Selection
-from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import NOT_RUN, STATUSES, Verdict
 from evalkit.reports.serialization import from_line, to_line
 
@@ -74,17 +73,12 @@ def read_head(path: Path) -> Run | None:
     try:
         with path.open("rb") as file:
             first = file.readline().rstrip(b"\n")
-            if not first.endswith(_VERDICTS_OPEN) or not _is_complete(path):
+            file.seek(max(path.stat().st_size - 4, 0))
+            if not first.endswith(_VERDICTS_OPEN) or file.read() != b"\n]}\n":
                 return None
             return Run.from_json({**json.loads(first.removesuffix(_VERDICTS_OPEN) + b"}"), "verdicts": []})
     except (OSError, ValueError):
         return None
-
-
-def _is_complete(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - 4, 0))
-        return file.read() == b"\n]}\n"
 
 
 def write_run(path: str | os.PathLike[str], run: Run, lines: Iterable[str] | None = None) -> None:
@@ -135,9 +129,9 @@ class StoredRun:
 
     def iter_verdicts(self) -> Iterator[Verdict]:
         """Yield each verdict. `read_line(n)` of the n-th, from 0, is available once it was yielded."""
-        yield from self._iter_stored() if self._lines is None else map(from_line, self._lines)
-
-    def _iter_stored(self) -> Iterator[Verdict]:
+        if self._lines is not None:
+            yield from map(from_line, self._lines)
+            return
         self._file.seek(0)
         start = len(self._file.readline())
         for raw in self._file:
@@ -243,13 +237,10 @@ class Journal:
 
     def append(self, case_id: str, line: str) -> None:
         """Write a verdict's line; it is with the operating system when this returns."""
-        self._places[case_id] = self._write(line.encode("ascii"))
-
-    def _write(self, line: bytes) -> tuple[int, int]:
         start = self._file.seek(0, 2)
-        self._file.write(line + b"\n")
+        self._file.write(line.encode("ascii") + b"\n")
         self._file.flush()
-        return start, len(line)
+        self._places[case_id] = start, len(line)
 
     def read_line(self, case_id: str) -> str | None:
         """Return the line of a case as it was written last."""
@@ -334,24 +325,18 @@ _DIGITS = 6
 
 def measure_durations(run: Run) -> dict[str, float]:
     """Return seconds of machine time by case id: all its repeats, with live models' time, without recorded time."""
-    return {
-        verdict.case_id: round(_sum_case_seconds(verdict), _DIGITS)
-        for verdict in run.verdicts
-        if verdict.status != NOT_RUN
-    }
-
-
-def _sum_case_seconds(verdict: Verdict) -> float:
-    transcripts = [run.transcript for run in verdict.runs or (verdict,)] + [run.transcript for run in verdict.faults]
-    return sum(map(_compute_seconds, transcripts))
-
-
-def _compute_seconds(transcript: Transcript) -> float:
-    timing = transcript.timing
-    if timing is None:
-        return 0.0
-    waited_ms = timing.model_ms if transcript.cassette is None else 0.0  # a cassette's turns come at once
-    return (timing.overhead_ms + waited_ms) / 1000
+    durations: dict[str, float] = {}
+    for verdict in run.verdicts:
+        if verdict.status == NOT_RUN:
+            continue
+        milliseconds = []
+        transcripts = [made.transcript for made in verdict.runs or (verdict,)]
+        for transcript in transcripts + [fault.transcript for fault in verdict.faults]:
+            if (timing := transcript.timing) is not None:
+                waited = timing.model_ms if transcript.cassette is None else 0.0  # a cassette's turns come at once
+                milliseconds.append(timing.overhead_ms + waited)
+        durations[verdict.case_id] = round(sum(ms / 1000 for ms in milliseconds), _DIGITS)
+    return durations
 
 
 def read_durations(paths: Iterable[Path]) -> dict[str, float]:
@@ -359,7 +344,13 @@ def read_durations(paths: Iterable[Path]) -> dict[str, float]:
     durations: dict[str, float] = {}
     for path in paths:
         table = _read_table(path)
-        durations |= measure_durations(load_run(path)) if table is None else _check_table(table, path)
+        if table is None:
+            durations |= measure_durations(load_run(path))
+            continue
+        for case_id, value in table.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+                raise UsageError(f"{path}: {case_id!r}: {value!r} is not a number of seconds, 0 or more")
+            durations[case_id] = float(value)
     return durations
 
 
@@ -372,13 +363,6 @@ def _read_table(path: Path) -> Mapping[str, Any] | None:
     except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) and "verdicts" not in data else None
-
-
-def _check_table(table: Mapping[str, Any], path: Path) -> dict[str, float]:
-    for case_id, value in table.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-            raise UsageError(f"{path}: {case_id!r}: {value!r} is not a number of seconds, 0 or more")
-    return {case_id: float(value) for case_id, value in table.items()}
 
 
 def write_durations(path: Path, seconds: Mapping[str, float]) -> None:

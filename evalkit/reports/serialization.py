@@ -70,20 +70,18 @@ def redact_run(run: Run, redact: Redact | None = None) -> Run:
     Whatever agents passed, the verdicts then hold JSON data alone.
     """
     redact = redact or Redactor()
-    verdicts = tuple(_redact_verdict(verdict, redact) for verdict in run.verdicts)
-    return replace(run, verdicts=verdicts, metadata=_redact_data(run.metadata, redact))
+    verdicts = []
+    for verdict in run.verdicts:
+        plain = to_plain_line(verdict)
+        clean = redact(to_line(verdict) if plain is None else plain)
+        verdicts.append(verdict if clean == plain else from_line(clean))
+    return replace(run, verdicts=tuple(verdicts), metadata=_redact_data(run.metadata, redact))
 
 
 def redact_decision(decision: GateDecision, redact: Redact | None = None) -> GateDecision:
     """Pass `decision`, whose words quote case ids and reasons, through `redact`."""
     redact = redact or Redactor()
     return replace(decision, reasons=tuple(map(redact, decision.reasons)), facts=_redact_data(decision.facts, redact))
-
-
-def _redact_verdict(verdict: Verdict, redact: Redact) -> Verdict:
-    plain = to_plain_line(verdict)
-    clean = redact(to_line(verdict) if plain is None else plain)
-    return verdict if clean == plain else from_line(clean)
 
 
 def _redact_data(value: Any, redact: Redact) -> Any:

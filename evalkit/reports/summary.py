@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from evalkit.model.transcript import Transcript
@@ -26,8 +26,11 @@ def _format_models(accounting: Accounting) -> Iterator[str]:
     parts = [f"{_format_count(accounting.turns, 'model turn')}"]
     if accounting.turns_per_call is not None:
         parts.append(f"{accounting.turns_per_call:.2g} per function call")
-    cost = accounting.cost_usd
-    parts += [_format_tokens(accounting), "cost unknown" if cost is None else f"{cost:.4g} USD"]
+    cost, tokens, usage = accounting.cost_usd, "tokens unknown", accounting.usage
+    if usage is not None:
+        cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+        tokens = f"{usage.input_tokens:,} tokens in{cached} and {usage.output_tokens + usage.reasoning_tokens:,} out"
+    parts += [tokens, "cost unknown" if cost is None else f"{cost:.4g} USD"]
     median, slow = accounting.compute_latency_ms(0.5), accounting.compute_latency_ms(0.95)
     if median is not None and slow is not None and slow > 0:
         parts.append(f"a turn takes {_format_turn_time(median)} (95 % within {_format_turn_time(slow)})")
@@ -41,7 +44,10 @@ def _format_models(accounting: Accounting) -> Iterator[str]:
             f"({_format_percent(calls.malformed, calls.total)})"
         )
     if calls.unanswered:
-        yield _format_unanswered(accounting)
+        counts = {name: channels.unanswered for name, channels in accounting.functions.items() if channels.unanswered}
+        named = _format_worst([(f"{name} {count}", count) for name, count in sorted(counts.items())])
+        unanswered = _format_count(calls.unanswered, "native call")
+        yield f"{unanswered} carried out by no code: {named}; `evalkit lint` compares the names"
 
 
 def build_fallback_warning(accounting: Accounting, limit: Fraction) -> str | None:
@@ -49,32 +55,19 @@ def build_fallback_warning(accounting: Accounting, limit: Fraction) -> str | Non
     calls = accounting.calls
     if not calls.total or Fraction(100 * calls.text, calls.total) <= limit:
         return None
-    text_callers = {name: channels for name, channels in accounting.functions.items() if channels.text}
-    worst = sorted(text_callers.items(), key=lambda item: (-item[1].text, item[0]))
-    named = ", ".join(f"{name} {channels.text} of {channels.total}" for name, channels in worst[:_NAMED])
-    rest = f" and {len(worst) - _NAMED} more" if len(worst) > _NAMED else ""
+    functions = sorted(accounting.functions.items())
+    named = _format_worst([(f"{name} {c.text} of {c.total}", c.text) for name, c in functions if c.text])
     return (
         f"{calls.text} of {calls.total} calls came as text ({_format_percent(calls.text, calls.total)}), more than "
-        f"{float(limit):g} %: {named}{rest}"
+        f"{float(limit):g} %: {named}"
     )
 
 
-def _format_unanswered(accounting: Accounting) -> str:
-    counts = {name: channels.unanswered for name, channels in accounting.functions.items() if channels.unanswered}
-    worst = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    named = ", ".join(f"{name} {count}" for name, count in worst[:_NAMED])
+def _format_worst(texts: Sequence[tuple[str, int]]) -> str:
+    """Return the texts with the largest numbers, and how many others there are."""
+    worst = [text for text, _ in sorted(texts, key=lambda item: -item[1])]
     rest = f" and {len(worst) - _NAMED} more" if len(worst) > _NAMED else ""
-    calls = _format_count(accounting.calls.unanswered, "native call")
-    return f"{calls} carried out by no code: {named}{rest}; `evalkit lint` compares the names"
-
-
-def _format_tokens(accounting: Accounting) -> str:
-    usage = accounting.usage
-    if usage is None:
-        return "tokens unknown"
-    output = usage.output_tokens + usage.reasoning_tokens
-    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-    return f"{usage.input_tokens:,} tokens in{cached} and {output:,} out"
+    return ", ".join(worst[:_NAMED]) + rest
 
 
 def _format_percent(part: int, total: int) -> str:

@@ -7,14 +7,14 @@ model or a file passes `escape_controls`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript
+from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.reports.summary import JUDGE_CHECK
 from evalkit.text.escape import escape_controls, escape_lines, fit_to_encoding
@@ -87,7 +87,18 @@ def build_trace_lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
 def _build_header(verdict: Verdict, width: int) -> Line:
     name = escape_controls(PurePosixPath(verdict.case_id).stem or "case")
     mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
-    facts = " · ".join(_list_facts(verdict))
+    listed, transcript = [], verdict.transcript
+    if verdict.runs:
+        passed = sum(run.status == PASSED for run in verdict.runs)
+        planned = f" of {verdict.runs_planned}" if len(verdict.runs) < verdict.runs_planned else ""  # settled early
+        listed = [f"{passed} of {len(verdict.runs)} runs passed, {verdict.min_pass}{planned} wanted"]
+    elif verdict.status != NOT_RUN and (verdict.status != ERROR or transcript.calls):
+        listed = [_format_count(len(transcript.calls), "call")]
+        if transcript.turns:
+            listed.append(_format_count(len(transcript.turns), "turn"))
+        if transcript.timing is not None and transcript.timing.elapsed_ms >= 1:
+            listed.append(format_duration(transcript.timing.elapsed_ms))
+    facts = " · ".join(listed)
     room = width - len(name) - len(facts) - 6
     description = (
         cut_at_word(" ".join(escape_controls(verdict.description, keep="\n").split()), max(room, 0))
@@ -99,22 +110,6 @@ def _build_header(verdict: Verdict, width: int) -> Line:
     used = 2 + len(name) + (2 + len(description) if description else 0)
     gap = " " * max(width - used - len(facts), 2)
     return (mark, (name, "name"), (f"  {description}" if description else "", ""), (gap + facts, "quiet"))
-
-
-def _list_facts(verdict: Verdict) -> Iterator[str]:
-    if verdict.runs:
-        passed = sum(run.status == PASSED for run in verdict.runs)
-        planned = f" of {verdict.runs_planned}" if len(verdict.runs) < verdict.runs_planned else ""  # settled early
-        yield f"{passed} of {len(verdict.runs)} runs passed, {verdict.min_pass}{planned} wanted"
-        return
-    if verdict.status == NOT_RUN or (verdict.status == ERROR and not verdict.transcript.calls):
-        return
-    transcript = verdict.transcript
-    yield _format_count(len(transcript.calls), "call")
-    if transcript.turns:
-        yield _format_count(len(transcript.turns), "turn")
-    if transcript.timing is not None and transcript.timing.elapsed_ms >= 1:
-        yield format_duration(transcript.timing.elapsed_ms)
 
 
 def _format_count(number: int, noun: str) -> str:
@@ -170,7 +165,11 @@ def _build_call_lines(
     failed = [result for result in verdict.results if result.status != PASSED]
     reported.update(_get_reason_key(reason) for result in failed for reason in result.reasons)
     if verdict.call is None:
-        return _build_missing_call(verdict, mark, failed)
+        # It was not made, or not often enough.
+        messages = dict.fromkeys(message for result in failed for message in _list_messages(result))
+        missing = [line for message in messages for line in _build_message(message, " " * 7, "bad")]
+        head = missing[0][0][0].strip() if missing else f"{escape_controls(verdict.expected_name)} was not called"
+        return [(("   –  ", "quiet"), mark, (head, "")), *missing[1:]]
     width = max(options.width, _NARROWEST)
     first, *continuation = _format_call(verdict.call, width - 7, (options.breaks_at or width) - 7)
     number = f"{verdict.call.index + 1:>3}. "  # as messages name the call, whatever was not called before it
@@ -183,8 +182,9 @@ def _build_call_lines(
     )
     if notes:
         call_lines[-1] = (*call_lines[-1], (f"  ({', '.join(notes)})", "quiet"))
+    place = f"call {verdict.call.index + 1}, {verdict.call.name}: "  # this line names it
     for result in failed:
-        for message in dict.fromkeys(_strip_place(message, verdict) for message in _list_messages(result)):
+        for message in dict.fromkeys(message.removeprefix(place) for message in _list_messages(result)):
             if not (continuation or [first])[-1].endswith(
                 f": {escape_controls(message)}"
             ):  # what came back is the error itself
@@ -192,23 +192,8 @@ def _build_call_lines(
     return call_lines
 
 
-def _build_missing_call(verdict: CallVerdict, mark: tuple[str, str], failed: list[CheckResult]) -> list[Line]:
-    """Describe a call that was not made, or not often enough."""
-    messages = dict.fromkeys(message for result in failed for message in _list_messages(result))
-    missing_lines = [line for message in messages for line in _build_message(message, " " * 7, "bad")]
-    first = (
-        missing_lines[0][0][0].strip() if missing_lines else f"{escape_controls(verdict.expected_name)} was not called"
-    )
-    return [(("   –  ", "quiet"), mark, (first, "")), *missing_lines[1:]]
-
-
 def _list_messages(result: CheckResult) -> list[str]:
     return [reason.message for reason in result.reasons] or [result.message or result.check]
-
-
-def _strip_place(message: str, verdict: CallVerdict) -> str:
-    """Strip the name of the call from a message that stands under the line of that call."""
-    return message.removeprefix(f"call {verdict.call.index + 1}, {verdict.call.name}: ") if verdict.call else message
 
 
 def _format_call(call: FunctionCall, width: int, breaks_at: int) -> list[str]:
@@ -216,22 +201,19 @@ def _format_call(call: FunctionCall, width: int, breaks_at: int) -> list[str]:
     name = escape_controls(call.name)
     how = f" [as {escape_controls(call.requested_name)}]" if call.requested_name else ""
     how += " [written as text]" if call.channel == "text" else ""
-    returned = _format_result(call, width)
+    error = call.result.get("error") if isinstance(call.result, dict) else call.result
+    if call.outcome != "error":
+        returned = "" if call.result is None else f" → {format_json(call.result, width)}"
+    elif isinstance(error, dict) and {"type", "message"} <= error.keys():
+        kind, message = escape_controls(str(error["type"])), escape_controls(str(error["message"]))
+        returned = f" → error {kind}: {cut_at_word(message, width)}"
+    else:
+        returned = f" → error {format_json(error, width)}"
     room = width - len(name) - 2 - len(how)
     remaining = room - len(returned)
     arguments = format_arguments(call.arguments, remaining if remaining >= _ROOM else room)
     line = f"{name}({arguments}){how}"
     return [line + returned] if len(line) + len(returned) <= min(width, breaks_at) else [line, returned.strip()]
-
-
-def _format_result(call: FunctionCall, budget: int) -> str:
-    if call.outcome == "error":
-        error = call.result.get("error") if isinstance(call.result, dict) else call.result
-        if isinstance(error, dict) and {"type", "message"} <= error.keys():
-            kind, message = escape_controls(str(error["type"])), escape_controls(str(error["message"]))
-            return f" → error {kind}: {cut_at_word(message, budget)}"
-        return f" → error {format_json(error, budget)}"
-    return "" if call.result is None else f" → {format_json(call.result, budget)}"
 
 
 def _build_message(message: str, indent: str, style: str) -> list[Line]:
@@ -244,7 +226,9 @@ def _build_message(message: str, indent: str, style: str) -> list[Line]:
 def _build_remarks(verdict: Verdict) -> list[Line]:
     remarks: list[Line] = []
     transcript = verdict.transcript
-    if verdict.status == FAILED and (not transcript.calls or any(map(_is_of_response, verdict.reasons))):
+    keys = [reason.place.rpartition("expected_output.")[2] for reason in verdict.reasons]
+    is_of_response = any(key.startswith(("response_", "judge")) for key in keys)
+    if verdict.status == FAILED and (not transcript.calls or is_of_response):
         if transcript.response:
             remarks += [(("  the agent answered: ", "quiet"), (format_json(transcript.response, 300), ""))]
         elif not transcript.calls and transcript.input and transcript.fault is None:  # it was asked, and it came back
@@ -259,10 +243,6 @@ def _build_remarks(verdict: Verdict) -> list[Line]:
     if verdict.status in (FAILED, ERROR) and location and not is_said:
         remarks += _build_message(f"at {location}", "  ", "quiet")
     return remarks
-
-
-def _is_of_response(reason: Reason) -> bool:
-    return reason.place.rpartition("expected_output.")[2].startswith(("response_", "judge"))
 
 
 def _build_runs(verdict: Verdict, options: TraceOptions) -> list[Line]:
@@ -304,7 +284,14 @@ def build_conversation(transcript: Transcript, users: Sequence[Any] = ()) -> lis
             *_build_speech("response", transcript.response),
         ]
     conversation_lines = _build_speech("input", format_input(transcript.input)) if transcript.input else []
-    places = _place_turns(transcript, len(users))
+    # The user's turn of each model turn: its calls name it; a reply without calls ends a turn.
+    turn_by_call = {call.turn: call.user_turn for call in transcript.calls}
+    places: list[int] = []
+    now = 0
+    for index, turn in enumerate(transcript.turns):
+        now = turn_by_call.get(index, now)
+        places.append(min(now, len(users) - 1))
+        now += not turn.calls
     for number, user in enumerate(users[: len(transcript.responses) + 1]):  # the others were not come to
         conversation_lines += _build_speech(f"user, turn {number + 1}", format_input(user))
         conversation_lines += _build_part(transcript, number, places)
@@ -326,7 +313,17 @@ def _build_part(transcript: Transcript, number: int, places: Sequence[int]) -> l
     part_lines: list[Line] = []
     for index, turn in enumerate(transcript.turns):
         if places[index] == number:
-            part_lines += _build_model_turn(index, turn)
+            facts = [turn.finish_reason]
+            if turn.usage is not None:
+                facts.append(f"{turn.usage.input_tokens} tokens in, {turn.usage.output_tokens} out")
+            part_lines += _build_speech(f"model, turn {index + 1}", turn.text, f"({'; '.join(facts)})")
+            if turn.finish_message:
+                part_lines += [(("  │ ", "quiet"), (escape_controls(turn.finish_message), "quiet"))]
+            for asked in turn.calls:
+                text = f"calls {asked.name}({_dump_json(asked.arguments)})"
+                if asked.malformed:
+                    text = f"malformed call: {asked.malformed}"
+                part_lines += [(("  │ ", "quiet"), (escape_controls(text), ""))]
             for call in transcript.calls:
                 if call.turn == index:
                     part_lines += _build_answer(call)
@@ -337,38 +334,9 @@ def _build_part(transcript: Transcript, number: int, places: Sequence[int]) -> l
     return part_lines
 
 
-def _place_turns(transcript: Transcript, count: int) -> list[int]:
-    """Return the user's turn for each model turn: its calls name it; a reply without calls ends a turn."""
-    of_calls = {call.turn: call.user_turn for call in transcript.calls}
-    places: list[int] = []
-    now = 0
-    for index, turn in enumerate(transcript.turns):
-        now = of_calls.get(index, now)
-        places.append(min(now, count - 1))
-        now += not turn.calls
-    return places
-
-
 def _build_speech(who: str, text: str, facts: str = "") -> list[Line]:
     head: Line = ((f"  {who}", "name"), (f" {facts}" if facts else "", "quiet"))
     return [head, *((("  │ ", "quiet"), (line, "")) for line in escape_lines(text).split("\n"))] if text else [head]
-
-
-def _build_model_turn(index: int, turn: ModelTurn) -> list[Line]:
-    facts = [turn.finish_reason]
-    if turn.usage is not None:
-        facts.append(f"{turn.usage.input_tokens} tokens in, {turn.usage.output_tokens} out")
-    turn_lines = _build_speech(f"model, turn {index + 1}", turn.text, f"({'; '.join(facts)})")
-    if turn.finish_message:
-        turn_lines += [(("  │ ", "quiet"), (escape_controls(turn.finish_message), "quiet"))]
-    for call in turn.calls:
-        text = (
-            f"malformed call: {call.malformed}"
-            if call.malformed
-            else f"calls {call.name}({_dump_json(call.arguments)})"
-        )
-        turn_lines += [(("  │ ", "quiet"), (escape_controls(text), ""))]
-    return turn_lines
 
 
 def _build_answer(call: FunctionCall) -> list[Line]:
