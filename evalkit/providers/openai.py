@@ -21,8 +21,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import ProviderKind, SchemaRules
 from evalkit.providers.pacing import RetryPolicy, call_with_retries, parse_seconds, read_retry_after, to_transport_error
-from evalkit.streaming.accumulate import CUT_OFF, StreamAccumulator, explain_cut_off
-from evalkit.streaming.events import parse_values
+from evalkit.streaming.accumulate import CUT_OFF, StreamAccumulator, explain_cut_off, parse_values
 
 if TYPE_CHECKING:
     import openai

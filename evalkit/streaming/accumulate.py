@@ -63,7 +63,8 @@ class StreamAccumulator:
         if "choices" in delta:
             for choice in delta["choices"] or ():
                 if not choice.get("index"):  # the others are replies of their own
-                    self.feed({**(choice.get("delta") or choice.get("message") or {}), **_get_finish_reason(choice)})
+                    piece = dict(choice.get("delta") or choice.get("message") or {})
+                    self.feed(piece | ({"finish_reason": reason} if (reason := choice.get("finish_reason")) else {}))
             return
         if isinstance(delta.get("content"), str):
             self._content.append(delta["content"])
@@ -136,13 +137,18 @@ class StreamAccumulator:
         if kind == "message_start":
             # A gateway that retries sends a second one: what came before it belongs to no message.
             self._slots, self._content, self.finish_reason = [], [], None
-            for index, block in enumerate(event.get("message", {}).get("content") or ()):
-                self._start_block(("message", index), block)
-                self.feed_anthropic({"type": "content_block_stop", "index": ("message", index)})
+            for place, block in enumerate(event.get("message", {}).get("content") or ()):
+                self._start_block(("message", place), block)
+                self.feed_anthropic({"type": "content_block_stop", "index": ("message", place)})
         elif kind == "content_block_start":
             self._start_block(event["index"], event["content_block"])
         elif kind == "content_block_delta":
-            self._add_block_delta(event["index"], event["delta"])
+            index, block_delta = event["index"], event["delta"]
+            if block_delta.get("type") == "text_delta":
+                self._content.append(block_delta.get("text") or "")
+            if block_delta.get("type") == "input_json_delta" and block_delta.get("partial_json"):
+                for slot in self._find_slots_at(index):
+                    slot.add(block_delta["partial_json"])
         elif kind == "content_block_stop":
             for slot in self._find_slots_at(event["index"]):
                 slot.is_closed = slot.is_ended = True
@@ -163,13 +169,6 @@ class StreamAccumulator:
         slot.id, slot.name = block.get("id") or "", block.get("name") or ""
         slot.arguments_object = dict(block["input"]) if block.get("input") else None
         self._slots.append(slot)
-
-    def _add_block_delta(self, index: object, delta: JsonObject) -> None:
-        if delta.get("type") == "text_delta":
-            self._content.append(delta.get("text") or "")
-        if delta.get("type") == "input_json_delta" and delta.get("partial_json"):
-            for slot in self._find_slots_at(index):
-                slot.add(delta["partial_json"])
 
     def _find_slots_at(self, index: object) -> list[Slot]:
         """Return the latest call at `index`, if there is one."""
@@ -235,19 +234,18 @@ class StreamAccumulator:
     def close(self) -> list[StreamCall]:
         """End the stream and return all its calls. Raises IncompleteCall when it ended inside one."""
         self._closed = True
-        unfinished = self._find_unfinished()
-        if unfinished is not None:
-            raise IncompleteCallError(explain_cut_off(unfinished, self.finish_reason), fragment=unfinished)
-        return self.completed
-
-    def _find_unfinished(self) -> str | None:
-        """Describe the first call that is not whole."""
         self._slots = [slot for slot in self._slots if not slot.is_blank]
+        unfinished: str | None = None
         for slot in self._slots:
             slot.is_finished = slot.is_finished or (slot.is_closed and self.finish_reason is None)
             if slot.to_call() is None:
-                return slot.format_fragment()
-        return self._gemini.unfinished or self._parse_text().unfinished
+                unfinished = slot.format_fragment()
+                break
+        else:
+            unfinished = self._gemini.unfinished or self._parse_text().unfinished
+        if unfinished is not None:
+            raise IncompleteCallError(explain_cut_off(unfinished, self.finish_reason), fragment=unfinished)
+        return self.completed
 
     def _parse_text(self) -> ParsedText:
         self._text = ["".join(self._text)]
@@ -278,10 +276,6 @@ def _to_json(data: object) -> Any:
     """Convert the object of a client library (openai, google-genai, anthropic) to JSON."""
     dump = getattr(data, "model_dump", None)
     return data if dump is None else dump(mode="json")
-
-
-def _get_finish_reason(choice: JsonObject) -> JsonDict:
-    return {"finish_reason": choice["finish_reason"]} if choice.get("finish_reason") else {}
 
 
 def _get_name(function: Any) -> str:
@@ -404,8 +398,11 @@ class CallParts:
 
     def add(self, part: JsonObject, call: JsonObject) -> JsonDict | None:
         """Add `part`, which holds `call`. Return the part that is whole with it, if one is."""
-        if self.open_part is not None and _is_another(call, self.open_part["functionCall"]):
-            self.lost_part, self.open_part = self.lost_part or self.open_part, None
+        if self.open_part is not None:
+            name, id, open_call = call.get("name"), call.get("id"), self.open_part["functionCall"]
+            is_other_id = id and open_call.get("id") and id != open_call["id"]
+            if name and (name != open_call["name"] or is_other_id):
+                self.lost_part, self.open_part = self.lost_part or self.open_part, None
         partial = call.get("partialArgs")
         if self.open_part is None:
             if not call.get("name"):
@@ -430,11 +427,6 @@ class CallParts:
         """The description of a call that is not whole."""
         part = self.lost_part or self.open_part
         return None if part is None else format_call(part["functionCall"])
-
-
-def _is_another(call: JsonObject, open_call: JsonObject) -> bool:
-    name, id = call.get("name"), call.get("id")
-    return bool(name) and (name != open_call["name"] or bool(id and open_call.get("id") and id != open_call["id"]))
 
 
 def format_call(call: JsonObject) -> str:
@@ -505,3 +497,44 @@ def _set_value(arguments: JsonDict, piece: object) -> None:
         else:
             target[step] = old if isinstance(old, (dict, list)) else [] if isinstance(following, int) else {}
             target = target[step]
+
+
+# -- a streamed answer's body as JSON values: server-sent events, a JSON array, or one value after the other
+
+_LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines would also cut at what JSON strings may hold
+_DECODER = json.JSONDecoder()
+_VALUE = re.compile(r"^\s*([{\[])", re.MULTILINE)
+
+
+def parse_values(body: str) -> list[Any]:
+    """Parse the JSON values of a streamed body. Raises ValueError where one does not parse."""
+    values: list[Any] = []
+    data: list[str] = []
+    bare_lines: list[str] = []  # an error that breaks into the stream, and whole answers without events
+    for line in [*_LINE_END.split(body), ""]:
+        if line.startswith("data:"):
+            data.append(line[len("data:") :])
+        elif line.strip():
+            bare_lines.append(line)
+        elif data:
+            values += _parse_event(data)
+            data = []
+    # Values that follow each other; those of an array one by one. Other lines (`event:`, comments) are none.
+    bare = "\n".join(bare_lines)
+    position = 0
+    while (start := _VALUE.search(bare, position)) is not None:
+        value, position = _DECODER.raw_decode(bare, start.start(1))
+        values += value if isinstance(value, list) else [value]
+    return values
+
+
+def _parse_event(lines: list[str]) -> list[Any]:
+    """Parse one event's data: a value over all its lines, or, from servers that omit the empty line, a value on
+    each."""
+    lines = [line for line in lines if line.strip() not in ("", "[DONE]")]
+    try:
+        return [json.loads("\n".join(lines))] if lines else []
+    except ValueError:
+        if len(lines) == 1:
+            raise
+        return [json.loads(line) for line in lines]

@@ -13,8 +13,7 @@ from msgspec import Struct, field
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.transcript import FieldAccess
 from evalkit.textcalls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
-from evalkit.textcalls.names import Names, RejectedCallError
-from evalkit.textcalls.python_calls import NotACallError, read_calls
+from evalkit.textcalls.names import Names, NotACallError, RejectedCallError, read_calls
 
 
 class TextCall(FieldAccess, Struct, frozen=True):
@@ -127,7 +126,16 @@ class Envelopes:
             opened["tag"] if is_known and not _ENVELOPE.fullmatch(tag) else opened["value"] or attributes.get("name")
         )
         if opened["empty"]:
-            return self._read_empty_tag(opened, named, attributes)
+            if named is None:
+                return None
+            notes = ["arguments as attributes"] if set(attributes) - {"name"} else []
+            try:
+                name = self.names.resolve(named, notes, explicit=True)
+            except RejectedCallError as refused:
+                self._refuse(start, opened.end(), str(refused))
+                return opened.end()
+            typed = {key: self.names.parse_typed(name, key, text) for key, text in attributes.items() if key != "name"}
+            return self._add(start, opened.end(), [(name, typed, notes)])
         content = opened.end()
         space = SPACE.match(self.text, content)
         first = space.end() if space else content
@@ -137,26 +145,14 @@ class Envelopes:
             return self._read_json_envelope(start, first, tag, named)
         return self._read_text_envelope(start, content, tag, named)
 
-    def _read_empty_tag(self, opened: re.Match[str], named: str | None, attributes: dict[str, str]) -> int | None:
-        if named is None:
-            return None
-        notes = ["arguments as attributes"] if set(attributes) - {"name"} else []
-        try:
-            name = self.names.resolve(named, notes, explicit=True)
-        except RejectedCallError as refused:
-            self._refuse(opened.start(), opened.end(), str(refused))
-            return opened.end()
-        arguments = {key: self.names.parse_typed(name, key, text) for key, text in attributes.items() if key != "name"}
-        return self._add(opened.start(), opened.end(), [(name, arguments, notes)])
-
     def _read_json_envelope(self, start: int, first: int, tag: str, named: str | None) -> int | None:
         begin, position = start, first  # each object is kept as it is read: the next one may be cut off
         while True:
-            value, position, notes = self._decode_json(begin, position, tag)
+            value, position, notes = self.decode_json(begin, position, tag)
             if value is None:
                 return begin if begin > start else None
             try:
-                calls = self._read_calls(value, notes, explicit=True, named=named)
+                calls = self.read_calls(value, notes, explicit=True, named=named)
             except RejectedCallError as refused:
                 position, _ = self._close_envelope(position, tag, named)
                 self._refuse(begin, position, str(refused))
@@ -171,7 +167,7 @@ class Envelopes:
             calls[-1][2].append(note)
         return self._add(begin, end, calls)
 
-    def _decode_json(self, start: int, first: int, tag: str) -> tuple[Any, int, list[str]]:
+    def decode_json(self, start: int, first: int, tag: str) -> tuple[Any, int, list[str]]:
         """Read (value, end, repairs) of JSON in an envelope; the value is None when there is none."""
         closer = self._find_next_closer(first, tag)
         for end, closed in (
@@ -200,22 +196,16 @@ class Envelopes:
         extra = _EXTRA_CLOSERS.match(self.text, position)
         here = extra.end() if extra else position
         closing = _CLOSE_TAG.match(self.text, here)
-        if closing is None or not self._can_close(closing[1], tag, named):
+        closing_tag = closing[1].lower() if closing else ""
+        can_close = closing_tag in (tag, (named or tag).lower()) or _ENVELOPE.fullmatch(closing_tag)
+        if closing is None or not can_close:
             return position, "the closing tag was missing"
         skipped = self.text[position:here].strip()
         if skipped:
             return closing.end(), "extra closing braces"
-        if closing[1].lower() != tag:
+        if closing_tag != tag:
             return closing.end(), f"closed by </{closing[1]}>"
         return closing.end(), None
-
-    def _can_close(self, closing_tag: str, tag: str, named: str | None) -> bool:
-        lowered = closing_tag.lower()
-        return (
-            lowered == tag
-            or _ENVELOPE.fullmatch(lowered) is not None
-            or (named is not None and lowered == named.lower())
-        )
 
     def _find_next_closer(self, position: int, tag: str) -> int | None:
         """Find the position of the next closing tag that may close a `tag`."""
@@ -229,7 +219,7 @@ class Envelopes:
 
     def _read_text_envelope(self, start: int, content: int, tag: str, named: str | None) -> int | None:
         """Read an envelope whose content is no JSON: child tags, `name: "arg"`, `name(...)`, or other envelopes."""
-        closer = self._find_own_closer(content, named or "" if not _ENVELOPE.fullmatch(tag) else tag)
+        closer = self.find_own_closer(content, named or "" if not _ENVELOPE.fullmatch(tag) else tag)
         if closer is None:
             if self.forms.is_call_start(self.text, content, named):
                 self._leave_unfinished(start)
@@ -249,7 +239,8 @@ class Envelopes:
             return closer[1]
         return self._add(start, closer[1], calls) if calls else None
 
-    def _find_own_closer(self, position: int, tag: str) -> tuple[int, int] | None:
+    def find_own_closer(self, position: int, tag: str) -> tuple[int, int] | None:
+        """Find the start and the end of the next closing tag of `tag` itself."""
         if self._find_next_closer(position, tag) is None and self._closers == []:
             return None
         closers = self._closers or []
@@ -259,7 +250,7 @@ class Envelopes:
                 return closers[index][0], closers[index][1]
         return None
 
-    def _read_calls(
+    def read_calls(
         self, value: object, notes: list[str], *, explicit: bool, named: str | None = None
     ) -> list[tuple[str, JsonDict, list[str]]]:
         """Read the calls of a JSON value: an object, a list of them, or `{"tool_calls": [...]}`."""
@@ -330,7 +321,9 @@ class Forms:
             return [(name, {}, repairs)]
         pairs = list(_find_pairs(rest))
         if pairs:
-            return self._read_pairs(name_match[1], pairs)
+            notes: list[str] = []
+            name = self.names.resolve(name_match[1], notes, explicit=True)
+            return [(name, {key: self.names.parse_typed(name, key, text) for key, text in pairs}, notes)]
         if rest.startswith(":"):
             return self._read_after_colon(name_match[1], rest[1:].strip())
         if rest.startswith("{"):
@@ -370,11 +363,6 @@ class Forms:
             repairs.append("the wrong closing bracket")
         return calls
 
-    def _read_pairs(self, written_name: str, pairs: list[tuple[str, str]]) -> Calls:
-        repairs: list[str] = []
-        name = self.names.resolve(written_name, repairs, explicit=True)
-        return [(name, {key: self.names.parse_typed(name, key, text) for key, text in pairs}, repairs)]
-
     def _read_json_arguments(self, written_name: str, rest: str) -> Calls:
         repairs: list[str] = []
         name = self.names.resolve(written_name, repairs, explicit=True)
@@ -407,8 +395,8 @@ class Forms:
         name = self.names.resolve(named, repairs, explicit=True)
         arguments = {(match["equals"] or match["name"]).strip(): match["value"] for match in _PARAMETER.finditer(body)}
         if not arguments and body.strip():
-            arguments = self._read_children(name, body)
-            if not arguments:
+            arguments = dict(_split_children(body) or ())
+            if not arguments or not set(arguments) <= set(self.names.get_properties(name)):
                 if _CHILD_END.search(body):
                     raise RejectedCallError(f"the arguments of '{name}' could not be read: {body.strip()[:80]!r}")
                 return self._read_after_colon(named, body.strip()) if self.names.has_declarations else []
@@ -419,11 +407,6 @@ class Forms:
                 repairs,
             )
         ]
-
-    def _read_children(self, name: str, body: str) -> dict[str, str]:
-        """Declared arguments as child tags, where nothing but them stands in the envelope."""
-        arguments = dict(_split_children(body) or ())
-        return arguments if set(arguments) <= set(self.names.get_properties(name)) else {}
 
 
 def _split_children(body: str) -> list[tuple[str, str]] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, field
@@ -21,16 +21,6 @@ from evalkit.jsonvalue import JsonDict, parse_finite
 _FIRST_PIECE = 4_000
 _LONGEST_TOKEN = 64  # so near to the end of a piece an error may come of the cut
 _DEEP = 20_000  # characters that it is worth, in work, to find a value nested beyond what Python's own reader takes
-
-
-def _make_pairs_hook(notes: list[str]) -> Callable[[list[tuple[str, Any]]], JsonDict]:
-    def build_object(pairs: list[tuple[str, Any]]) -> JsonDict:
-        built = dict(pairs)
-        if len(built) != len(pairs):
-            notes.append(describe_duplicates([key for key, _ in pairs]))
-        return built
-
-    return build_object
 
 
 def _refuse_constant(name: str) -> Any:
@@ -61,12 +51,20 @@ def decode(text: str, start: int, end: int, *, closed: bool) -> Decoded:
 def _decode_strictly(text: str, start: int, end: int) -> Decoded:
     """Read by Python's own reader, which is handed no more text than it needs: its errors count all lines before them,
     and in a text full of false starts that would be most of the work."""
+    notes: list[str] = []
+
+    def build_object(pairs: list[tuple[str, Any]]) -> JsonDict:
+        built = dict(pairs)
+        if len(built) != len(pairs):
+            notes.append(describe_duplicates([key for key, _ in pairs]))
+        return built
+
+    decoder = json.JSONDecoder(
+        object_pairs_hook=build_object, parse_constant=_refuse_constant, parse_float=parse_finite
+    )
     size = _FIRST_PIECE
     while True:
-        notes: list[str] = []
-        decoder = json.JSONDecoder(
-            object_pairs_hook=_make_pairs_hook(notes), parse_constant=_refuse_constant, parse_float=parse_finite
-        )
+        notes.clear()
         piece = text[start : min(start + size, end)]
         is_whole = start + size >= end
         try:
@@ -92,6 +90,7 @@ _PLAIN = {
     "'": re.compile(r"[^'\\\x00-\x1f]*"),
 }
 _ENDS_STRING = re.compile(r"\s*(?:[,}\]:]|$)")
+_LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _WORDS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
@@ -180,17 +179,13 @@ class LenientReader:
             raise IncompleteJsonError("the text ends inside a number or word")
         self.position = match.end()
         if number:
-            return self._read_number(number[0])
+            try:
+                return json.loads(number[0], parse_float=parse_finite)
+            except ValueError:  # an infinite one; and Python reads none of more than 4,300 digits
+                raise MalformedJsonError(f"too large a number, of {len(number[0])} characters") from None
         if match[0] in ("True", "False", "None"):
             self._record_repair("Python's True, False or None")
         return _WORDS[match[0]]
-
-    def _read_number(self, digits: str) -> int | float:
-        try:
-            value: int | float = json.loads(digits, parse_float=parse_finite)
-        except ValueError:  # an infinite one; and Python reads none of more than 4,300 digits
-            raise MalformedJsonError(f"too large a number, of {len(digits)} characters") from None
-        return value
 
     def _read_string(self) -> str:
         quote = self.text[self.position]
@@ -232,16 +227,14 @@ class LenientReader:
             raise IncompleteJsonError("the text ends inside an escape")
         self.position += 4
         try:
-            return self._join_surrogates(int(digits, 16))
+            high = int(digits, 16)
+            low = _LOW_SURROGATE.match(self.text, self.position, self.end)
+            if low is None or not 0xD800 <= high < 0xDC00:
+                return chr(high)
         except ValueError:
             raise MalformedJsonError(f"\\u{digits} is no escape") from None
-
-    def _join_surrogates(self, high: int) -> str:
-        low = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})").match(self.text, self.position, self.end)
-        if 0xD800 <= high < 0xDC00 and low:
-            self.position = low.end()
-            return chr(0x10000 + ((high - 0xD800) << 10) + (int(low[1], 16) - 0xDC00))
-        return chr(high)
+        self.position = low.end()
+        return chr(0x10000 + ((high - 0xD800) << 10) + (int(low[1], 16) - 0xDC00))
 
     def _read_array(self, depth: int) -> list[Any]:
         self.position += 1
@@ -269,7 +262,16 @@ class LenientReader:
             if not character:
                 self._close_at_end("}")
                 return pairs
-            key = self._read_key(character)
+            if character in ('"', "'"):
+                key = self._read_string()
+            else:
+                word = _WORD.match(self.text, self.position, self.end)
+                if word is None:
+                    raise MalformedJsonError(f"no key at {self._get_excerpt()!r}")
+                if word.end() == self.end:
+                    raise IncompleteJsonError("the text ends inside a key")
+                self.position, key = word.end(), word[0]
+                self._record_repair("keys without quotes")
             if self._skip_space() != ":":
                 if self.position >= self.end:
                     raise IncompleteJsonError("the text ends behind a key")
@@ -281,18 +283,6 @@ class LenientReader:
             pairs[key] = value
             if self._skip_separator("}", depth, value):
                 return pairs
-
-    def _read_key(self, character: str) -> str:
-        if character in ('"', "'"):
-            return self._read_string()
-        word = _WORD.match(self.text, self.position, self.end)
-        if word is None:
-            raise MalformedJsonError(f"no key at {self._get_excerpt()!r}")
-        if word.end() == self.end:
-            raise IncompleteJsonError("the text ends inside a key")
-        self.position = word.end()
-        self._record_repair("keys without quotes")
-        return word[0]
 
     def _skip_separator(self, closer: str, depth: int, value: object) -> bool:
         """Past the comma (False) or the closer (True) behind a member."""

@@ -1,8 +1,16 @@
-"""Which name a model meant, which arguments it gave: read against the declarations, never guessed."""
+"""Names and arguments of written calls: read against the declarations, never guessed.
+
+Calls in Python's syntax, `f(a=1)` and `[f(a=1), g()]`, are read with `ast` and never executed.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
+import math
+import re
+import threading
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,9 +18,16 @@ from evalkit.jsonvalue import JsonDict, JsonObject
 
 NAME_KEYS = ("name", "tool", "function", "tool_name", "function_name", "action")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
-
-
 _PYTHON = {"True": True, "False": False, "None": None}
+_TYPE_NAMES: dict[type, str] = {
+    bool: "boolean",
+    dict: "object",
+    list: "array",
+    str: "string",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
 
 
 class RejectedCallError(ValueError):
@@ -26,8 +41,19 @@ class Names:
         self.has_declarations = functions is not None
         self.parameters: dict[str, JsonObject] = {}
         for function in functions or ():
-            name, schema = _read_declaration(function)
-            self.parameters |= dict.fromkeys((name, *_get_aliases(function)), schema)
+            schema: object = {}
+            if isinstance(function, str):
+                name = function
+            elif isinstance(function, Mapping):
+                inner = function.get("function")
+                declared = inner if isinstance(inner, Mapping) else function
+                name = str(declared["name"])
+                schema = declared.get("parameters") or declared.get("inputSchema") or declared.get("input_schema")
+            else:
+                name, schema = str(function.name), function.parameters
+            # A call keeps the alias that was written, and the dispatcher knows whose it is.
+            aliases: Iterable[str] = getattr(function, "aliases", ())
+            self.parameters |= dict.fromkeys((name, *aliases), schema if isinstance(schema, Mapping) else {})
         self._folded: dict[str, list[str]] = {}
         for name in self.parameters:
             self._folded.setdefault(name.casefold(), []).append(name)
@@ -68,12 +94,10 @@ class Names:
             return text
         stripped = text.strip()
         try:
-            value = (
-                {"True": True, "False": False, "None": None}[stripped] if stripped in _PYTHON else json.loads(stripped)
-            )
+            value = _PYTHON[stripped] if stripped in _PYTHON else json.loads(stripped)
         except (ValueError, RecursionError):
             return text
-        return text if "string" in kinds and _get_type(value) not in kinds else value
+        return text if "string" in kinds and _TYPE_NAMES[type(value)] not in kinds else value
 
     def bind_positional(self, name: str, values: list[Any], repairs: list[str]) -> JsonDict:
         """Bind arguments given by position to their declared names."""
@@ -108,9 +132,12 @@ class Names:
         name = self.resolve(value[key], repairs, explicit=explicit)
         arguments_key = next((k for k in ARGUMENT_KEYS if k in value and k != key), None)
         if arguments_key is not None:
-            if self._is_declaration(name, value[arguments_key]):
+            arguments = value[arguments_key]  # models repeat a JSON Schema of arguments in place of the arguments
+            is_schema = isinstance(arguments, dict) and arguments.get("type") == "object"
+            is_schema = is_schema and isinstance(arguments.get("properties"), dict) and bool(self.parameters.get(name))
+            if is_schema and not set(arguments) <= set(self.get_properties(name)):
                 raise RejectedCallError(f"this is the declaration of '{name}', and no call")
-            return name, _to_mapping(value[arguments_key])
+            return name, _to_mapping(arguments)
         rest = {k: v for k, v in value.items() if k not in (key, "id", "type")}
         if rest and set(rest) <= set(self.get_properties(name)):
             repairs.append("arguments stood beside the name")
@@ -118,13 +145,6 @@ class Names:
         if rest or not explicit:
             raise RejectedCallError(f"the call of '{name}' has no arguments object")
         return name, {}
-
-    def _is_declaration(self, name: str, value: Any) -> bool:
-        """Tell whether `value` is a JSON Schema of arguments, which models repeat, and not the arguments."""
-        is_schema = (
-            isinstance(value, dict) and value.get("type") == "object" and isinstance(value.get("properties"), dict)
-        )
-        return is_schema and bool(self.parameters.get(name)) and not set(value) <= set(self.get_properties(name))
 
     def _read_named_call(self, value: JsonDict, named: str, repairs: list[str], explicit: bool) -> tuple[str, JsonDict]:
         name = self.resolve(named, repairs, explicit=explicit)
@@ -134,23 +154,6 @@ class Names:
         if len(value) == 1 and (key := next(iter(value))) in ARGUMENT_KEYS and key not in properties:
             return name, _to_mapping(value[key])
         return name, value
-
-
-def _read_declaration(function: Any) -> tuple[str, JsonObject]:
-    if isinstance(function, str):
-        return function, {}
-    if isinstance(function, Mapping):
-        inner = function.get("function")
-        function = inner if isinstance(inner, Mapping) else function
-        schema = function.get("parameters") or function.get("inputSchema") or function.get("input_schema")
-        return str(function["name"]), schema if isinstance(schema, Mapping) else {}
-    return str(function.name), function.parameters or {}
-
-
-def _get_aliases(function: object) -> Iterable[str]:
-    """Other names of a declaration: a call keeps the one that was written, and the dispatcher knows whose it is."""
-    aliases: Iterable[str] = getattr(function, "aliases", ())
-    return aliases
 
 
 def _find_types(schema: Any, root: JsonObject) -> set[str]:
@@ -167,13 +170,6 @@ def _find_types(schema: Any, root: JsonObject) -> set[str]:
     return types
 
 
-def _get_type(value: object) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    names = {dict: "object", list: "array", str: "string", int: "integer", float: "number", type(None): "null"}
-    return names[type(value)]
-
-
 def _to_mapping(value: object) -> JsonDict:
     """Return the arguments object; a JSON text of one is parsed, as on OpenAI's wire."""
     if isinstance(value, str):
@@ -186,3 +182,114 @@ def _to_mapping(value: object) -> JsonDict:
     if not isinstance(value, dict):
         raise RejectedCallError("the arguments are no JSON object")
     return value
+
+
+# -- calls in Python's syntax
+
+MAX_LENGTH = 20_000
+
+_quiet = threading.Lock()  # filters of warnings are the whole process's
+
+_OPENERS = {"(": ")", "[": "]", "{": "}"}
+_TOKEN = re.compile(r"""'''|\"\"\"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[()\[\]{}"']""")
+_COLON_ARGUMENT = re.compile(r"([(,]\s*)([A-Za-z_]\w*)\s*:\s*")
+
+
+class NotACallError(ValueError):
+    """The text is no call with literal arguments."""
+
+
+def find_balanced_end(text: str, start: int) -> tuple[int | None, int]:
+    """Find the position behind the bracket that closes the one at `start`, None if it is not closed within bounds;
+    and the number of characters that were read."""
+    stack: list[str] = []
+    limit = min(len(text), start + MAX_LENGTH)
+    for token in _TOKEN.finditer(text, start, limit):
+        mark, read = token[0], token.end() - start
+        if mark in _OPENERS:
+            stack.append(_OPENERS[mark])
+        elif mark in (")", "]", "}"):
+            if not stack or stack.pop() != mark:
+                return None, read
+            if not stack:
+                return token.end(), read
+        elif len(mark) == 1 or mark in ("'''", '"""'):
+            return None, read  # an open quote: nothing behind it can be trusted
+    return None, limit - start
+
+
+def read_calls(source: str) -> list[tuple[str, list[Any], JsonDict, list[str]]]:
+    """Read (name, positional, named, repairs) of one call or a list of calls. Raises NotACallError for anything
+    else."""
+    repairs: list[str] = []
+    tree = _parse_expression(source)
+    if tree is None:
+        # `f(serial_number: "x")` is no Python, and common.
+        mended = _COLON_ARGUMENT.sub(r"\1\2=", source)
+        tree = _parse_expression(mended)
+        if tree is None:
+            raise NotACallError("not a call")
+        repairs.append("':' instead of '=' before an argument")
+    nodes = tree.elts if isinstance(tree, (ast.List, ast.Tuple)) else [tree]
+    if not nodes:
+        raise NotACallError("an empty list")
+    try:
+        return [(*_read_call(node), list(repairs)) for node in nodes]
+    except RecursionError:  # a parser with room for more has passed it
+        raise NotACallError("nested too deeply") from None
+
+
+def _parse_expression(source: str) -> ast.expr | None:
+    if len(source) > MAX_LENGTH:
+        return None
+    try:
+        with _quiet, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of "\d" in a text, which the model wrote, and -W error would refuse
+            return ast.parse(source.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError, SystemError):
+        return None  # SystemError: Python 3.11 miscounts its depth when another thread parses meanwhile
+
+
+def _read_call(node: ast.expr) -> tuple[str, list[Any], JsonDict]:
+    if not isinstance(node, ast.Call):
+        raise NotACallError("not a call")
+    name = _read_dotted_name(node.func)
+    if name == "print" and len(node.args) == 1 and not node.keywords:
+        return _read_call(node.args[0])
+    if any(keyword.arg is None for keyword in node.keywords):
+        raise NotACallError("** in a call")
+    named = {str(keyword.arg): _read_literal(keyword.value) for keyword in node.keywords}
+    if len(named) != len(node.keywords):
+        raise NotACallError("an argument twice")
+    return name, [_read_literal(argument) for argument in node.args], named
+
+
+def _read_dotted_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{_read_dotted_name(node.value)}.{node.attr}"
+    raise NotACallError("the function is no name")
+
+
+_JSON_NAMES = {"true": True, "false": False, "null": None}
+
+
+def _read_literal(node: ast.expr) -> Any:
+    """JSON data of a literal; anything that would have to be evaluated is refused."""
+    if isinstance(node, ast.Name) and node.id in _JSON_NAMES:
+        return _JSON_NAMES[node.id]
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [_read_literal(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        keys = [_read_literal(key) if key is not None else None for key in node.keys]
+        if not all(isinstance(key, str) for key in keys):
+            raise NotACallError("a key that is no string")
+        return dict(zip(keys, map(_read_literal, node.values), strict=True))
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        raise NotACallError("an argument that is no literal") from None
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise NotACallError("an argument that is no JSON")

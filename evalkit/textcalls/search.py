@@ -11,7 +11,7 @@ search stops and says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -26,8 +26,7 @@ from evalkit.textcalls.envelopes import (
     TextCall,
 )
 from evalkit.textcalls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
-from evalkit.textcalls.names import Names, RejectedCallError
-from evalkit.textcalls.python_calls import NotACallError, find_balanced_end
+from evalkit.textcalls.names import Names, NotACallError, RejectedCallError, find_balanced_end
 
 
 class ParsedText(Struct, frozen=True):
@@ -100,16 +99,7 @@ class Search(Envelopes):
         except StopError:
             pass
         self.spans.sort(key=lambda span: span.start)
-        self._widen()
-        calls = tuple(call for span in self.spans for call in span.calls)
-        if not calls:
-            return ParsedText((), self.text, self.text, tuple(self.rejected), self.unfinished, self.open_at)
-        prose = _EMPTY_FENCE.sub("", self._replace_spans(lambda span: "")).strip()
-        history = self._replace_spans(lambda span: "\n".join(call.standard for call in span.calls))
-        return ParsedText(calls, prose, history, tuple(self.rejected), self.unfinished, self.open_at)
-
-    def _widen(self) -> None:
-        """Control tokens beside calls, and the ends of envelopes that never began, are no prose."""
+        # Control tokens beside calls, and the ends of envelopes that never began, are no prose.
         floor = 0
         starts = [*(span.start for span in self.spans), len(self.text)]
         for span, limit in zip(self.spans, starts[1:], strict=True):
@@ -119,6 +109,12 @@ class Search(Envelopes):
                 after = _MARKS_AFTER.match(self.text, span.end, limit)
                 span.end = after.end() if after else span.end
             floor = span.end
+        calls = tuple(call for span in self.spans for call in span.calls)
+        if not calls:
+            return ParsedText((), self.text, self.text, tuple(self.rejected), self.unfinished, self.open_at)
+        prose = _EMPTY_FENCE.sub("", self._replace_spans(lambda span: "")).strip()
+        history = self._replace_spans(lambda span: "\n".join(call.standard for call in span.calls))
+        return ParsedText(calls, prose, history, tuple(self.rejected), self.unfinished, self.open_at)
 
     def _replace_spans(self, replacement: Any) -> str:
         parts, end = [], 0
@@ -142,20 +138,16 @@ class Search(Envelopes):
         if mark == "[tool_calls]":
             return self._read_mistral(start, anchor.end())
         if mark.startswith("<"):
-            return self._skip_data(start) or self._read_tag(start) or anchor.end()
+            data = _DATA.match(self.text, start)
+            if data is not None and not self.names.is_known(data["tag"]):
+                closer = self.find_own_closer(data.end(), data["tag"])
+                if closer is not None:
+                    return closer[1]
+                self._mark_open(start)
+            return self._read_tag(start) or anchor.end()
         if mark in ("{", "["):
             return self._read_bare(start) or start + 1
         return self._read_line_call(start, anchor.end()) or max(anchor.end(), start + 1)
-
-    def _skip_data(self, start: int) -> int | None:
-        opened = _DATA.match(self.text, start)
-        if opened is None or self.names.is_known(opened["tag"]):
-            return None
-        closer = self._find_own_closer(opened.end(), opened["tag"])
-        if closer is None:
-            self._mark_open(start)
-            return None
-        return closer[1]
 
     # -- marks, which begin a call, and nothing ends it
 
@@ -167,11 +159,11 @@ class Search(Envelopes):
             first = named.end() if named else space.end() if space else position
             if not self.text.startswith(("{", "["), first):
                 return position if begin == start else begin
-            value, end, notes = self._decode_json(begin, first, "")
+            value, end, notes = self.decode_json(begin, first, "")
             if value is None:
                 return position if begin == start else begin
             try:
-                calls = self._read_calls(value, notes, explicit=True, named=named[1] if named else None)
+                calls = self.read_calls(value, notes, explicit=True, named=named[1] if named else None)
             except RejectedCallError as refused:
                 self._refuse(begin, end, str(refused))
                 return end
@@ -187,24 +179,19 @@ class Search(Envelopes):
         if not self.text.startswith("{", first):
             return self._read_pythonic(start, first, explicit=True) or position
         begin = start
-        for value, end, notes in self._read_json_values(start, first):
+        while self.text.startswith("{", first):
+            value, end, notes = self.decode_json(begin, first, "")
+            if value is None:
+                break
             try:
-                calls = self._read_calls(value, notes, explicit=True)
+                calls = self.read_calls(value, notes, explicit=True)
             except RejectedCallError as refused:
                 self._refuse(begin, end, str(refused))
                 return end
             begin = position = self._add(begin, end, calls)
-        return position
-
-    def _read_json_values(self, start: int, first: int) -> Iterator[tuple[Any, int, list[str]]]:
-        while self.text.startswith("{", first):
-            value, end, notes = self._decode_json(start, first, "")
-            if value is None:
-                return
-            yield value, end, notes
-            start = end
             between = BETWEEN.match(self.text, end)
             first = between.end() if between else end
+        return position
 
     def _read_pythonic(self, start: int, first: int, *, explicit: bool) -> int | None:
         """Read `[f(a=1), g()]` or `f(a=1)` at `first`."""
@@ -251,7 +238,7 @@ class Search(Envelopes):
             self._spend(200 + error.work)
             return None
         try:
-            calls = self._read_calls(decoded.value, decoded.repairs, explicit=False)
+            calls = self.read_calls(decoded.value, decoded.repairs, explicit=False)
         except RejectedCallError as refused:
             if self._is_call_like(start):
                 self._refuse(start, decoded.end, str(refused))
@@ -272,13 +259,16 @@ class Search(Envelopes):
         """Read `name(arg=1)` alone on its line, or ReAct's `Action:` with `Action Input:`."""
         react = _REACT.match(self.text, position)
         if react and self.names.has_declarations and self.names.is_known(react[1]):
-            value, close, notes = self._decode_json(start, react.end(), "")
+            value, close, notes = self.decode_json(start, react.end(), "")
             if isinstance(value, dict):
                 name = self.names.resolve(react[1], notes, explicit=True)
                 return self._add(start, close, [(name, value, [*notes, "Action and Action Input"])])
             return None
         named = _LINE_CALL.match(self.text, position)
-        if named is None or not self.names.has_declarations or not self._is_line_name(named[1]):
+        if named is None or not self.names.has_declarations:
+            return None
+        is_known = self.names.is_known(named[1]) or self.names.is_known(named[1].rsplit(".", 1)[-1])
+        if not is_known and named[1] != "print":
             return None
         end, read = find_balanced_end(self.text, named.end() - 1)
         self._spend(read)
@@ -293,10 +283,3 @@ class Search(Envelopes):
         except (NotACallError, RejectedCallError):
             return None
         return self._add(start, tail.end(), calls)
-
-    def _is_line_name(self, written_name: str) -> bool:
-        return (
-            self.names.is_known(written_name)
-            or self.names.is_known(written_name.rsplit(".", 1)[-1])
-            or written_name == "print"
-        )

@@ -17,7 +17,7 @@ from evalkit.model.case import Case, CaseSettings, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.model.verdict import Verdict
-from evalkit.providers.scripted import ScriptedProvider
+from evalkit.providers.turns import ScriptedProvider
 from evalkit.reports.trace import TraceOptions, render_trace
 from evalkit.runner.run_case import run_case
 from evalkit.stats.accounting import Channels, account

@@ -18,8 +18,8 @@ from evalkit.providers.gemini import merge_chunks
 from evalkit.providers.gemini import read_reply as gemini_turn
 from evalkit.providers.openai import read_reply as openai_turn
 from evalkit.providers.openai import read_stream
-from evalkit.providers.scripted import ScriptedProvider
-from evalkit.streaming.events import parse_values
+from evalkit.providers.turns import ScriptedProvider
+from evalkit.streaming.accumulate import parse_values
 
 Row = dict[str, Any]
 CORPORA = ("streams_gemini", "streams_openai", "streams_compatible")

@@ -9,8 +9,8 @@ import pytest
 from evalkit.errors import MissingCassetteError, UsageError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
-from evalkit.providers.scripted import ScriptedProvider
 from evalkit.providers.table import open_provider
+from evalkit.providers.turns import ScriptedProvider
 
 
 def test_turns_come_in_order_whatever_form_they_are_written_in() -> None:

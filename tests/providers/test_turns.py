@@ -13,8 +13,7 @@ from evalkit.errors import SpecError, UsageError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.gemini import merge_chunks, read_reply
 from evalkit.providers.openai import read_stream
-from evalkit.providers.scripted import ScriptedProvider
-from evalkit.providers.turns import Chunk, build_turn, fetch_pieces, read_written_reply, split_turn
+from evalkit.providers.turns import Chunk, ScriptedProvider, build_turn, fetch_pieces, read_written_reply, split_turn
 from evalkit.streaming.accumulate import StreamAccumulator, StreamCall
 
 OPENAI: list[dict[str, Any]] = [

@@ -613,7 +613,7 @@ def test_replayed_grades_cost_nothing(run: Any, judge: Judge) -> None:
 
 
 def test_a_script_may_grade(run: Any) -> None:
-    from evalkit.providers.scripted import ScriptedProvider
+    from evalkit.providers.turns import ScriptedProvider
 
     script = ScriptedProvider([{"calls": [{"grade": {"grades": [{"pass": True}]}}]}])
     asked: list[tuple[str, int]] = []

@@ -24,7 +24,7 @@ from evalkit.errors import FunctionError, ProviderError, UsageError
 from evalkit.model.case import Case, Repeat, UserTurn
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
-from evalkit.providers.scripted import ScriptedProvider
+from evalkit.providers.turns import ScriptedProvider
 from evalkit.runner.agent_call import count_abandoned_agents
 from evalkit.runner.faults import locate_frame
 from evalkit.runner.run_case import Watchdog, arun_case, run_case

@@ -23,7 +23,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, map_strings, parse_arguments
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.providers.table import PROVIDERS
 from evalkit.providers.turns import Chunk, build_turn
-from evalkit.streaming.events import parse_values
+from evalkit.streaming.accumulate import parse_values
 
 _READABLE = ("json", "event-stream", "ndjson")
 _RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed")
