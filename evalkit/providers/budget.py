@@ -145,25 +145,22 @@ class MeteredProvider:
         """Take the model's turn. Raises BudgetSpentError when nothing is left, beside what the live provider raises."""
         token = current_limiter.set(self._limiter)
         try:
-            return await (
-                self._live.turn(request) if self._account is None else self._take_paid_turn(request, self._account)
-            )
+            if self._account is None:
+                return await self._live.turn(request)
+            if find_price((self._spec,), self._prices) is None:
+                raise UsageError(describe_missing_price(self._spec))
+            self._account.enter()
+            cost: float | None = None
+            is_known = True
+            try:
+                reply = await self._live.turn(request)
+                cost = compute_cost(reply.usage, (reply.model, self._spec), self._prices)
+                is_known = cost is not None
+            finally:
+                self._account.leave(cost) if is_known else self._account.mark_unpriced()
+            return reply
         finally:
             current_limiter.reset(token)
-
-    async def _take_paid_turn(self, request: ModelRequest, account: Account) -> ModelTurn:
-        if find_price((self._spec,), self._prices) is None:
-            raise UsageError(describe_missing_price(self._spec))
-        account.enter()
-        cost: float | None = None
-        is_known = True
-        try:
-            reply = await self._live.turn(request)
-            cost = compute_cost(reply.usage, (reply.model, self._spec), self._prices)
-            is_known = cost is not None
-        finally:
-            account.leave(cost) if is_known else account.mark_unpriced()
-        return reply
 
     async def aclose(self) -> None:
         """Do nothing: the live provider is shared, and closed where it was opened."""

@@ -1,6 +1,7 @@
 """Gemini through google-genai, which is imported with the first turn: requests, replies whole and streamed, errors.
 
-The client only carries requests and errors: automatic function calling and continuation are off, retries are ours,
+One service is one module, though a long one: a request and its reply are read side by side with the service's errors,
+and whoever adds a service has one file to write. The client only carries requests and errors: automatic function calling and continuation are off, retries are ours,
 and replies are read from the wire's JSON, so that nothing of them gets lost or reinterpreted on the way.
 """
 
@@ -111,11 +112,12 @@ class GeminiProvider:
                 "config": self._build_config(config, timeout_s),
             }
             started = perf_counter()
-            data = (
-                merge_chunks(await fetch_stream(models, arguments))
-                if self.options.stream
-                else await _fetch_response(models, arguments)
-            )
+            if self.options.stream:
+                data = merge_chunks(await fetch_stream(models, arguments))
+            else:
+                body = (await models.generate_content(**arguments)).sdk_http_response.body
+                reply = json.loads(body) if body else {}
+                data = reply if isinstance(reply, dict) else {}
             if "error" in data:
                 raise build_body_error(data["error"], self.model, self.options.version)
             return read_reply(data, duration_ms=(perf_counter() - started) * 1000)
@@ -141,18 +143,21 @@ class GeminiProvider:
     def _get_client(self) -> genai.Client:
         """Return the running loop's client. It is stored, because google-genai closes a client without references."""
         loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            client = self._clients[loop] = self._create_client()
-        return client.client
+        if loop in self._clients:
+            return self._clients[loop].client
+        from google.genai import _api_client
 
-    def _create_client(self) -> _Client:
-        http, version = _build_http_client(), self.options.version
+        # The HTTP library that google-genai uses: httpx2 since its version 3, httpx before.
+        library: Any = getattr(_api_client, "httpx2", None) or getattr(_api_client, "httpx", None)
+        # google-genai sets the timeout of each request.
+        http = library.AsyncClient(timeout=None, follow_redirects=True, event_hooks={"response": [keep_body]})
+        version = self.options.version
         client = self._build_client(version, http)
         if client.vertexai and self.options.api_version is None and version != VERTEX_API_VERSION:
             client.close()  # GOOGLE_GENAI_USE_VERTEXAI, in the environment, chose Vertex AI
             client = self._build_client(VERTEX_API_VERSION, http)
-        return _Client(client, http)
+        self._clients[loop] = _Client(client, http)
+        return client
 
     def _build_client(self, api_version: str, http: Any) -> genai.Client:
         from google import genai
@@ -176,22 +181,6 @@ class GeminiProvider:
             if options.base_url is None or options.vertexai:
                 raise
             return genai.Client(api_key="none", **arguments)  # a gateway of one's own often asks for no key
-
-
-def _build_http_client() -> Any:
-    """Build a client of the HTTP library that google-genai uses: httpx2 since its version 3, httpx before."""
-    from google.genai import _api_client
-
-    library: Any = getattr(_api_client, "httpx2", None) or getattr(_api_client, "httpx", None)
-    # google-genai sets the timeout of each request.
-    return library.AsyncClient(timeout=None, follow_redirects=True, event_hooks={"response": [keep_body]})
-
-
-async def _fetch_response(models: Any, arguments: JsonDict) -> JsonDict:
-    response = await models.generate_content(**arguments)
-    body = response.sdk_http_response.body
-    data = json.loads(body) if body else {}
-    return data if isinstance(data, dict) else {}
 
 
 def _validate_content(content: JsonDict) -> Any:
@@ -266,7 +255,11 @@ def to_provider_error(error: Exception, *, model: str, api_version: str) -> Eval
     if isinstance(error, errors.APIError):
         status = error.code if isinstance(error.code, int) else None
         text = str(error.message or error.status or error).strip()
-        return _build_error(status, error.status, text, model, api_version, _find_retry_after(error))
+        delay_s = read_retry_after(error.response)
+        if delay_s is None:  # RetryInfo in the error's details may say it
+            delays = (parse_seconds(detail.get("retryDelay")) for detail in _list_details(error.details))
+            delay_s = next((delay for delay in delays if delay is not None), None)
+        return _build_error(status, error.status, text, model, api_version, delay_s)
     below = to_transport_error(error, f"gemini ({model})")
     if below is not None:
         return below
@@ -293,32 +286,18 @@ def _build_error(
     status: int | None, name: object, text: str, model: str, api_version: str, retry_after_s: float | None
 ) -> ProviderError:
     words = f"{status} {name}" if status is not None and name else str(status or name or "error")
-    hint = _find_hint(status, text, model, api_version)
-    text = f"{text.rstrip('.')}. {hint}" if hint else text
-    return ProviderError(f"gemini ({model}): {words}: {text}", status=status, retry_after_s=retry_after_s)
-
-
-def _find_hint(status: int | None, text: str, model: str, api_version: str) -> str:
-    lowered = text.lower()
+    lowered, hint = text.lower(), ""
     if status == 400 and 'unknown name "' in lowered and not api_version.startswith("v1beta"):
         lacks = "takes no tools" if "tool" in lowered else "lacks that"
-        return f"API version {api_version} {lacks}: use gemini:{model}?api_version=v1beta"
-    if status == 400 and "thought_signature" in lowered:
-        return "The conversation lost a thought signature: send each model turn's content back as it came"
-    if status == 404:
-        return f"Is '{model}' a current model, and does API version {api_version} have it?"
-    if status in (401, 403) or "api key" in lowered:
-        return "Check GEMINI_API_KEY or GOOGLE_API_KEY"
-    return ""
-
-
-def _find_retry_after(error: Any) -> float | None:
-    """Return the seconds to wait by the `Retry-After` header, or by RetryInfo in the error's details."""
-    delay_s = read_retry_after(error.response)
-    if delay_s is not None:
-        return delay_s
-    delays = (parse_seconds(detail.get("retryDelay")) for detail in _list_details(error.details))
-    return next((delay for delay in delays if delay is not None), None)
+        hint = f"API version {api_version} {lacks}: use gemini:{model}?api_version=v1beta"
+    elif status == 400 and "thought_signature" in lowered:
+        hint = "The conversation lost a thought signature: send each model turn's content back as it came"
+    elif status == 404:
+        hint = f"Is '{model}' a current model, and does API version {api_version} have it?"
+    elif status in (401, 403) or "api key" in lowered:
+        hint = "Check GEMINI_API_KEY or GOOGLE_API_KEY"
+    text = f"{text.rstrip('.')}. {hint}" if hint else text
+    return ProviderError(f"gemini ({model}): {words}: {text}", status=status, retry_after_s=retry_after_s)
 
 
 def _list_details(data: object) -> Iterator[JsonObject]:
@@ -348,24 +327,40 @@ FOREIGN_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode
 def build_contents(messages: Iterable[JsonObject]) -> list[JsonDict]:
     """Build the conversation in the API's form, without replies that have nothing in them (blocked, empty): the API
     takes no content without parts."""
-    contents = [_build_content(message) for message in messages]
+    contents: list[JsonDict] = []
+    for message in messages:
+        role = message.get("role")
+        if role == "user":
+            contents.append({"role": "user", "parts": [{"text": message["text"]}]})
+        elif role == "model":
+            contents.append(_build_model_content(message["turn"]))
+        elif role == "function":
+            parts = []
+            for call, value in message["results"]:
+                failed = isinstance(value, Mapping) and set(value) == {"error"}
+                response: JsonDict = {"name": call.name, "response": dict(value) if failed else {"output": value}}
+                if call.call_id is not None:
+                    response["id"] = call.call_id
+                parts.append({"functionResponse": response})
+            contents.append({"role": "user", "parts": parts})
+        else:
+            raise UsageError(f"a message's role is user, model or function, got {role!r}")
     return [content for content in contents if content["parts"]]
 
 
-def _build_content(message: JsonObject) -> JsonDict:
-    role = message.get("role")
-    if role == "user":
-        return {"role": "user", "parts": [{"text": message["text"]}]}
-    if role == "model":
-        turn = message["turn"]
-        if isinstance(turn.content, Mapping) and turn.content.get("parts"):
-            return {**turn.content, "parts": [_clean_part(part) for part in turn.content["parts"]]}
-        parts: list[JsonDict] = [{"text": turn.text}] if turn.text else []
-        parts += [_build_call_part(call, first=index == 0) for index, call in enumerate(turn.calls)]
-        return {"role": "model", "parts": parts}
-    if role == "function":
-        return {"role": "user", "parts": [_build_response_part(call, value) for call, value in message["results"]]}
-    raise UsageError(f"a message's role is user, model or function, got {role!r}")
+def _build_model_content(turn: ModelTurn) -> JsonDict:
+    if isinstance(turn.content, Mapping) and turn.content.get("parts"):
+        return {**turn.content, "parts": [_clean_part(part) for part in turn.content["parts"]]}
+    parts: list[JsonDict] = [{"text": turn.text}] if turn.text else []
+    for index, call in enumerate(turn.calls):
+        arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+        part: JsonDict = {"functionCall": {"name": call.name, "args": dict(arguments)}}
+        if call.call_id is not None:
+            part["functionCall"]["id"] = call.call_id
+        if index == 0:
+            part["thoughtSignature"] = FOREIGN_SIGNATURE
+        parts.append(part)
+    return {"role": "model", "parts": parts}
 
 
 def _clean_part(part: Any) -> Any:
@@ -374,24 +369,6 @@ def _clean_part(part: Any) -> Any:
     if not isinstance(call, Mapping) or call.get("args") is None or isinstance(call["args"], Mapping):
         return part
     return {**part, "functionCall": {**call, "args": {}}}
-
-
-def _build_call_part(call: ModelCall, *, first: bool) -> JsonDict:
-    arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
-    part: JsonDict = {"functionCall": {"name": call.name, "args": dict(arguments)}}
-    if call.call_id is not None:
-        part["functionCall"]["id"] = call.call_id
-    if first:
-        part["thoughtSignature"] = FOREIGN_SIGNATURE
-    return part
-
-
-def _build_response_part(call: ModelCall, value: Any) -> JsonDict:
-    failed = isinstance(value, Mapping) and set(value) == {"error"}
-    response: JsonDict = {"name": call.name, "response": dict(value) if failed else {"output": value}}
-    if call.call_id is not None:
-        response["id"] = call.call_id
-    return {"functionResponse": response}
 
 
 def build_declaration(function: Declaration) -> JsonDict:
@@ -456,11 +433,12 @@ def read_reply(data: object, *, duration_ms: float = 0.0) -> ModelTurn:
     parts = _list_parts(content)
     calls = tuple(call for part in parts if (call := _read_call(part.get("functionCall"))) is not None)
     texts = (part.get("text") for part in parts if not part.get("thought"))
+    finish_reason, finish_message = _read_finish(data, candidate, bool(calls), bool(parts))
     return ModelTurn(
         text="".join(text for text in texts if isinstance(text, str)),
         calls=calls,
-        finish_reason=_read_finish_reason(data, candidate, bool(calls), bool(parts)),
-        finish_message=_read_finish_message(data, candidate),
+        finish_reason=finish_reason,
+        finish_message=finish_message,
         usage=_read_usage(data.get("usageMetadata")),
         raw=dict(data),
         content={"role": "model", **content} if isinstance(content, Mapping) and parts else None,
@@ -491,36 +469,26 @@ def _read_call(data: object) -> ModelCall | None:
     return ModelCall(name=data["name"], arguments=arguments, call_id=known_id, malformed=why)
 
 
-def _read_finish_reason(data: JsonObject, candidate: JsonObject, has_calls: bool, has_parts: bool) -> str:
+def _read_finish(
+    data: JsonObject, candidate: JsonObject, has_calls: bool, has_parts: bool
+) -> tuple[str, str | None]:
+    """Read the finish reason, and the service's explanation of an ending that is not the usual one."""
     if not candidate:
-        return "content_filter" if _describe_block(data) else "empty"
-    reason = candidate.get("finishReason")
+        feedback = data.get("promptFeedback")
+        feedback = feedback if isinstance(feedback, Mapping) else {}
+        block = ": ".join(str(feedback[key]) for key in ("blockReason", "blockReasonMessage") if feedback.get(key))
+        return ("content_filter", f"the prompt was blocked: {block}") if block else ("empty", None)
+    reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
+    explanation = ": ".join(str(word) for word in (reason, message) if word) or None
+    if reason is None:
+        return "truncated" if has_parts or message else "empty", explanation
+    is_usual = reason in ("STOP", 1)
     if isinstance(reason, int) and 0 <= reason < len(REASONS_BY_NUMBER):
         reason = REASONS_BY_NUMBER[reason]
-    if reason is None:
-        return "truncated" if has_parts or candidate.get("finishMessage") else "empty"
     finish = FINISH_REASONS.get(str(reason), "other")
     if finish == "stop":
-        return "tool_calls" if has_calls else "stop" if has_parts else "empty"
-    return finish
-
-
-def _describe_block(data: JsonObject) -> str | None:
-    feedback = data.get("promptFeedback")
-    feedback = feedback if isinstance(feedback, Mapping) else {}
-    words = [feedback.get("blockReason"), feedback.get("blockReasonMessage")]
-    return ": ".join(str(word) for word in words if word) or None
-
-
-def _read_finish_message(data: JsonObject, candidate: JsonObject) -> str | None:
-    """Return the service's explanation of an ending that is not the usual one."""
-    if not candidate:
-        block = _describe_block(data)
-        return f"the prompt was blocked: {block}" if block else None
-    reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
-    if reason in ("STOP", 1):
-        return None
-    return ": ".join(str(word) for word in (reason, message) if word) or None
+        finish = "tool_calls" if has_calls else "stop" if has_parts else "empty"
+    return finish, None if is_usual else explanation
 
 
 def _read_usage(data: object) -> Usage | None:
@@ -592,20 +560,16 @@ class _StreamedParts:
             complete_part = self._calls.add(part, call)
             self._parts += [] if complete_part is None else [complete_part]
         elif set(part) <= {"text", "thought", "thoughtSignature"} and isinstance(part.get("text"), str):
-            self._add_text(dict(part))
+            text, last = dict(part), self._parts[-1] if self._parts else None
+            joins = last is not None and isinstance(last.get("text"), str) and "thoughtSignature" not in last
+            if joins and last is not None and text["text"] and bool(last.get("thought")) == bool(text.get("thought")):
+                last |= {**text, "text": last["text"] + text["text"]}
+            elif text["text"] or "thoughtSignature" in text:
+                self._parts.append(text)
+            else:
+                self._empty = [text]
         elif part:
             self._parts.append(dict(part))
-
-    def _add_text(self, part: JsonDict) -> None:
-        last = self._parts[-1] if self._parts else None
-        joins = last is not None and isinstance(last.get("text"), str) and "thoughtSignature" not in last
-        if joins and last is not None and part["text"] and bool(last.get("thought")) == bool(part.get("thought")):
-            last |= {**part, "text": last["text"] + part["text"]}
-        elif part["text"] or "thoughtSignature" in part:
-            self._parts.append(part)
-        else:
-            self._empty = [part]
-
 
 GEMINI = ProviderKind(
     name="gemini",

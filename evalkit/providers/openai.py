@@ -79,7 +79,14 @@ class OpenAIProvider:
         try:
             values = await self._post(body, timeout_s)
             failed = next((place for place, value in enumerate(values) if _get_error(value)), len(values))
-            turn = self._read_stream(values[:failed]) if self.options.stream else read_reply(values[0])
+            if self.options.stream:
+                try:
+                    turn = read_stream(values[:failed])
+                except (AttributeError, KeyError, TypeError) as error:
+                    message = f"{self._service} streamed something that is no chat completion: {error}"
+                    raise ProviderError(message) from error
+            else:
+                turn = read_reply(values[0])
             if failed < len(values):
                 turn = self._apply_error(turn, _get_error(values[failed]))
         except Exception as error:
@@ -103,12 +110,6 @@ class OpenAIProvider:
         if not values:
             raise ProviderError(f"{self._service} answered something that is no JSON: {text[:200]!r}")
         return values
-
-    def _read_stream(self, chunks: list[Any]) -> ModelTurn:
-        try:
-            return read_stream(chunks)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ProviderError(f"{self._service} streamed something that is no chat completion: {error}") from error
 
     def _apply_error(self, turn: ModelTurn, error: Any) -> ModelTurn:
         """Raise the error of an answer with status 200; one that reports a malformed call becomes part of the turn."""
@@ -267,34 +268,21 @@ def _build_reply(turn: ModelTurn, position: int) -> JsonDict:
     if not turn.calls and message["content"] is None:
         message["content"] = ""  # of a reply of which nothing came; null stands only beside calls
     if turn.calls:
-        came = message.get("tool_calls") or [
-            {
-                "function": {"name": call.name, "arguments": _serialize_arguments(call.raw, call.arguments)},
-                "id": call.call_id,
-            }
-            for call in turn.calls
-        ]
-        message["tool_calls"] = [
-            {**_clean_call(call), "type": "function", "id": call.get("id") or f"call_{position}_{index}"}
-            for index, call in enumerate(came)
-        ]
+        came: list[JsonObject] = list(message.get("tool_calls") or ())
+        for call in () if came else turn.calls:
+            arguments = call.arguments if call.raw is None else call.raw
+            text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+            came.append({"function": {"name": call.name, "arguments": text}, "id": call.call_id})
+        message["tool_calls"] = []
+        for index, sent in enumerate(came):
+            function = sent["function"]
+            written = function.get("arguments")
+            if isinstance(written, str) and parse_arguments(written)[1] is not None:
+                # vLLM, Ollama and others parse the arguments again, and refuse the whole conversation.
+                function = {**function, "arguments": "{}"}
+            call_id = sent.get("id") or f"call_{position}_{index}"
+            message["tool_calls"].append({**sent, "function": function, "type": "function", "id": call_id})
     return message
-
-
-def _clean_call(call: JsonObject) -> JsonObject:
-    """Return `call` unchanged, or without arguments if they are no JSON object: vLLM, Ollama and others parse them
-    again, and refuse the whole conversation."""
-    function = call["function"]
-    arguments = function.get("arguments")
-    if isinstance(arguments, str) and parse_arguments(arguments)[1] is not None:
-        return {**call, "function": {**function, "arguments": "{}"}}
-    return call
-
-
-def _serialize_arguments(raw: str | None, arguments: object) -> str:
-    if raw is not None:
-        return raw
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 # -- replies. Servers differ in small ways; all of them are read here.
@@ -323,7 +311,7 @@ def read_reply(data: object) -> ModelTurn:
     text = join_text_parts(message.get("content"))
     finish = choice.get("finish_reason")
     came = tuple(_read_call(call) for call in _list_calls(message))
-    broken = _find_cut_off_call(came, finish) or (None if came else _find_nameless_call(message))
+    broken = _find_broken_call(came, message, finish)
     calls = came[:-1] if came and broken else came
     return ModelTurn(
         text=text,
@@ -360,22 +348,19 @@ def _list_calls(message: JsonObject) -> list[JsonObject]:
     return [call for call in candidates if isinstance(call.get("function"), Mapping) and call["function"].get("name")]
 
 
-def _find_nameless_call(message: JsonObject) -> str | None:
-    """Describe a call without a name, which can't be made."""
+def _find_broken_call(came: Sequence[ModelCall], message: JsonObject, finish: object) -> str | None:
+    """Describe the last call of a reply that ended at its limit, if that was inside the call; or, where no call came,
+    one without a name, which can't be made."""
+    if came:
+        last = came[-1]
+        is_cut_off = finish in CUT_OFF and (last.malformed is not None or last.raw == "")
+        return f"{last.name}({last.raw})" if is_cut_off else None
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping) and (call.get("id") or function.get("arguments")):
             return f"(no name)({function.get('arguments') or ''})"
     return None
-
-
-def _find_cut_off_call(calls: Sequence[ModelCall], finish: object) -> str | None:
-    """Describe the last call of a reply that ended at its limit, if that was inside the call."""
-    if not calls or finish not in CUT_OFF:
-        return None
-    last = calls[-1]
-    return f"{last.name}({last.raw})" if last.malformed is not None or last.raw == "" else None
 
 
 def _read_call(data: JsonObject) -> ModelCall:
@@ -465,22 +450,19 @@ def read_stream(chunks: Iterable[Any]) -> ModelTurn:
         if choice.get("finish_reason"):
             reason = choice["finish_reason"]
             accumulator.finish(reason)
-    calls, broken = (accumulator.begun(), None) if reason else _close_stream(accumulator)
+    broken = None
+    certain = accumulator.begun(certain=True)
+    if not reason:
+        try:
+            accumulator.close()
+        except IncompleteCallError as error:
+            broken = str(error)
+    calls = accumulator.begun() if broken is None else certain
     full_message = {"role": "assistant", **message, "content": "".join(text)} | ({"tool_calls": calls} if calls else {})
     turn = read_reply({"choices": [{"message": full_message, "finish_reason": reason}], "usage": usage, "model": model})
     if reason is None and (broken is not None or not turn.calls):
         return replace(turn, finish_reason="truncated" if turn.text or broken else "empty", finish_message=broken)
     return turn
-
-
-def _close_stream(accumulator: StreamAccumulator) -> tuple[list[JsonDict], str | None]:
-    """Close a stream without a finish reason: return its calls, and the description of one that was cut off."""
-    certain = accumulator.begun(certain=True)
-    try:
-        accumulator.close()
-    except IncompleteCallError as error:
-        return certain, str(error)
-    return accumulator.begun(), None
 
 
 OPENAI = ProviderKind(

@@ -132,16 +132,10 @@ class Limiter:
             is_first = now >= self._paused_until  # the others that were under way are refused for the same reason
             self._paused_until = max(self._paused_until, now + (PAUSE_S if retry_after_s is None else retry_after_s))
             if is_first:
-                rate_per_s = self._measure_rate(now)
+                recent = [moment for moment in self._recent if now - 10 <= moment <= now]
+                rate_per_s = 1.0 if len(recent) < 2 else len(recent) / max(now - recent[0], 1.0)
                 self._unlimited_again = max(self._unlimited_again, 2 * rate_per_s)
                 self._requests.reduce_rate(max(rate_per_s / 2, SLOWEST), now)
-
-    def _measure_rate(self, now: float) -> float:
-        """Measure the requests per second of the last ten seconds."""
-        recent = [moment for moment in self._recent if now - 10 <= moment <= now]
-        if len(recent) < 2:
-            return 1.0
-        return len(recent) / max(now - recent[0], 1.0)
 
     @property
     def requests_per_minute(self) -> float | None:

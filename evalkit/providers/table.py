@@ -46,7 +46,12 @@ def parse_model_spec(spec: str) -> ModelSpec:
     kind, colon, rest = spec.strip().partition(":")
     if kind not in PROVIDERS:
         kinds = ", ".join(f"{name}:MODEL" for name in PROVIDERS)
-        guess = did_you_mean(kind, PROVIDERS) if colon else f"; did you mean '{_guess_kind(kind)}:{kind}'?"
+        if colon:
+            guess = did_you_mean(kind, PROVIDERS)
+        else:  # OpenAI's API has models of any name
+            loaders = PROVIDERS.items()
+            guessed = next((name for name, load in loaders if kind.startswith(load().model_prefixes)), "openai")
+            guess = f"; did you mean '{guessed}:{kind}'?"
         raise UsageError(
             f"unknown model '{spec}'{guess} A model is one of {kinds}"
             if guess
@@ -62,11 +67,6 @@ def parse_model_spec(spec: str) -> ModelSpec:
     return ModelSpec(kind, model, dict(pairs), spec)
 
 
-def _guess_kind(model: str) -> str:
-    """Guess the service of a model that was written without one: OpenAI's API has models of any name."""
-    return next((name for name, load in PROVIDERS.items() if model.startswith(load().model_prefixes)), "openai")
-
-
 def open_provider(spec: str) -> Provider:
     """Return the provider that `spec` names: ``gemini:MODEL``, options as ``?name=value&name=value``.
 
@@ -74,27 +74,22 @@ def open_provider(spec: str) -> Provider:
     """
     parsed = parse_model_spec(spec)
     kind = PROVIDERS[parsed.kind]()
-    return kind.open(parsed.model, kind.options(**_read_options(parsed, kind)))
-
-
-def _read_options(spec: ModelSpec, kind: ProviderKind) -> dict[str, object]:
-    """Read the options of `spec` by the types of the service's fields. Raises UsageError."""
     types = kind.options.__annotations__
     names = [name for name in types if name != "api_key"]
     values: dict[str, object] = {}
-    for name, text in spec.options.items():
+    for name, text in parsed.options.items():
         if name == "api_key":
             raise UsageError(
-                f"{spec.kind}:{spec.model}?api_key=…: a key does not belong there; set {kind.key_variable}"
+                f"{parsed.kind}:{parsed.model}?api_key=…: a key does not belong there; set {kind.key_variable}"
             )
         if name not in names:
             hint = did_you_mean(name, names) or f"; it has {', '.join(names)}"
-            raise UsageError(f"'{spec.text}': {spec.kind} has no option '{name}'{hint}")
+            raise UsageError(f"'{parsed.text}': {parsed.kind} has no option '{name}'{hint}")
         try:
             values[name] = _parse_option(text, types[name])
         except (ValueError, KeyError):
-            raise UsageError(f"'{spec.text}': {name}={text} is no value of '{name}'") from None
-    return values
+            raise UsageError(f"'{parsed.text}': {name}={text} is no value of '{name}'") from None
+    return kind.open(parsed.model, kind.options(**values))
 
 
 def _parse_option(text: str, option_type: str) -> object:

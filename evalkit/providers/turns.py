@@ -55,15 +55,22 @@ def read_turn(data: object, path: KeyPath, problems: list[PathProblem]) -> Model
     calls = _read_calls(data.get("calls"), (*path, "calls"), problems)
     if not {"calls", "text", "finish_reason"} & set(data):
         problems.append(PathProblem(path, "the turn says nothing; write 'calls:' or 'text:' (text: \"\" is an answer)"))
-    return ModelTurn(
+    turn = ModelTurn(
         text=read_text(data, "text", path, problems) or "",
         calls=calls,
         finish_reason=_read_finish(data, bool(calls), path, problems),
         finish_message=read_text(data, "finish_message", path, problems),
         usage=_read_usage(data.get("usage"), (*path, "usage"), problems),
         model=read_text(data, "model", path, problems),
-        duration_ms=_read_number(data, "duration_ms", path, problems),
     )
+    time = data.get("duration_ms")
+    if time is None:
+        return turn
+    if isinstance(time, bool) or not isinstance(time, (int, float)) or not 0 <= time < float("inf"):
+        message = f"'duration_ms' is a number of milliseconds, got {describe_value(time)}"
+        problems.append(PathProblem((*path, "duration_ms"), message))
+        return turn
+    return replace(turn, duration_ms=float(time))
 
 
 def _read_calls(data: object, path: KeyPath, problems: list[PathProblem]) -> tuple[ModelCall, ...]:
@@ -154,16 +161,6 @@ def _read_usage(data: object, path: KeyPath, problems: list[PathProblem]) -> Usa
     return Usage(**{**counts, "total_tokens": counts.get("total_tokens") or parts})
 
 
-def _read_number(data: JsonObject, key: str, path: KeyPath, problems: list[PathProblem]) -> float:
-    value = data.get(key)
-    if value is None:
-        return 0.0
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        problems.append(PathProblem((*path, key), f"'{key}' is a number of milliseconds, got {describe_value(value)}"))
-        return 0.0
-    return float(value)
-
-
 def read_text(data: JsonObject, key: str, path: KeyPath, problems: list[PathProblem]) -> str | None:
     """Read ``data[key]``, a string, or None if it is not there. Anything else is a problem."""
     value = data.get(key)
@@ -241,9 +238,23 @@ def _complete_chunk(wire: str, data: JsonObject) -> JsonObject:
 
 def _read_anthropic(chunks: Sequence[Chunk]) -> ModelTurn:
     accumulator = StreamAccumulator()
+    counts: dict[str, int] = {}
+    model = None
     for chunk in chunks:
         chunk.feed(accumulator)
-    usage, model = _read_anthropic_usage(chunks)
+        message = chunk.data.get("message") or {}
+        model = message.get("model") or model
+        usage_data = {**(message.get("usage") or {}), **(chunk.data.get("usage") or {})}
+        counts |= {key: value for key, value in usage_data.items() if isinstance(value, int)}
+    input_tokens, cached_tokens = counts.get("input_tokens", 0), counts.get("cache_read_input_tokens", 0)
+    input_tokens += cached_tokens + counts.get("cache_creation_input_tokens", 0)
+    output_tokens = counts.get("output_tokens", 0)
+    usage = Usage(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cached_tokens=cached_tokens,
+        total_tokens=input_tokens + output_tokens,
+    )
     certain = accumulator.completed
     try:
         calls, broken = accumulator.close(), None
@@ -259,27 +270,9 @@ def _read_anthropic(chunks: Sequence[Chunk]) -> ModelTurn:
         calls=tuple(ModelCall(name=call.name, arguments=call.arguments, call_id=call.id) for call in calls),
         finish_reason=finish,
         finish_message=broken,
-        usage=usage,
+        usage=usage if counts else None,
         model=model,
     )
-
-
-def _read_anthropic_usage(chunks: Sequence[Chunk]) -> tuple[Usage | None, str | None]:
-    """Read the tokens of a reply, and the name of its model."""
-    counts: dict[str, int] = {}
-    model = None
-    for chunk in chunks:
-        message = chunk.data.get("message") or {}
-        model = message.get("model") or model
-        usage_data = {**(message.get("usage") or {}), **(chunk.data.get("usage") or {})}
-        counts |= {key: value for key, value in usage_data.items() if isinstance(value, int)}
-    input_tokens, cached_tokens = counts.get("input_tokens", 0), counts.get("cache_read_input_tokens", 0)
-    output_tokens = counts.get("output_tokens", 0)
-    total = input_tokens + cached_tokens + counts.get("cache_creation_input_tokens", 0) + output_tokens
-    usage = Usage(
-        input_tokens=total - output_tokens, output_tokens=output_tokens, cached_tokens=cached_tokens, total_tokens=total
-    )
-    return usage if counts else None, model
 
 
 def split_turn(turn: ModelTurn) -> Iterator[Chunk]:
@@ -287,16 +280,12 @@ def split_turn(turn: ModelTurn) -> Iterator[Chunk]:
     if not turn.calls:
         yield Chunk("text", turn.text)
         return
-    pieces = [
-        {"index": index, "id": call.call_id, "function": {"name": call.name, "arguments": _serialize_arguments(call)}}
-        for index, call in enumerate(turn.calls)
-    ]
+    pieces = []
+    for index, call in enumerate(turn.calls):
+        arguments = str(call.arguments) if call.malformed else json.dumps(call.arguments, ensure_ascii=False)
+        pieces.append({"index": index, "id": call.call_id, "function": {"name": call.name, "arguments": arguments}})
     yield Chunk("openai", {"content": turn.text, "tool_calls": pieces})
     yield Chunk("openai", {"finish_reason": turn.finish_reason})
-
-
-def _serialize_arguments(call: ModelCall) -> str:
-    return str(call.arguments) if call.malformed else json.dumps(call.arguments, ensure_ascii=False)
 
 
 async def fetch_pieces(provider: Provider, request: ModelRequest) -> AsyncGenerator[Chunk | ModelTurn]:
@@ -330,18 +319,6 @@ def read_written_reply(data: object, path: KeyPath, problems: list[PathProblem])
     if not isinstance(data, Mapping) or "stream" not in data:
         return read_turn(data, path, problems), ()
     chunks = read_chunks(data["stream"], (*path, "stream"), problems)
-    _check_keys(data, chunks, path, problems)
-    extras = {key: data[key] for key in STREAM_TURN_KEYS[1:] if key in data}
-    stated_turn = read_turn({"text": "", **extras}, path, problems)
-    if not chunks:
-        return stated_turn, ()
-    turn = build_turn(chunks)
-    finish = stated_turn.finish_reason if "finish_reason" in extras else turn.finish_reason
-    usage, model = stated_turn.usage or turn.usage, stated_turn.model or turn.model
-    return replace(turn, finish_reason=finish, usage=usage, model=model, duration_ms=stated_turn.duration_ms), chunks
-
-
-def _check_keys(data: JsonObject, chunks: tuple[Chunk, ...], path: KeyPath, problems: list[PathProblem]) -> None:
     for key in data:
         if key in TURN_KEYS and key not in STREAM_TURN_KEYS:
             message = f"'{key}' can't stand beside 'stream', which holds the whole reply"
@@ -351,6 +328,14 @@ def _check_keys(data: JsonObject, chunks: tuple[Chunk, ...], path: KeyPath, prob
         problems.append(PathProblem((*path, "finish_reason"), message, at_key=True))
     rest = {key: value for key, value in data.items() if key not in TURN_KEYS}
     report_unknown_keys(rest, STREAM_TURN_KEYS, path, problems, "a streamed turn")
+    extras = {key: data[key] for key in STREAM_TURN_KEYS[1:] if key in data}
+    stated_turn = read_turn({"text": "", **extras}, path, problems)
+    if not chunks:
+        return stated_turn, ()
+    turn = build_turn(chunks)
+    finish = stated_turn.finish_reason if "finish_reason" in extras else turn.finish_reason
+    usage, model = stated_turn.usage or turn.usage, stated_turn.model or turn.model
+    return replace(turn, finish_reason=finish, usage=usage, model=model, duration_ms=stated_turn.duration_ms), chunks
 
 
 def read_chunks(data: object, path: KeyPath, problems: list[PathProblem]) -> tuple[Chunk, ...]:
@@ -367,27 +352,24 @@ def read_chunks(data: object, path: KeyPath, problems: list[PathProblem]) -> tup
     if not isinstance(pieces, list) or not pieces:
         problems.append(PathProblem((*path, wire), f"'{wire}' is a list of pieces, got {describe_value(pieces)}"))
         return ()
-    return tuple(_read_pieces(wire, pieces, (*path, wire), problems))
-
-
-def _read_pieces(wire: str, pieces: list[Any], path: KeyPath, problems: list[PathProblem]) -> Iterator[Chunk]:
-    """Read the pieces that an accumulator takes."""
-    accumulator = StreamAccumulator()
+    chunks = []
+    accumulator = StreamAccumulator()  # takes the pieces for a trial
     kind, expected_kind = (str, "text") if wire == "text" else (Mapping, "a mapping")
     for index, piece in enumerate(pieces):
-        chunk = Chunk(wire, piece)
+        piece_path, chunk = (*path, wire, index), Chunk(wire, piece)
         if not isinstance(piece, kind):
-            problems.append(
-                PathProblem((*path, index), f"a piece of '{wire}' is {expected_kind}, got {describe_value(piece)}")
-            )
+            message = f"a piece of '{wire}' is {expected_kind}, got {describe_value(piece)}"
+            problems.append(PathProblem(piece_path, message))
             continue
         try:
             chunk.feed(accumulator)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}"
-            problems.append(PathProblem((*path, index), f"this is no piece of '{wire}' ({reason})"))
+            problems.append(PathProblem(piece_path, f"this is no piece of '{wire}' ({reason})"))
             continue
-        yield chunk
+        chunks.append(chunk)
+    return tuple(chunks)
+
 
 
 # -- turns given in code, for tests of agents
