@@ -37,17 +37,15 @@ def redact_secrets(data: object, secrets: tuple[str, ...] = ()) -> Any:
     if isinstance(data, str):
         return redact(data)
     if isinstance(data, Mapping):
-        return {
-            key: REDACTED if value and isinstance(value, str) and _is_secret(key) else redact_secrets(value, secrets)
-            for key, value in data.items()
-        }
+        copied = {}
+        for key, value in data.items():
+            is_secret = isinstance(key, str) and key.casefold().replace("-", "_") in _SECRET_NAMES
+            is_redacted = is_secret and value and isinstance(value, str)
+            copied[key] = REDACTED if is_redacted else redact_secrets(value, secrets)
+        return copied
     if isinstance(data, (list, tuple)):
         return [redact_secrets(value, secrets) for value in data]
     return data
-
-
-def _is_secret(key: object) -> bool:
-    return isinstance(key, str) and key.casefold().replace("-", "_") in _SECRET_NAMES
 
 
 def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> JsonDict:
@@ -58,6 +56,14 @@ def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> Js
         "max_output_tokens": request.max_output_tokens,
         "response_schema": request.response_schema,
     }
+    messages: list[JsonDict] = []
+    for message in request.messages:
+        if message.get("role") == "model":
+            messages.append({"model": describe_reply(message["turn"])})
+        elif message.get("role") == "function":
+            messages.append({"results": [{call.name: value} for call, value in message["results"]]})
+        else:
+            messages.append({"user": message.get("text", "")})
     data = {
         "system": request.system,
         "functions": [
@@ -69,18 +75,10 @@ def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> Js
             for function in request.functions
         ],
         "settings": {key: value for key, value in settings.items() if value is not None},
-        "messages": [_describe_message(message) for message in request.messages],
+        "messages": messages,
     }
     redacted: JsonDict = redact_secrets(data, secrets)
     return redacted
-
-
-def _describe_message(message: JsonObject) -> JsonDict:
-    if message.get("role") == "model":
-        return {"model": describe_reply(message["turn"])}
-    if message.get("role") == "function":
-        return {"results": [{call.name: value} for call, value in message["results"]]}
-    return {"user": message.get("text", "")}
 
 
 def describe_reply(turn: ModelTurn) -> JsonDict:
@@ -126,7 +124,13 @@ def compare_requests(was: JsonObject, now: JsonObject) -> list[str]:
         )
     changes += compare_declarations(was.get("functions") or [], now.get("functions") or [])
     changes += [f"settings: {line}" for line in compare_values(was.get("settings") or {}, now.get("settings") or {})]
-    changes += _compare_messages(was.get("messages") or [], now.get("messages") or [])
+    old_messages, new_messages = was.get("messages") or [], now.get("messages") or []
+    for index, (old, new) in enumerate(zip(old_messages, new_messages, strict=False)):
+        if old != new:
+            changed = "; ".join(list(compare_values(old, new))[:SHOWN_DIFFERENCES])
+            return [*changes, f"message {index + 1} of the conversation changed: {changed}"]
+    if len(old_messages) != len(new_messages):
+        changes.append(f"the conversation had {len(old_messages)} messages, and has {len(new_messages)}")
     return changes
 
 
@@ -159,16 +163,6 @@ def compare_declarations(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str
         yield f"the functions are declared in another order: {', '.join(map(str, new))}"
 
 
-def _compare_messages(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
-    for index, (old, new) in enumerate(zip(was, now, strict=False)):
-        if old != new:
-            changed = "; ".join(list(compare_values(old, new))[:SHOWN_DIFFERENCES])
-            yield f"message {index + 1} of the conversation changed: {changed}"
-            return
-    if len(was) != len(now):
-        yield f"the conversation had {len(was)} messages, and has {len(now)}"
-
-
 def compare_values(was: object, now: object) -> Iterator[str]:
     """List the paths at which two JSON values differ, with both values; an item put into a list is one difference."""
     from deepdiff import DeepDiff
@@ -177,10 +171,8 @@ def compare_values(was: object, now: object) -> Iterator[str]:
     diff = DeepDiff(was, now, view="tree", threshold_to_diff_deeper=0)
     nodes = [(node.path(output_format="list"), node.t1, node.t2) for kind in diff.values() for node in kind]
     for path, old, new in sorted(nodes, key=lambda node: [str(step) for step in node[0]]):
-        values = ["absent" if value is notpresent else _format_value(value) for value in (old, new)]
+        values = []
+        for value in (old, new):
+            text = "absent" if value is notpresent else json.dumps(value, ensure_ascii=False, default=str)
+            values.append(text if len(text) <= 120 else text[:119] + "…")
         yield f"{format_path(path)} was {values[0]}, is {values[1]}"
-
-
-def _format_value(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 120 else text[:119] + "…"

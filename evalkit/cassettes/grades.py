@@ -89,9 +89,8 @@ class RecordedGrades:
             if recorded.get("fingerprint") != compute_fingerprint(now):
                 edited = "its 'request' was edited by hand: delete 'request' there to make the turn a hand-written one"
                 changes += list(_compare_documents(recorded, now)) or [edited]
-            changed = changes
-            if changed:
-                change_lines = "\n".join(f"  {line}" for line in changed[:_MAX_CHANGES])
+            if changes:
+                change_lines = "\n".join(f"  {line}" for line in changes[:_MAX_CHANGES])
                 raise StaleCassetteError(
                     f"{self.cassette.file}: turn {self._position + 1} grades something else:\n{change_lines}\n"
                     f"Grade it again: {self._build_command()}"
@@ -121,16 +120,13 @@ def _compare_documents(recorded: JsonObject, now: JsonObject) -> Iterator[str]:
     )
     old, response = ((item.get("evidence") or {}).pop("response", None) for item in (was, new))
     yield from compare_values(was, new)
-    if old != response:
-        yield from _compare_responses(old, response)
-
-
-def _compare_responses(was: object, now: object) -> Iterator[str]:
-    """Of a long text the beginning, which is what a value is shown by, tells nothing."""
-    if isinstance(was, str) and isinstance(now, str) and max(len(was), len(now)) > _SHORT:
-        yield f"evidence.response changed:{format_line_changes(was, now)}"
+    if old == response:
+        return
+    if isinstance(old, str) and isinstance(response, str) and max(len(old), len(response)) > _SHORT:
+        # Of a long text the beginning, which is what a value is shown by, tells nothing.
+        yield f"evidence.response changed:{format_line_changes(old, response)}"
     else:
-        yield from compare_values({"evidence": {"response": was}}, {"evidence": {"response": now}})
+        yield from compare_values({"evidence": {"response": old}}, {"evidence": {"response": response}})
 
 
 def _parse_document(request: JsonObject) -> JsonDict | None:

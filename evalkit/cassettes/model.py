@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -120,19 +120,18 @@ def load_cassette(path: Path, display_path: str | None = None) -> Cassette:
     """Read a cassette file. Raises SpecError with every problem and its place; FileNotFoundError if there is none."""
     file = display_path or str(path)
     text = path.read_bytes()
-    data = _load_json(text, file) if path.suffix == ".json" else load(text, file)
+    if path.suffix == ".json":
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            line, column = getattr(error, "lineno", 0), getattr(error, "colno", 0)
+            message = f"this is not JSON: {getattr(error, 'msg', error)}"
+            raise SpecError([Problem(Location(file, line, column), message, CODE)]) from None
+    else:
+        data = load(text, file)
     cassette, problems = parse_cassette(data, file=file)
     raise_problems(problems, text, file)
     return cassette
-
-
-def _load_json(text: bytes, file: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        line, column = getattr(error, "lineno", 0), getattr(error, "colno", 0)
-        message = f"this is not JSON: {getattr(error, 'msg', error)}"
-        raise SpecError([Problem(Location(file, line, column), message, CODE)]) from None
 
 
 def raise_problems(problems: list[PathProblem], text: bytes, file: str) -> None:
@@ -309,7 +308,12 @@ def _format_missing_message(file: str, request: ModelRequest) -> str:
 def _format_exhausted_message(cassette: Cassette, request: ModelRequest) -> str:
     count = len(cassette.turns)
     turns = "1 turn" if count == 1 else f"{count} turns"
-    last = _describe_last_message(request.messages)
+    message: JsonObject = next(reversed(list(request.messages)), {})
+    last = ""
+    if message.get("role") == "function":
+        last = f" (after {', '.join(f'{call.name} → {_format_short(value)}' for call, value in message['results'])})"
+    elif "text" in message:
+        last = f" (after the message {_format_short(message.get('text', ''))})"
     again = cassette.kind == "recorded"  # what a person wrote is never recorded over
     return (
         f"{cassette.file} has {turns}, and the agent asked for turn {count + 1}{last}. "
@@ -317,17 +321,6 @@ def _format_exhausted_message(cassette: Cassette, request: ModelRequest) -> str:
         + ("\nor record the case again: " if again else f"\nor delete {cassette.file} and record the case: ")
         + RECORD_COMMAND.replace("=missing", "=all" if again else "=missing")
     )
-
-
-def _describe_last_message(messages: Iterable[JsonObject]) -> str:
-    """Describe the last message of a request, as the end of a sentence."""
-    last = next(reversed(list(messages)), None)
-    if last is None:
-        return ""
-    if last.get("role") == "function":
-        answers = ", ".join(f"{call.name} → {_format_short(value)}" for call, value in last["results"])
-        return f" (after {answers})"
-    return f" (after the message {_format_short(last.get('text', ''))})" if "text" in last else ""
 
 
 def _format_short(value: object) -> str:
@@ -385,18 +378,15 @@ class RecordingProvider:
         """Write the cassette, in one step; nothing if the model got no request."""
         if not self._exchange:
             return
-        model = redact_secrets(self._model, self._secrets)  # its base_url may hold a password
-        data = {"evalkit_cassette": CASSETTE_VERSION, "model": model, "turns": self._serialize_turns()}
-        write_atomically(self.path, (HEADER + dump(replace_lone_surrogates(data))).encode())
-
-    def _serialize_turns(self) -> list[JsonDict]:
         turns = []
         before: JsonDict | None = None
         for request, reply in self._exchange:
             turns.append({"request": _serialize_request(request, before), **self._serialize_reply(reply)})
             reply_data = redact_secrets({"model": describe_reply(reply)}, self._secrets)
             before = {**request, "messages": [*request["messages"], reply_data]}
-        return turns
+        model = redact_secrets(self._model, self._secrets)  # its base_url may hold a password
+        data = {"evalkit_cassette": CASSETTE_VERSION, "model": model, "turns": turns}
+        write_atomically(self.path, (HEADER + dump(replace_lone_surrogates(data))).encode())
 
     def _serialize_reply(self, reply: ModelTurn) -> JsonDict:
         data: JsonDict = redact_secrets(describe_reply(reply), self._secrets)

@@ -1,8 +1,9 @@
 """Gemini through google-genai, which is imported with the first turn: requests, replies whole and streamed, errors.
 
-One service is one module, though a long one: a request and its reply are read side by side with the service's errors,
-and whoever adds a service has one file to write. The client only carries requests and errors: automatic function calling and continuation are off, retries are ours,
-and replies are read from the wire's JSON, so that nothing of them gets lost or reinterpreted on the way.
+One service is one module, though this one is long: the conversation, the errors and the replies share what is odd about
+the service, and whoever adds a service has one file to write. The client only carries requests and errors: automatic
+function calling and continuation are off, retries are ours, and replies are read from the wire's JSON, so that nothing
+of them gets lost or reinterpreted on the way.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class GeminiProvider:
 
     async def _send(self, contents: list[JsonDict], config: JsonObject, timeout_s: float | None) -> ModelTurn:
         try:
-            models = self._get_client().aio.models
+            models: Any = self._get_client().aio.models
             arguments: JsonDict = {
                 "model": self.model,
                 "contents": [_validate_content(content) for content in contents],
@@ -469,9 +470,7 @@ def _read_call(data: object) -> ModelCall | None:
     return ModelCall(name=data["name"], arguments=arguments, call_id=known_id, malformed=why)
 
 
-def _read_finish(
-    data: JsonObject, candidate: JsonObject, has_calls: bool, has_parts: bool
-) -> tuple[str, str | None]:
+def _read_finish(data: JsonObject, candidate: JsonObject, has_calls: bool, has_parts: bool) -> tuple[str, str | None]:
     """Read the finish reason, and the service's explanation of an ending that is not the usual one."""
     if not candidate:
         feedback = data.get("promptFeedback")
@@ -570,6 +569,7 @@ class _StreamedParts:
                 self._empty = [text]
         elif part:
             self._parts.append(dict(part))
+
 
 GEMINI = ProviderKind(
     name="gemini",

@@ -371,7 +371,6 @@ def read_chunks(data: object, path: KeyPath, problems: list[PathProblem]) -> tup
     return tuple(chunks)
 
 
-
 # -- turns given in code, for tests of agents
 
 

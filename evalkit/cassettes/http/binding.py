@@ -74,7 +74,11 @@ class _TrafficListener:
 def create_player(task: RunTask, settings: Settings) -> Player | None:
     """Create the player of a run; None where requests go out unchanged: live, switched off, no vcrpy."""
     goes_live = settings.model is not None and settings.record is None
-    if goes_live or settings.http.cassettes is False or not _is_possible(settings):
+    if goes_live or settings.http.cassettes is False:
+        return None
+    if not _has_vcrpy():
+        if settings.http.cassettes:
+            raise UsageError(NEEDS_EXTRA)
         return None
     options = PlayerOptions(
         model_cassette=build_cassette_name(task.case_id),
@@ -87,14 +91,6 @@ def create_player(task: RunTask, settings: Settings) -> Player | None:
         ignore_fields=settings.http.ignore_fields,
     )
     return Player(options, _TrafficListener(task, settings))
-
-
-def _is_possible(settings: Settings) -> bool:
-    if _has_vcrpy():
-        return True
-    if settings.http.cassettes:
-        raise UsageError(NEEDS_EXTRA)
-    return False
 
 
 @cache

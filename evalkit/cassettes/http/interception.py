@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -93,15 +94,14 @@ def _register_import_hooks() -> None:
     _is_hooked = True
     import wrapt  # comes with vcrpy
 
+    def patch_imported(module: ModuleType) -> None:
+        with _lock:
+            if _users:
+                _patch_module(module.__name__)
+
     for name in CLIENTS:
         if name not in sys.modules:
-            wrapt.register_post_import_hook(lambda module: _patch_imported(module.__name__), name)
-
-
-def _patch_imported(name: str) -> None:
-    with _lock:
-        if _users:
-            _patch_module(name)
+            wrapt.register_post_import_hook(patch_imported, name)
 
 
 def _patch_module(name: str) -> None:
@@ -322,7 +322,15 @@ def _parse_request(connection: Any, content: bytes) -> HttpRequest:
     method, target, *_ = [*first.split(" "), "", ""]
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        body = _join_chunks(body)
+        chunks, joined = body, bytearray()
+        while chunks:
+            size, _, rest = chunks.partition(b"\r\n")
+            length = int(size.partition(b";")[0] or b"0", 16)
+            if not length:
+                break
+            joined += rest[:length]
+            chunks = rest[length + 2 :]
+        body = bytes(joined)
     if not target.startswith(("http://", "https://")):
         scheme = "https" if connection.default_port == 443 else "http"
         target = f"{scheme}://{_get_authority(connection)}{target}"
@@ -351,19 +359,6 @@ def _split_data(data: Any) -> Iterable[bytes]:
     else:
         for piece in data:
             yield from _split_data(piece)
-
-
-def _join_chunks(body: bytes) -> bytes:
-    """Join the chunks of a body, without their sizes."""
-    content = bytearray()
-    while body:
-        size, _, rest = body.partition(b"\r\n")
-        length = int(size.partition(b";")[0] or b"0", 16)
-        if not length:
-            break
-        content += rest[:length]
-        body = rest[length + 2 :]
-    return bytes(content)
 
 
 # -- vcrpy's stubs

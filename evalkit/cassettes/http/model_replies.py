@@ -14,6 +14,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -52,7 +53,11 @@ def _read_values(values: Sequence[JsonObject]) -> ModelTurn | None:
     if any({"candidates", "usageMetadata", "promptFeedback"} & set(value) for value in values):
         return PROVIDERS["gemini"]().read_stream(values)
     if any("choices" in value for value in values):
-        return _read_chat_completion(values)
+        choices = [choice for value in values for choice in value.get("choices") or () if isinstance(choice, Mapping)]
+        if any("delta" in choice for choice in choices):
+            return PROVIDERS["openai"]().read_stream(values)
+        is_whole = any("message" in choice for choice in choices)
+        return PROVIDERS["openai"]().read_reply(values[0]) if is_whole else None
     if any(value.get("type") == "message_start" for value in values):
         return build_turn([Chunk("anthropic", value) for value in values])
     message = next((value for value in values if value.get("type") == "message"), None)
@@ -61,13 +66,6 @@ def _read_values(values: Sequence[JsonObject]) -> ModelTurn | None:
         start = {"type": "message_start", "message": message}
         return build_turn([Chunk("anthropic", start), Chunk("anthropic", end)])
     return _read_response(values)
-
-
-def _read_chat_completion(values: Sequence[JsonObject]) -> ModelTurn | None:
-    choices = [choice for value in values for choice in value.get("choices") or () if isinstance(choice, Mapping)]
-    if any("delta" in choice for choice in choices):
-        return PROVIDERS["openai"]().read_stream(values)
-    return PROVIDERS["openai"]().read_reply(values[0]) if any("message" in choice for choice in choices) else None
 
 
 def _read_response(values: Sequence[JsonObject]) -> ModelTurn | None:
@@ -153,22 +151,18 @@ def normalise_exchanges(exchanges: list[JsonDict]) -> list[JsonDict]:
                 text = text.replace(value, name)
         return text
 
-    normalised = map_strings(exchanges, replace_names) if names else exchanges
-    return [
-        {**exchange, "response": _reset_response_times(exchange["response"])}
-        if any(True for _ in _find_replies(original["response"]))
-        else exchange
-        for original, exchange in zip(exchanges, normalised, strict=True)
-    ]
-
-
-def _reset_response_times(response: JsonObject) -> JsonDict:
-    response = dict(response)
-    if "json" in response:
-        response["json"] = _reset_times(response["json"])
-    if "text" in response:
-        response["text"] = _TIME_TEXT.sub(r"\g<1>0", response["text"])
-    return response
+    normalised = []
+    renamed = map_strings(exchanges, replace_names) if names else exchanges
+    for original, exchange in zip(exchanges, renamed, strict=True):
+        if any(True for _ in _find_replies(original["response"])):
+            response = dict(exchange["response"])
+            if "json" in response:
+                response["json"] = _reset_times(response["json"])
+            if "text" in response:
+                response["text"] = _TIME_TEXT.sub(r"\g<1>0", response["text"])
+            exchange = {**exchange, "response": response}
+        normalised.append(exchange)
+    return normalised
 
 
 def _find_stand_ins(exchanges: list[JsonDict]) -> dict[str, str]:
@@ -207,20 +201,15 @@ def _find_replies(response: JsonObject) -> Iterator[Any]:
     if "json" in response:
         values = response["json"] if isinstance(response["json"], list) else [response["json"]]
     elif isinstance(response.get("text"), str) and "data:" in response["text"]:
-        values = [value for line in response["text"].splitlines() if (value := _parse_event(line)) is not None]
+        values = []
+        for line in response["text"].splitlines():
+            if line.startswith("data:"):
+                with suppress(ValueError):
+                    values.append(json.loads(line[len("data:") :]))
     else:
         return
     if any(is_model_reply(value) for value in values):
         yield from values
-
-
-def _parse_event(line: str) -> Any:
-    if not line.startswith("data:"):
-        return None
-    try:
-        return json.loads(line[len("data:") :])
-    except ValueError:
-        return None
 
 
 def is_model_reply(value: object) -> bool:

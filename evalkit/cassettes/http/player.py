@@ -187,7 +187,12 @@ class Player:
         """Decide at the first request whether to play or to record."""
         if self._is_ready:
             return
-        options, path = self._options, self._find_file()
+        options = self._options
+        path: Path | None = options.path
+        if not options.path.is_file():  # the hand-written one of the first run serves them all
+            first, path = options.first_run_path, None
+            if first != options.path and first.is_file() and load_http_cassette(first, "").kind == "hand-written":
+                path = first
         if options.record == "all" or (options.record and path is None):
             if path is not None and load_http_cassette(path, options.format_path(path)).kind == "hand-written":
                 raise MissingCassetteError(explain_overwriting(options.format_path(path)))
@@ -199,15 +204,6 @@ class Player:
                 self._remaining.setdefault(_build_key(exchange["request"]), deque()).append(index)
                 self._remaining_alike.setdefault(_build_key(replace_uuids(exchange["request"])), deque()).append(index)
         self._is_ready = True
-
-    def _find_file(self) -> Path | None:
-        """Find the run's own file, or the hand-written one of the first run, which serves them all."""
-        path, first = self._options.path, self._options.first_run_path
-        if path.is_file():
-            return path
-        if path != first and first.is_file() and load_http_cassette(first, "").kind == "hand-written":
-            return first
-        return None
 
     def _play(self, request_data: JsonObject, cassette: HttpCassette) -> JsonObject:
         key = _build_key(request_data)
