@@ -83,8 +83,16 @@ class _Story:
                 self.parts[-1][1].append(event)
                 self._open += range(len(self.calls), len(self.calls) + len(event.calls))
                 self.calls += event.calls
-            else:
-                self._record_answer(event)
+            else:  # of the first open call of its id, else of its name, else the first open one
+                by_id = [i for i in self._open if event.call_id is not None and self.calls[i].call_id == event.call_id]
+                by_name = [i for i in self._open if event.name is not None and self.calls[i].name == event.name]
+                is_unknown = event.call_id is None and event.name is None
+                index = next(iter(by_id or by_name or (self._open if is_unknown else [])), None)
+                if index is None:
+                    self.notes.append("an answer in the log belongs to no call, and is left out")
+                    continue
+                self._open.remove(index)
+                self.answers[index] = event
         for call in self.calls:
             if not is_function_name(call.name):
                 raise UnreadableLogError(f"{call.name!r} was called, which is no name of a function")
@@ -92,18 +100,6 @@ class _Story:
             raise UnreadableLogError("there is no message of a user in it")
         for index in self._open:
             self.notes.append(f"no answer to {self.calls[index].name} is in the log; its mock answers null")
-
-    def _record_answer(self, event: FunctionAnswer) -> None:
-        """Record the answer of the first open call of its id, else of its name, else of the first open call."""
-        by_id = [i for i in self._open if event.call_id is not None and self.calls[i].call_id == event.call_id]
-        by_name = [i for i in self._open if event.name is not None and self.calls[i].name == event.name]
-        unknown = event.call_id is None and event.name is None
-        index = next(iter(by_id or by_name or (self._open if unknown else [])), None)
-        if index is None:
-            self.notes.append("an answer in the log belongs to no call, and is left out")
-            return
-        self._open.remove(index)
-        self.answers[index] = event
 
     def build_input(self) -> JsonDict:
         data: JsonDict = {"message": self.parts[0][0]}

@@ -95,7 +95,13 @@ def read_prompt(source: PromptSource, *, own_functions: tuple[DeclaredFunction, 
         spans.append(match.span())
         formats.append(TextFormat(example=example, place=source.locate(match.start())))
         if match.groupdict().get("name") and match["name"] not in _PLACEHOLDERS:
-            mentions.append(_make_mention(source, match, _find_json_arguments(source.text, match.end()), is_call=True))
+            # The arguments of a call in JSON stand directly after its name.
+            end = match.end() + (source.text[match.end() : match.end() + 1] == '"')
+            body = _BODY.match(source.text, end)
+            arguments: list[tuple[str, int]] = []
+            if body is not None:
+                arguments = [(key[1], body.start(1) + key.start(1)) for key in _JSON_ARGUMENT.finditer(body[1])]
+            mentions.append(_make_mention(source, match, arguments, is_call=True))
     for match in _QUOTED.finditer(source.text):
         is_taken = any(start <= match.start("name") < end for start, end in spans)
         if not is_taken and not _OF_CLASS.match(match["name"]):
@@ -150,14 +156,6 @@ def _make_mention(
         arguments=tuple((argument, source.locate(offset)) for argument, offset in arguments),
         edit=None if edit is None else lambda new: edit(start, start + len(name), new),
     )
-
-
-def _find_json_arguments(text: str, end: int) -> list[tuple[str, int]]:
-    """Return the arguments of a call in JSON, directly after its name."""
-    body = _BODY.match(text, end + 1 if text[end : end + 1] == '"' else end)
-    if body is None:
-        return []
-    return [(argument[1], body.start(1) + argument.start(1)) for argument in _JSON_ARGUMENT.finditer(body[1])]
 
 
 def is_listing(name: str) -> bool:

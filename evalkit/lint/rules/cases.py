@@ -10,7 +10,6 @@ from evalkit.errors import KeyPath, Problem, did_you_mean, find_nearest
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.arguments import find_argument_names
 from evalkit.functions.mocks.reader import find_return_problems
-from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.project import CaseCall, CaseFacts, ProjectFacts, is_operator
 from evalkit.lint.facts.records import SUITE, UNKNOWN, DeclaredFunction
 from evalkit.lint.finding import ERROR, WARNING, Edit, Finding, Rename, Rule
@@ -206,7 +205,13 @@ def _find_value_problem(value: object, schema: object, *, is_part: bool) -> str:
         return ""
     enum = schema.get("enum")
     if is_part:
-        if _can_be_part(value, schema):
+        # By type and enum, as `arguments_contain` understands it.
+        kinds = schema.get("type")
+        kinds = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
+        is_of_kind = not kinds or any(compile_schema({"type": kind}).is_valid(value) for kind in kinds)
+        texts = [str(item).casefold() for item in enum] if isinstance(enum, list) and isinstance(value, str) else []
+        is_inside = any(str(value).casefold() in text for text in texts)
+        if is_of_kind and (not isinstance(enum, list) or value in enum or is_inside):
             return ""
         problem = f"{value!r} is not of type {schema.get('type')}"
         if "enum" in schema:
@@ -226,19 +231,6 @@ def _is_open(value: object) -> bool:
     if isinstance(value, Mapping):
         return any(str(key).startswith("$") for key in value) or any(map(_is_open, value.values()))
     return isinstance(value, list) and any(map(_is_open, value))
-
-
-def _can_be_part(value: object, schema: JsonObject) -> bool:
-    """Return whether a valid value may contain this one, by type and enum, as `arguments_contain` understands it."""
-    kinds = schema.get("type")
-    kinds = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
-    if kinds and not any(compile_schema({"type": kind}).is_valid(value) for kind in kinds):
-        return False
-    values = schema.get("enum")
-    if not isinstance(values, list):
-        return True
-    folded = str(value).casefold()
-    return value in values or (isinstance(value, str) and any(folded in str(item).casefold() for item in values))
 
 
 def _collect_argument_names(functions: Iterable[DeclaredFunction]) -> frozenset[str] | None:
