@@ -29,7 +29,7 @@ from evalkit.errors import (
     StaleCassetteError,
     UsageError,
 )
-from evalkit.functions.function_table import FunctionTable
+from evalkit.functions.call_log import FunctionTable
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.providers.base import Provider

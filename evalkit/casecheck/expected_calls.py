@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from evalkit.errors import EvalkitError, KeyPath, MockError
-from evalkit.functions.arguments import find_argument_violations
+from evalkit.functions.declarations import find_argument_violations
 from evalkit.functions.mocks.answers import Answer, CallableAnswer, DelayedAnswer, MatchAnswer, SequenceAnswer
 from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates, strip_literals

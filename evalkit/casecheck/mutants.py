@@ -22,7 +22,7 @@ from evalkit.checks.compile import compile_expectation
 from evalkit.checks.conversation import judge_conversation
 from evalkit.checks.expectation import Judgement
 from evalkit.errors import KeyPath, format_path
-from evalkit.functions.arguments import find_argument_violations
+from evalkit.functions.declarations import find_argument_violations
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import Reference, TemplateError

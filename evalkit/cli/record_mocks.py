@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from evalkit.cli.project import build_redactor
 from evalkit.errors import UsageError
-from evalkit.functions.mocks.recording import RecordedCall, build_answer, build_returns_schema, record_calls
+from evalkit.functions.mocks.files import RecordedCall, build_answer, build_returns_schema, record_calls
 from evalkit.spec.load import make_importable
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import YamlEditor, dump

@@ -1,4 +1,4 @@
-"""The function calls of one run: from the moment a call is made to its record."""
+"""The function calls of one run: the function that a name means, and the call from its making to its record."""
 
 from __future__ import annotations
 
@@ -9,15 +9,101 @@ from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from evalkit.errors import EvalkitError, FunctionError, MockError
-from evalkit.functions.arguments import find_argument_violations
-from evalkit.functions.function_table import MALFORMED, UNKNOWN, UNMOCKED, FunctionTable
-from evalkit.functions.mocks.answers import MockSet, RealAnswer, StaticAnswer
-from evalkit.functions.mocks.state import MockState, SelectedAnswer, UnansweredError
+from evalkit.errors import EvalkitError, FunctionError, MockError, did_you_mean
+from evalkit.functions.declarations import find_argument_violations
+from evalkit.functions.mocks.answers import (
+    Answer,
+    MockSet,
+    MockState,
+    RealAnswer,
+    SelectedAnswer,
+    StaticAnswer,
+    UnansweredError,
+)
 from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
+from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, TemplateError, follow_path
 from evalkit.model.transcript import FunctionCall, Violation
+from evalkit.text.format import format_value
+
+UNKNOWN, UNMOCKED, MALFORMED = "unknown_function", "unmocked_call", "malformed_call"
+
+
+class FunctionTable:
+    """The functions of one run: what is declared, what is mocked, and which names are aliases."""
+
+    def __init__(self, mocks: MockSet, declarations: Iterable[Declaration]) -> None:
+        self._mocks = mocks
+        self._declarations: dict[str, Declaration] = {}
+        self._aliases: dict[str, str] = {}
+        self.declare(declarations)
+
+    def declare(self, declarations: Iterable[Declaration]) -> None:
+        """Add functions. A second declaration of a name replaces what it says and keeps what it leaves out."""
+        for new in declarations:
+            old = self._declarations.get(new.name)
+            if old is not None and old is not new:
+                merged = replace(
+                    new,
+                    description=new.description or old.description,
+                    parameters=old.parameters if new.parameters is None else new.parameters,
+                    returns=old.returns if new.returns is None else new.returns,
+                    patch=new.patch or old.patch,
+                    aliases=tuple(dict.fromkeys((*old.aliases, *new.aliases))),
+                )
+            self._declarations[new.name] = new if old is None or old is new else merged
+            if new.aliases:
+                self._aliases.update({alias: new.name for alias in new.aliases if alias != new.name})
+
+    @property
+    def declarations(self) -> tuple[Declaration, ...]:
+        return tuple(self._declarations.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every function that is declared or mocked, by canonical name."""
+        return tuple(dict.fromkeys((*self._declarations, *map(self.resolve_name, self._mocks))))
+
+    def resolve_name(self, name: str) -> str:
+        return name if name in self._declarations else self._aliases.get(name, name)
+
+    def find_declaration(self, name: str) -> Declaration | None:
+        return self._declarations.get(name)
+
+    def find_mock(self, name: str) -> tuple[str, Answer] | None:
+        """Return the mock of a canonical name and the name under which it is written, which may be an alias."""
+        answers = self._mocks.answers
+        if name in answers:
+            return name, answers[name]
+        return next(((key, answers[key]) for key in answers if self.resolve_name(key) == name), None)
+
+    def find_refusal(
+        self, name: str, arguments: object, channel: str, offered_names: Container[str] | None
+    ) -> FunctionError | None:
+        """Why a call is not answered, or None: unknown function, arguments that are no object, nothing mocked.
+
+        A model may call only what it was told of. Code that calls the dispatcher directly may use whatever is mocked.
+        """
+        is_mocked = self.find_mock(name) is not None
+        if offered_names is not None and name not in offered_names:
+            return self._refuse_unknown(name, [candidate for candidate in self.names if candidate in offered_names])
+        if self._declarations and name not in self._declarations and (channel != "direct" or not is_mocked):
+            return self._refuse_unknown(name, list(self._declarations))
+        if not isinstance(arguments, dict):
+            return FunctionError(
+                MALFORMED, f"the arguments of {name} must be a JSON object; got {format_value(arguments, 120)}"
+            )
+        if is_mocked:
+            return None
+        mock_names = [self.resolve_name(key) for key in self._mocks]
+        listed = f"mocked are {', '.join(mock_names)}" if mock_names else "nothing is"
+        return FunctionError(UNMOCKED, f"{name} is not mocked in this case; {listed}{did_you_mean(name, mock_names)}")
+
+    def _refuse_unknown(self, name: str, names: list[str]) -> FunctionError:
+        listed = f"there are {', '.join(names)}" if names else "there is none"
+        return FunctionError(UNKNOWN, f"there is no function {name!r}; {listed}{did_you_mean(name, names)}")
 
 
 class MockedError(FunctionError):
@@ -120,6 +206,10 @@ def build_error_result(error: BaseException) -> JsonDict:
 
 
 LOGGER = logging.getLogger("evalkit.functions")
+_LOGGED_FIELDS = (
+    *("arguments", "result", "outcome", "call_id", "turn", "user_turn", "channel", "duration_ms"),
+    *("problem", "requested_name", "answered_by"),
+)
 
 
 class CallLog:
@@ -174,7 +264,13 @@ class CallLog:
         declaration = self._functions.find_declaration(name)
         if declaration is not None and isinstance(call.arguments, dict) and context.malformed is None:
             call.violations = find_argument_violations(declaration, call.arguments)
-        call.error = self._find_refusal(call, context.malformed, offered_names)
+        read_arguments = None if context.malformed is not None else call.arguments
+        refusal = self._functions.find_refusal(name, read_arguments, context.channel, offered_names)
+        if refusal is not None and refusal.type == MALFORMED and context.malformed is not None:
+            refusal = FunctionError(MALFORMED, f"the arguments of {name} could not be read: {context.malformed}")
+        if refusal is not None and refusal.type == UNMOCKED and context.as_is:
+            refusal = None
+        call.error = refusal or context.refusal
         with self._lock:
             call.index = len(self._calls)
             self._calls.append(call)
@@ -183,17 +279,6 @@ class CallLog:
         if isinstance(call.error, FunctionError) and call.error is not context.refusal:
             call.problem = call.error.type
         return call
-
-    def _find_refusal(
-        self, call: PendingCall, malformed: str | None, offered_names: Container[str] | None
-    ) -> FunctionError | None:
-        arguments = None if malformed is not None else call.arguments
-        refusal = self._functions.find_refusal(call.name, arguments, call.context.channel, offered_names)
-        if refusal is not None and refusal.type == MALFORMED and malformed is not None:
-            return FunctionError(MALFORMED, f"the arguments of {call.name} could not be read: {malformed}")
-        if refusal is not None and refusal.type == UNMOCKED and call.context.as_is:
-            refusal = None
-        return refusal or call.context.refusal
 
     def _select_answer(self, call: PendingCall) -> None:
         mock = self._functions.find_mock(call.name)
@@ -218,25 +303,9 @@ class CallLog:
             self.fault = self.fault or call.error
         record = call.to_record()
         if LOGGER.isEnabledFor(logging.INFO):
-            LOGGER.info("%s: %s", record.name, record.outcome, extra=self._build_log_fields(record))
-
-    def _build_log_fields(self, record: FunctionCall) -> JsonDict:
-        return {
-            "function_name": record.name,
-            "arguments": record.arguments,
-            "result": record.result,
-            "outcome": record.outcome,
-            "call_index": record.index,
-            "call_id": record.call_id,
-            "turn": record.turn,
-            "user_turn": record.user_turn,
-            "channel": record.channel,
-            "duration_ms": record.duration_ms,
-            "problem": record.problem,
-            "requested_name": record.requested_name,
-            "answered_by": record.answered_by,
-            "case_id": self._case_id,
-        }
+            fields = {name: getattr(record, name) for name in _LOGGED_FIELDS}
+            fields |= {"function_name": record.name, "call_index": record.index, "case_id": self._case_id}
+            LOGGER.info("%s: %s", record.name, record.outcome, extra=fields)
 
 
 class TemplateRoots(Struct, frozen=True):

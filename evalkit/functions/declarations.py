@@ -1,16 +1,21 @@
-"""`functions:` of a case, suite or instruction file, read and checked."""
+"""`functions:` of a case, suite or instruction file, read and checked; and calls held against what they declare."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
-from evalkit.fields.schema import compile_schema
+from evalkit.fields.schema import CompiledSchema, compile_schema
 from evalkit.functions.targets import find_patch_problem
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
+from evalkit.model.transcript import Violation
 from evalkit.text.format import format_value
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 KEYS = ("description", "parameters", "returns", "patch", "alias")
 _FOREIGN_KEYS = {
@@ -71,58 +76,54 @@ class _DeclarationReader:
                 yield from self._read_entry(name, {} if entry is None else entry, (*path, name), KEYS)
         elif isinstance(data, list):
             for index, entry in enumerate(data):
-                yield from self._read_listed(entry, (*path, index))
+                at = (*path, index)
+                if not isinstance(entry, Mapping):
+                    self._add_problem(at, f"a declaration is a mapping with a 'name'; got {format_value(entry)}")
+                elif entry.get("type") == "function" and isinstance(entry.get("function"), Mapping):
+                    message = "this is OpenAI's envelope; write what stands under its 'function' key directly"
+                    self._add_problem(at, message)
+                elif "name" not in entry:
+                    self._add_problem(at, f"{format_path(at)} has no 'name'")
+                else:
+                    yield from self._read_entry(entry["name"], entry, at, ("name", *KEYS))
         elif data is not None:
-            self._add_problem(
-                path,
-                f"{format_path(path)} must map names to declarations, or list declarations; got {format_value(data)}",
-            )
-
-    def _read_listed(self, entry: object, path: KeyPath) -> Iterator[Declaration]:
-        if not isinstance(entry, Mapping):
-            self._add_problem(path, f"a declaration is a mapping with a 'name'; got {format_value(entry)}")
-        elif entry.get("type") == "function" and isinstance(entry.get("function"), Mapping):
-            self._add_problem(path, "this is OpenAI's envelope; write what stands under its 'function' key directly")
-        elif "name" not in entry:
-            self._add_problem(path, f"{format_path(path)} has no 'name'")
-        else:
-            yield from self._read_entry(entry["name"], entry, path, ("name", *KEYS))
+            wanted = f"{format_path(path)} must map names to declarations, or list declarations"
+            self._add_problem(path, f"{wanted}; got {format_value(data)}")
 
     def _read_entry(self, name: object, entry: object, path: KeyPath, keys: tuple[str, ...]) -> Iterator[Declaration]:
         if not isinstance(name, str) or not is_function_name(name):
             at = (*path, "name") if "name" in keys else path
-            self._add_problem(
-                at,
-                f"{name!r} cannot name a function: a letter or _ first, then letters, digits, _ . : -, at most 128",
-                at_key=at == path,
-            )
+            form = "a letter or _ first, then letters, digits, _ . : -, at most 128"
+            self._add_problem(at, f"{name!r} cannot name a function: {form}", at_key=at == path)
             return
         if not isinstance(entry, Mapping):
-            self._add_problem(
-                path, f"{format_path(path)} must be a mapping of {', '.join(KEYS)}; got {format_value(entry)}"
-            )
+            message = f"{format_path(path)} must be a mapping of {', '.join(KEYS)}; got {format_value(entry)}"
+            self._add_problem(path, message)
             return
         for key in entry:
             if key not in keys:
                 hint = f"; did you mean '{_FOREIGN_KEYS[key]}'?" if key in _FOREIGN_KEYS else did_you_mean(key, keys)
                 self._add_problem((*path, key), f"unknown key '{key}' in {format_path(path)}{hint}", at_key=True)
-        yield self._read_declaration(name, entry, path)
-
-    def _read_declaration(self, name: str, entry: JsonObject, path: KeyPath) -> Declaration:
         description = entry.get("description")
         if description is not None and not isinstance(description, str):
             self._add_problem((*path, "description"), f"the description must be text; got {format_value(description)}")
             description = None
+        parameters = self._read_parameters(entry.get("parameters"), (*path, "parameters"))
+        returns = self._read_schema(entry.get("returns"), (*path, "returns"))
+        patch = entry.get("patch")
+        if patch is not None and (problem := find_patch_problem(patch, check_exists=self._check_targets)):
+            self._add_problem((*path, "patch"), f"cannot patch: {problem}")
+            patch = None
         declaration = Declaration(
             name=name,
             description=description or "",
-            parameters=self._read_parameters(entry.get("parameters"), (*path, "parameters")),
-            returns=self._read_schema(entry.get("returns"), (*path, "returns")),
-            patch=self._read_patch(entry.get("patch"), (*path, "patch")),
+            parameters=parameters,
+            returns=returns,
+            patch=patch,
             aliases=self._read_aliases(entry.get("alias"), (*path, "alias"), name),
         )
         self._entries[id(declaration)] = path
-        return declaration
+        yield declaration
 
     def _read_parameters(self, schema: object, path: KeyPath) -> JsonObject | None:
         if not isinstance(schema, Mapping):
@@ -131,9 +132,8 @@ class _DeclarationReader:
             self._add_problem(path, "parameters is a JSON Schema: put the arguments under 'properties'")
             return None
         if schema.get("type") in _NON_OBJECT_TYPES:
-            self._add_problem(
-                (*path, "type"), f"parameters must have type 'object'; got {format_value(schema['type'])}"
-            )
+            message = f"parameters must have type 'object'; got {format_value(schema['type'])}"
+            self._add_problem((*path, "type"), message)
             return None
         return self._read_schema(schema, path)
 
@@ -147,15 +147,6 @@ class _DeclarationReader:
         for steps, message in problems:
             self._add_problem((*path, *steps), f"{format_path((*path, *steps))}: {message}")
         return None if problems else schema
-
-    def _read_patch(self, target: object, path: KeyPath) -> str | None:
-        if target is None:
-            return None
-        problem = find_patch_problem(target, check_exists=self._check_targets)
-        if problem:
-            self._add_problem(path, f"cannot patch: {problem}")
-            return None
-        return str(target)
 
     def _read_aliases(self, value: object, path: KeyPath, function_name: str) -> tuple[str, ...]:
         names = [value] if isinstance(value, str) else [] if value is None else value
@@ -189,3 +180,111 @@ class _DeclarationReader:
         owner = owners.setdefault(name, entry)
         if owner is not entry:
             self._add_problem(path, f"{role} '{name}' is taken already by {format_path(owner)}")
+
+
+# ---- ways in which a call's arguments break the declared schema ----
+#
+# Beyond JSON Schema: an argument that the schema does not name is reported even where the schema forgot
+# `additionalProperties: false`. Models invent arguments, and a schema that was written for a model lists all there are.
+# It is not reported where the schema says otherwise: `additionalProperties: true` or a schema, `patternProperties`,
+# `unevaluatedProperties`, or no `properties` at all. This holds for arguments, not for the keys of objects inside them.
+
+
+_VALUE_LIMIT = 60  # characters of a value in a message
+_MAX_REFERENCES = 20  # of references and combinations
+
+
+class _Parameters:
+    """A declaration's parameters, compiled; `names` are all arguments there are, None if others are allowed too."""
+
+    __slots__ = ("declaration", "names", "schema")
+
+    def __init__(self, declaration: Declaration, parameters: JsonObject) -> None:
+        self.declaration = declaration  # keeps it alive: its id is the key under which this is found
+        self.schema: CompiledSchema = compile_schema(parameters)
+        self.names = find_argument_names(parameters)
+
+
+_BY_DECLARATION: dict[int, _Parameters] = {}
+_MAX_PARAMETERS = 10_000
+
+
+def find_argument_violations(declaration: Declaration, arguments: object) -> tuple[Violation, ...]:
+    """List every way in which `arguments` break the declared parameters; none where no parameters are declared."""
+    if declaration.parameters is None:
+        return ()
+    parameters = _BY_DECLARATION.get(id(declaration))
+    if parameters is None:
+        if len(_BY_DECLARATION) >= _MAX_PARAMETERS:
+            _BY_DECLARATION.clear()
+        parameters = _BY_DECLARATION[id(declaration)] = _Parameters(declaration, declaration.parameters)
+    if not isinstance(arguments, dict):
+        message = f"{format_value(arguments, _VALUE_LIMIT)} is not an object of arguments"
+        return (Violation(path=(), schema_path=("type",), message=message),)
+    names = parameters.names
+    unknown = () if names is None or arguments.keys() <= names else sorted(arguments.keys() - names)
+    if not unknown and parameters.schema.is_valid(arguments):
+        return ()
+    listed = sorted(names or ())
+    hint = f"known are {', '.join(listed)}" if listed else "the function takes none"
+    violations = []
+    for name in unknown:
+        message = f"unknown argument '{name}' ({hint}){did_you_mean(name, listed)}"
+        violations.append(Violation(path=(name,), schema_path=("additionalProperties",), message=message))
+    for error in parameters.schema.find_errors(arguments):
+        path, schema_path = tuple(error.absolute_path), tuple(error.absolute_schema_path)
+        if path or not unknown or error.validator != "additionalProperties":
+            violations.append(Violation(path=path, schema_path=schema_path, message=describe_violation(error)))
+    return tuple(violations)
+
+
+def describe_violation(error: ValidationError) -> str:
+    """Word a violation without repeating a whole document."""
+    value, keyword_value = error.instance, error.validator_value
+    if error.validator == "required" and isinstance(keyword_value, list):
+        missing = error.message.partition("'")[2].rpartition("'")[0]
+        return f"missing required '{missing}'"
+    if error.validator == "type":
+        names = keyword_value if isinstance(keyword_value, list) else [keyword_value]
+        return f"{format_value(value, _VALUE_LIMIT)} is not of type {' or '.join(map(str, names))}"
+    if error.validator == "enum" and isinstance(keyword_value, list):
+        words = [word for word in keyword_value if isinstance(word, str)]
+        hint = did_you_mean(value, words)
+        return f"{format_value(value, _VALUE_LIMIT)} is not one of {format_value(keyword_value)}{hint}"
+    return error.message if len(error.message) <= 300 else f"{error.message[:180]} … {error.message[-100:]}"
+
+
+def find_argument_names(parameters: JsonObject) -> frozenset[str] | None:
+    """Return the names of all arguments that `parameters` allows, or None if it allows others as well."""
+    schemas: list[JsonObject] = []
+    for schema in _iter_object_schemas(parameters, parameters, 0):
+        if schema is None or "patternProperties" in schema or "propertyNames" in schema:
+            return None
+        if any(schema.get(key, False) is not False for key in ("additionalProperties", "unevaluatedProperties")):
+            return None
+        schemas.append(schema)
+    if not any("properties" in schema or "additionalProperties" in schema for schema in schemas):
+        return None
+    return frozenset(name for schema in schemas for key in ("properties", "required") for name in schema.get(key) or ())
+
+
+def _iter_object_schemas(root: JsonObject, schema: object, depth: int) -> Iterator[JsonObject | None]:
+    """`schema` and what it refers to or combines, as far as that speaks of the same object. None: cannot be told."""
+    if isinstance(schema, bool):
+        return
+    if depth > _MAX_REFERENCES or not isinstance(schema, Mapping):
+        yield None
+        return
+    yield schema
+    nested = [part for key in ("allOf", "anyOf", "oneOf") for part in schema.get(key) or ()]
+    nested += [schema[key] for key in ("if", "then", "else") if key in schema]
+    nested += (schema.get("dependentSchemas") or {}).values()
+    if "$ref" in schema:
+        reference = schema["$ref"]
+        target: object = root if isinstance(reference, str) and reference.startswith("#") else None
+        for step in str(reference)[1:].split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            target = target.get(name) if isinstance(target, Mapping) else None
+        nested.append(target)
+    for part in nested:
+        yield from _iter_object_schemas(root, part, depth + 1)

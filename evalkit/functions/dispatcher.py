@@ -16,8 +16,7 @@ from collections.abc import Awaitable, Callable, Container, Hashable, Iterable, 
 from typing import Any, Protocol
 
 from evalkit.errors import FunctionError, MockError
-from evalkit.functions.call_log import CallContext, CallLog, PendingCall, build_error_result
-from evalkit.functions.function_table import FunctionTable
+from evalkit.functions.call_log import CallContext, CallLog, FunctionTable, PendingCall, build_error_result
 from evalkit.functions.mocks.answers import MockSet, RealAnswer, StaticAnswer, iter_leaves
 from evalkit.functions.mocks.reader import explain_broken_returns, find_return_problems
 from evalkit.functions.responder import MockResponder

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from evalkit.errors import FunctionError, MockError
-from evalkit.functions.call_log import MockedError, PendingCall, build_error_result
-from evalkit.functions.function_table import FunctionTable
+from evalkit.functions.call_log import FunctionTable, MockedError, PendingCall, build_error_result
 from evalkit.functions.mocks.answers import CallableAnswer, FailureAnswer, Leaf, RealAnswer, StaticAnswer, render_answer
 from evalkit.functions.mocks.reader import explain_broken_returns, find_return_problems
 from evalkit.functions.targets import ArgumentsRefusedError, bind_arguments, is_async, load_callable

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.functions.arguments import find_argument_violations
+from evalkit.functions.declarations import find_argument_violations
 from evalkit.functions.declarations import is_function_name, parse_declarations
-from evalkit.functions.mocks.recording import has_mock_syntax, to_answer
+from evalkit.functions.mocks.files import has_mock_syntax, to_answer
 from evalkit.importers.log_formats import (
     Conversation,
     FunctionAnswer,

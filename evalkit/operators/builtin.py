@@ -6,7 +6,7 @@ from typing import Final
 
 from evalkit.errors import did_you_mean, find_nearest
 from evalkit.model.registry import OPERATORS
-from evalkit.operators import addresses, dates, lists, logic, numbers, text
+from evalkit.operators import dates, lists, logic, numbers, text
 from evalkit.operators.base import LITERAL, MODIFIERS, Operator
 
 BUILTIN_OPERATORS: Final[dict[str, Operator]] = {
@@ -18,7 +18,7 @@ BUILTIN_OPERATORS: Final[dict[str, Operator]] = {
         *numbers.NUMBER_OPERATORS,
         *lists.LIST_OPERATORS,
         *dates.DATE_OPERATORS,
-        *addresses.ADDRESS_OPERATORS,
+        *text.ADDRESS_OPERATORS,
     )
 }
 RESERVED_NAMES: Final = frozenset({*BUILTIN_OPERATORS, LITERAL, *MODIFIERS})

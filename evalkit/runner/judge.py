@@ -25,8 +25,7 @@ from evalkit.errors import (
     did_you_mean,
     format_path,
 )
-from evalkit.functions.arguments import find_argument_violations
-from evalkit.functions.declarations import parse_declarations
+from evalkit.functions.declarations import find_argument_violations, parse_declarations
 from evalkit.jsonvalue import MAX_SAFE_DEPTH, to_json_safe
 from evalkit.model.case import Case, Declaration, Repeat
 from evalkit.model.template import Template, parse_template

@@ -15,7 +15,7 @@ from evalkit.errors import KeyPath, PathProblem, find_nearest
 from evalkit.fields.reader import explain_quoting
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.mocks.answers import MockSet
-from evalkit.functions.mocks.includes import open_mock_files
+from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.model.case import CaseSettings, Declaration, UserTurn
 from evalkit.spec.case_keys import (
@@ -68,7 +68,7 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: Path, check_targets:
             case_input.get(MOCKS),
             path=("input", MOCKS),
             declarations=declared,
-            include=open_mock_files(mocks),
+            include=MockFiles(mocks),
             input=case_input,
             check_targets=check_targets,
         )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.mocks.includes import open_mock_files
+from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.yamlfile.parse import load
 from tests.cli.conftest import Desk
@@ -59,7 +59,7 @@ def file(desk: Desk) -> Any:
 
 def answered(desk: Desk, key: str, **arguments: Any) -> Any:
     given = {"check": {"$include": f"warranty/check.{key}"}}
-    mocks, problems = parse_mocks(given, path=(), declarations={}, include=open_mock_files(desk.root / "mocks"))
+    mocks, problems = parse_mocks(given, path=(), declarations={}, include=MockFiles(desk.root / "mocks"))
     assert problems == []
     return FakeDispatcher(mocks, input={}).call("check", arguments)
 

@@ -15,7 +15,7 @@ import pytest
 
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.mocks.includes import open_mock_files
+from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.model.settings import Settings
 
@@ -53,7 +53,7 @@ def dispatcher(tmp_path: Path) -> MakeDispatcher:
         declarations, problems = parse_declarations(functions)
         assert problems == []
         known = {declaration.name: declaration for declaration in declarations}
-        read, problems = parse_mocks(mocks, declarations=known, include=open_mock_files(tmp_path / "mocks"))
+        read, problems = parse_mocks(mocks, declarations=known, include=MockFiles(tmp_path / "mocks"))
         assert problems == []
         return FakeDispatcher(read, declarations, input=input, state=state, settings=Settings(**settings))
 

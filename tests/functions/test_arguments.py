@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.functions.arguments import find_argument_names, find_argument_violations
+from evalkit.functions.declarations import find_argument_names, find_argument_violations
 from evalkit.model.case import Declaration
 
 TICKET = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import SpecError
-from evalkit.functions.mocks.includes import IncludeError, open_mock_files
+from evalkit.functions.mocks.files import IncludeError, MockFiles
 from evalkit.spec.load import load_case
 
 FILES = {
@@ -102,17 +102,17 @@ MISSES = {
 @pytest.mark.parametrize(("reference", "message"), MISSES.items(), ids=MISSES)
 def test_an_include_that_leads_nowhere_says_what_is_near(folder: Path, reference: str, message: str) -> None:
     with pytest.raises(IncludeError) as raised:
-        open_mock_files(folder)(reference)
+        MockFiles(folder)(reference)
     assert str(raised.value) == message
 
 
 def test_a_file_that_does_not_load_is_named_with_its_line(folder: Path) -> None:
     with pytest.raises(SpecError, match=r"^mocks/broken\.yaml:2:1: "):
-        open_mock_files(folder)("broken")
+        MockFiles(folder)("broken")
 
 
 def test_a_file_is_read_once_and_again_when_it_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    include = open_mock_files(folder)
+    include = MockFiles(folder)
     first = include("ticket")
     assert include("ticket") is first
     (folder / "ticket.json").write_text('{"id": "T-100"}', encoding="utf-8")
@@ -121,7 +121,7 @@ def test_a_file_is_read_once_and_again_when_it_changed(folder: Path, monkeypatch
 
 def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
     with pytest.raises(IncludeError, match=r"^there is no file gone/x\.yaml$"):
-        open_mock_files(tmp_path / "gone")("x")
+        MockFiles(tmp_path / "gone")("x")
 
 
 RETURNS = {
@@ -154,16 +154,14 @@ PLACES = {
 @pytest.mark.parametrize("key", PLACES)
 def test_a_problem_in_a_file_names_its_line_there(problems_of: Any, folder: Path, key: str) -> None:
     (folder / "warranty" / "wrong.yaml").write_text(WRONG_FILE, encoding="utf-8")
-    ((place, message),) = problems_of(
-        {"f": {"$include": f"warranty/wrong.{key}"}}, RETURNS, include=open_mock_files(folder)
-    )
+    ((place, message),) = problems_of({"f": {"$include": f"warranty/wrong.{key}"}}, RETURNS, include=MockFiles(folder))
     assert (place, message[: len(PLACES[key][1])]) == (f"mocks.f.{PLACES[key][0]}", PLACES[key][1])
 
 
 def test_a_problem_in_what_the_case_lays_over_a_file_stands_in_the_case(problems_of: Any, folder: Path) -> None:
     (folder / "warranty" / "wrong.yaml").write_text(WRONG_FILE, encoding="utf-8")
     mock = {"$include": "warranty/wrong.laid_over", "until": 5}
-    ((place, message),) = problems_of({"f": mock}, RETURNS, include=open_mock_files(folder))
+    ((place, message),) = problems_of({"f": mock}, RETURNS, include=MockFiles(folder))
     assert (place, message) == (
         "mocks.f.until",
         "the mock breaks the 'returns' schema of f at until: 5 is not of type string",

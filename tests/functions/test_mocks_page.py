@@ -18,7 +18,7 @@ import pytest
 from evalkit.errors import FunctionError, MockError, format_path
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.mocks.includes import open_mock_files
+from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.patching.install import patch_functions
 from evalkit.yamlfile.parse import load
@@ -67,7 +67,7 @@ class Page:
         data = load(text, "mocks.md")
         declarations, problems = parse_declarations(data.get("functions"))
         known = {declaration.name: declaration for declaration in declarations}
-        include = open_mock_files(self.project / "mocks")
+        include = MockFiles(self.project / "mocks")
         options: dict[str, Any] = {"input": data["input"]} if "input" in data else {}
         mocks, more = parse_mocks(data["mock_function_responses"], declarations=known, include=include, **options)
         self.problems = [f"problem at {format_path(p.path[2:])}: {p.message}" for p in (*problems, *more)]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import evalkit
-from evalkit.functions.arguments import find_argument_violations
-from evalkit.functions.declarations import parse_declarations
+from evalkit.functions.declarations import find_argument_violations, parse_declarations
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 from scenarios.navigation import agent

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from http import HTTPStatus
 from itertools import count
 from typing import Any
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 from evalkit.errors import EvalkitError, KeyPath, PathProblem, SpecError, did_you_mean, format_path
 from evalkit.fields.reader import suggest_number
 from evalkit.fields.schema import compile_schema
-from evalkit.functions.arguments import describe_violation, find_argument_names
+from evalkit.functions.declarations import describe_violation, find_argument_names
 from evalkit.functions.mocks.answers import (
     ENDINGS,
     ERROR,
@@ -93,6 +92,7 @@ class MockReader:
     def __init__(self, context: MockContext, include: Include | None) -> None:
         self.context = context
         self.include = include
+        self._directive_reader = DirectiveReader(self)
 
     def add_problem(self, place: MockPlace, message: str, *steps: str | int, at_key: bool = False) -> Answer:
         self.context.add_problem(place, message, *steps, at_key=at_key)
@@ -110,12 +110,6 @@ class MockReader:
                 self.context.problems.append(PathProblem((*path, name), message, at_key=True))
                 return False
         return True
-
-    @cached_property
-    def _directive_reader(self) -> DirectiveReader:
-        """Imported for the first mock that has one: most are plain JSON."""
-
-        return DirectiveReader(self)
 
     def read_answer(self, value: object, place: MockPlace) -> Answer:
         """Read a value at a directive position: a directive, or JSON."""
@@ -352,13 +346,22 @@ def read_failure(value: object, place: MockPlace, context: MockContext) -> Failu
         if key not in FAILURE_KEYS:
             message = f"unknown key '{key}' in {format_path(place.path)}{did_you_mean(key, FAILURE_KEYS) or keys_hint}"
             context.add_problem(place, message, key, at_key=True)
-    status = _read_status(value.get("status"), place, context)
+    status = value.get("status")
+    if status is not None and not (type(status) is int and 400 <= status <= 599):
+        advice = suggest_number(status)
+        got = f"{format_value(status, 60)}{advice and f'; {advice}'}"
+        context.add_problem(place, f"status of $error is an HTTP status from 400 to 599; got {got}", "status")
+        status = None
     exception = _read_exception(value.get("exception"), place, context)
-    kind = _read_text(value, "type", place, context) or _get_default_type(status, exception)
-    message = _read_text(value, "message", place, context) or _get_default_message(kind, status, place.name)
-    detail = _read_detail(value.get("detail"), place, context)
-    if status is not None:
-        detail = {"status": status, **detail}
+    kind = _read_text(value, "type", place, context)
+    if not kind:
+        usual_kind = "http_error" if status else "error"
+        kind = exception.rpartition(":")[2].rpartition(".")[2] if exception else usual_kind
+    message = _read_text(value, "message", place, context)
+    if not message and status:
+        message = f"{status} {HTTPStatus(status).phrase}" if status in set(HTTPStatus) else f"HTTP status {status}"
+    message = message or f"{place.name} {'timed out' if kind == 'timeout' else 'failed'}"
+    detail = {**({} if status is None else {"status": status}), **_read_detail(value.get("detail"), place, context)}
     if len(context.problems) > before:
         return None
     static = context.compile_answer({"message": message, "detail": detail}, place)
@@ -372,17 +375,6 @@ def _read_text(value: JsonObject, key: str, place: MockPlace, context: MockConte
         return text or ""
     context.add_problem(place, f"{key} of $error must be text; got {format_value(text, 60)}", key)
     return ""
-
-
-def _read_status(value: object, place: MockPlace, context: MockContext) -> int | None:
-    if value is None or (type(value) is int and 400 <= value <= 599):
-        return value
-    advice = suggest_number(value)
-    message = (
-        f"status of $error is an HTTP status from 400 to 599; got {format_value(value, 60)}{advice and f'; {advice}'}"
-    )
-    context.add_problem(place, message, "status")
-    return None
 
 
 def _read_exception(value: object, place: MockPlace, context: MockContext) -> str | None:
@@ -411,28 +403,14 @@ def _read_detail(value: object, place: MockPlace, context: MockContext) -> JsonD
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        context.add_problem(
-            place, f"detail of $error is a mapping of more keys; got {format_value(value, 60)}", "detail"
-        )
+        message = f"detail of $error is a mapping of more keys; got {format_value(value, 60)}"
+        context.add_problem(place, message, "detail")
         return {}
-    reserved = [key for key in _RESERVED_KEYS if key in value]
+    reserved = next((key for key in _RESERVED_KEYS if key in value), None)
     if reserved:
-        context.add_problem(
-            place, f"'{reserved[0]}' belongs beside 'detail', not in it", "detail", reserved[0], at_key=True
-        )
+        message = f"'{reserved}' belongs beside 'detail', not in it"
+        context.add_problem(place, message, "detail", reserved, at_key=True)
     return dict(value)
-
-
-def _get_default_type(status: int | None, exception: str | None) -> str:
-    if exception:
-        return exception.rpartition(":")[2].rpartition(".")[2]
-    return "http_error" if status else "error"
-
-
-def _get_default_message(kind: str, status: int | None, name: str) -> str:
-    if status:
-        return f"{status} {HTTPStatus(status).phrase}" if status in set(HTTPStatus) else f"HTTP status {status}"
-    return f"{name} timed out" if kind == "timeout" else f"{name} failed"
 
 
 # ---- the case around the mocks ----

@@ -18,8 +18,7 @@ from types import CodeType, FunctionType
 from typing import Any, Protocol
 
 from evalkit.errors import FunctionError, MockError
-from evalkit.functions.call_log import MockedError
-from evalkit.functions.function_table import MALFORMED
+from evalkit.functions.call_log import MALFORMED, MockedError
 from evalkit.functions.patching.context_propagation import ACTIVE_CASES, CURRENT_CASE, PATCH_LOCK, PatchedCase
 from evalkit.functions.targets import ASYNC, ASYNC_GENERATOR, GENERATOR, PLAIN, PatchTarget, find_object, is_module
 from evalkit.jsonvalue import JsonDict
