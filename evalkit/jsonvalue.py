@@ -31,6 +31,7 @@ from evalkit.errors import KeyPath, format_path
 MAX_DEPTH = 100
 _LEAVES = frozenset((str, int, bool, type(None)))
 
+JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 JsonObject = Mapping[str, Any]  # a JSON object whose values are looked at one by one
 JsonDict = dict[str, Any]  # one that is built, or handed out as its reader's own
 

@@ -63,7 +63,16 @@ class CompiledSchema:
         """List the mistakes in the schema itself."""
         if self._accepts is not None:
             return []
-        return find_schema_problems(self.schema) or list(self._find_endless_reference())
+        problems = find_schema_problems(self.schema)
+        if problems:
+            return problems
+        try:
+            list(self._get_validator().iter_errors({}))
+        except RecursionError:
+            return [((), "it refers to itself without end")]
+        except Exception as error:
+            return [((), f"it cannot be used: {type(error).__name__}: {error}")]
+        return []
 
     def _is_accepted(self, value: object) -> bool:
         if self._accepts is None:
@@ -89,14 +98,6 @@ class CompiledSchema:
                 # An explicit registry: with the default one jsonschema fetches what it does not know.
                 self._validator = _get_validator_class(self.schema)(self.schema, registry=REGISTRY)
             return self._validator
-
-    def _find_endless_reference(self) -> Iterator[SchemaProblem]:
-        try:
-            list(self._get_validator().iter_errors({}))
-        except RecursionError:
-            yield (), "it refers to itself without end"
-        except Exception as error:
-            yield (), f"it cannot be used: {type(error).__name__}: {error}"
 
 
 def _get_validator_class(schema: JsonObject) -> Any:
@@ -201,7 +202,8 @@ def _find_malformed(schema: JsonObject) -> Iterator[SchemaProblem]:
         elif error.validator == "format" and error.validator_value == "regex":
             yield path, f"{error.instance!r} is not a regular expression that Python can read"
         else:
-            yield path, _cut_message(error.message)
+            text = error.message
+            yield path, text if len(text) <= 200 else f"{text[:120]} … {text[-60:]}"
 
 
 def _explain_type(value: Any) -> str:
@@ -220,10 +222,6 @@ def _explain_type(value: Any) -> str:
     is_usual = isinstance(name, str) and name in usual_names
     hint = f"; did you mean '{usual_names[name]}'?" if is_usual else did_you_mean(name, TYPES)
     return f"{name!r} is not a JSON Schema type ({', '.join(TYPES)}){hint}"
-
-
-def _cut_message(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:120]} … {text[-60:]}"
 
 
 def _find_misspelt(schema: Any, path: KeyPath) -> Iterator[SchemaProblem]:

@@ -184,7 +184,10 @@ class FakeDispatcher:
 
         Each comes with its result, or with ``{"error": {"type": ..., "message": ...}}`` where it failed.
         """
-        pairs = [(call, self._open_model_call(call, turn, offered_names)) for call in calls]
+        pairs = []
+        for call in calls:
+            context = CallContext(turn, self.user_turn, call.channel, call.call_id, call.repairs, call.malformed)
+            pairs.append((call, self._call_log.open(call.name, call.arguments, context, offered_names, None)))
         pending_calls = [pending_call for _, pending_call in pairs]
         try:
             if any(map(self._responder.must_wait, pending_calls)):
@@ -194,7 +197,7 @@ class FakeDispatcher:
                     await self._acomplete(pending_call)
         finally:
             self._clock.advance(max((pending_call.duration_ms for pending_call in pending_calls), default=0.0))
-        return [(call, _to_outcome_data(pending_call)) for call, pending_call in pairs]
+        return [(call, build_error_result(done.error) if done.error else done.returned_value) for call, done in pairs]
 
     async def execute_call(
         self,
@@ -221,16 +224,15 @@ class FakeDispatcher:
             self._clock.add_overlapping(turn, pending_call.duration_ms)
         return _return_outcome(pending_call)
 
-    def _open_model_call(self, call: ModelCall, turn: int | None, offered_names: Container[str] | None) -> PendingCall:
-        context = CallContext(turn, self.user_turn, call.channel, call.call_id, call.repairs, call.malformed)
-        return self._call_log.open(call.name, call.arguments, context, offered_names, None)
-
     def _complete(self, call: PendingCall) -> None:
         started = time.perf_counter()
         try:
             self._responder.begin(call)
             if call.awaitable is not None:
-                self._wait_for_result(call, call.awaitable)
+                try:
+                    call.raw_result = wait_for(call.awaitable)
+                except (Exception, SystemExit) as error:
+                    call.error = self._responder.convert_error(call, error)
             if self._settings.real_sleep and call.delay_ms:
                 time.sleep(call.delay_ms / 1000)
         except BaseException as error:  # the run is being stopped; the call stays on record
@@ -244,12 +246,6 @@ class FakeDispatcher:
             call.elapsed_ms = (time.perf_counter() - started) * 1000
         self._responder.finish(call)
         self._call_log.close(call)
-
-    def _wait_for_result(self, call: PendingCall, awaitable: Awaitable[Any]) -> None:
-        try:
-            call.raw_result = wait_for(awaitable)
-        except (Exception, SystemExit) as error:
-            call.error = self._responder.convert_error(call, error)
 
     async def _acomplete(self, call: PendingCall) -> None:
         started = time.perf_counter()
@@ -283,28 +279,22 @@ def _return_outcome(call: PendingCall) -> Any:
     return call.returned_value
 
 
-def _to_outcome_data(call: PendingCall) -> Any:
-    return call.returned_value if call.error is None else build_error_result(call.error)
-
-
 def describe_functions(dispatcher: FakeDispatcher) -> list[JsonDict]:
     """``{name, description, parameters, returns?}`` of every function that can be called, the declared ones first.
 
     One that is only mocked takes any arguments: what is not listed, most clients do not call.
     """
     declarations = {function.name: function for function in dispatcher.declarations}
-    return [_describe_function(declarations.get(name) or Declaration(name=name)) for name in dispatcher.names]
-
-
-def _describe_function(function: Declaration) -> JsonDict:
-    description: JsonDict = {
-        "name": function.name,
-        "description": function.description,
-        "parameters": {"type": "object", **(function.parameters or {})},
-    }
-    if function.returns is not None:
-        description["returns"] = dict(function.returns)
-    return description
+    functions = [declarations.get(name) or Declaration(name=name) for name in dispatcher.names]
+    return [
+        {
+            "name": function.name,
+            "description": function.description,
+            "parameters": {"type": "object", **(function.parameters or {})},
+            **({} if function.returns is None else {"returns": dict(function.returns)}),
+        }
+        for function in functions
+    ]
 
 
 class RunClock:

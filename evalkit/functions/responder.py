@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from evalkit.functions.call_log import TemplateRoots
 
 
-def _get_no_task() -> None:
-    """No task has been told of yet."""
-
-
 class MockResponder(Struct):
     """Answers to calls, and the run's data for them. Plain callables run one at a time: `state` has no lock."""
 
@@ -42,7 +38,7 @@ class MockResponder(Struct):
     input: Any
     state: JsonDict
     build_roots: Callable[[Any], TemplateRoots]
-    get_task: Callable[[], Any] = _get_no_task  # a weak reference
+    get_task: Callable[[], Any] = lambda: None  # a weak reference, once a task has been told of
     implementations: dict[str, Callable[..., Any]] = field(default_factory=dict)
     _callable_lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -51,16 +47,10 @@ class MockResponder(Struct):
         if call.selection is None:
             return False
         leaf = call.selection.leaf
-        sleeps = self.settings.real_sleep and call.delay_ms > 0
-        return (
-            sleeps
-            or isinstance(leaf, RealAnswer)
-            or (isinstance(leaf, CallableAnswer) and self._is_async_callable(leaf))
-        )
-
-    def _is_async_callable(self, leaf: CallableAnswer) -> bool:
+        if isinstance(leaf, RealAnswer) or (self.settings.real_sleep and call.delay_ms > 0):
+            return True
         try:
-            return is_async(load_callable(leaf.target))
+            return isinstance(leaf, CallableAnswer) and is_async(load_callable(leaf.target))
         except MockError:
             return False  # `begin` will say so
 
@@ -81,9 +71,15 @@ class MockResponder(Struct):
     def _produce(self, call: PendingCall, leaf: Leaf) -> Any:
         match leaf:
             case StaticAnswer():
-                return render_answer(leaf.value, self._get_resolver(call)) if leaf.has_templates else leaf.value
+                if not leaf.has_templates:
+                    return leaf.value
+                return render_answer(leaf.value, self.build_roots(call.arguments).resolve)
             case FailureAnswer():
-                raise self._build_failure(call, leaf)
+                resolve = self.build_roots(call.arguments).resolve
+                error = MockedError(leaf.type, str(render_answer(leaf.message, resolve)))
+                error.detail = render_answer(leaf.detail, resolve)
+                error.exception = leaf.exception
+                raise error
             case CallableAnswer():
                 run = {"state": self.state, "input": self.input, "task": self.get_task()}
                 bound_call = bind_arguments(load_callable(leaf.target), copy_json(call.arguments), run)
@@ -93,16 +89,6 @@ class MockResponder(Struct):
                 real = self._find_real_function(call)
                 # Real functions wait for the network: not in the way of other cases on this loop.
                 return asyncio.to_thread(real) if call.is_async and not is_async(real) else real()
-
-    def _get_resolver(self, call: PendingCall) -> Any:
-        return self.build_roots(call.arguments).resolve
-
-    def _build_failure(self, call: PendingCall, leaf: FailureAnswer) -> MockedError:
-        resolve = self._get_resolver(call)
-        error = MockedError(leaf.type, str(render_answer(leaf.message, resolve)))
-        error.detail = render_answer(leaf.detail, resolve)
-        error.exception = leaf.exception
-        return error
 
     def _find_real_function(self, call: PendingCall) -> Callable[[], Any]:
         if not self.settings.allow_real and not call.context.as_is:

@@ -52,7 +52,11 @@ def find_object(target: object, example: str) -> TargetObject:
         try:
             value = getattr(owner, name)
         except AttributeError:
-            raise TargetError(_explain_missing_attribute(owner, name)) from None
+            is_like_module = hasattr(owner, "__path__") or is_module(owner)
+            kind = "class" if isinstance(owner, type) else "module" if is_like_module else "object"
+            owner_name = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", owner)
+            hint = did_you_mean(name, [candidate for candidate in dir(owner) if not candidate.startswith("__")])
+            raise TargetError(f"{kind} '{owner_name}' has no '{name}'{hint}") from None
     return TargetObject(owner, name, value)
 
 
@@ -79,25 +83,6 @@ def _suggest_module(name: str) -> str:
         return ""
     hint = did_you_mean(last, [module.name for module in pkgutil.iter_modules(places)])
     return hint or f" in {package}"
-
-
-def _explain_missing_attribute(owner: object, name: str) -> str:
-    kind = (
-        "class"
-        if isinstance(owner, type)
-        else "module"
-        if hasattr(owner, "__path__") or _is_module(owner)
-        else "object"
-    )
-    return f"{kind} '{getattr(owner, '__qualname__', None) or getattr(owner, '__name__', owner)}' has no '{name}'" + (
-        did_you_mean(name, [candidate for candidate in dir(owner) if not candidate.startswith("__")])
-    )
-
-
-def _is_module(value: object) -> bool:
-    from types import ModuleType
-
-    return isinstance(value, ModuleType)
 
 
 # ---- patch targets ----
@@ -150,7 +135,8 @@ def find_patch_target(text: Any) -> PatchTarget:
     owner, name, value = find_object(text, _PATCH_EXAMPLE)
     stored = inspect.getattr_static(owner, name, value)
     if isinstance(value, type):
-        raise TargetError(f"'{text}' is a class; name one of its methods, as in '{text}.{_find_method_name(value)}'")
+        methods = (key for key, item in vars(value).items() if not key.startswith("_") and callable(item))
+        raise TargetError(f"'{text}' is a class; name one of its methods, as in '{text}.{next(methods, 'method')}'")
     if isinstance(stored, property) or not callable(value):
         description = "a property" if isinstance(stored, property) else f"no function but a {type(value).__name__}"
         raise TargetError(f"'{text}' is {description}")
@@ -181,11 +167,6 @@ def find_patch_problem(text: object, *, check_exists: bool = True) -> str | None
 
 def is_module(owner: object) -> bool:
     return isinstance(owner, ModuleType)
-
-
-def _find_method_name(cls: type) -> str:
-    public = (name for name, value in vars(cls).items() if not name.startswith("_") and callable(value))
-    return next(public, "method")
 
 
 def _find_kind(function: Callable[..., Any]) -> str:
@@ -273,17 +254,13 @@ def wait_for(awaitable: Awaitable[Any]) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(run_awaitable())
-    return _run_in_thread(lambda: asyncio.run(run_awaitable()))
-
-
-def _run_in_thread(work: Callable[[], Any]) -> Any:
     context = contextvars.copy_context()
     outcome: list[Any] = []
     failure: list[BaseException] = []
 
     def run() -> None:
         try:
-            outcome.append(context.run(work))
+            outcome.append(context.run(asyncio.run, run_awaitable()))
         except BaseException as error:  # handed on below, in the thread that waits
             failure.append(error)
 

@@ -23,6 +23,7 @@ from evalkit.jsonvalue import (
     OBJECT,
     STRING,
     JsonObject,
+    JsonValue,
     get_kind,
     is_json_equal,
     to_hashable,
@@ -107,7 +108,7 @@ class Matcher(Struct, frozen=True):
         """Return `describe` at full length."""
 
     @abstractmethod
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         """Return the expected value as JSON data in the form of a case file."""
 
     def describe(self) -> str:

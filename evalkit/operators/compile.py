@@ -9,7 +9,7 @@ from typing import Any
 from typing import Literal as OneOf
 
 from evalkit.errors import EvalkitError, KeyPath, PathProblem, format_path
-from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, JsonDict, JsonObject, get_kind
+from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, JsonDict, JsonObject, JsonValue, get_kind
 from evalkit.model.registry import OPERATORS
 from evalkit.model.template import (
     Literal,
@@ -286,7 +286,7 @@ class Pending(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return f"the value of {format_value(str(self.template))}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return str(self.template)
 
     def bind(self, resolve: Resolve) -> Matcher:
@@ -317,7 +317,7 @@ class Deferred(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return format_value(self.to_data())
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {self.name: _restore_templates(self.value), **_restore_templates(self.modifiers)}
 
     def bind(self, resolve: Resolve) -> Matcher:
@@ -441,17 +441,12 @@ def _is_empty(low: Bound, high: Bound) -> bool:
 def _check_candidates(parts: Sequence[Matcher]) -> str:
     """Check that the other parts accept a value, where one part allows only a few known ones."""
     for part in parts:
-        values = _list_candidates(part)
+        options = part.options if isinstance(part, AnyOf) else (part,)
+        values = [option.value for option in options if isinstance(option, Equal)]
         # Users' operators may cost something or count their calls: they are not run before the run.
         conditions = [p for p in parts if p is not part and not p.has_templates and not isinstance(p, Custom)]
-        if values is not None and not any(all(other.is_match(value) for other in conditions) for value in values):
+        if len(values) == len(options) and not any(
+            all(other.is_match(value) for other in conditions) for value in values
+        ):
             return f"nothing is {' and '.join(p.describe() for p in (part, *conditions))}"
     return ""
-
-
-def _list_candidates(part: Matcher) -> list[Any] | None:
-    if isinstance(part, Equal):
-        return [part.value]
-    if isinstance(part, AnyOf) and all(isinstance(option, Equal) for option in part.options):
-        return [option.value for option in part.options if isinstance(option, Equal)]
-    return None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from evalkit.errors import UsageError
+from evalkit.jsonvalue import JsonValue
 from evalkit.model.registry import OPERATORS
 from evalkit.operators.base import Matcher, Undecided
 from evalkit.operators.builtin import RESERVED_NAMES
@@ -62,7 +63,7 @@ class Custom(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return format_value({f"${self.name}": self.expected})
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {f"${self.name}": self.expected}
 
     def build_hint(self, actual: object) -> str:

@@ -16,11 +16,10 @@ from __future__ import annotations
 import re
 from datetime import date
 from functools import lru_cache
-from typing import Any
 
 from msgspec import Struct
 
-from evalkit.jsonvalue import STRING, get_kind
+from evalkit.jsonvalue import STRING, JsonValue, get_kind
 from evalkit.operators.base import Matcher, Operand, Operator
 
 _DAY_S = 86_400
@@ -115,7 +114,7 @@ class SameDate(Matcher, frozen=True):
         noun = "time" if expected_moment.offset is None else "instant"
         return f"the {noun} {self.text}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {"$date": self.text}
 
     def build_hint(self, actual: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.errors import KeyPath
-from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, get_kind, to_hashable
+from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, JsonValue, get_kind, to_hashable
 from evalkit.operators.base import (
     LIST,
     MAX_DIFFERENCES,
@@ -79,7 +79,7 @@ class Unordered(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return f"in any order [{', '.join(item.describe_fully() for item in self.items)}]"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {"$unordered": [item.to_data() for item in self.items]}
 
     def bind(self, resolve: Resolve) -> Matcher:
@@ -101,7 +101,7 @@ class ListContaining(Unordered, frozen=True):
     def describe_fully(self) -> str:
         return f"a list with [{', '.join(item.describe_fully() for item in self.items)}]"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return [item.to_data() for item in self.items]
 
 
@@ -154,7 +154,7 @@ class HasItem(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return f"a list with an item that is {self.item.describe_fully()}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {self.name: self.item.to_data()}
 
     def bind(self, resolve: Resolve) -> Matcher:
@@ -192,7 +192,7 @@ class Each(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return f"a list of which each item is {self.item.describe_fully()}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {"$each": self.item.to_data()}
 
     def build_hint(self, actual: object) -> str:
@@ -220,7 +220,7 @@ class Length(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return f"a length that is {self.length.describe_fully()}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {"$len": self.length.to_data()}
 
     def describe_mismatch(self, actual: Any) -> str:
@@ -300,11 +300,6 @@ def _build_length(operand: Operand) -> Matcher:
     return Length(length)
 
 
-def _build_each(operand: Operand) -> Matcher:
-    item = operand.compiler.compile_nested(operand.value, operand.path, in_items=True)
-    return Each(item, may_be_empty="$len" in operand.siblings)
-
-
 def _build_unordered(operand: Operand) -> Matcher:
     if get_kind(operand.value) == ARRAY and not operand.value:
         return Unordered(())
@@ -325,7 +320,9 @@ LIST_OPERATORS = (
         name="$each",
         example={"$each": {"$gt": 0}},
         doc="every item of a list; an empty list passes only with `$len` beside it",
-        build=_build_each,
+        build=lambda operand: Each(
+            operand.compiler.compile_nested(operand.value, operand.path, in_items=True), "$len" in operand.siblings
+        ),
         operand_form=VALUE,
         synonyms=("$every", "$items"),
     ),

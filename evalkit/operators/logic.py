@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, find_nearest
 from evalkit.fields.reader import suggest_boolean
-from evalkit.jsonvalue import ARRAY, KINDS, NUMBER, OBJECT, JsonDict, get_kind
+from evalkit.jsonvalue import ARRAY, KINDS, NUMBER, OBJECT, JsonDict, JsonValue, get_kind
 from evalkit.operators.base import (
     LIST,
     VALUE,
@@ -39,7 +39,7 @@ class Absent(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return "not to be sent"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {"$absent": True}
 
 
@@ -62,7 +62,7 @@ class OfType(Matcher, frozen=True):
         articles = {"integer": "an ", "array": "an ", "object": "an ", "null": ""}
         return " or ".join(articles.get(name, "a ") + name for name in self.names)
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {"$type": self.names[0] if len(self.names) == 1 else list(self.names)}
 
 
@@ -113,7 +113,7 @@ class AnyOf(Matcher, frozen=True):
         listed = "; ".join(map(str, mismatches[:_NEAREST])) + ("; …" if mismatches[_NEAREST:] else "")
         return f" (nearest is alternative {explanations.index(mismatches) + 1}: {listed})"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {"$one_of": [option.to_data() for option in self.options]}
 
     def bind(self, resolve: Resolve) -> Matcher:
@@ -162,7 +162,7 @@ class AllOf(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return " and ".join(part.describe_fully() for part in self.parts)
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         if self.in_one_mapping:
             return {key: value for part in self.parts for key, value in _to_operator(part).items()}
         return {"$all_of": [part.to_data() for part in self.parts]}
@@ -174,12 +174,9 @@ class AllOf(Matcher, frozen=True):
 def _to_operator(part: Matcher) -> JsonDict:
     """Write `part` as it stands among other operators: a plain value is `$eq` there."""
     data = part.to_data()
-    is_operator = type(part) is not Equal and isinstance(data, dict) and data and all(map(_has_dollar, data))
-    return data if is_operator else {"$eq": data}
-
-
-def _has_dollar(key: object) -> bool:
-    return isinstance(key, str) and key.startswith("$")
+    if type(part) is not Equal and isinstance(data, dict) and data and all(str(key).startswith("$") for key in data):
+        return data
+    return {"$eq": data}
 
 
 class Not(Matcher, frozen=True):
@@ -208,7 +205,7 @@ class Not(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return f"anything but {self.inner.describe_fully()}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {self.name: self.inner.to_data()}
 
     def bind(self, resolve: Resolve) -> Matcher:
@@ -232,18 +229,6 @@ _TYPES_INSTEAD: Final = {
     "none": "null",
     "nonetype": "null",
 }
-
-
-def _build_equal(operand: Operand) -> Matcher:
-    return operand.compiler.compile_nested(operand.value, operand.path, mode="equal")
-
-
-def _build_not_equal(operand: Operand) -> Matcher:
-    return Not(operand.compiler.compile_nested(operand.value, operand.path, mode="equal"), "$ne")
-
-
-def _build_not(operand: Operand) -> Matcher:
-    return Not(operand.compiler.compile_nested(operand.value, operand.path))
 
 
 def _build_any(operand: Operand) -> Matcher:
@@ -300,7 +285,7 @@ VALUE_OPERATORS = (
         name="$eq",
         example={"$eq": 5},
         doc="the same JSON value; in `arguments_contain` it turns the substring rule off",
-        build=_build_equal,
+        build=lambda operand: operand.compiler.compile_nested(operand.value, operand.path, mode="equal"),
         operand_form=VALUE,
         synonyms=("$equals",),
     ),
@@ -308,7 +293,7 @@ VALUE_OPERATORS = (
         name="$ne",
         example={"$ne": "x"},
         doc="any other JSON value",
-        build=_build_not_equal,
+        build=lambda operand: Not(operand.compiler.compile_nested(operand.value, operand.path, mode="equal"), "$ne"),
         operand_form=VALUE,
         synonyms=("$neq",),
     ),
@@ -355,7 +340,7 @@ LOGIC_OPERATORS = (
         name="$not",
         example={"$not": {"$search": "a"}},
         doc="anything but this value or operator",
-        build=_build_not,
+        build=lambda operand: Not(operand.compiler.compile_nested(operand.value, operand.path)),
         operand_form=VALUE,
     ),
 )

@@ -7,7 +7,7 @@ import operator
 from fractions import Fraction
 from typing import Any
 
-from evalkit.jsonvalue import ARRAY, NUMBER, get_kind
+from evalkit.jsonvalue import ARRAY, NUMBER, JsonValue, get_kind
 from evalkit.operators.base import Matcher, Operand, Operator
 from evalkit.text.format import format_value
 
@@ -36,7 +36,7 @@ class Compared(Numeric, frozen=True):
     def describe_fully(self) -> str:
         return f"a number {SIGNS[self.name]} {format_value(self.bound)}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {self.name: self.bound}
 
 
@@ -52,7 +52,7 @@ class Between(Numeric, frozen=True):
     def describe_fully(self) -> str:
         return f"a number from {format_value(self.low)} to {format_value(self.high)}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {"$between": [self.low, self.high]}
 
 
@@ -70,12 +70,11 @@ class Approx(Numeric, frozen=True):
     def evaluate(self, actual: Any) -> bool:
         if not is_finite(actual):
             return False
-        return abs(_to_fraction(actual) - _to_fraction(self.value)) <= self._compute_tolerance()
-
-    def _compute_tolerance(self) -> Fraction:
+        absolute, relative = _to_fraction(self.absolute or 0), _to_fraction(self.relative or 0)
         if self.absolute is None and self.relative is None:
-            return max(DEFAULT_ABSOLUTE, DEFAULT_RELATIVE * abs(_to_fraction(self.value)))
-        return max(_to_fraction(self.absolute or 0), _to_fraction(self.relative or 0) * abs(_to_fraction(self.value)))
+            absolute, relative = DEFAULT_ABSOLUTE, DEFAULT_RELATIVE
+        expected = _to_fraction(self.value)
+        return abs(_to_fraction(actual) - expected) <= max(absolute, relative * abs(expected))
 
     def describe_fully(self) -> str:
         if self.relative is None and self.absolute is None:
@@ -92,7 +91,7 @@ class Approx(Numeric, frozen=True):
         except OverflowError:
             return ""
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         pairs = {"$approx": self.value, "$abs": self.absolute, "$rel": self.relative}
         return {name: value for name, value in pairs.items() if value is not None}
 

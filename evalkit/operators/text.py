@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from evalkit.errors import did_you_mean
-from evalkit.jsonvalue import ARRAY, BOOLEAN, NUMBER, STRING, get_kind
+from evalkit.jsonvalue import ARRAY, BOOLEAN, NUMBER, STRING, JsonValue, get_kind
 from evalkit.model.template import strip_literals
 from evalkit.operators.base import LIST, Matcher, Operand, Operator, Undecided
 from evalkit.operators.lists import HasItem
@@ -52,13 +52,16 @@ class Pattern(Matcher, frozen=True):
         except (TimeoutError, MemoryError):
             if len(_timeouts) < _MAX_GIVEN_UP:
                 _timeouts.add(key)
-        raise Undecided(_explain_timeout(self.name, self.pattern, len(actual), TIME_LIMIT_S))
+        raise Undecided(
+            f"{self.name} {_format_pattern(self.pattern)} gave up after {TIME_LIMIT_S:g} s on a text of {len(actual)} "
+            "characters; simplify the pattern (nested repetitions like (a+)+ are the usual cause)"
+        )
 
     def describe_fully(self) -> str:
         relation = "that matches" if self.name == "$regex" else "with a part that matches"
         return f"a string {relation} {_format_pattern(self.pattern)}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {self.name: self.pattern}
 
     def build_hint(self, actual: object) -> str:
@@ -89,7 +92,7 @@ class Contains(Matcher, frozen=True):
         case = ", in any case" if self.name == "$icontains" else ""
         return f"a string or list with {format_value(self.part)} in it{case}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {self.name: self.part}
 
     def build_hint(self, actual: object) -> str:
@@ -116,7 +119,7 @@ class Edge(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return f"a string that {self.name[1:].replace('_', ' ')} {format_value(self.text)}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {self.name: self.text}
 
     def describe_mismatch(self, actual: Any) -> str:
@@ -295,14 +298,6 @@ def _format_pattern(pattern: str) -> str:
     return f'"{cut(pattern, TEXT_LIMIT)}"' if pattern.isprintable() else format_value(pattern)
 
 
-def _explain_timeout(name: str, pattern: str, length: int, limit_s: float) -> str:
-    """Word the reason of a match that was given up."""
-    return (
-        f"{name} {_format_pattern(pattern)} gave up after {limit_s:g} s on a text of {length} characters; "
-        "simplify the pattern (nested repetitions like (a+)+ are the usual cause)"
-    )
-
-
 # ---- how they are built ----
 
 
@@ -402,8 +397,9 @@ class InNetwork(Matcher, frozen=True):
         return not self._find_fault(actual)
 
     def _find_fault(self, actual: Any) -> str:
-        address = _parse_address(actual) if get_kind(actual) == STRING else None
-        if address is None:
+        try:
+            address = ip_address(actual if get_kind(actual) == STRING else "")
+        except ValueError:
             return "it is no IP address"
         if self.version not in (None, address.version):
             return f"it is an IPv{address.version} address"
@@ -415,18 +411,11 @@ class InNetwork(Matcher, frozen=True):
         network = f" in {' or '.join(self.networks)}" if self.networks else ""
         return f"an IP{f'v{self.version}' if self.version else ''} address{network}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {"$ip_address": self.operand}
 
     def build_hint(self, actual: object) -> str:
         return f" ({self._find_fault(actual)})" if get_kind(actual) == STRING else Matcher.build_hint(self, actual)
-
-
-def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(text)
-    except ValueError:
-        return None
 
 
 def _build_ip_address(operand: Operand) -> Matcher:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.errors import KeyPath
-from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind, is_json_equal
+from evalkit.jsonvalue import ARRAY, OBJECT, STRING, JsonValue, get_kind, is_json_equal
 from evalkit.operators.base import (
     MAX_DIFFERENCES,
     Matcher,
@@ -38,7 +38,7 @@ class AnyValue(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return "any value"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {"$any": True}
 
 
@@ -97,7 +97,7 @@ class Words(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return f"a text that contains {format_value(self.text)}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return self.text
 
     def describe_mismatch(self, actual: Any) -> str:
@@ -177,7 +177,7 @@ class MappingMatcher(Matcher, frozen=True):
         inner = ", ".join(f"{format_value(key)}: {item.describe_fully()}" for key, item in self.items)
         return f"{{{inner}}}" if self.closed else f"a mapping with {{{inner}}}"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return {key: item.to_data() for key, item in self.items}
 
     def bind(self, resolve: Resolve) -> Matcher:
@@ -248,7 +248,7 @@ class ListMatcher(Matcher, frozen=True):
     def describe_fully(self) -> str:
         return f"[{', '.join(item.describe_fully() for item in self.items)}]"
 
-    def to_data(self) -> Any:
+    def to_data(self) -> JsonValue:
         return [item.to_data() for item in self.items]
 
     def bind(self, resolve: Resolve) -> Matcher:

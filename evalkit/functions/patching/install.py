@@ -24,7 +24,7 @@ from evalkit.functions.patching.context_propagation import (
     stop_propagation,
 )
 from evalkit.functions.patching.points import PatchPoint
-from evalkit.functions.targets import PatchTarget, TargetError, find_patch_target
+from evalkit.functions.targets import TargetError, find_patch_target
 from evalkit.model.case import Declaration
 
 
@@ -51,7 +51,10 @@ def patch_functions(declarations: Iterable[Declaration], dispatcher: FakeDispatc
     finally:
         CURRENT_CASE.reset(token)
         for task in _list_tasks() - earlier_tasks if points else ():
-            if _may_belong_to(task, case):
+            # Nobody waited for these. Before Python 3.12 a task has no `get_context`: those of cases that overlap count
+            # too, until they end.
+            get_context = getattr(task, "get_context", None)
+            if get_context is None or get_context().get(CURRENT_CASE) is case:
                 case.start_worker()
                 task.add_done_callback(case.finish_worker)
         case.close()
@@ -63,15 +66,6 @@ def _list_tasks() -> set[asyncio.Task[Any]]:
         return asyncio.all_tasks() - {asyncio.current_task()}
     except RuntimeError:
         return set()  # there is no loop
-
-
-def _may_belong_to(task: asyncio.Task[Any], case: PatchedCase) -> bool:
-    """Return whether the agent of `case` may have started `task`, for which nobody waited.
-
-    Before Python 3.12 a task has no `get_context`: those of cases that overlap count too, until they end.
-    """
-    context = getattr(task, "get_context", None)
-    return context is None or context().get(CURRENT_CASE) is case
 
 
 _POINTS: dict[str, PatchPoint] = {}  # by target
@@ -116,11 +110,8 @@ def _find_point(declaration: Declaration) -> PatchPoint:
     except TargetError as error:
         raise MockError(f"functions.{declaration.name}.patch: {error}") from error
     if point is None or point.target.function is not target.function:  # a module that was loaded anew, else the same
-        point = _POINTS[text] = _find_point_of_function(target) or PatchPoint(target)
+        # One function has one hook, under whatever name it is patched.
+        points = _POINTS.values() if target.by_code else ()
+        same = next((other for other in points if other.target.function is target.function), None)
+        point = _POINTS[text] = same or PatchPoint(target)
     return point
-
-
-def _find_point_of_function(target: PatchTarget) -> PatchPoint | None:
-    """Return the point of another name for the same function: one function has one hook."""
-    points = _POINTS.values()
-    return next((point for point in points if target.by_code and point.target.function is target.function), None)

@@ -127,7 +127,14 @@ def find_responsible_case(point: PatchPoint) -> PatchedCase | None:
         return None
     case: PatchedCase | None = CURRENT_CASE.get()
     if case is None:
-        return _find_only_case(point)
+        with PATCH_LOCK:
+            active = list(ACTIVE_CASES)
+        if not any(point in other.names for other in active):
+            return None
+        if len(active) == 1:
+            return active[0]
+        how = f"outside of any case while {len(active)} cases run, so nobody knows whose call it is"
+        raise _record_fault(point, how)
     if point not in case.names:
         return None
     if case.is_over:
@@ -135,16 +142,6 @@ def find_responsible_case(point: PatchPoint) -> PatchedCase | None:
         # An agent that was left behind calls on: no other case's business.
         raise _build_refusal(point, how) if case.is_abandoned else _record_fault(point, how)
     return case
-
-
-def _find_only_case(point: PatchPoint) -> PatchedCase | None:
-    with PATCH_LOCK:
-        active = list(ACTIVE_CASES)
-    if not any(point in case.names for case in active):
-        return None
-    if len(active) == 1:
-        return active[0]
-    raise _record_fault(point, f"outside of any case while {len(active)} cases run, so nobody knows whose call it is")
 
 
 def _record_fault(point: PatchPoint, how: str) -> MockError:
@@ -280,13 +277,22 @@ class AttributeSwap:
         self._target = target
         self.real: Callable[..., Any] = target.function
         self._original = vars(target.owner).get(target.name, _ABSENT) if hasattr(target.owner, "__dict__") else _ABSENT
-        self._wrapper = _build_wrapper(target, hook)
+        function = _build_function(target.kind, hook)
+        functools.update_wrapper(function, target.function)
+        self._wrapper: Any = function
+        if isinstance(target.stored, (staticmethod, classmethod)):
+            self._wrapper = type(target.stored)(function)
+        elif isinstance(target.owner, type) and not target.takes_self:
+            self._wrapper = staticmethod(function)
         self._places: list[tuple[JsonDict, str]] = []
 
     def install(self) -> None:
         setattr(self._target.owner, self._target.name, self._wrapper)
+        real = self.real
         if is_module(self._target.owner):
-            self._places = list(_find_module_names(self.real))
+            spaces = [vars(module) for module in tuple(sys.modules.values()) if is_module(module)]
+            # Every module-level name that refers to the function.
+            self._places = [(space, name) for space in spaces for name, value in tuple(space.items()) if value is real]
             for namespace, name in self._places:
                 namespace[name] = self._wrapper
 
@@ -298,22 +304,6 @@ class AttributeSwap:
         for namespace, name in self._places:
             if namespace.get(name) is self._wrapper:
                 namespace[name] = self.real
-
-
-def _find_module_names(value: object) -> list[tuple[JsonDict, str]]:
-    """List every module-level name that refers to `value`."""
-    spaces = [vars(module) for module in tuple(sys.modules.values()) if is_module(module)]
-    return [(space, name) for space in spaces for name, candidate in tuple(space.items()) if candidate is value]
-
-
-def _build_wrapper(target: PatchTarget, hook: Hook) -> Any:
-    function = _build_function(target.kind, hook)
-    functools.update_wrapper(function, target.function)
-    if isinstance(target.stored, (staticmethod, classmethod)):
-        return type(target.stored)(function)
-    if isinstance(target.owner, type) and not target.takes_self:
-        return staticmethod(function)
-    return function
 
 
 def _build_function(kind: str, hook: Hook) -> FunctionType:
