@@ -445,8 +445,7 @@ def _check_candidates(parts: Sequence[Matcher]) -> str:
         values = [option.value for option in options if isinstance(option, Equal)]
         # Users' operators may cost something or count their calls: they are not run before the run.
         conditions = [p for p in parts if p is not part and not p.has_templates and not isinstance(p, Custom)]
-        if len(values) == len(options) and not any(
-            all(other.is_match(value) for other in conditions) for value in values
-        ):
+        is_known = len(values) == len(options)
+        if is_known and not any(all(other.is_match(value) for other in conditions) for value in values):
             return f"nothing is {' and '.join(p.describe() for p in (part, *conditions))}"
     return ""
