@@ -12,8 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.functions.declarations import find_argument_violations
-from evalkit.functions.declarations import is_function_name, parse_declarations
+from evalkit.functions.declarations import find_argument_violations, is_function_name, parse_declarations
 from evalkit.functions.mocks.files import has_mock_syntax, to_answer
 from evalkit.importers.log_formats import (
     Conversation,
