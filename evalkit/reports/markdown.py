@@ -109,40 +109,29 @@ class _Report:
         self._traces: dict[tuple[str, bool], str] = {}
 
     def render(self, stage: _Stage) -> str:
+        decision, notes = self._decision, self._decision.facts.get("notes", ())
         parts = [self._options.marker] if self._options.marker else []
-        parts += self._render_head()
+        sign, word = _SIGNS.get(decision.status, "⚠️"), _WORDS.get(decision.status, "gate not measured")
+        parts.append(f"## {sign} {escape_inline(self._options.title, 100)}: {word}")
+        first, *other_reasons = decision.reasons or ("",)
+        parts.append(f"**{escape_inline(first)}**")
+        lines = [*other_reasons, *(note for note in notes if not note.startswith(_SECTION_NOTES))]
+        if lines:
+            parts.append("\n".join(f"- {escape_inline(line)}" for line in lines))
         if self._before:
-            parts += self._render_changes(stage)
+            changes = {change: self._changes[change] for change in _CHANGES if self._changes.get(change)}
+            parts.append("### Against the baseline")
+            if not changes:
+                parts.append("No case changed.")
+            for change, ids in changes.items():
+                parts.append(f"**{_CHANGES[change]}** ({len(ids)})")
+                budget = stage.changed if change in _EXPLAINED else 0
+                parts += self._render_list(ids, stage.cases, budget, is_change=True)
         parts += self._render_failures(stage)
         parts += self._render_sweep()
         parts += self._render_categories()
         parts += self._render_foot(is_cut=stage is not _STAGES[0])
         return "\n\n".join(parts) + "\n"
-
-    def _render_head(self) -> Iterator[str]:
-        sign = _SIGNS.get(self._decision.status, "⚠️")
-        word = _WORDS.get(self._decision.status, "gate not measured")
-        yield f"## {sign} {escape_inline(self._options.title, 100)}: {word}"
-        first, *other_reasons = self._decision.reasons or ("",)
-        yield f"**{escape_inline(first)}**"
-        lines = [
-            *other_reasons,
-            *(note for note in self._decision.facts.get("notes", ()) if not note.startswith(_SECTION_NOTES)),
-        ]
-        if lines:
-            yield "\n".join(f"- {escape_inline(line)}" for line in lines)
-
-    # What changed
-
-    def _render_changes(self, stage: _Stage) -> Iterator[str]:
-        changes = {change: self._changes[change] for change in _CHANGES if self._changes.get(change)}
-        yield "### Against the baseline"
-        if not changes:
-            yield "No case changed."
-        for change, ids in changes.items():
-            yield f"**{_CHANGES[change]}** ({len(ids)})"
-            budget = stage.changed if change in _EXPLAINED else 0
-            yield from self._render_list(ids, stage.cases, budget, is_change=True)
 
     def _render_failures(self, stage: _Stage) -> Iterator[str]:
         reported = {case_id for change in _EXPLAINED for case_id in self._changes.get(change, ())}
@@ -170,12 +159,7 @@ class _Report:
         must = " (must pass)" if verdict.must_pass else ""
         if not budget:
             return f"- {_MARKS[verdict.status]} {format_code(case_id)}{must}{f': {escape_inline(reason, 160)}' if reason else ''}"  # noqa: E501
-        head = f"{_MARKS[verdict.status]} <code>{escape_for_html(case_id)}</code>{must} {escape_for_html(reason, 160)}"
-        return f"<details><summary>{head.strip()}</summary>\n\n{self._render_explanation(verdict, budget, is_change)}\n\n</details>"  # noqa: E501
-
-    def _render_explanation(self, verdict: Verdict, budget: int, is_change: bool) -> str:
-        before = self._before.get(verdict.case_id) if is_change else None
-        key = (verdict.case_id, is_change)
+        before, key = self._before.get(case_id) if is_change else None, (case_id, is_change)
         if key not in self._traces:
             self._traces[key] = render_trace(verdict)
             if before is not None:
@@ -186,7 +170,9 @@ class _Report:
         if len(text) > budget:
             text = text[:budget].rpartition("\n")[0] or text[:budget]
             text += f"\n… ({len(self._traces[key]):,} characters; whole in the full report)"
-        return format_code_block(text, "text" if before is None else "diff")
+        head = f"{_MARKS[verdict.status]} <code>{escape_for_html(case_id)}</code>{must} {escape_for_html(reason, 160)}"
+        block = format_code_block(text, "text" if before is None else "diff")
+        return f"<details><summary>{head.strip()}</summary>\n\n{block}\n\n</details>"
 
     # Counts
 
@@ -199,10 +185,10 @@ class _Report:
         faults = list(dict.fromkeys(fault for row in rows.values() for fault in row))
         bar = "\\|"  # a bar ends a table's cell even inside of a code span
         lines = [f"| function | {' | '.join(map(escape_inline, faults))} |", f"|---|{'---|' * len(faults)}"]
-        lines += [
-            f"| {format_code(name).replace('|', bar)} | {' | '.join(_format_marks(row.get(fault, Counter())) for fault in faults)} |"  # noqa: E501
-            for name, row in list(rows.items())[:50]
-        ]
+        for name, row in list(rows.items())[:50]:
+            counts = [row.get(fault, Counter()) for fault in faults]  # shown as "3 ✅ 1 ❌"
+            cells = [" ".join(f"{runs[s]} {mark}" for s, mark in _MARKS.items() if runs[s]) for runs in counts]
+            lines.append(f"| {format_code(name).replace('|', bar)} | {' | '.join(cells)} |")
         if len(rows) > 50:
             lines.append(f"| … and {len(rows) - 50} more |{' |' * len(faults)}")
         table = "\n".join(lines)
@@ -250,11 +236,6 @@ class _Report:
             is_web = url.startswith(("https://", "http://"))  # in which nothing may end the link
             facts.append(f"[full report]({quote(url, safe=':/?#&=%@+,;~.-_!') if is_web else '#'})")
         yield f"<sub>{' · '.join(facts)}</sub>"
-
-
-def _format_marks(runs: Counter[str]) -> str:
-    """Return how many runs ended with which status: ``3 ✅ 1 ❌``."""
-    return " ".join(f"{runs[status]} {mark}" for status, mark in _MARKS.items() if runs[status])
 
 
 def count_by_category(run: Run) -> dict[str, dict[str, int]]:

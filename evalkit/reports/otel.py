@@ -161,7 +161,25 @@ def _create_provider(run: Run, exporter: SpanExporter) -> TracerProvider:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import SpanLimits, TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+    class DerivedIds(IdGenerator):
+        """Ids by their order: spans are always written in the same order. Shards may start together."""
+
+        def __init__(self) -> None:
+            self._count = 0
+
+        def _generate_next(self, size: int) -> int:
+            self._count += 1
+            seed = f"{run.started} {run.shard or ''} {self._count}"
+            return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:size]) or 1
+
+        def generate_span_id(self) -> int:
+            return self._generate_next(8)
+
+        def generate_trace_id(self) -> int:
+            return self._generate_next(16)
 
     facts = {"evalkit.run.started": run.started, "evalkit.run.shard": run.shard, "service.version": run.evalkit}
     named = {"service.name": "evalkit", "service.instance.id": run.started or "unknown"}
@@ -170,32 +188,11 @@ def _create_provider(run: Run, exporter: SpanExporter) -> TracerProvider:
         ALWAYS_ON,
         resource,
         shutdown_on_exit=False,
-        id_generator=_create_id_generator(f"{run.started} {run.shard or ''}"),  # shards may start together
+        id_generator=DerivedIds(),
         span_limits=SpanLimits(max_events=SpanLimits.UNSET, max_span_attributes=SpanLimits.UNSET),
     )
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     return provider
-
-
-def _create_id_generator(seed: str) -> Any:
-    """Create a generator of ids by their order: spans are always written in the same order."""
-    from opentelemetry.sdk.trace.id_generator import IdGenerator
-
-    class DerivedIds(IdGenerator):
-        def __init__(self) -> None:
-            self._count = 0
-
-        def _generate_next(self, size: int) -> int:
-            self._count += 1
-            return int.from_bytes(hashlib.sha256(f"{seed} {self._count}".encode()).digest()[:size]) or 1
-
-        def generate_span_id(self) -> int:
-            return self._generate_next(8)
-
-        def generate_trace_id(self) -> int:
-            return self._generate_next(16)
-
-    return DerivedIds()
 
 
 # One run of a case as one trace: the agent, the model's turns and the calls below it, what the checks found.

@@ -8,6 +8,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
@@ -233,7 +234,20 @@ class Journal:
     ) -> None:
         self.path = path
         self._places: dict[str, tuple[int, int]] = {}
-        self._file = _open_file(path, (json.dumps({_HEAD_KEY: JOURNAL_VERSION, **(head or {})}), *previous_lines))
+        if path is None:
+            self._file: IO[bytes] = TemporaryFile()
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            with partial.open("wb") as file:
+                for line in (json.dumps({_HEAD_KEY: JOURNAL_VERSION, **(head or {})}), *previous_lines):
+                    file.write(f"{line}\n".encode("ascii"))
+            partial.replace(path)  # there is always a whole journal, the old one or this
+        finally:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+        self._file = path.open("r+b")
 
     def append(self, case_id: str, line: str) -> None:
         """Write a verdict's line; it is with the operating system when this returns."""
@@ -265,23 +279,6 @@ class Journal:
         self._file.close()
         if remove and self.path is not None:
             self.path.unlink(missing_ok=True)
-
-
-def _open_file(path: Path | None, beginning: Iterable[str]) -> IO[bytes]:
-    if path is None:
-        from tempfile import TemporaryFile
-
-        return TemporaryFile()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with partial.open("wb") as file:
-            file.writelines(f"{line}\n".encode("ascii") for line in beginning)
-        partial.replace(path)  # there is always a whole journal, the old one or this
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-    return path.open("r+b")
 
 
 def read_journal(path: Path) -> Run:
@@ -343,8 +340,11 @@ def read_durations(paths: Iterable[Path]) -> dict[str, float]:
     """Read the files at `paths`; a later one wins. UsageError for a file that is neither a run nor durations."""
     durations: dict[str, float] = {}
     for path in paths:
-        table = _read_table(path)
-        if table is None:
+        table: object = None
+        if path.suffix != ".jsonl":
+            with suppress(OSError, ValueError):
+                table = json.loads(path.read_bytes())
+        if not isinstance(table, dict) or "verdicts" in table:  # it is to be a run
             durations |= measure_durations(load_run(path))
             continue
         for case_id, value in table.items():
@@ -352,17 +352,6 @@ def read_durations(paths: Iterable[Path]) -> dict[str, float]:
                 raise UsageError(f"{path}: {case_id!r}: {value!r} is not a number of seconds, 0 or more")
             durations[case_id] = float(value)
     return durations
-
-
-def _read_table(path: Path) -> Mapping[str, Any] | None:
-    """Read a file of durations; None for anything else, which is to be a run."""
-    if path.suffix == ".jsonl":
-        return None
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return data if isinstance(data, dict) and "verdicts" not in data else None
 
 
 def write_durations(path: Path, seconds: Mapping[str, float]) -> None:

@@ -17,37 +17,33 @@ _NAMED = 4  # functions in the warning
 def format_accounting(accounting: Accounting) -> Iterator[str]:
     """Yield lines about models and grades; nothing for a run without model turns and grades."""
     if accounting.turns:
-        yield from _format_models(accounting)
+        parts = [f"{_format_count(accounting.turns, 'model turn')}"]
+        if accounting.turns_per_call is not None:
+            parts.append(f"{accounting.turns_per_call:.2g} per function call")
+        cost, tokens, usage = accounting.cost_usd, "tokens unknown", accounting.usage
+        if usage is not None:
+            cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+            tokens = f"{usage.input_tokens:,} tokens in{cached} and {usage.output_tokens + usage.reasoning_tokens:,} out"
+        parts += [tokens, "cost unknown" if cost is None else f"{cost:.4g} USD"]
+        median, slow = accounting.compute_latency_ms(0.5), accounting.compute_latency_ms(0.95)
+        if median is not None and slow is not None and slow > 0:
+            parts.append(f"a turn takes {_format_turn_time(median)} (95 % within {_format_turn_time(slow)})")
+        yield "models: " + ", ".join(parts)
+        calls = accounting.calls
+        if calls.text or calls.malformed:
+            mended = f" ({calls.mended} mended)" if calls.mended else ""
+            yield (
+                f"calls: {calls.native} native ({_format_percent(calls.native, calls.total)}), {calls.text} as text{mended} "  # noqa: E501
+                f"({_format_percent(calls.text, calls.total)}), {calls.malformed} malformed "
+                f"({_format_percent(calls.malformed, calls.total)})"
+            )
+        if calls.unanswered:
+            counts = {name: channels.unanswered for name, channels in accounting.functions.items() if channels.unanswered}
+            named = _format_worst([(f"{name} {count}", count) for name, count in sorted(counts.items())])
+            unanswered = _format_count(calls.unanswered, "native call")
+            yield f"{unanswered} carried out by no code: {named}; `evalkit lint` compares the names"
     if accounting.grades is not None and accounting.grades.graded:
         yield format_grades(accounting.grades)
-
-
-def _format_models(accounting: Accounting) -> Iterator[str]:
-    parts = [f"{_format_count(accounting.turns, 'model turn')}"]
-    if accounting.turns_per_call is not None:
-        parts.append(f"{accounting.turns_per_call:.2g} per function call")
-    cost, tokens, usage = accounting.cost_usd, "tokens unknown", accounting.usage
-    if usage is not None:
-        cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-        tokens = f"{usage.input_tokens:,} tokens in{cached} and {usage.output_tokens + usage.reasoning_tokens:,} out"
-    parts += [tokens, "cost unknown" if cost is None else f"{cost:.4g} USD"]
-    median, slow = accounting.compute_latency_ms(0.5), accounting.compute_latency_ms(0.95)
-    if median is not None and slow is not None and slow > 0:
-        parts.append(f"a turn takes {_format_turn_time(median)} (95 % within {_format_turn_time(slow)})")
-    yield "models: " + ", ".join(parts)
-    calls = accounting.calls
-    if calls.text or calls.malformed:
-        mended = f" ({calls.mended} mended)" if calls.mended else ""
-        yield (
-            f"calls: {calls.native} native ({_format_percent(calls.native, calls.total)}), {calls.text} as text{mended} "  # noqa: E501
-            f"({_format_percent(calls.text, calls.total)}), {calls.malformed} malformed "
-            f"({_format_percent(calls.malformed, calls.total)})"
-        )
-    if calls.unanswered:
-        counts = {name: channels.unanswered for name, channels in accounting.functions.items() if channels.unanswered}
-        named = _format_worst([(f"{name} {count}", count) for name, count in sorted(counts.items())])
-        unanswered = _format_count(calls.unanswered, "native call")
-        yield f"{unanswered} carried out by no code: {named}; `evalkit lint` compares the names"
 
 
 def build_fallback_warning(accounting: Accounting, limit: Fraction) -> str | None:

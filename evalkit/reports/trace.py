@@ -76,15 +76,7 @@ def render_ansi(lines: Iterable[Line], encoding: str | None = None) -> str:
 
 def build_trace_lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
     """Return the trace, line by line: the header, the calls with what is wrong at each, what is wrong beside them."""
-    trace_lines = [_build_header(verdict, min(options.width, _WIDEST))]
-    if verdict.runs:
-        trace_lines += _build_runs(verdict, options)
-    else:
-        trace_lines += _build_body(verdict, options)
-    return trace_lines + build_fault_lines(verdict)
-
-
-def _build_header(verdict: Verdict, width: int) -> Line:
+    width = min(options.width, _WIDEST)
     name = escape_controls(PurePosixPath(verdict.case_id).stem or "case")
     mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
     listed, transcript = [], verdict.transcript
@@ -105,11 +97,16 @@ def _build_header(verdict: Verdict, width: int) -> Line:
         if room >= 12
         else ""
     )
-    if not facts:
-        return (mark, (name, "name"), (f"  {description}" if description else "", ""))
-    used = 2 + len(name) + (2 + len(description) if description else 0)
-    gap = " " * max(width - used - len(facts), 2)
-    return (mark, (name, "name"), (f"  {description}" if description else "", ""), (gap + facts, "quiet"))
+    header: Line = (mark, (name, "name"), (f"  {description}" if description else "", ""))
+    if facts:
+        used = 2 + len(name) + (2 + len(description) if description else 0)
+        header = (*header, (" " * max(width - used - len(facts), 2) + facts, "quiet"))
+    trace_lines = [header]
+    if verdict.runs:
+        trace_lines += _build_runs(verdict, options)
+    else:
+        trace_lines += _build_body(verdict, options)
+    return trace_lines + build_fault_lines(verdict)
 
 
 def _format_count(number: int, noun: str) -> str:
