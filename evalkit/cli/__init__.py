@@ -9,7 +9,7 @@ import click
 import evalkit
 from evalkit.cli import case_commands, run_commands
 from evalkit.errors import EvalkitError, UsageError
-from evalkit.text.escape import escape_lines
+from evalkit.text.format import escape_lines
 
 USAGE = 4
 

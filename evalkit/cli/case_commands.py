@@ -13,7 +13,7 @@ from evalkit.cli.project import OUTPUT, write_output
 from evalkit.cli.record_mocks import parse_calls, record_mocks
 from evalkit.reports.run_file import build_run_schema
 from evalkit.spec.schema import build_case_schema
-from evalkit.text.escape import escape_lines
+from evalkit.text.format import escape_lines
 
 PATHS = click.argument("paths", nargs=-1)
 FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)

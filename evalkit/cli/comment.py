@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from evalkit.errors import EvalkitError, UsageError
 from evalkit.reports.markdown import LIMIT
-from evalkit.text.escape import escape_controls
+from evalkit.text.format import escape_controls
 
 Render = Callable[[int, str], str]  # limit in bytes, first line -> Markdown
 _LENGTHS = (LIMIT, 32_000, 8_000, 1_000)

@@ -9,7 +9,7 @@ from evalkit.config import read_policy, read_project_table, read_value
 from evalkit.gate.decision import decide
 from evalkit.model.run import MET, MISSED, GateDecision, Policy, Run
 from evalkit.reports.run_file import load_run
-from evalkit.text.escape import escape_controls
+from evalkit.text.format import escape_controls
 
 _EMPTY_POLICY = Policy(min_pass_rate="0")  # noqa: S106 - a rate, no password
 _WORDS = {MET: "gate met", MISSED: "gate MISSED"}

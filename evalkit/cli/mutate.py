@@ -11,8 +11,7 @@ from msgspec import to_builtins
 from evalkit.casecheck.mutants import KINDS, CaseScore, Survivor, compute_score, observe
 from evalkit.cli.project import Project
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.text.escape import escape_controls
-from evalkit.text.format import parse_percentage
+from evalkit.text.format import escape_controls, parse_percentage
 from evalkit.yamlfile.write import dump
 
 MET, MISSED, NOT_MEASURED = 0, 1, 6

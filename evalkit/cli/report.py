@@ -18,7 +18,7 @@ from evalkit.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.reports.run_file import load_run
 from evalkit.reports.table import REPORTS, ReportInput, send_spans
 from evalkit.reports.trace import TraceOptions, build_trace_lines, join_spans, render_ansi
-from evalkit.text.escape import fit_to_encoding
+from evalkit.text.format import fit_to_encoding
 
 
 class Publication:

@@ -14,7 +14,7 @@ from evalkit.cli.project import OUTPUT, write_output
 from evalkit.cli.report import Publication, render_run
 from evalkit.reports.run_file import read_durations, write_durations
 from evalkit.reports.table import REPORTS
-from evalkit.text.escape import escape_json_commands
+from evalkit.text.format import escape_json_commands
 
 RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 

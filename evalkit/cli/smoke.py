@@ -13,7 +13,7 @@ from evalkit.casecheck.smoke import SmokeResult, run_smoke_check
 from evalkit.cli.project import LoadedFile, Project
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
-from evalkit.text.escape import escape_controls
+from evalkit.text.format import escape_controls
 
 CLEAN, FOUND, NOT_MEASURED = 0, 1, 6
 

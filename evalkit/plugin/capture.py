@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.text.escape import escape_lines, fit_to_encoding
+from evalkit.text.format import escape_lines, fit_to_encoding
 
 _KINDS = ("stdout", "stderr", "log")
 

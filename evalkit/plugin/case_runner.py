@@ -27,7 +27,7 @@ from evalkit.plugin.verdicts import (
     serialize,
 )
 from evalkit.reports.serialization import from_line, to_line
-from evalkit.text.escape import escape_controls, escape_lines
+from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
 RESUMED_KEY = "evalkit_resumed"  # the key of xdist's workerinput that carries verdicts of the run before

@@ -45,7 +45,7 @@ from evalkit.reports.trace import TraceOptions, render_trace
 from evalkit.runner.agent_threads import AgentThread, current_agent_thread
 from evalkit.spec.files import SKIPPED_FOLDERS, FoundFile, check_file, find_cases, format_file_path
 from evalkit.spec.load import load_case
-from evalkit.text.escape import escape_controls, escape_lines
+from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
 MARK, FIXTURE = "evalkit", "evalkit_case"

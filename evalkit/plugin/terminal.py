@@ -30,8 +30,7 @@ from evalkit.reports.trace import (
     render_ansi,
 )
 from evalkit.stats.accounting import Accounting
-from evalkit.text.escape import escape_controls, fit_to_encoding
-from evalkit.text.format import parse_percentage
+from evalkit.text.format import escape_controls, fit_to_encoding, parse_percentage
 
 MOST_PASSED_TRACES = 50
 _MOST_PREPARED = 10_000_000  # characters of traces in memory

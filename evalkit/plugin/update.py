@@ -11,7 +11,7 @@ import pytest
 from evalkit.casecheck.update import Update, build_update
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.verdicts import read_verdict
-from evalkit.text.escape import escape_controls
+from evalkit.text.format import escape_controls
 
 
 class Updater:

@@ -17,7 +17,7 @@ from evalkit.plugin.collection import CaseItem
 from evalkit.reports.serialization import from_line, to_line, to_plain_line
 from evalkit.reports.summary import format_faults
 from evalkit.runner.judge import build_unjudged_verdict
-from evalkit.text.escape import escape_controls, escape_lines
+from evalkit.text.format import escape_controls, escape_lines
 
 _VERDICT = "evalkit_verdict"  # the attribute of a report that carries the verdict
 

@@ -26,8 +26,7 @@ from evalkit.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.reports.summary import describe_grader
 from evalkit.reports.trace import TraceOptions, format_duration, list_user_turns, render_trace
 from evalkit.stats.pass_rates import wilson
-from evalkit.text.escape import escape_controls, escape_lines
-from evalkit.text.format import cut_at_word
+from evalkit.text.format import cut_at_word, escape_controls, escape_lines
 
 
 def render_html(

@@ -16,13 +16,13 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from evalkit.model.run import MET, MISSED, GateDecision, Run
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.reports.summary import count_by_function, count_fault_runs, format_grades, format_sweep_summary
 from evalkit.reports.trace import format_duration, render_trace
 from evalkit.stats.accounting import Grades
 from evalkit.stats.pass_rates import wilson
-from evalkit.text.escape import escape_controls, escape_lines
+from evalkit.text.format import escape_controls, escape_lines
 
 LIMIT = 65_536  # of a comment on GitHub; held in bytes, which is safe whatever a page calls a character
 _SIGNS = {MET: "✅", MISSED: "❌"}

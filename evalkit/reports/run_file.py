@@ -235,7 +235,7 @@ class Journal:
         self.path = path
         self._places: dict[str, tuple[int, int]] = {}
         if path is None:
-            self._file: IO[bytes] = TemporaryFile()
+            self._file: IO[bytes] = TemporaryFile()  # noqa: SIM115 - until `close`
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -23,7 +23,8 @@ def format_accounting(accounting: Accounting) -> Iterator[str]:
         cost, tokens, usage = accounting.cost_usd, "tokens unknown", accounting.usage
         if usage is not None:
             cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-            tokens = f"{usage.input_tokens:,} tokens in{cached} and {usage.output_tokens + usage.reasoning_tokens:,} out"
+            output = usage.output_tokens + usage.reasoning_tokens
+            tokens = f"{usage.input_tokens:,} tokens in{cached} and {output:,} out"
         parts += [tokens, "cost unknown" if cost is None else f"{cost:.4g} USD"]
         median, slow = accounting.compute_latency_ms(0.5), accounting.compute_latency_ms(0.95)
         if median is not None and slow is not None and slow > 0:
@@ -38,8 +39,8 @@ def format_accounting(accounting: Accounting) -> Iterator[str]:
                 f"({_format_percent(calls.malformed, calls.total)})"
             )
         if calls.unanswered:
-            counts = {name: channels.unanswered for name, channels in accounting.functions.items() if channels.unanswered}
-            named = _format_worst([(f"{name} {count}", count) for name, count in sorted(counts.items())])
+            functions = sorted(accounting.functions.items())
+            named = _format_worst([(f"{name} {c.unanswered}", c.unanswered) for name, c in functions if c.unanswered])
             unanswered = _format_count(calls.unanswered, "native call")
             yield f"{unanswered} carried out by no code: {named}; `evalkit lint` compares the names"
     if accounting.grades is not None and accounting.grades.graded:

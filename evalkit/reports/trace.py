@@ -17,8 +17,14 @@ from msgspec.structs import replace
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.reports.summary import JUDGE_CHECK
-from evalkit.text.escape import escape_controls, escape_lines, fit_to_encoding
-from evalkit.text.format import cut_at_word, format_arguments, format_json
+from evalkit.text.format import (
+    cut_at_word,
+    escape_controls,
+    escape_lines,
+    fit_to_encoding,
+    format_arguments,
+    format_json,
+)
 
 Span = tuple[str, str]  # text, style
 Line = tuple[Span, ...]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports.github import render_github_annotations
+from evalkit.reports.table import render_github_annotations
 
 CASE = Verdict(
     case_id="scenarios/shop/valid_001.yaml",

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from evalkit.model.codec import to_plain_json
 from evalkit.model.run import Run
 from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports.github import render_github_annotations
-from evalkit.reports.junit import render_junit
 from evalkit.reports.otel import render_otlp_lines
+from evalkit.reports.table import render_github_annotations, render_junit
 from evalkit.reports.trace import TraceOptions, render_trace
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CallVerdict, Reason, Verdict
-from evalkit.reports.junit import render_junit
+from evalkit.reports.table import render_junit
 
 
 def test_each_status_has_its_element(warranty_verdict: Verdict) -> None:

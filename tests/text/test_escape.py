@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from evalkit.text.escape import escape_controls, escape_json_commands, escape_lines
+from evalkit.text.format import escape_controls, escape_json_commands, escape_lines
 
 
 @pytest.mark.parametrize(
