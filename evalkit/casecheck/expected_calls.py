@@ -93,39 +93,35 @@ def _list_candidates(value: dict[str, Any], resolve: Resolve, mode: Mode) -> Ite
     if "$literal" in value:
         yield value["$literal"]
     for name, operand in value.items():
-        yield from _list_operator_candidates(name, operand, resolve, mode)
+        operator = BUILTIN_OPERATORS.get(name)
+        if operator is not None and operator.propose is not None:
+            yield from operator.propose(operand)
+        elif name in ("$one_of", "$all_of"):
+            for option in operand:
+                yield from _try_example(option, resolve, mode)
+        elif name in ("$regex", "$search"):
+            yield from generate_texts(operand)
+        elif name == "$between":
+            yield operand[0]
+        elif name == "$type":
+            yield from (_OF_TYPE.get(kind) for kind in (operand if isinstance(operand, list) else [operand]))
+        elif name == "$each":
+            yield from ([item] for item in _try_example(operand, resolve, mode))
+        elif name == "$len":
+            for length in _try_example(operand, resolve, mode):
+                if isinstance(length, int):
+                    yield from ("x" * length, ["x"] * length)
+        else:
+            for candidate in _try_example(operand, resolve, mode):
+                yield from (candidate, [candidate])
+                if isinstance(candidate, (int, float)) and not isinstance(candidate, bool):
+                    yield from (candidate + 1, candidate - 1, candidate + 0.5)
     texts = [value[name] for name in ("$starts_with", "$contains", "$ends_with") if isinstance(value.get(name), str)]
     yield "".join(texts)
     bounds = [limit for limit in value.values() if isinstance(limit, (int, float)) and not isinstance(limit, bool)]
     if len(bounds) > 1:
         yield sum(bounds) / len(bounds)
     yield from _OTHER_VALUES
-
-
-def _list_operator_candidates(name: str, operand: Any, resolve: Resolve, mode: Mode) -> Iterator[Any]:
-    operator = BUILTIN_OPERATORS.get(name)
-    if operator is not None and operator.propose is not None:
-        yield from operator.propose(operand)
-    elif name in ("$one_of", "$all_of"):
-        for option in operand:
-            yield from _try_example(option, resolve, mode)
-    elif name in ("$regex", "$search"):
-        yield from generate_texts(operand)
-    elif name == "$between":
-        yield operand[0]
-    elif name == "$type":
-        yield from (_OF_TYPE.get(kind) for kind in (operand if isinstance(operand, list) else [operand]))
-    elif name == "$each":
-        yield from ([item] for item in _try_example(operand, resolve, mode))
-    elif name == "$len":
-        for length in _try_example(operand, resolve, mode):
-            if isinstance(length, int):
-                yield from ("x" * length, ["x"] * length)
-    else:
-        for candidate in _try_example(operand, resolve, mode):
-            yield from (candidate, [candidate])
-            if isinstance(candidate, (int, float)) and not isinstance(candidate, bool):
-                yield from (candidate + 1, candidate - 1, candidate + 0.5)
 
 
 def _try_example(value: Any, resolve: Resolve, mode: Mode) -> Iterator[Any]:
@@ -184,22 +180,8 @@ def make_schema_example(schema: Any, depth: int = 0) -> Any:
         if isinstance(schema.get(key), list) and schema[key]:
             return make_schema_example(schema[key][0], depth + 1)
     kind = schema.get("type", "object" if "properties" in schema else "string")
-    return _make_of_kind(kind[0] if isinstance(kind, list) and kind else kind, schema, depth)
-
-
-def _make_matching_text(schema: Mapping[str, Any]) -> str:
-    """Make a text that matches the pattern and has the length; any text from the pattern where none has both."""
-    texts = list(generate_texts(schema["pattern"]))
-    shortest, longest = schema.get("minLength", 0), schema.get("maxLength", sys.maxsize)
-    fitting = (
-        text
-        for text in texts
-        if shortest <= len(text) <= longest and Pattern("$search", schema["pattern"]).is_match(text)
-    )
-    return next(fitting, texts[0] if texts else "x")
-
-
-def _make_of_kind(kind: Any, schema: Mapping[str, Any], depth: int) -> Any:
+    if isinstance(kind, list) and kind:
+        kind = kind[0]
     if kind == "object":
         properties = schema.get("properties") or {}
         return {name: make_schema_example(properties.get(name), depth + 1) for name in schema.get("required") or ()}
@@ -213,6 +195,18 @@ def _make_of_kind(kind: Any, schema: Mapping[str, Any], depth: int) -> Any:
         text = _BY_FORMAT.get(str(schema.get("format")), "x")
         return text.ljust(schema.get("minLength", 0), "x")[: schema.get("maxLength")]
     return {"boolean": True, "null": None}.get(str(kind), "x")
+
+
+def _make_matching_text(schema: Mapping[str, Any]) -> str:
+    """Make a text that matches the pattern and has the length; any text from the pattern where none has both."""
+    texts = list(generate_texts(schema["pattern"]))
+    shortest, longest = schema.get("minLength", 0), schema.get("maxLength", sys.maxsize)
+    fitting = (
+        text
+        for text in texts
+        if shortest <= len(text) <= longest and Pattern("$search", schema["pattern"]).is_match(text)
+    )
+    return next(fitting, texts[0] if texts else "x")
 
 
 _MAX_TRIED_NUMBERS = 100  # that are tried between a schema's bounds
@@ -270,8 +264,13 @@ def plan_calls(
 def plan_implied_calls(expected: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Plan the calls that other keys than `expected_function_calls` demand."""
     calls: dict[str, dict[str, Any]] = {}
-    for name, times in _find_referenced(expected).items():
-        calls[name] = {"function_name": name, "times": times}
+    for phrase in (phrase for key in PHRASES for phrase in list_texts(expected.get(key))):
+        template = parse_template(phrase)  # "{{ calls.f[2].result.id }}" refers to a function that is called twice
+        for part in template.parts if isinstance(template, Template) else ():
+            if isinstance(part, Reference) and part.root == "calls" and part.path:
+                name, number = str(part.path[0]), part.path[1] if len(part.path) > 1 else 1
+                call = calls.setdefault(name, {"function_name": name, "times": 1})
+                call["times"] = max(call["times"], number if isinstance(number, int) else 1)
     fields = expected.get("ticket_fields")
     if fields or expected.get("ticket_created"):
         calls["create_ticket"] = {"function_name": "create_ticket", "arguments_contain": fields or {}}
@@ -281,18 +280,6 @@ def plan_implied_calls(expected: Mapping[str, Any]) -> list[dict[str, Any]]:
     if last:
         calls[last] = calls.pop(last, {"function_name": last})
     return list(calls.values())
-
-
-def _find_referenced(expected: Mapping[str, Any]) -> dict[str, int]:
-    """Find the functions to which phrases refer, ``{{ calls.f[2].result.id }}``, and how often they are called."""
-    counts: dict[str, int] = {}
-    for phrase in (phrase for key in PHRASES for phrase in list_texts(expected.get(key))):
-        template = parse_template(phrase)
-        for part in template.parts if isinstance(template, Template) else ():
-            if isinstance(part, Reference) and part.root == "calls" and part.path:
-                name, number = str(part.path[0]), part.path[1] if len(part.path) > 1 else 1
-                counts[name] = max(counts.get(name, 1), number if isinstance(number, int) else 1)
-    return counts
 
 
 def list_texts(value: Any) -> list[str]:
@@ -353,7 +340,8 @@ def _is_dependent(mock: Answer | None) -> bool:
 def make_arguments(call: PlannedCall, declaration: Declaration | None, resolve: Resolve) -> ArgumentDraft:
     """Make the arguments that the case expects."""
     draft = ArgumentDraft(is_valid=call.keys.get("valid") is not False)
-    schemas = _get_properties(declaration)
+    properties = (declaration.parameters or {}).get("properties") if declaration else None
+    schemas: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     for key in ("arguments_contain", "arguments"):
         for name, value in (call.keys.get(key) or {}).items():
             _make_argument(draft, (*call.path, key), name, value, schemas.get(name), resolve)
@@ -373,15 +361,14 @@ def make_arguments(call: PlannedCall, declaration: Declaration | None, resolve: 
     return draft
 
 
-def _get_properties(declaration: Declaration | None) -> Mapping[str, Any]:
-    properties = (declaration.parameters or {}).get("properties") if declaration else None
-    return properties if isinstance(properties, Mapping) else {}
-
-
 def _make_argument(draft: ArgumentDraft, path: KeyPath, name: str, value: Any, schema: Any, resolve: Resolve) -> None:
     offers = _list_offers(schema) if is_operator(value) else ()
     mode: Mode = "equal" if path[-1] == "arguments" else "contain"
-    is_open = is_operator(value) and not _is_enumeration(value)
+    is_open = False
+    if is_operator(value):  # where operators list every accepted value, the schema can refuse them all
+        listed = value.get("$one_of")
+        is_list = isinstance(listed, list) and not any(map(is_operator, listed))
+        is_open = not ("$eq" in value or "$literal" in value or is_list)
     hopeless = explain_contradiction(value, schema, mode) if is_open and draft.is_valid else ""
     if hopeless:
         draft.wrong.append(((*path, name), "invalid_arguments", hopeless))
@@ -409,12 +396,6 @@ def _list_offers(schema: Any) -> tuple[Any, ...]:
     bounds = [schema[key] for key in ("minimum", "maximum") if isinstance(schema.get(key), (int, float))]
     between = range(int(bounds[0]), int(bounds[1]) + 1)[:_MAX_TRIED_NUMBERS] if len(bounds) == 2 else ()
     return (make_schema_example(schema), *bounds, *between)
-
-
-def _is_enumeration(value: dict[str, Any]) -> bool:
-    """Tell whether the operators list every accepted value, so that the schema can refuse them all."""
-    listed = value.get("$one_of")
-    return "$eq" in value or "$literal" in value or (isinstance(listed, list) and not any(map(is_operator, listed)))
 
 
 def _add_phrases(
@@ -461,22 +442,20 @@ _LENGTHS = {"minLength": "$ge", "maxLength": "$le", "minItems": "$ge", "maxItems
 
 def explain_contradiction(value: Mapping[str, Any], schema: Any, mode: Mode) -> str:
     """Explain why no argument satisfies both the operators `value` and the schema; "" where one may."""
-    if not isinstance(schema, Mapping) or not _can_compile(value, mode):
+    if not isinstance(schema, Mapping):
+        return ""
+    try:
+        matcher = compile_value(dict(value), mode=mode)
+    except OperatorProblems:
         return ""  # problems of the operators alone are reported by the loader
+    if matcher.has_templates or matcher.accepts_absence:
+        return ""
     for limit in _to_operators(schema):
         try:
             compile_value({"$all_of": [dict(value), limit]}, mode=mode)
         except OperatorProblems as found:
             return f"the declared schema rules it out: {found.problems[0].message}"
     return ""
-
-
-def _can_compile(value: Mapping[str, Any], mode: Mode) -> bool:
-    try:
-        matcher = compile_value(dict(value), mode=mode)
-        return not matcher.has_templates and not matcher.accepts_absence
-    except OperatorProblems:
-        return False
 
 
 def _to_operators(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -489,10 +468,7 @@ def _to_operators(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if isinstance(listed, list) and listed:
         yield {"$one_of": [{"$eq": item} for item in listed]}
     for names, wrap in ((_BOUNDS, dict), (_LENGTHS, lambda limit: {"$len": limit})):
-        limits = {operator: schema[key] for key, operator in names.items() if _is_number(schema.get(key))}
+        given = [(operator, schema.get(key)) for key, operator in names.items()]
+        limits = {name: n for name, n in given if isinstance(n, (int, float)) and not isinstance(n, bool)}
         if limits:
             yield wrap(limits)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -17,7 +17,7 @@ from evalkit.checks.compile import allow_stop_reason, compile_on_fault
 from evalkit.checks.conversation import judge_conversation
 from evalkit.checks.expectation import Expectation
 from evalkit.functions.mocks.answers import Answer, FailureAnswer, MockSet, StaticAnswer
-from evalkit.model.case import Case, Declaration, Repeat
+from evalkit.model.case import Case, Repeat
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, Reason, Verdict
@@ -131,30 +131,24 @@ class _FaultInjection(Struct, frozen=True):
         if why is not None:
             reason = Reason(code=NOT_MEASURABLE, message=f"not measurable offline: {why}")
             return FaultRun(function=function, fault=fault, status=NOT_RUN, reasons=(reason,))
-        judgement = judge_conversation(
-            transcript,
-            self._compile_demands(function, transcript),
-            [_keep_forbidden(turn.expectation, transcript) for turn in self._case.turns],
-            input=self._case.input,
-        )
-        reasons = tuple(self._locate(reason) for reason in judgement.reasons)
-        return FaultRun(function=function, fault=fault, status=judgement.status, reasons=reasons, transcript=transcript)
-
-    @property
-    def _case(self) -> Case:
-        return self.passing.plan.case
-
-    def _locate(self, reason: Reason) -> Reason:
-        return replace(reason, location=str(self._case.locate(parse_path(reason.place)))) if reason.place else reason
-
-    def _compile_demands(self, function: str, transcript: Transcript) -> Expectation:
-        """Compile `on_fault`, the case's prohibitions where `on_fault` has none, and a defined end."""
-        case = self._case
-        declared: dict[str, Declaration] = {declaration.name: declaration for declaration in case.functions}
+        # Demanded are `on_fault`, the case's prohibitions where `on_fault` has none, and a defined end.
+        case = self.passing.plan.case
+        declared = {declaration.name: declaration for declaration in case.functions}
         on_fault = compile_on_fault(case.merged.get("on_fault"), function, declarations=declared, input=case.input)
         usual = self.passing.plan.expectation
         forbidden = on_fault.forbidden or (usual.forbidden if usual is not None else None)
-        return _add_ending(replace(on_fault, forbidden=forbidden), transcript)
+        demands = _add_ending(replace(on_fault, forbidden=forbidden), transcript)
+        turns: list[Expectation | None] = []  # of a user turn's demands, those that forbid
+        for turn in case.turns:
+            kept = turn.expectation.forbidden if turn.expectation is not None else None
+            prohibitions = Expectation(forbidden=kept, valid_arguments=False)
+            turns.append(None if kept is None else _add_ending(prohibitions, transcript))
+        judgement = judge_conversation(transcript, demands, turns, input=case.input)
+        reasons = tuple(
+            replace(reason, location=str(case.locate(parse_path(reason.place)))) if reason.place else reason
+            for reason in judgement.reasons
+        )
+        return FaultRun(function=function, fault=fault, status=judgement.status, reasons=reasons, transcript=transcript)
 
     def _explain_unmeasurable(self, function: str, transcript: Transcript) -> str | None:
         """Explain why the run proves nothing about the agent; None if it does."""
@@ -181,13 +175,6 @@ def _has_later_turn(function: str, transcript: Transcript) -> bool:
         if call.name == function:
             return len(transcript.turns) > finished_turns
     return False
-
-
-def _keep_forbidden(expectation: Expectation | None, transcript: Transcript) -> Expectation | None:
-    """Keep of a user turn's demands those that forbid."""
-    if expectation is None or expectation.forbidden is None:
-        return None
-    return _add_ending(Expectation(forbidden=expectation.forbidden, valid_arguments=False), transcript)
 
 
 def _add_ending(expectation: Expectation, transcript: Transcript) -> Expectation:

@@ -226,17 +226,12 @@ def _replace_arguments(observed: Observation, index: int, arguments: dict[str, A
     return replace_calls(transcript, calls)
 
 
-def _get_properties(observed: Observation, name: str) -> Mapping[str, Any]:
-    declaration = observed.declarations.get(name)
-    properties = (declaration.parameters or {}).get("properties") if declaration else None
-    return properties if isinstance(properties, Mapping) else {}
-
-
 def _generate_argument_changes(observed: Observation, index: int) -> Iterator[Mutant]:
     call = observed.verdict.transcript.calls[index]
     description = _describe_call(observed.verdict.transcript, index)
-    schemas = _get_properties(observed, call.name)
-    # Return the arguments that the case ignores.
+    declaration = observed.declarations.get(call.name)
+    properties = (declaration.parameters or {}).get("properties") if declaration else None
+    schemas: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     names = observed.case.expected_output.get("ignored_arguments") or ()
     ignored = frozenset([names] if isinstance(names, str) else names)
     judged = {name: value for name, value in call.arguments.items() if name not in ignored}
@@ -459,8 +454,13 @@ def compute_score(observed: Observation, *, leave_out: Container[str] = ()) -> C
         total += 1
         if _judge(observed, mutant.transcript).status != PASSED:
             caught += 1
-        else:
-            survivors.append(_explain(observed, mutant))
+            continue
+        survivor = Survivor(mutant.kind, mutant.description)
+        for place, keys in _list_candidates(observed, mutant):
+            if _can_catch(observed, mutant.transcript, place, keys):
+                survivor = replace(survivor, place=format_path(place), keys=keys)
+                break
+        survivors.append(survivor)
     graded = bool(verdict.transcript.gradings)
     return CaseScore(verdict.case_id, caught, total, tuple(survivors), graded=graded)
 
@@ -474,13 +474,6 @@ def _judge(observed: Observation, transcript: Transcript, instead: tuple[KeyPath
     if len(path) == 4:  # input.turns[n].expected_output
         turns[int(path[2])] = expectation
     return judge_conversation(transcript, case_expectation, turns, input=case.input)
-
-
-def _explain(observed: Observation, mutant: Mutant) -> Survivor:
-    for place, keys in _list_candidates(observed, mutant):
-        if _can_catch(observed, mutant.transcript, place, keys):
-            return Survivor(mutant.kind, mutant.description, format_path(place), keys)
-    return Survivor(mutant.kind, mutant.description)
 
 
 def _list_candidates(observed: Observation, mutant: Mutant) -> list[tuple[KeyPath, Keys]]:

@@ -147,7 +147,12 @@ class _SmokeRun:
         for call in calls:
             for _ in range(call.times):
                 self._make_call(call, expected)
-        self._check_time(expected, path)
+        # Calls may be made at once, but no run is shorter than its slowest mock.
+        longest = max(self._dispatcher.calls, key=lambda call: call.duration_ms, default=None)
+        limit = expected.get("processing_time_ms")
+        if longest is not None and isinstance(limit, (int, float)) and longest.duration_ms > limit:
+            says = f"the mock of {longest.name} alone takes {longest.duration_ms:g} ms, more than {limit:g} ms"
+            self._add_finding("budget_exceeded", (*path, "processing_time_ms"), says)
         judgement = compiled.judge(
             self._build_transcript(expected, path), input=self._case.input, mode="judge", user_turn=user_turn
         )
@@ -172,9 +177,13 @@ class _SmokeRun:
         self._places[index] = planned.path
         self._guessed[index] = draft.guessed
         channels = planned.keys.get("channel", "native")
+        group = planned.parallel_group
+        if group is None or group not in self._turns:
+            self._turn += 1
+        turn = self._turn if group is None else self._turns.setdefault(group, self._turn)
         try:
             self._dispatcher.call(
-                planned.name, draft.arguments, turn=self._get_turn(planned),
+                planned.name, draft.arguments, turn=turn,
                 channel=channels[0] if isinstance(channels, list) else channels,
             )  # fmt: skip
         except (FunctionError, MockError) as error:  # the agent would see the failure: the expectation judges it
@@ -190,14 +199,6 @@ class _SmokeRun:
 
     def _build_resolver(self) -> Resolve:
         return build_resolver(self._dispatcher.calls, self._case.input, self._names_by_alias)
-
-    def _check_time(self, expected: Mapping[str, Any], path: KeyPath) -> None:
-        """Check the time limit: calls may be made at once, but no run is shorter than its slowest mock."""
-        longest = max(self._dispatcher.calls, key=lambda call: call.duration_ms, default=None)
-        limit = expected.get("processing_time_ms")
-        if longest is not None and isinstance(limit, (int, float)) and longest.duration_ms > limit:
-            says = f"the mock of {longest.name} alone takes {longest.duration_ms:g} ms, more than {limit:g} ms"
-            self._add_finding("budget_exceeded", (*path, "processing_time_ms"), says)
 
     def _record_draft(
         self, planned: PlannedCall, draft: ArgumentDraft, declaration: Declaration | None, index: int
@@ -215,28 +216,7 @@ class _SmokeRun:
         if draft.wrong or draft.unsure or (guessed and not stated):
             self._unsure.add(index)
 
-    def _get_turn(self, planned: PlannedCall) -> int:
-        if planned.parallel_group is not None and planned.parallel_group in self._turns:
-            return self._turns[planned.parallel_group]
-        self._turn += 1
-        if planned.parallel_group is not None:
-            self._turns[planned.parallel_group] = self._turn
-        return self._turn
-
     def _build_transcript(self, expected: Mapping[str, Any], path: KeyPath) -> Transcript:
-        response = self._build_response(expected, path)
-        number = self._dispatcher.user_turn
-        return Transcript(
-            input=self._case.input,
-            calls=self._dispatcher.calls,
-            response=response,
-            responses=(*[""] * number, response),
-            stop_reason=expected.get("stop_reason", "completed"),
-            instruction_used=expected.get("scenario_instruction_used"),
-            functions=self._dispatcher.names,
-        )
-
-    def _build_response(self, expected: Mapping[str, Any], path: KeyPath) -> str:
         lines = []
         resolve = self._build_resolver()
         for key in PHRASES:
@@ -252,7 +232,17 @@ class _SmokeRun:
             if hopeless:
                 self._add_finding("unmatchable_pattern", (*path, "response_matches", number), hopeless)
             lines.append(next(generate_texts(pattern), ""))
-        return "\n".join(lines)
+        response = "\n".join(lines)
+        number = self._dispatcher.user_turn
+        return Transcript(
+            input=self._case.input,
+            calls=self._dispatcher.calls,
+            response=response,
+            responses=(*[""] * number, response),
+            stop_reason=expected.get("stop_reason", "completed"),
+            instruction_used=expected.get("scenario_instruction_used"),
+            functions=self._dispatcher.names,
+        )
 
     def _report_reason(self, reason: Reason, call: FunctionCall | None, path: KeyPath) -> None:
         if call is None:

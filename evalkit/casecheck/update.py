@@ -138,17 +138,12 @@ def _update_value(editor: YamlEditor, base: KeyPath, reason: Reason, call: Funct
     except TemplateError:
         editor.remove((*base, *path))
         return
-    other_operators = _get_other_operators(editor, (*base, *path))
-    if other_operators and compile_value(other_operators, mode="contain").is_match(value):
+    node = editor.get((*base, *path)) if editor.has((*base, *path)) and _is_operator(editor, (*base, *path)) else {}
+    other_operators = {key: item for key, item in node.items() if key != "$eq"}
+    if "$eq" in node and other_operators and compile_value(other_operators, mode="contain").is_match(value):
         editor.set((*base, *path, "$eq"), value)  # {$type: integer, $eq: 6}: the rest still holds
         return
     editor.set((*base, *path), value)
-
-
-def _get_other_operators(editor: YamlEditor, path: KeyPath) -> dict[str, Any]:
-    """Return the operators that stand at `path` beside an `$eq`; none where there is no `$eq`, or nothing else."""
-    node = editor.get(path) if editor.has(path) and _is_operator(editor, path) else {}
-    return {key: item for key, item in node.items() if key != "$eq"} if "$eq" in node else {}
 
 
 def _is_operator(editor: YamlEditor, path: KeyPath) -> bool:
@@ -218,15 +213,10 @@ def _update_list(editor: YamlEditor, lines: Sequence[CallVerdict], *, any_order:
         if line.expectation:
             place = items.index(parse_path(line.expectation)[len(_LIST)]) + 1
         else:
-            items.insert(place, _build_expected(line.call))
+            expected = {"function_name": line.call.name, "arguments": line.call.arguments}
+            items.insert(place, expected | ({"outcome": "error"} if line.call.outcome == "error" else {}))
             place += 1
     editor.set_items(_LIST, items)
-
-
-def _build_expected(call: FunctionCall) -> dict[str, Any]:
-    """Build the expectation of a call with exactly its arguments."""
-    failed = {"outcome": "error"} if call.outcome == "error" else {}
-    return {"function_name": call.name, "arguments": call.arguments, **failed}
 
 
 def _check_update(new: str, path: FilePath, root: FilePath, verdict: Verdict) -> None:

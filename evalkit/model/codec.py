@@ -51,15 +51,13 @@ def encode_fields(record: Any) -> dict[str, Any]:
 @cache
 def _omitted_types(cls: type[Struct]) -> tuple[tuple[str, type | None], ...]:
     """Return each field's name, and the type whose empty value is left out (None: the field is always written)."""
-    omits = cls.__struct_config__.omit_defaults
-    return tuple((info.name, _empty_type(info) if omits else None) for info in msgspec.structs.fields(cls))
-
-
-def _empty_type(info: msgspec.structs.FieldInfo) -> type | None:
-    factory = info.default_factory
-    default = info.default if factory is msgspec.NODEFAULT else factory()
-    is_empty = default is None or (isinstance(default, (str, tuple, list, dict)) and not default)
-    return type(default) if is_empty else None
+    omitted: list[tuple[str, type | None]] = []
+    for info in msgspec.structs.fields(cls):
+        factory = info.default_factory
+        default = info.default if factory is msgspec.NODEFAULT else factory()
+        is_empty = default is None or (isinstance(default, (str, tuple, list, dict)) and not default)
+        omitted.append((info.name, type(default) if is_empty and cls.__struct_config__.omit_defaults else None))
+    return tuple(omitted)
 
 
 def to_plain_json(value: Any, depth: int = 0, ancestors: tuple[int, ...] = ()) -> Any:

@@ -107,22 +107,15 @@ def render_templates(value: Any, resolve: Callable[[Reference], Any]) -> Any:
     `resolve` gives a reference's value or raises TemplateError. Values without templates come back as they are.
     """
     if isinstance(value, Template):
-        return Literal(_fill(value, resolve))
+        if len(value.parts) == 1 and isinstance(value.parts[0], Reference):
+            return Literal(resolve(value.parts[0]))
+        values = [part if isinstance(part, str) else resolve(part) for part in value.parts]
+        return Literal("".join(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in values))
     if isinstance(value, dict):
         return {key: render_templates(item, resolve) for key, item in value.items()}
     if isinstance(value, list):
         return [render_templates(item, resolve) for item in value]
     return value
-
-
-def _fill(template: Template, resolve: Callable[[Reference], Any]) -> Any:
-    if len(template.parts) == 1 and isinstance(template.parts[0], Reference):
-        return resolve(template.parts[0])
-    return "".join(part if isinstance(part, str) else _to_text(resolve(part)) for part in template.parts)
-
-
-def _to_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def strip_literals(value: Any) -> Any:

@@ -204,7 +204,11 @@ class CaseReader(FieldReader):
             if key in rows:
                 rows[key].read(self, (*path, key), item)
             else:
-                self.report_unknown_key(path, key, rows, _build_agent_hint(key, rows))
+                synonym = _AGENT_SYNONYMS.get(key.lower()) if isinstance(key, str) else None
+                hint = f"; did you mean '{synonym}'?" if synonym in rows else ""
+                if key in COMMAND_KEYS or key in URL_KEYS:
+                    hint = f"; an agent with a {'url' if key in URL_KEYS else 'command'!r} has it"
+                self.report_unknown_key(path, key, rows, hint)
         if "command" not in entries and "url" not in entries and all(key in rows for key in entries):
             self.add_problem(path, "agent has neither 'command' nor 'url': what is to be run, or asked")
         return entries
@@ -251,13 +255,6 @@ class CaseReader(FieldReader):
         match = re.fullmatch(_URL, value) if isinstance(value, str) else None
         if match is None or not 0 < int(match["port"] or 80) < 65_536:
             self.report_wrong(path, value, "a URL such as http://127.0.0.1:8000/answer")
-
-
-def _build_agent_hint(key: object, rows: Mapping[str, CaseKey]) -> str:
-    if key in COMMAND_KEYS or key in URL_KEYS:
-        return f"; an agent with a {'url' if key in URL_KEYS else 'command'!r} has it"
-    synonym = _AGENT_SYNONYMS.get(key.lower()) if isinstance(key, str) else None
-    return f"; did you mean '{synonym}'?" if synonym in rows else ""
 
 
 _TEXT = {"type": "string", "minLength": 1}

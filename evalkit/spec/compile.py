@@ -73,7 +73,11 @@ def compile_case(data: dict[str, Any], *, stem: str, mocks: Path, check_targets:
             check_targets=check_targets,
         )
         reader.problems.extend(problems)
-    known_functions = _add_mocked(declared, case.mocks)
+    known_functions = declared
+    if declared and case.mocks:  # where none are declared, an instruction file may declare them in the run
+        aliases = {alias for function in case.functions for alias in function.aliases}
+        mocked = {name: Declaration(name=name) for name in case.mocks if name not in aliases}
+        known_functions = {**declared, **{name: mocked[name] for name in mocked if name not in declared}}
     if data.get("on_fault") is not None:
         names = (*(known_functions or case.mocks or ()), *_find_expected_names(data.get("expected_output")))
         reader.problems.extend(
@@ -146,15 +150,6 @@ def _read_input(reader: CaseReader, case_input: dict[str, Any], *, is_complete: 
         reader.add_problem((*path, OLD_MOCKS), message, at_key=True)
 
 
-def _add_mocked(declared: dict[str, Declaration], mocks: MockSet | None) -> dict[str, Declaration]:
-    """Add the mocked functions where any are declared: an instruction file may declare them in the run."""
-    if not declared or not mocks:
-        return declared
-    aliases = {alias for function in declared.values() for alias in function.aliases}
-    undeclared = {name: Declaration(name=name) for name in mocks if name not in declared and name not in aliases}
-    return {**declared, **undeclared}
-
-
 def _find_expected_names(expected: Any) -> Iterator[str]:
     """Find the functions that `expected_output` names: an instruction file may declare them in the run."""
     if isinstance(expected, dict):
@@ -194,26 +189,20 @@ class _ExpectationCompiler:
             # The keys of a suite may demand nothing by themselves.
             demanded = bool(expected) and any(turn.expectation for turn in turns)
             compiled = self._compile(expected, ("expected_output",), ("no_expectation",) if demanded else ())
-            self._check_forbidden_in_turns(compiled, turns)
+            forbidden = compiled.forbidden.forbidden if compiled.forbidden is not None else ()
+            # Forbidden whatever their arguments: no turn can expect them.
+            never = {entry.function_name: entry.place for entry in forbidden if not entry.checks}
+            calls = [turn.expectation.calls for turn in turns if turn.expectation is not None]
+            for leaf in (leaf for call_list in calls if call_list is not None for leaf in call_list.leaves):
+                if leaf.function_name in never:
+                    message = f"{leaf.place} expects {leaf.function_name}, which {never[leaf.function_name]} forbids"
+                    self._reader.add_problem(leaf.path, message)
             return compiled
         missed = "expected_output" not in data and not any(turn.expectation for turn in turns)
         if missed and "expected_output" not in _guess_keys(data, CASE_KEYS, CASE_SYNONYMS):
             message = "the case has no 'expected_output': what must hold for the run"
             self._reader.add_problem((), message, "no_expectation")
         return None
-
-    def _check_forbidden_in_turns(self, expectation: Expectation, turns: tuple[UserTurn, ...]) -> None:
-        """Report calls that a turn expects and the whole forbids whatever their arguments."""
-        if expectation.forbidden is None:
-            return
-        never = {entry.function_name: entry.place for entry in expectation.forbidden.forbidden if not entry.checks}
-        for turn in turns:
-            if turn.expectation is None or turn.expectation.calls is None:
-                continue
-            for leaf in turn.expectation.calls.leaves:
-                if leaf.function_name in never:
-                    message = f"{leaf.place} expects {leaf.function_name}, which {never[leaf.function_name]} forbids"
-                    self._reader.add_problem(leaf.path, message)
 
     def compile_turns(self) -> tuple[UserTurn, ...]:
         path: KeyPath = ("input", "turns")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -208,12 +209,16 @@ class Layer(Struct, frozen=True):
         spellings = [path]
         if path[:2] == ("input", MOCKS):
             spellings.append(("input", OLD_MOCKS, *path[2:]))
+        positions = None
+        if self.path is not None:
+            with suppress(OSError):  # the file has gone since
+                status = os.stat(self.path)
+                positions = _read_file_positions(self.path, status.st_mtime_ns, status.st_size)
         for spelling in spellings:
             if self.path is None:
                 if _has_path(self.data, spelling):
                     return Location(self.file)
                 continue
-            positions = _load_positions(self.path)
             if positions is not None and (positions.has(spelling) or not spelling):
                 return Location(self.file, *positions.locate(spelling, key=key))
             if positions is None and not spelling:
@@ -243,14 +248,6 @@ def _has_path(data: Any, path: KeyPath) -> bool:
             return False
         data = data[step]
     return True
-
-
-def _load_positions(path: str) -> Positions | None:
-    try:
-        status = os.stat(path)
-        return _read_file_positions(path, status.st_mtime_ns, status.st_size)
-    except OSError:
-        return None
 
 
 @lru_cache(maxsize=16)

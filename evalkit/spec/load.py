@@ -139,7 +139,33 @@ class _CaseLoader:
         examined, parts, suite = self.examine(data, layer, file_problems)
         if examined.problems:
             raise SpecError(examined.problems)
-        return self._build_case(examined.data, parts, examined.source, suite)
+        values = parts.values
+        name = values.get("scenario_id") or self.stem
+        return Case(
+            id=self.id or name or "case",
+            path=self.path,
+            scenario_id=name,
+            description=values.get("description") or "",
+            category=get_category(values.get("category"), self.stem or name),
+            created=values.get("created"),
+            tags=values.get("tags", ()),
+            agent=values.get("agent"),
+            must_pass=values.get("must_pass", False),
+            skip=values.get("skip"),
+            xfail=values.get("xfail"),
+            until=values.get("until"),
+            input=examined.data["input"],
+            expected_output=examined.data.get("expected_output") or {},
+            functions=parts.functions,
+            settings=parts.settings,
+            mocks=parts.mocks,
+            expectation=parts.expectation,
+            turns=parts.turns,
+            merged=examined.data,
+            suite_dirs=suite.folders,
+            source=examined.source,
+            **({"repeat": values["repeat"]} if "repeat" in values else {}),
+        )
 
     def examine(
         self, data: Any, layer: Layer, file_problems: tuple[Problem, ...], *, check_targets: bool = True
@@ -173,35 +199,6 @@ class _CaseLoader:
                 path_problems = tuple(problem for problem in path_problems if problem.path not in ((), ("input",)))
             problems = _locate_problems(problems, path_problems, source)
         return ExaminedCase(self.id, merged_data, source, parts.functions, tuple(problems)), parts, suite
-
-    def _build_case(self, merged_data: dict[str, Any], parts: CompiledCase, source: Source, suite: Suite) -> Case:
-        values = parts.values
-        name = values.get("scenario_id") or self.stem
-        return Case(
-            id=self.id or name or "case",
-            path=self.path,
-            scenario_id=name,
-            description=values.get("description") or "",
-            category=get_category(values.get("category"), self.stem or name),
-            created=values.get("created"),
-            tags=values.get("tags", ()),
-            agent=values.get("agent"),
-            must_pass=values.get("must_pass", False),
-            skip=values.get("skip"),
-            xfail=values.get("xfail"),
-            until=values.get("until"),
-            input=merged_data["input"],
-            expected_output=merged_data.get("expected_output") or {},
-            functions=parts.functions,
-            settings=parts.settings,
-            mocks=parts.mocks,
-            expectation=parts.expectation,
-            turns=parts.turns,
-            merged=merged_data,
-            suite_dirs=suite.folders,
-            source=source,
-            **({"repeat": values["repeat"]} if "repeat" in values else {}),
-        )
 
 
 def _find_twin(file: str) -> str | None:
@@ -326,20 +323,18 @@ class TagScanner:
                 content = opened.read()
         except OSError:
             return ()
-        if may_name_python(content) and self._has_new_code(content):
-            return None
+        if may_name_python(content):
+            targets = frozenset(re.findall(_TARGETS, content))
+            is_new = b"" in targets or not targets <= self._targets
+            self._targets |= targets
+            if is_new:
+                return None
         if not _may_have_tags(content):
             return self._suite_tags[folder]
         if EXTENDS.encode() in content or (re.search(_ESCAPED, content) and read_key(content, EXTENDS) is not ABSENT):
             return None
         own_tags = read_key(content, _TAGS)
         return self._suite_tags[folder] if own_tags is ABSENT else _read_tags(own_tags)
-
-    def _has_new_code(self, content: bytes) -> bool:
-        targets = frozenset(re.findall(_TARGETS, content))
-        is_new = b"" in targets or not targets <= self._targets
-        self._targets |= targets
-        return is_new
 
 
 def _may_have_tags(content: bytes) -> bool:

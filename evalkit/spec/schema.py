@@ -64,13 +64,13 @@ def _describe_keys(table: Mapping[str, CaseKey]) -> dict[str, Any]:
 
 def _build_object(properties: dict[str, Any], never_null: Iterable[str] = ()) -> dict[str, Any]:
     """Build an object of these keys and no others. Null is allowed where it can remove what a suite says."""
-    return {
-        "type": "object",
-        "properties": {
-            key: schema if key in never_null else _make_nullable(schema) for key, schema in properties.items()
-        },
-        "additionalProperties": False,
-    }
+    nullable = {}
+    for key, schema in properties.items():
+        rest = {name: value for name, value in schema.items() if name != "description"}
+        nullable[key] = schema
+        if rest and key not in never_null:
+            nullable[key] = {"description": schema["description"], "anyOf": [rest, {"type": "null"}]}
+    return {"type": "object", "properties": nullable, "additionalProperties": False}
 
 
 def _build_agent(required: str, keys: Mapping[str, CaseKey]) -> dict[str, Any]:
@@ -80,11 +80,6 @@ def _build_agent(required: str, keys: Mapping[str, CaseKey]) -> dict[str, Any]:
         "required": [required],
         "additionalProperties": False,
     }
-
-
-def _make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    rest = {key: value for key, value in schema.items() if key != "description"}
-    return {"description": schema["description"], "anyOf": [rest, {"type": "null"}]} if rest else schema
 
 
 def _build_answer() -> dict[str, Any]:

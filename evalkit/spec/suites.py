@@ -8,6 +8,7 @@ suites; the suites around the extending case apply, those around the other one d
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,12 @@ _CACHE_SIZE = 1_000
 
 def load_suites(folder: str, root: str) -> Suite:
     """Load the suites from `root` down to `folder`; of a folder outside of the root, its own alone."""
-    stamps = tuple([stamp for path in _list_places(folder, root) if (stamp := _get_stamp(path)) is not None])
+    found: list[_Stamp] = []
+    for path in _list_places(folder, root):
+        with suppress(OSError):
+            status = os.stat(path)
+            found.append((path, status.st_mtime_ns, status.st_size))
+    stamps = tuple(found)
     suite = _CHAINS.get(stamps)
     if suite is None:
         if len(_CHAINS) >= _CACHE_SIZE:
@@ -79,14 +85,6 @@ def _list_places(folder: str, root: str) -> tuple[str, ...]:
         folder = os.path.dirname(folder)
         paths.append(os.path.join(folder, SUITE_FILE))
     return tuple(paths[::-1])
-
-
-def _get_stamp(path: str) -> _Stamp | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return path, status.st_mtime_ns, status.st_size
 
 
 def _read_suite(layer: Layer) -> tuple[dict[str, Any], tuple[Problem, ...]]:

@@ -79,17 +79,13 @@ def decode(data: str | bytes, file: str, max_bytes: int) -> str:
     if isinstance(data, bytes):
         if data.startswith(_WIDE_BOMS):
             raise _make_error(file, 1, 1, "the file is not UTF-8 but UTF-16 or UTF-32; save it as UTF-8")
-        data = _decode_utf8(data, file)
+        try:
+            return data.decode("utf-8").removeprefix("\ufeff")
+        except UnicodeDecodeError as error:
+            line, column = locate_offset(data[: error.start].decode("utf-8"), error.start)
+            message = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+            raise _make_error(file, line, column, message) from None
     return data.removeprefix("\ufeff")
-
-
-def _decode_utf8(data: bytes, file: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line, column = locate_offset(data[: error.start].decode("utf-8"), error.start)
-        message = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise _make_error(file, line, column, message) from None
 
 
 def _make_error(file: str, line: int, column: int, message: str) -> SpecError:

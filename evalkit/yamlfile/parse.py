@@ -149,12 +149,12 @@ class ValueBuilder:
             if kind is scalar:
                 value = event.value
                 if event.tag is not None:
-                    value = self._read_tagged(event)
+                    value = self._read_scalar(event)
                 elif not event.style:
                     if value in constants:
                         value = constants[value]
                     elif value[0] in starts:
-                        value = self._read_number(event)
+                        value = self._read_scalar(event)
                 if event.anchor is not None:
                     self.anchors[event.anchor] = value
             elif kind is mapping_end or kind is list_end:
@@ -209,19 +209,12 @@ class ValueBuilder:
     def _stop_too_many(self, event: Event) -> None:
         self._stop(event, f"more than {self.limits.max_nodes:,} keys and values up to here, aliases expanded")
 
-    def _read_number(self, event: Event) -> int | float | str:
+    def _read_scalar(self, event: Event) -> Any:
         try:
-            return read_number(event.value)
+            return read_number(event.value) if event.tag is None else read_tagged(event.tag, event.value)
         except ScalarError as error:
             self._add_problem(event, str(error))
-            return 0
-
-    def _read_tagged(self, event: Event) -> Any:
-        try:
-            return read_tagged(event.tag, event.value)
-        except ScalarError as error:
-            self._add_problem(event, str(error))
-            return event.value
+            return 0 if event.tag is None else event.value
 
     def _resolve_alias(self, event: Event, stack: Stack, container: Any) -> Any:
         name = event.anchor
@@ -271,16 +264,14 @@ class ValueBuilder:
             self.merges[len(stack)] = [event]
             return _MERGE
         if value in container:
-            self._add_problem(event, self._describe_duplicate(value, [*stack, (container, value)]))
+            path = (*(len(outer) if step is _NO_KEY else step for outer, step in stack[1:]), value)
+            message = f"duplicate key {value!r}"
+            if all(isinstance(step, (str, int)) for step in path):
+                line, _ = read_positions(self.source.text).locate(path, key=True)
+                message += f"; it stands in line {line} already"
+            self._add_problem(event, message)
             return _DROPPED
         return value
-
-    def _describe_duplicate(self, key: str, stack: Stack) -> str:
-        path = tuple(len(outer) if step is _NO_KEY else step for outer, step in stack[1:])
-        if any(not isinstance(step, (str, int)) for step in path):
-            return f"duplicate key {key!r}"
-        line, _ = read_positions(self.source.text).locate(path, key=True)
-        return f"duplicate key {key!r}; it stands in line {line} already"
 
     def _keep_merge(self, value: object, depth: int) -> None:
         event = self.merges[depth].pop()
@@ -341,20 +332,14 @@ def _find_value(get: GetEvent, key: str, builder: ValueBuilder) -> Any:
             return _NEEDS_WHOLE_TEXT  # an alias, a merged mapping: what they stand for is not known here
         if event.value == key:
             return builder.read_node(get)
-        _skip(get)
-
-
-def _skip(get: GetEvent) -> None:
-    """Pass over one node."""
-    depth = 0
-    while True:
-        kind = get().__class__
-        if kind is events.MappingStartEvent or kind is events.SequenceStartEvent:
-            depth += 1
-        elif kind is events.MappingEndEvent or kind is events.SequenceEndEvent:
-            depth -= 1
-        if depth == 0:
-            return
+        depth = -1
+        while depth:  # pass over the value
+            kind = get().__class__
+            depth = max(depth, 0)
+            if kind is events.MappingStartEvent or kind is events.SequenceStartEvent:
+                depth += 1
+            elif kind is events.MappingEndEvent or kind is events.SequenceEndEvent:
+                depth -= 1
 
 
 class ScalarError(ValueError):

@@ -133,21 +133,18 @@ class _PositionsReader:
         elif event.__class__ is events.MappingStartEvent:
             node.keys = {}
             while (key := self._next()).__class__ is not events.MappingEndEvent:
-                self._fill_pair(node, node.keys, key, depth + 1)
+                shell = self._open_node(key)
+                self._fill(shell, key, depth + 1)
+                value = self._next()
+                child = self._open_node(value)
+                name = self._read_key_text(key)
+                is_merge = name == "<<" and key.__class__ is events.ScalarEvent and not key.style
+                if name is not None and not is_merge:
+                    node.keys.setdefault(name, (shell.place, child))
+                self._fill(child, value, depth + 1)
+                if is_merge:
+                    node.merged = [child] if child.items is None else child.items
         node.is_open = False
-
-    def _fill_pair(self, node: _Node, keys: dict[str, tuple[Place, _Node]], key: Event, depth: int) -> None:
-        shell = self._open_node(key)
-        self._fill(shell, key, depth)
-        event = self._next()
-        child = self._open_node(event)
-        name = self._read_key_text(key)
-        is_merge = name == "<<" and key.__class__ is events.ScalarEvent and not key.style
-        if name is not None and not is_merge:
-            keys.setdefault(name, (shell.place, child))
-        self._fill(child, event, depth)
-        if is_merge:
-            node.merged = [child] if child.items is None else child.items
 
     def _read_key_text(self, key: Event) -> str | None:
         if key.__class__ is events.AliasEvent:
