@@ -15,12 +15,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import wraps
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from msgspec import Struct
@@ -32,9 +32,15 @@ from evalkit.errors import BudgetSpentError, FunctionError, MeasurementError, Mo
 from evalkit.functions.call_log import MockedError
 from evalkit.functions.patching.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.functions.targets import find_object
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.providers.table import ModelSpec, parse_model_spec
+
+ToolSpec = tuple[str, str | None, JsonObject | None]  # name, description, JSON Schema of the arguments
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError  # comes with every framework here
 
 PATIENCE = 100  # milliseconds that a call waits for those before it in its reply
 
@@ -46,7 +52,7 @@ class TaskRecorder:
 
     def __init__(self, task: Task) -> None:
         self._task = ref(task)  # this is a value of a dictionary whose weak key is the task
-        self.histories: dict[Any, Any] = {}
+        self.histories: dict[object, Any] = {}
         self._recorded: set[int] = set()
         self._declared: set[str] = set()
         self._lock = threading.Lock()
@@ -65,13 +71,15 @@ class TaskRecorder:
             raise MockError("an agent's run goes on after the end of its case: its functions are gone")
         return task
 
-    def declare(self, tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]]) -> None:
+    def declare(self, tools: Iterable[ToolSpec]) -> None:
         """Add the tools of the framework's agent, (name, description, JSON Schema of the arguments) each, to the
         functions of the run. What the case declares itself stays as it is.
         """
         with self._lock:
             names = {
-                name for declared in self.task.functions.declarations for name in (declared.name, *declared.aliases)
+                name
+                for declaration in self.task.functions.declarations
+                for name in (declaration.name, *declaration.aliases)
             }
             new = [tool for tool in tools if tool[0] not in names and tool[0] not in self._declared]
             self._declared.update(name for name, _, _ in new)
@@ -107,8 +115,12 @@ class TaskRecorder:
             for index in range(since, len(turns))
             if index not in self._recorded
         }
-        same = [index for index, found in names.items() if found == expected_names]
-        supersets = [index for index, found in names.items() if _is_subsequence(found, expected_names)]
+        same = [index for index, found_names in names.items() if found_names == expected_names]
+        supersets = []
+        for index, found_names in names.items():
+            remaining = iter(found_names)
+            if all(name in remaining for name in expected_names):  # in this order, with others in between
+                supersets.append(index)
         same_text = [index for index in same or supersets if turns[index].text.strip() == turn.text.strip()]
         return next(iter(same_text or same or supersets), None)
 
@@ -126,10 +138,10 @@ class AgentRunRecorder:
 
     def begin_request(self) -> None:
         """Record the start of a request to the model. Raises BudgetSpentError if the budget is spent."""
-        booking = self.recorder.task.client_budget
+        client_budget = self.recorder.task.client_budget
         try:
-            if booking is not None:
-                booking.check()
+            if client_budget is not None:
+                client_budget.check()
         except BudgetSpentError as error:
             self.recorder.task.record_fault(error)  # whatever the framework makes of it
             raise
@@ -148,7 +160,7 @@ class AgentRunRecorder:
                 self._pending.setdefault(index, []).append(call)
         return index
 
-    def score_call(self, name: str, arguments: Any, call_id: str | None) -> int:
+    def score_call(self, name: str, arguments: object, call_id: str | None) -> int:
         """Rate how well a call fits one that a reply has asked for: 0 not at all, 3 in id, name and arguments."""
         fits = [_score_fit(call, name, arguments) for _, call in self._calls.get(call_id or "", ())]
         return max(fits, default=0)
@@ -156,10 +168,10 @@ class AgentRunRecorder:
     async def call(
         self,
         name: str,
-        arguments: Any,
+        arguments: object,
         call_id: str | None,
         *,
-        real: Callable[[], Any] | None = None,
+        real: Callable[[], object] | None = None,
         as_is: bool = False,
         unconverted: bool = False,
     ) -> Any:
@@ -184,7 +196,7 @@ class AgentRunRecorder:
     async def refuse_call(
         self,
         name: str,
-        arguments: Any,
+        arguments: object,
         call_id: str | None,
         reason: str,
         *,
@@ -201,7 +213,7 @@ class AgentRunRecorder:
 
     async def record_unknown_call(self, call_id: str, offered_names: Container[str]) -> None:
         """Record a call of a tool that is none of `offered_names` as one of an unknown function."""
-        turn, call = min(self._calls[call_id], key=lambda made: made[1].name in offered_names)
+        turn, call = min(self._calls[call_id], key=lambda entry: entry[1].name in offered_names)
         self._remove_pending(turn, call)
         with suppress(FunctionError):
             await self.recorder.task.execute_call(call, turn=turn, offered_names=offered_names)
@@ -211,7 +223,7 @@ class AgentRunRecorder:
         hold them up; but not for long, since one that a guardrail stops never begins.
         """
         pending = self._pending.get(-1 if turn is None else turn, [])
-        if not any(each is call for each in pending):
+        if not any(waiter is call for waiter in pending):
             return
         self._waiting_ids.add(id(call))
         patience = PATIENCE
@@ -220,36 +232,36 @@ class AgentRunRecorder:
                 await asyncio.sleep(0.001)  # no event: the others may run on other loops
                 patience -= 1  # counted, not timed: the loop itself may be held up
                 if not patience:
-                    pending[:] = [each for each in pending if id(each) in self._waiting_ids]
+                    pending[:] = [waiter for waiter in pending if id(waiter) in self._waiting_ids]
         finally:
             self._remove_pending(turn, call)
 
     def _remove_pending(self, turn: int | None, call: ModelCall) -> None:
         pending = self._pending.get(-1 if turn is None else turn, [])
-        pending[:] = [each for each in pending if each is not call]
+        pending[:] = [waiter for waiter in pending if waiter is not call]
 
-    def _find_call(self, name: str, arguments: Any, call_id: str | None) -> tuple[int | None, ModelCall]:
+    def _find_call(self, name: str, arguments: object, call_id: str | None) -> tuple[int | None, ModelCall]:
         candidates = self._calls.get(call_id or "")
         if not candidates:
             return None, ModelCall(name=name, arguments=arguments, call_id=call_id, channel="direct")
-        return max(candidates, key=lambda each: _score_fit(each[1], name, arguments))
+        return max(candidates, key=lambda entry: _score_fit(entry[1], name, arguments))
 
 
-def _score_fit(call: ModelCall, name: str, arguments: Any) -> int:
+def _score_fit(call: ModelCall, name: str, arguments: object) -> int:
     return 1 + (1 + _is_equal(call.arguments, arguments) if call.name == name else 0)
 
 
-def _is_equal(expected: Any, actual: Any) -> bool:
+def _is_equal(expected: object, actual: object) -> bool:
     try:
         return bool(expected == actual)
     except Exception:  # what a framework has made of arguments need not be comparable
         return False
 
 
-def _is_subsequence(names: list[str], expected_names: list[str]) -> bool:
-    """Return whether `expected_names` are among `names`, in this order."""
-    remaining = iter(names)
-    return all(name in remaining for name in expected_names)
+def format_misfit(error: ValidationError) -> str:
+    """Format what is wrong with the arguments of a call, in one line."""
+    lines = (f"{'.'.join(map(str, item['loc'])) or 'the arguments'}: {item['msg']}" for item in error.errors())
+    return "; ".join(lines)
 
 
 class CaseScope(Struct, eq=False):
@@ -291,7 +303,7 @@ class ActiveRuns(Generic[R]):
     def __init__(self, framework: str) -> None:
         self._framework = framework
         self._current: ContextVar[R | None] = ContextVar(f"evalkit_{framework}", default=None)
-        self._entries: list[tuple[R, Any]] = []
+        self._entries: list[tuple[R, object]] = []
         self._lock = threading.Lock()
 
     @contextmanager
@@ -306,7 +318,7 @@ class ActiveRuns(Generic[R]):
         finally:
             self._current.reset(token)
             with self._lock:
-                self._entries = [(other, case) for other, case in self._entries if other is not run]
+                self._entries = [entry for entry in self._entries if entry[0] is not run]
                 if not self._entries:
                     stop_propagation(self._framework)
 
@@ -315,7 +327,7 @@ class ActiveRuns(Generic[R]):
         run = self._current.get()
         case = CURRENT_CASE.get()  # kept by the threads and executors that an agent starts
         with self._lock:
-            runs = [other for other, its in self._entries if case is None or its is case]
+            runs = [active_run for active_run, run_case in self._entries if case is None or run_case is case]
         if run is not None:
             if run in runs:
                 return run
@@ -324,8 +336,8 @@ class ActiveRuns(Generic[R]):
             error = _make_refusal(
                 subject, f"outside of any run while {len(runs)} go on, so nobody knows whose call it is"
             )
-            for other in runs:
-                other.recorder.task.record_fault(error)
+            for active_run in runs:
+                active_run.recorder.task.record_fault(error)
             raise error
         return runs[0] if runs else None
 
@@ -363,7 +375,7 @@ def require_extra(name: str) -> Iterator[None]:
         ) from error
 
 
-def to_reply(output: Any, *, stop_reason: str = "completed") -> Reply:
+def to_reply(output: object, *, stop_reason: str = "completed") -> Reply:
     """Convert a framework's final output to a reply: a text as it is; of anything else its JSON, with the data under
     ``data["output"]``; nothing for None.
     """
@@ -390,9 +402,9 @@ class TaskModelConversation:
     async def ask(
         self,
         system: str | None,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]],
-        response_schema: Mapping[str, Any] | None = None,
+        messages: Sequence[JsonObject],
+        tools: Iterable[ToolSpec],
+        response_schema: JsonObject | None = None,
     ) -> tuple[ModelTurn, list[str]]:
         """Return the model's turn, and an id for each of its calls. `messages` are in the forms of `ModelRequest`."""
         turn = await self._task.turn(
@@ -400,7 +412,8 @@ class TaskModelConversation:
                 system=system,
                 messages=tuple(messages),
                 functions=tuple(
-                    Declaration(name=name, description=text or "", parameters=of) for name, text, of in tools
+                    Declaration(name=name, description=description or "", parameters=parameters)
+                    for name, description, parameters in tools
                 ),
                 temperature=self._task.settings.temperature,
                 seed=self._task.settings.seed,
@@ -410,16 +423,17 @@ class TaskModelConversation:
         number = len(self._task.turns)
         ids = [call.call_id or f"evalkit-{number}-{index}" for index, call in enumerate(turn.calls)]
         self._calls.update(zip(ids, turn.calls, strict=True))
-        self._turns.update((known, turn) for known in ids)
+        self._turns.update(dict.fromkeys(ids, turn))
         return turn, ids
 
-    def build_model_message(self, text: str, calls: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
+    def build_model_message(self, text: str, calls: Iterable[tuple[str, str, object]]) -> JsonDict:
         """Build the model's message for `text` and `calls`, (id, name, arguments) each, as the framework keeps them."""
         framework_calls = list(calls)
         turn = self._turns.get(framework_calls[0][0]) if framework_calls else None
         if turn is None:
             model_calls = tuple(
-                ModelCall(name=name, arguments=given, call_id=call_id) for call_id, name, given in framework_calls
+                ModelCall(name=name, arguments=arguments, call_id=call_id)
+                for call_id, name, arguments in framework_calls
             )
             turn = ModelTurn(text=text, calls=model_calls, finish_reason="tool_calls" if model_calls else "stop")
             self._calls.update(
@@ -427,7 +441,7 @@ class TaskModelConversation:
             )
         return {"role": "model", "turn": turn}
 
-    def build_result_message(self, results: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
+    def build_result_message(self, results: Iterable[tuple[str, str, object]]) -> JsonDict:
         """Build the message with the results of calls, (id, name, value) each."""
         matches = ((self._calls.get(call_id), call_id, name, value) for call_id, name, value in results)
         pairs = [(call or ModelCall(name=name, call_id=call_id), value) for call, call_id, name, value in matches]

@@ -52,6 +52,7 @@ async def run_agent(
     with require_extra(EXTRA):
         from google.adk.agents.invocation_context import LlmCallsLimitExceededError
         from google.adk.agents.run_config import RunConfig
+        from google.genai import types
 
         from evalkit.adapters.google_adk.hooks import AdkAgentRun
 
@@ -61,7 +62,9 @@ async def run_agent(
     options.setdefault("run_config", RunConfig(max_llm_calls=task.settings.max_iterations))
     runner, session = await _open_session(recorder, agent)
     ending = _EventSummary()
-    content = _to_content(task.message if message is None else message)
+    content = task.message if message is None else message
+    if isinstance(content, str):
+        content = types.UserContent(content)
     try:
         with run.enter():
             session_ids = {"user_id": session.user_id, "session_id": session.id}
@@ -128,34 +131,24 @@ async def _open_session(recorder: TaskRecorder, agent: Any) -> tuple[Any, Any]:
     """Runner and session of `agent` in this case, the same for each turn of the user."""
     key = (EXTRA, id(agent))
     if key not in recorder.histories:
-        runner = _build_runner(agent)
+        from google.adk.apps.app import App
+        from google.adk.artifacts.in_memory_artifact_service import InMemoryArtifactService
+        from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
+        from google.adk.runners import Runner
+        from google.adk.sessions.in_memory_session_service import InMemorySessionService
+
+        runner = agent
+        if not isinstance(agent, Runner):
+            runner = Runner(
+                app=agent if isinstance(agent, App) else App(name=_APP, root_agent=agent),
+                session_service=InMemorySessionService(),
+                artifact_service=InMemoryArtifactService(),
+                memory_service=InMemoryMemoryService(),
+            )
         session = await runner.session_service.create_session(app_name=runner.app_name, user_id=_APP)
         recorder.histories[key] = runner, session
     opened: tuple[Any, Any] = recorder.histories[key]
     return opened
-
-
-def _build_runner(agent: Any) -> Any:
-    from google.adk.apps.app import App
-    from google.adk.artifacts.in_memory_artifact_service import InMemoryArtifactService
-    from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
-    from google.adk.runners import Runner
-    from google.adk.sessions.in_memory_session_service import InMemorySessionService
-
-    if isinstance(agent, Runner):
-        return agent
-    return Runner(
-        app=agent if isinstance(agent, App) else App(name=_APP, root_agent=agent),
-        session_service=InMemorySessionService(),
-        artifact_service=InMemoryArtifactService(),
-        memory_service=InMemoryMemoryService(),
-    )
-
-
-def _to_content(message: Any) -> Any:
-    from google.genai import types
-
-    return types.UserContent(message) if isinstance(message, str) else message
 
 
 class _EventSummary:
@@ -163,9 +156,9 @@ class _EventSummary:
 
     def __init__(self) -> None:
         self.text = ""
-        self._output: Any = None
+        self._output: object = None
         self._stop_reason = "completed"
-        self._open_calls: dict[str, Any] = {}  # calls that nobody has answered yet, by id
+        self._open_calls: dict[str, object] = {}  # calls that nobody has answered yet, by id
 
     def add(self, event: Any) -> None:
         if event.partial:

@@ -12,14 +12,16 @@ import copy
 import functools
 import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
 from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.plugin_manager import PluginManager
 from google.adk.tools.agent_tool import AgentTool
@@ -27,6 +29,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
+from google.adk.tools.tool_context import ToolContext
 from google.adk.tools.transfer_to_agent_tool import TransferToAgentTool, transfer_to_agent
 from google.genai import types
 from msgspec.structs import replace
@@ -35,6 +38,7 @@ from pydantic import Field
 from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, TaskModelConversation, TaskRecorder, run_once
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, MockError
+from evalkit.jsonvalue import JsonDict
 from evalkit.model.transcript import ModelTurn, Usage
 from evalkit.providers.gemini import read_reply
 
@@ -45,7 +49,7 @@ _OWN_ID = "adk-"
 class AdkAgentRun:
     """Turns and calls of the agents that run in one context. A `model` is used instead of the agents' own."""
 
-    def __init__(self, recorder: TaskRecorder, as_is: Collection[str], model: Any = None) -> None:
+    def __init__(self, recorder: TaskRecorder, as_is: Collection[str], model: BaseLlm | None = None) -> None:
         self.recorder = recorder
         self.model = model
         self.last_turn = ModelTurn()
@@ -64,7 +68,7 @@ class AdkAgentRun:
 
     # -- the turns
 
-    def begin_request(self, context: Any, request: Any) -> None:
+    def begin_request(self, context: CallbackContext, request: LlmRequest) -> None:
         named = [function for function in get_functions(request) if function.name not in OUTPUTS]
         self.recorder.declare((function.name, function.description, get_parameters(function)) for function in named)
         run_recorder = AgentRunRecorder(self.recorder)
@@ -72,7 +76,7 @@ class AdkAgentRun:
         self._requests[id(context.actions)] = context.actions, run_recorder, tools
         run_recorder.begin_request()
 
-    async def record_response(self, context: Any, response: Any) -> None:
+    async def record_response(self, context: CallbackContext, response: LlmResponse) -> None:
         if response.partial:
             return
         _, run_recorder, tools = self._requests[id(context.actions)]
@@ -86,33 +90,30 @@ class AdkAgentRun:
             if call.name not in tools:
                 await run_recorder.record_unknown_call(call.id, frozenset(tools) - OUTPUTS)
             elif is_delegation(tools[call.name]):
-                await self._record_delegation(run_recorder, call)
-
-    async def _record_delegation(self, run_recorder: AgentRunRecorder, call: Any) -> None:
-        """Record a call that ADK executes without a tool: another agent continues with a task of its own."""
-        answer = await run_recorder.call(call.name, call.args, call.id, real=lambda: None, as_is=True)
-        if answer is not None:
-            why = "its mode is 'task', so ADK runs it without a tool that could be answered"
-            self.recorder.task.record_fault(MockError(f"the agent {call.name} can't be mocked: {why}"))
+                # ADK executes it without a tool: another agent continues with a task of its own.
+                answer = await run_recorder.call(call.name, call.args, call.id, real=lambda: None, as_is=True)
+                if answer is not None:
+                    why = "its mode is 'task', so ADK runs it without a tool that could be answered"
+                    self.recorder.task.record_fault(MockError(f"the agent {call.name} can't be mocked: {why}"))
 
     # -- the tools
 
-    async def call(self, tool: Any, arguments: Any, call_id: str | None, real: Callable[[], Any]) -> Any:
+    async def call(self, tool: BaseTool, arguments: object, call_id: str | None, real: Callable[[], object]) -> object:
         options: Any = {"real": real, "as_is": self._is_as_is(tool), "unconverted": True}
         return await self._find_run_recorder(call_id).call(tool.name, arguments, call_id, **options)
 
-    async def refuse_call(self, tool: Any, arguments: Any, call_id: str | None, reason: str) -> None:
+    async def refuse_call(self, tool: BaseTool, arguments: object, call_id: str | None, reason: str) -> None:
         as_is = self._is_as_is(tool)
         await self._find_run_recorder(call_id).refuse_call(tool.name, arguments, call_id, reason, as_is=as_is)
 
-    def _is_as_is(self, tool: Any) -> bool:
+    def _is_as_is(self, tool: BaseTool) -> bool:
         return tool.name in self._as_is or is_control_tool(tool)
 
     def _find_run_recorder(self, call_id: str | None) -> AgentRunRecorder:
         return self._run_recorders.get(call_id or "") or AgentRunRecorder(self.recorder)
 
 
-def to_model_turn(response: Any) -> ModelTurn:
+def to_model_turn(response: LlmResponse) -> ModelTurn:
     """Convert an LlmResponse to a model turn. Calls by which the framework receives output are its text."""
     data = response.model_dump(mode="json", by_alias=True, exclude_none=True)
     content = data.get("content") or {}
@@ -131,7 +132,7 @@ def to_model_turn(response: Any) -> ModelTurn:
     return replace(turn, text=text, calls=model_calls, finish_reason=finish, raw=None, content=None)
 
 
-def get_functions(request: Any) -> list[Any]:
+def get_functions(request: LlmRequest) -> list[Any]:
     """Return the declarations in an LlmRequest."""
     tools = request.config.tools or ()
     return [function for tool in tools for function in getattr(tool, "function_declarations", None) or ()]
@@ -165,23 +166,22 @@ def install_hooks() -> None:
         ("run_before_tool_callback", _wrap_before_tool),
     ):
         setattr(PluginManager, name, wrap(getattr(PluginManager, name)))
-    LlmAgent.canonical_model = _wrap_canonical_model(LlmAgent.canonical_model)
+    original = LlmAgent.canonical_model
 
-
-def _wrap_canonical_model(original: property) -> property:
-    """Wrap the property so that the model of a run comes before the agent's own."""
-
-    @functools.wraps(original.fget)  # type: ignore[arg-type]
-    def canonical_model(self: Any) -> Any:
+    @functools.wraps(original.fget)
+    def canonical_model(self: LlmAgent) -> BaseLlm:
+        # The model of a run comes before the agent's own.
         run = RUNS.find("a model of Google ADK")
         return original.__get__(self) if run is None or run.model is None else run.model
 
-    return property(canonical_model)
+    LlmAgent.canonical_model = property(canonical_model)
 
 
-def _wrap_before_model(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_before_model(original: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
     @functools.wraps(original)
-    async def before_model(self: Any, *, callback_context: Any, llm_request: Any) -> Any:
+    async def before_model(
+        self: PluginManager, *, callback_context: CallbackContext, llm_request: LlmRequest
+    ) -> object:
         run = RUNS.find("a model of Google ADK")
         if run is not None:
             run.begin_request(callback_context, llm_request)
@@ -192,9 +192,11 @@ def _wrap_before_model(original: Callable[..., Any]) -> Callable[..., Any]:
     return before_model
 
 
-def _wrap_after_model(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_after_model(original: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
     @functools.wraps(original)
-    async def after_model(self: Any, *, callback_context: Any, llm_response: Any) -> Any:
+    async def after_model(
+        self: PluginManager, *, callback_context: CallbackContext, llm_response: LlmResponse
+    ) -> object:
         run = RUNS.find("a model of Google ADK")
         if run is not None:
             await run.record_response(callback_context, llm_response)
@@ -203,11 +205,13 @@ def _wrap_after_model(original: Callable[..., Any]) -> Callable[..., Any]:
     return after_model
 
 
-def _wrap_before_tool(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_before_tool(original: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
     """Answer tools that were in no request: nodes of workflows, and tools that a plugin inserts."""
 
     @functools.wraps(original)
-    async def before_tool(self: Any, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
+    async def before_tool(
+        self: PluginManager, *, tool: BaseTool, tool_args: JsonDict, tool_context: ToolContext
+    ) -> object:
         run = RUNS.find(f"the tool {tool.name}")
         answer = await original(self, tool=tool, tool_args=tool_args, tool_context=tool_context)
         if run is None or answer is not None or tool.name in OUTPUTS or _MARK in vars(tool):
@@ -220,7 +224,7 @@ def _wrap_before_tool(original: Callable[..., Any]) -> Callable[..., Any]:
     return before_tool
 
 
-def is_control_tool(tool: Any) -> bool:
+def is_control_tool(tool: BaseTool) -> bool:
     """Return whether a tool is no function, but leads to another agent, or out of a loop."""
     if isinstance(tool, (AgentTool, TransferToAgentTool)) or getattr(tool, "func", None) in (
         exit_loop,
@@ -230,24 +234,29 @@ def is_control_tool(tool: Any) -> bool:
     return isinstance(getattr(tool, "node", None), BaseAgent)
 
 
-def is_delegation(tool: Any) -> bool:
+def is_delegation(tool: BaseTool) -> bool:
     """Return whether ADK executes calls of a tool without asking it: for an agent whose mode is ``task``."""
     return isinstance(tool, AgentTool) and bool(getattr(tool, "_defers_response", False))
 
 
-def _replace_tool(tool: Any, run: AdkAgentRun) -> Any:
+def _replace_tool(tool: BaseTool, run: AdkAgentRun) -> BaseTool:
     """Copy `tool` so that the copy asks `run`."""
     if tool.name in OUTPUTS or _MARK in vars(tool) or is_delegation(tool):
         return tool
     twin = copy.copy(tool)
-    checks = type(tool).run_async in _VALIDATING and not _is_generator(tool.func)
-    vars(twin).update({_MARK: True, "run_async": (_build_checked_run_async if checks else _build_run_async)(tool, run)})
+    is_checked = type(tool).run_async in _VALIDATING and not any(
+        is_generator(function)
+        for is_generator in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        for function in (tool.func, getattr(tool.func, "__call__", None))  # noqa: B004 - an object may be one by it
+    )
+    build = _build_checked_run_async if is_checked else _build_run_async
+    vars(twin).update({_MARK: True, "run_async": build(tool, run)})
     return twin
 
 
-def _build_run_async(tool: Any, run: AdkAgentRun) -> Callable[..., Any]:
-    async def run_async(*, args: dict[str, Any], tool_context: Any) -> Any:
-        def call_real() -> Any:
+def _build_run_async(tool: BaseTool, run: AdkAgentRun) -> Callable[..., Awaitable[object]]:
+    async def run_async(*, args: JsonDict, tool_context: ToolContext) -> object:
+        def call_real() -> object:
             return tool.run_async(args=args, tool_context=tool_context)
 
         return await run.call(tool, args, tool_context.function_call_id, call_real)
@@ -255,14 +264,14 @@ def _build_run_async(tool: Any, run: AdkAgentRun) -> Callable[..., Any]:
     return run_async
 
 
-def _build_checked_run_async(tool: Any, run: AdkAgentRun) -> Callable[..., Any]:
+def _build_checked_run_async(tool: FunctionTool, run: AdkAgentRun) -> Callable[..., Awaitable[object]]:
     """Build it for a function, whose arguments the framework checks before it calls it."""
 
-    async def run_async(*, args: dict[str, Any], tool_context: Any) -> Any:
+    async def run_async(*, args: JsonDict, tool_context: ToolContext) -> object:
         called = False
 
         @functools.wraps(tool.func)  # by whose signature the framework checks
-        async def call_function(**_: Any) -> Any:
+        async def call_function(**_: object) -> object:
             nonlocal called
             called = True
             return await _build_run_async(tool, run)(args=args, tool_context=tool_context)
@@ -279,14 +288,6 @@ def _build_checked_run_async(tool: Any, run: AdkAgentRun) -> Callable[..., Any]:
     return run_async
 
 
-def _is_generator(function: Any) -> bool:
-    return any(
-        check(each)
-        for check in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-        for each in (function, getattr(function, "__call__", None))  # noqa: B004 - an object may be one by its __call__
-    )
-
-
 _FINISH = {
     "stop": types.FinishReason.STOP,
     "tool_calls": types.FinishReason.STOP,
@@ -301,20 +302,24 @@ class AdkTaskModel(BaseLlm):
 
     model: str = "evalkit"
     task: Any = Field(exclude=True, repr=False)
-    asked: Any = Field(exclude=True, repr=False)
+    conversation: TaskModelConversation = Field(exclude=True, repr=False)
 
-    async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncIterator[LlmResponse]:
-        tool_specs = [(each.name, each.description, get_parameters(each)) for each in get_functions(llm_request)]
-        said = _to_messages(llm_request.contents, self.asked)
+    async def generate_content_async(self, llm_request: LlmRequest, stream: bool = False) -> AsyncIterator[LlmResponse]:
+        functions = get_functions(llm_request)
+        tool_specs = [(function.name, function.description, get_parameters(function)) for function in functions]
         config = llm_request.config
+        schema = config.response_json_schema
+        if schema is None and hasattr(config.response_schema, "model_json_schema"):
+            schema = config.response_schema.model_json_schema()
+        messages = _to_messages(llm_request.contents, self.conversation)
         system = _get_text(config.system_instruction) or None
-        turn, ids = await self.asked.ask(system, said, tool_specs, _get_schema(config))
+        turn, ids = await self.conversation.ask(system, messages, tool_specs, schema)
         broken = [call for call in turn.calls if call.malformed is not None or not isinstance(call.arguments, dict)]
         if not broken:
             yield _to_response(turn, ids)
             return
         # ADK's own models end a reply like that with this error: its calls are on record, and made by nobody.
-        index = max(at for at, known in enumerate(self.task.turns) if known is turn)
+        index = max(at for at, task_turn in enumerate(self.task.turns) if task_turn is turn)
         for call in broken:
             with suppress(FunctionError):
                 await self.task.execute_call(call, turn=index)
@@ -326,11 +331,11 @@ class AdkTaskModel(BaseLlm):
 
 def build_task_model(task: Task) -> AdkTaskModel:
     """Build the task's own model."""
-    return AdkTaskModel(task=task, asked=TaskModelConversation(task))
+    return AdkTaskModel(task=task, conversation=TaskModelConversation(task))
 
 
-def _to_messages(contents: Sequence[Any], conversation: TaskModelConversation) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
+def _to_messages(contents: Sequence[Any], conversation: TaskModelConversation) -> list[JsonDict]:
+    messages: list[JsonDict] = []
     for content in contents:
         parts = content.parts or []
         if content.role == "model":
@@ -356,21 +361,15 @@ def _get_text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, Sequence):
-        return "\n\n".join(_get_text(each) for each in content)
+        return "\n\n".join(_get_text(item) for item in content)
     parts = content.parts if hasattr(content, "parts") else [content]
     return "".join(part.text for part in parts or () if part.text and not part.thought)
 
 
-def _get_schema(config: Any) -> Any:
-    if config.response_json_schema is not None:
-        return config.response_json_schema
-    return config.response_schema.model_json_schema() if hasattr(config.response_schema, "model_json_schema") else None
-
-
 def _to_response(turn: ModelTurn, ids: Sequence[str]) -> LlmResponse:
     parts = [types.Part(text=turn.text)] if turn.text else []
-    for call, known in zip(turn.calls, ids, strict=True):
-        function_call = types.FunctionCall(id=known, name=call.name, args=call.arguments)
+    for call, call_id in zip(turn.calls, ids, strict=True):
+        function_call = types.FunctionCall(id=call_id, name=call.name, args=call.arguments)
         parts.append(types.Part(function_call=function_call))
     return LlmResponse(
         content=types.Content(role="model", parts=parts),

@@ -97,7 +97,7 @@ def task_model(task: Task) -> Any:
     with require_extra(EXTRA):
         from evalkit.adapters.langchain.hooks import LangChainTaskModel
 
-    return LangChainTaskModel(asked=TaskModelConversation(task))
+    return LangChainTaskModel(conversation=TaskModelConversation(task))
 
 
 def open_model(spec: ModelSpec) -> Any:

@@ -17,19 +17,28 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
+from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult, LLMResult
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langchain_core.tracers.context import register_configure_hook
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import Field, ValidationError
 
-from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, TaskModelConversation, TaskRecorder, run_once
+from evalkit.adapters.common import (
+    ActiveRuns,
+    AgentRunRecorder,
+    TaskModelConversation,
+    TaskRecorder,
+    format_misfit,
+    run_once,
+)
 from evalkit.errors import FunctionError
 from evalkit.functions.targets import wait_for
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 from evalkit.providers.gemini import FINISH_REASONS
 
@@ -46,7 +55,7 @@ class GraphRun:
         self.last_turn = ModelTurn()
         self._limit = limit
         self._as_is = frozenset(as_is)
-        self._open_requests: dict[Any, AgentRunRecorder] = {}
+        self._open_requests: dict[UUID, AgentRunRecorder] = {}
         self._request_counts: Counter[str] = Counter()
         # By id of the call, the latest first. A person may approve it in another run of the same case.
         self._by_call_id: dict[str, list[AgentRunRecorder]] = recorder.histories.setdefault(("langchain", "calls"), {})
@@ -67,7 +76,7 @@ class GraphRun:
 
     # -- the tools
 
-    def declare_tool(self, tool: Any) -> None:
+    def declare_tool(self, tool: BaseTool) -> None:
         with self._lock:
             if tool.name in self._names:
                 return
@@ -75,16 +84,18 @@ class GraphRun:
         parameters = convert_to_openai_tool(tool)["function"].get("parameters")
         self.recorder.declare([(tool.name, tool.description, parameters)])
 
-    async def call(self, name: str, arguments: Any, call_id: str | None, real: Callable[[], Awaitable[Any]]) -> Any:
+    async def call(
+        self, name: str, arguments: object, call_id: str | None, real: Callable[[], Awaitable[object]]
+    ) -> Any:
         run_recorder = self._find_run_recorder(name, arguments, call_id)
         as_is = name in self._as_is
         return await run_recorder.call(name, arguments, call_id, real=real, as_is=as_is, unconverted=True)
 
-    async def refuse_call(self, name: str, arguments: Any, call_id: str | None, reason: str) -> None:
+    async def refuse_call(self, name: str, arguments: object, call_id: str | None, reason: str) -> None:
         run_recorder = self._find_run_recorder(name, arguments, call_id)
         await run_recorder.refuse_call(name, arguments, call_id, reason, as_is=name in self._as_is)
 
-    def _find_run_recorder(self, name: str, arguments: Any, call_id: str | None) -> AgentRunRecorder:
+    def _find_run_recorder(self, name: str, arguments: object, call_id: str | None) -> AgentRunRecorder:
         """Find the agent's run that asked for the call: agents side by side may give their calls the same ids."""
         self._unanswered.discard((call_id or "", name))
         candidates = self._by_call_id.get(call_id or "", [])
@@ -94,7 +105,7 @@ class GraphRun:
 
     # -- the turns
 
-    def begin_request(self, request: Any, messages: Sequence[Any], place: str) -> None:
+    def begin_request(self, request: UUID, messages: Sequence[BaseMessage], place: str) -> None:
         self.record_unknown_calls(messages)
         agent = place.rpartition(":")[0]  # without the id of this step
         self._request_counts[agent] += 1
@@ -103,7 +114,7 @@ class GraphRun:
         self._open_requests[request] = run_recorder = AgentRunRecorder(self.recorder)
         run_recorder.begin_request()
 
-    def record_turn(self, request: Any, turn: ModelTurn) -> None:
+    def record_turn(self, request: UUID, turn: ModelTurn) -> None:
         run_recorder = self._open_requests.pop(request)
         run_recorder.record_reply(turn)
         self.last_turn = turn
@@ -114,10 +125,10 @@ class GraphRun:
                 self._by_call_id.setdefault(call.call_id, []).insert(0, run_recorder)
                 self._unanswered.add((call.call_id, call.name))
 
-    def drop_request(self, request: Any) -> None:
+    def drop_request(self, request: UUID) -> None:
         self._open_requests.pop(request, None)
 
-    def record_unknown_calls(self, messages: Iterable[Any]) -> None:
+    def record_unknown_calls(self, messages: Iterable[BaseMessage]) -> None:
         """Record calls of tools that do not exist: the graph has answered them with an error, and asked nobody."""
         for message in messages:
             if getattr(message, "type", None) != "tool" or (message.tool_call_id, message.name) not in self._unanswered:
@@ -127,7 +138,7 @@ class GraphRun:
                 wait_for(run_recorder.record_unknown_call(message.tool_call_id, self._names))
 
 
-def find_tools(graph: Any) -> Iterator[Any]:
+def find_tools(graph: object) -> Iterator[BaseTool]:
     """Find the tools in a graph's tool nodes, subgraphs included. Others are declared when they are called."""
     for node in getattr(graph, "nodes", {}).values():
         runnable = getattr(node, "bound", node)
@@ -142,36 +153,28 @@ RUNS: ActiveRuns[GraphRun] = ActiveRuns("langchain")
 @run_once
 def install_hooks() -> None:
     """Make every tool check whether its context belongs to a run. Once per process, for good."""
-    for kind, name, wrap in (
-        (BaseTool, "run", _wrap_run),
-        (BaseTool, "arun", _wrap_arun),
-        (StructuredTool, "ainvoke", _wrap_ainvoke),
-        (Tool, "ainvoke", _wrap_ainvoke),
-    ):
-        setattr(kind, name, wrap(getattr(kind, name)))
+    original_run, original_arun = BaseTool.run, BaseTool.arun
+
+    @functools.wraps(original_run)
+    def run(self: BaseTool, tool_input: object, *args: object, **kwargs: Any) -> object:
+        tool = _replace_tool(self, tool_input, kwargs.get("tool_call_id"))
+        return original_run(tool, tool_input, *args, **kwargs)
+
+    @functools.wraps(original_arun)
+    async def arun(self: BaseTool, tool_input: object, *args: object, **kwargs: Any) -> object:
+        tool = _replace_tool(self, tool_input, kwargs.get("tool_call_id"))
+        return await original_arun(tool, tool_input, *args, **kwargs)
+
+    BaseTool.run, BaseTool.arun = run, arun
+    for kind in (StructuredTool, Tool):
+        kind.ainvoke = _wrap_ainvoke(kind.ainvoke)
 
 
-def _wrap_run(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def run(self: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(_replace_tool(self, tool_input, kwargs.get("tool_call_id")), tool_input, *args, **kwargs)
-
-    return run
-
-
-def _wrap_arun(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    async def arun(self: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        return await original(_replace_tool(self, tool_input, kwargs.get("tool_call_id")), tool_input, *args, **kwargs)
-
-    return arun
-
-
-def _wrap_ainvoke(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_ainvoke(original: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
     """Keep sync functions out of threads, in which parallel calls would be recorded in any order."""
 
     @functools.wraps(original)
-    async def ainvoke(self: Any, *args: Any, **kwargs: Any) -> Any:
+    async def ainvoke(self: BaseTool, *args: object, **kwargs: object) -> object:
         if RUNS.find(f"the tool {self.name}") is None:
             return await original(self, *args, **kwargs)
         return await BaseTool.ainvoke(self, *args, **kwargs)
@@ -179,7 +182,7 @@ def _wrap_ainvoke(original: Callable[..., Any]) -> Callable[..., Any]:
     return ainvoke
 
 
-def _replace_tool(tool: Any, tool_input: Any, call_id: str | None) -> Any:
+def _replace_tool(tool: BaseTool, tool_input: object, call_id: str | None) -> BaseTool:
     """Return the copy that runs in place of `tool`; the tool itself outside of every run."""
     run = RUNS.find(f"the tool {tool.name}")
     if run is None:
@@ -191,22 +194,25 @@ def _replace_tool(tool: Any, tool_input: Any, call_id: str | None) -> Any:
 class _ToolCall:
     """A call of a tool that the dispatcher answers."""
 
-    def __init__(self, run: GraphRun, tool: Any, tool_input: Any, call_id: str | None) -> None:
+    def __init__(self, run: GraphRun, tool: BaseTool, tool_input: object, call_id: str | None) -> None:
         self._run = run
         self._tool = tool
-        self._call: tuple[str, Any, str | None] = (tool.name, _get_arguments(tool, tool_input), call_id)
+        arguments = {next(iter(tool.args), "input"): tool_input}
+        if isinstance(tool_input, dict):
+            arguments = tool._filter_injected_args(tool_input)  # without those that the framework injects
+        self._call: tuple[str, object, str | None] = (tool.name, arguments, call_id)
         self._misfit: Exception | None = None
 
-    def substitute(self) -> Any:
+    def substitute(self) -> BaseTool:
         """Copy the tool so that the copy asks the dispatcher where it would run its function."""
         sync, coroutine = self._tool._run, self._tool._arun
 
         @functools.wraps(sync)
-        def _run(*args: Any, **kwargs: Any) -> Any:
+        def _run(*args: object, **kwargs: object) -> object:
             return wait_for(self._call_function(lambda: asyncio.to_thread(sync, *args, **kwargs)))
 
         @functools.wraps(coroutine)
-        async def _arun(*args: Any, **kwargs: Any) -> Any:
+        async def _arun(*args: object, **kwargs: object) -> object:
             return await self._call_function(lambda: coroutine(*args, **kwargs))
 
         copy = self._tool.model_copy()
@@ -214,7 +220,7 @@ class _ToolCall:
         vars(copy).update(_run=_run, _arun=_arun, _to_args_and_kwargs=self._parse_input)
         return copy
 
-    def _parse_input(self, tool_input: Any, tool_call_id: str | None) -> Any:
+    def _parse_input(self, tool_input: object, tool_call_id: str | None) -> object:
         """Parse the input as the tool does. An error is raised only where the function would run."""
         try:
             return self._tool._to_args_and_kwargs(tool_input, tool_call_id)
@@ -222,9 +228,11 @@ class _ToolCall:
             self._misfit = error
             return (), {}
 
-    async def _call_function(self, real: Callable[[], Awaitable[Any]]) -> Any:
+    async def _call_function(self, real: Callable[[], Awaitable[object]]) -> object:
         if self._misfit is not None:
-            await self._run.refuse_call(*self._call, _explain_misfit(self._misfit))
+            misfit = self._misfit
+            reason = format_misfit(misfit) if isinstance(misfit, ValidationError) else str(misfit)
+            await self._run.refuse_call(*self._call, reason)
             raise self._misfit
         try:
             value = await self._run.call(*self._call, real)
@@ -232,20 +240,6 @@ class _ToolCall:
             raise ToolException(error.message) from error
         mocked_pair = self._tool.response_format == "content_and_artifact" and not isinstance(value, tuple)
         return (value, None) if mocked_pair else value
-
-
-def _get_arguments(tool: Any, tool_input: Any) -> Any:
-    """Return the arguments without those that the framework injects."""
-    if isinstance(tool_input, dict):
-        return tool._filter_injected_args(tool_input)
-    return {next(iter(tool.args), "input"): tool_input}
-
-
-def _explain_misfit(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    lines = (f"{'.'.join(map(str, item['loc'])) or 'the arguments'}: {item['msg']}" for item in error.errors())
-    return "; ".join(lines)
 
 
 # Values of services under `finish_reason`, `stop_reason` or `done_reason`, in lower case.
@@ -266,20 +260,21 @@ class TurnHandler(BaseCallbackHandler):
     def __init__(self, listener: GraphRun) -> None:
         self._listener = listener
 
-    def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: Any, **kwargs: Any) -> None:
-        said = [message for batch in messages for message in batch]
-        self._listener.begin_request(
-            run_id, said, str((kwargs.get("metadata") or {}).get("langgraph_checkpoint_ns", ""))
-        )
+    def on_chat_model_start(
+        self, serialized: object, messages: Sequence[Sequence[BaseMessage]], *, run_id: UUID, **kwargs: Any
+    ) -> None:
+        all_messages = [message for batch in messages for message in batch]
+        place = str((kwargs.get("metadata") or {}).get("langgraph_checkpoint_ns", ""))
+        self._listener.begin_request(run_id, all_messages, place)
 
-    def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: Any, **kwargs: Any) -> None:
+    def on_llm_start(self, serialized: object, prompts: object, *, run_id: UUID, **kwargs: object) -> None:
         self._listener.begin_request(run_id, (), "")
 
-    def on_llm_end(self, response: Any, *, run_id: Any, **kwargs: Any) -> None:
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: object) -> None:
         first = response.generations[0][0]
         self._listener.record_turn(run_id, to_model_turn(getattr(first, "message", first.text)))
 
-    def on_llm_error(self, error: Any, *, run_id: Any, **kwargs: Any) -> None:
+    def on_llm_error(self, error: object, *, run_id: UUID, **kwargs: object) -> None:
         self._listener.drop_request(run_id)
 
 
@@ -288,13 +283,21 @@ HANDLER: ContextVar[TurnHandler | None] = ContextVar("evalkit_langchain_handler"
 register_configure_hook(HANDLER, inheritable=True)
 
 
-def to_model_turn(message: Any) -> ModelTurn:
+def to_model_turn(message: AIMessage | str) -> ModelTurn:
     """Convert an AIMessage, or the text of a model without messages, to a model turn."""
     if isinstance(message, str):
         return ModelTurn(text=message, finish_reason="stop" if message else "empty")
     calls = (
-        *(ModelCall(name=it["name"], arguments=it["args"], call_id=it["id"]) for it in message.tool_calls),
-        *map(_to_malformed_call, message.invalid_tool_calls),
+        *(ModelCall(name=call["name"], arguments=call["args"], call_id=call["id"]) for call in message.tool_calls),
+        *(
+            ModelCall(
+                name=call["name"] or "",
+                arguments=call["args"],
+                call_id=call["id"],
+                malformed=call.get("error") or "they are no JSON object",
+            )
+            for call in message.invalid_tool_calls
+        ),
     )
     metadata = message.response_metadata
     text = str(message.text)
@@ -307,12 +310,7 @@ def to_model_turn(message: Any) -> ModelTurn:
     )
 
 
-def _to_malformed_call(call: Mapping[str, Any]) -> ModelCall:
-    reason = call.get("error") or "they are no JSON object"
-    return ModelCall(name=call["name"] or "", arguments=call["args"], call_id=call["id"], malformed=reason)
-
-
-def _get_finish_reason(metadata: Mapping[str, Any], calls: Iterable[ModelCall], text: str) -> str:
+def _get_finish_reason(metadata: JsonObject, calls: Iterable[ModelCall], text: str) -> str:
     reasons = (metadata.get(key) for key in ("finish_reason", "stop_reason", "done_reason"))
     reason = next((reason for reason in reasons if isinstance(reason, str)), "stop")
     finish = FINISHES.get(reason.lower(), "other")
@@ -321,24 +319,24 @@ def _get_finish_reason(metadata: Mapping[str, Any], calls: Iterable[ModelCall], 
     return "tool_calls" if calls else "stop" if text else "empty"
 
 
-def _to_usage(counted: Mapping[str, Any] | None) -> Usage | None:
-    if not counted:
+def _to_usage(counts: JsonObject | None) -> Usage | None:
+    if not counts:
         return None
-    output_tokens, input_tokens = counted.get("output_tokens", 0), counted.get("input_tokens", 0)
-    reasoning = (counted.get("output_token_details") or {}).get("reasoning") or 0
+    output_tokens, input_tokens = counts.get("output_tokens", 0), counts.get("input_tokens", 0)
+    reasoning = (counts.get("output_token_details") or {}).get("reasoning") or 0
     return Usage(
         input_tokens=input_tokens,
         output_tokens=max(output_tokens - reasoning, 0),
         reasoning_tokens=reasoning,
-        cached_tokens=(counted.get("input_token_details") or {}).get("cache_read") or 0,
-        total_tokens=counted.get("total_tokens", input_tokens + output_tokens),
+        cached_tokens=(counts.get("input_token_details") or {}).get("cache_read") or 0,
+        total_tokens=counts.get("total_tokens", input_tokens + output_tokens),
     )
 
 
 class LangChainTaskModel(BaseChatModel):
     """The task's own model as a chat model of LangChain."""
 
-    asked: Any = Field(exclude=True, repr=False)
+    conversation: TaskModelConversation = Field(exclude=True, repr=False)
 
     @property
     def _llm_type(self) -> str:
@@ -349,9 +347,12 @@ class LangChainTaskModel(BaseChatModel):
 
     async def _agenerate(self, messages: list[Any], *args: Any, **kwargs: Any) -> ChatResult:
         functions = [tool["function"] for tool in kwargs.get("tools") or ()]
-        tool_specs = [(each["name"], each.get("description"), each.get("parameters")) for each in functions]
+        tool_specs = [
+            (function["name"], function.get("description"), function.get("parameters")) for function in functions
+        ]
         system = "\n\n".join(str(message.text) for message in messages if message.type == "system")
-        turn, ids = await self.asked.ask(system or None, _to_messages(messages, self.asked), tool_specs)
+        entries = _to_messages(messages, self.conversation)
+        turn, ids = await self.conversation.ask(system or None, entries, tool_specs)
         return ChatResult(generations=[ChatGeneration(message=_to_ai_message(turn, ids))])
 
     def _generate(self, messages: list[Any], *args: Any, **kwargs: Any) -> ChatResult:
@@ -359,9 +360,9 @@ class LangChainTaskModel(BaseChatModel):
         return result
 
 
-def _to_messages(messages: Sequence[Any], conversation: TaskModelConversation) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = []
-    results: list[tuple[str, str, Any]] = []
+def _to_messages(messages: Sequence[BaseMessage], conversation: TaskModelConversation) -> list[JsonDict]:
+    entries: list[JsonDict] = []
+    results: list[tuple[str, str, object]] = []
     for message in messages:
         if message.type == "tool":
             results.append((message.tool_call_id, message.name or "", _parse_result(message)))
@@ -370,21 +371,15 @@ def _to_messages(messages: Sequence[Any], conversation: TaskModelConversation) -
             entries.append(conversation.build_result_message(results))
             results = []
         if message.type == "ai":
-            entries.append(
-                conversation.build_model_message(
-                    str(message.text), [(it["id"], it["name"], it["args"]) for it in _get_calls(message)]
-                )
-            )
+            message_calls = [*message.tool_calls, *message.invalid_tool_calls]
+            calls = [(call["id"], call["name"], call["args"]) for call in message_calls]
+            entries.append(conversation.build_model_message(str(message.text), calls))
         elif message.type != "system":
             entries.append({"role": "user", "text": str(message.text)})
     return [*entries, conversation.build_result_message(results)] if results else entries
 
 
-def _get_calls(message: Any) -> list[Any]:
-    return [*message.tool_calls, *message.invalid_tool_calls]
-
-
-def _parse_result(message: Any) -> Any:
+def _parse_result(message: ToolMessage) -> object:
     """Parse a tool's answer as data, if it is some."""
     text = str(message.text)
     if message.status == "error":
@@ -400,16 +395,18 @@ def _to_ai_message(turn: ModelTurn, ids: Sequence[str]) -> AIMessage:
     return AIMessage(
         turn.text,
         tool_calls=[
-            {"id": known, "name": call.name, "args": call.arguments} for known, call in calls if not _is_broken(call)
+            {"id": call_id, "name": call.name, "args": call.arguments}
+            for call_id, call in calls
+            if not _is_broken(call)
         ],
         invalid_tool_calls=[
             {
-                "id": known,
+                "id": call_id,
                 "name": call.name,
-                "args": _format_arguments(call),
+                "args": call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments),
                 "error": call.malformed or "it is no JSON object",
             }
-            for known, call in calls
+            for call_id, call in calls
             if _is_broken(call)
         ],
         usage_metadata=_to_usage_metadata(turn.usage),
@@ -421,11 +418,7 @@ def _is_broken(call: ModelCall) -> bool:
     return call.malformed is not None or not isinstance(call.arguments, dict)
 
 
-def _format_arguments(call: ModelCall) -> str:
-    return call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
-
-
-def _to_usage_metadata(usage: Usage | None) -> Any:
+def _to_usage_metadata(usage: Usage | None) -> JsonDict | None:
     if usage is None:
         return None
     output_tokens = usage.output_tokens + usage.reasoning_tokens

@@ -52,7 +52,8 @@ async def run_agent(
     recorder = TaskRecorder.get(task)
     items = recorder.histories.get(id(agent), (agent, []))[1]
     options.setdefault("max_turns", task.settings.max_iterations)
-    message_items = _to_items(task.message if message is None else message)
+    content = task.message if message is None else message
+    message_items = [{"role": "user", "content": content}] if isinstance(content, str) else list(content)
     history = [] if any(options.get(name) for name in _SESSION_OPTIONS) else items
     model = open_requested_model(task, open_model)
     try:
@@ -129,7 +130,3 @@ def open_model(spec: ModelSpec) -> Any:
             raise
         client = AsyncOpenAI(base_url=base_url, api_key="none")  # a server of one's own asks for none
     return OpenAIChatCompletionsModel(spec.model, openai_client=client)
-
-
-def _to_items(message: Any) -> list[Any]:
-    return [{"role": "user", "content": message}] if isinstance(message, str) else list(message)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -17,6 +16,7 @@ from typing import Any
 
 from agents import (
     AgentBase,
+    AgentOutputSchemaBase,
     CustomTool,
     FunctionTool,
     Handoff,
@@ -24,14 +24,19 @@ from agents import (
     ModelBehaviorError,
     ModelResponse,
     RunConfig,
+    RunContextWrapper,
     RunHooks,
+    Tool,
+    handoff,
 )
 from agents import (
     Usage as SdkUsage,
 )
 from agents.function_schema import function_schema
+from agents.items import TResponseOutputItem
 from agents.run import AgentRunner
 from agents.tool import maybe_invoke_function_tool_failure_error_function, with_function_tool_failure_error_handler
+from agents.tool_context import ToolContext
 from msgspec import Struct, field
 from openai.types.responses import (
     Response,
@@ -42,14 +47,20 @@ from openai.types.responses import (
 )
 from pydantic import ValidationError
 
-from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, CaseScope, TaskModelConversation
+from evalkit.adapters.common import (
+    ActiveRuns,
+    AgentRunRecorder,
+    CaseScope,
+    TaskModelConversation,
+    format_misfit,
+    run_once,
+)
 from evalkit.agents.task import Task
 from evalkit.errors import MeasurementError
-from evalkit.jsonvalue import parse_arguments
+from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 
 _HOOKS = tuple(name for name in dir(RunHooks) if name.startswith("on_"))
-_lock = threading.Lock()
 
 
 class SdkRun(Struct, eq=False):
@@ -57,10 +68,10 @@ class SdkRun(Struct, eq=False):
 
     run_recorder: AgentRunRecorder
     tool_names: frozenset[str] = frozenset()
-    transfers: list[tuple[str, Any, str]] = field(default_factory=list)  # hand-offs that the last reply asks for
-    tools: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id: the agent's own, and its copy
+    transfers: list[tuple[str, object, str]] = field(default_factory=list)  # hand-offs that the last reply asks for
+    tools: dict[int, tuple[Tool, Tool]] = field(default_factory=dict)  # by id: the agent's own, and its copy
 
-    async def record_response(self, agent: Any, response: Any) -> None:
+    async def record_response(self, agent: AgentBase, response: ModelResponse) -> None:
         turn = to_model_turn(response, agent)
         self.run_recorder.record_reply(turn)
         handoffs = {tool.tool_name for tool in _list_handoffs(agent)}
@@ -71,7 +82,7 @@ class SdkRun(Struct, eq=False):
             elif call.name not in self.tool_names and call.call_id is not None:
                 await self.run_recorder.record_unknown_call(call.call_id, self.tool_names | handoffs)
 
-    async def record_handoff(self, agent: Any) -> None:
+    async def record_handoff(self, agent: AgentBase) -> None:
         """Record the first hand-off of the last reply; the SDK ignores the others."""
 
         async def get_assistant() -> dict[str, str]:
@@ -93,60 +104,62 @@ _RUN: ContextVar[SdkRun | None] = ContextVar("evalkit_openai_agents_run", defaul
 class RecordingHooks(RunHooks):
     """The hooks of one run: they record for evalkit, and call the hooks that the run was started with."""
 
-    def __init__(self, run: SdkRun, run_hooks: Any) -> None:
+    def __init__(self, run: SdkRun, run_hooks: RunHooks | None) -> None:
         self._run = run
         self._run_hooks = run_hooks if run_hooks is not None else RunHooks()
         for name in _HOOKS:
             if name not in vars(RecordingHooks):
                 setattr(self, name, getattr(self._run_hooks, name))
 
-    async def on_llm_start(self, *args: Any, **kwargs: Any) -> None:
+    async def on_llm_start(self, *args: object, **kwargs: object) -> None:
         await self._run_hooks.on_llm_start(*args, **kwargs)
         self._run.run_recorder.begin_request()
 
-    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+    async def on_llm_end(self, context: RunContextWrapper, agent: AgentBase, response: ModelResponse) -> None:
         await self._run.record_response(agent, response)
         await self._run_hooks.on_llm_end(context, agent, response)
 
-    async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
+    async def on_handoff(self, context: RunContextWrapper, from_agent: AgentBase, to_agent: AgentBase) -> None:
         await self._run.record_handoff(to_agent)
         await self._run_hooks.on_handoff(context, from_agent, to_agent)
 
 
+@run_once
 def install_hooks() -> None:
     """Make agents and runs check whether their context belongs to a case. Once per process, for good: outside of cases
     nothing is different.
     """
-    with _lock:
-        if getattr(AgentBase.get_all_tools, "is_evalkits", False):
-            return
-        AgentBase.get_all_tools = _wrap_get_all_tools(AgentBase.get_all_tools)
-        AgentRunner.run = _wrap_run(AgentRunner.run)
-        AgentRunner.run_streamed = _wrap_run_streamed(AgentRunner.run_streamed)
+    original_get, original_run, original_stream = AgentBase.get_all_tools, AgentRunner.run, AgentRunner.run_streamed
 
-
-def _wrap_get_all_tools(original: Any) -> Any:
-    @functools.wraps(original)
-    async def get_all_tools(self: Any, run_context: Any) -> list[Any]:
-        tools: list[Any] = await original(self, run_context)
-        way = SCOPES.find("an agent of the OpenAI Agents SDK")
-        if way is None:
+    @functools.wraps(original_get)
+    async def get_all_tools(self: AgentBase, run_context: RunContextWrapper) -> list[Tool]:
+        tools: list[Tool] = await original_get(self, run_context)
+        scope = SCOPES.find("an agent of the OpenAI Agents SDK")
+        if scope is None:
             return tools
-        run = _RUN.get() or SdkRun(AgentRunRecorder(way.recorder))
-        handoffs = list(_list_handoffs(self))
-        way.recorder.declare((tool.tool_name, tool.tool_description, tool.input_json_schema) for tool in handoffs)
+        run = _RUN.get() or SdkRun(AgentRunRecorder(scope.recorder))
+        handoffs = _list_handoffs(self)
+        scope.recorder.declare((tool.tool_name, tool.tool_description, tool.input_json_schema) for tool in handoffs)
         run.tool_names = frozenset(str(tool.name) for tool in tools)
-        return [_replace_tool(tool, way, run) for tool in tools]
+        return [_replace_tool(tool, scope, run) for tool in tools]
 
-    get_all_tools.is_evalkits = True  # type: ignore[attr-defined]
-    return get_all_tools
+    @functools.wraps(original_run)
+    async def run(self: AgentRunner, *args: object, **kwargs: object) -> object:
+        with _record_run(kwargs):
+            return await original_run(self, *args, **kwargs)
+
+    @functools.wraps(original_stream)
+    def run_streamed(self: AgentRunner, *args: object, **kwargs: object) -> object:
+        with _record_run(kwargs):  # the task that streams takes the context with it
+            return original_stream(self, *args, **kwargs)
+
+    AgentBase.get_all_tools, AgentRunner.run, AgentRunner.run_streamed = get_all_tools, run, run_streamed
 
 
-def _replace_tool(tool: Any, scope: CaseScope, run: SdkRun) -> Any:
+def _replace_tool(tool: Tool, scope: CaseScope, run: SdkRun) -> Tool:
     """Return a copy of `tool` that the dispatcher answers; the same one all through the run."""
-    replaced = run.tools.get(id(tool))
-    if replaced is not None:
-        return replaced[1]
+    if id(tool) in run.tools:
+        return run.tools[id(tool)][1]
     as_is = tool.name in scope.as_is
     copied = tool
     if isinstance(tool, FunctionTool):
@@ -162,30 +175,10 @@ def _replace_tool(tool: Any, scope: CaseScope, run: SdkRun) -> Any:
     return copied
 
 
-def _list_handoffs(agent: Any) -> Iterator[Any]:
+def _list_handoffs(agent: AgentBase) -> list[Handoff]:
     """List the hand-offs of `agent` in the form that the model gets."""
-    from agents import handoff
-
-    for target in getattr(agent, "handoffs", ()):
-        yield target if isinstance(target, Handoff) else handoff(target)
-
-
-def _wrap_run(original: Any) -> Any:
-    @functools.wraps(original)
-    async def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with _record_run(kwargs):
-            return await original(self, *args, **kwargs)
-
-    return run
-
-
-def _wrap_run_streamed(original: Any) -> Any:
-    @functools.wraps(original)
-    def run_streamed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with _record_run(kwargs):  # the task that streams takes the context with it
-            return original(self, *args, **kwargs)
-
-    return run_streamed
+    targets = getattr(agent, "handoffs", ())
+    return [target if isinstance(target, Handoff) else handoff(target) for target in targets]
 
 
 @contextmanager
@@ -228,22 +221,22 @@ class UnmockableToolError(MeasurementError):
     code = "unmockable_tool"
 
 
-def replace_function_tool(tool: Any, run_recorder: AgentRunRecorder, *, as_is: bool) -> Any:
+def replace_function_tool(tool: FunctionTool, run_recorder: AgentRunRecorder, *, as_is: bool) -> FunctionTool:
     """Copy `tool`, a FunctionTool. An agent used as a tool runs unless the case mocks it."""
     copied = copy(tool)
     is_direct = as_is or getattr(tool, "_is_agent_tool", False)
 
-    async def on_invoke_tool(ctx: Any, input: str) -> Any:
-        async def call_real() -> Any:
+    async def on_invoke_tool(ctx: ToolContext, input: str) -> object:
+        async def call_real() -> object:
             return await tool.on_invoke_tool(ctx, input)
 
         arguments, _ = parse_arguments(input or "{}")
         try:
             _check_arguments(tool, input)
         except ModelBehaviorError as error:
-            await run_recorder.refuse_call(
-                ctx.tool_name, arguments, ctx.tool_call_id, _explain_misfit(error), as_is=is_direct
-            )
+            cause = error.__cause__
+            reason = format_misfit(cause) if isinstance(cause, ValidationError) else str(error)
+            await run_recorder.refuse_call(ctx.tool_name, arguments, ctx.tool_call_id, reason, as_is=is_direct)
             return await _format_failure(copied, ctx, error)
         try:
             return await run_recorder.call(ctx.tool_name, arguments, ctx.tool_call_id, real=call_real, as_is=is_direct)
@@ -256,7 +249,7 @@ def replace_function_tool(tool: Any, run_recorder: AgentRunRecorder, *, as_is: b
     return copied
 
 
-def _make_inspectable(invoker: Any, tool: Any, copied: Any) -> Any:
+def _make_inspectable(invoker: Any, tool: FunctionTool, copied: FunctionTool) -> object:
     """Give `invoker` the attributes by which newer versions of the SDK inspect arguments before approval."""
     prepare = getattr(getattr(tool.on_invoke_tool, "_invoke_tool_impl", None), "__agents_prepare_arguments__", None)
     if prepare is None:
@@ -265,12 +258,12 @@ def _make_inspectable(invoker: Any, tool: Any, copied: Any) -> Any:
     return with_function_tool_failure_error_handler(invoker, lambda *_: None).__agents_bind_function_tool__(copied)
 
 
-def replace_custom_tool(tool: Any, run_recorder: AgentRunRecorder, *, as_is: bool) -> Any:
+def replace_custom_tool(tool: CustomTool, run_recorder: AgentRunRecorder, *, as_is: bool) -> CustomTool:
     """Copy `tool`, a CustomTool, whose text is the argument ``input``."""
     copied = copy(tool)
 
-    async def on_invoke_tool(ctx: Any, input: str) -> Any:
-        async def call_real() -> Any:
+    async def on_invoke_tool(ctx: ToolContext, input: str) -> object:
+        async def call_real() -> object:
             answer = tool.on_invoke_tool(ctx, input)
             return await answer if hasattr(answer, "__await__") else answer
 
@@ -280,7 +273,7 @@ def replace_custom_tool(tool: Any, run_recorder: AgentRunRecorder, *, as_is: boo
     return copied
 
 
-def refuse_local_tool(tool: Any) -> None:
+def refuse_local_tool(tool: Tool) -> None:
     """Raise UnmockableToolError for a tool that acts on this machine. What the model's service runs may stay."""
     if any(getattr(tool, name, None) is not None for name in _RUN_HERE):
         raise UnmockableToolError(
@@ -290,65 +283,53 @@ def refuse_local_tool(tool: Any) -> None:
         )
 
 
-def _check_arguments(tool: Any, input: str) -> None:
+def _check_arguments(tool: FunctionTool, input: str) -> None:
     """Raise the SDK's ModelBehaviorError where its own reading of the arguments would."""
     arguments, why = parse_arguments(input or "{}")
     if why is not None:
         raise ModelBehaviorError(f"Invalid JSON input for tool {tool.name}: {why}")
-    model = _get_arguments_model(tool)
-    if model is None:
+    function = getattr(tool, "__wrapped__", None)  # only tools made of a Python function have a model
+    if function is None:
         return
+    schema = function_schema(
+        function, name_override=tool.name, use_docstring_info=False, strict_json_schema=tool.strict_json_schema
+    )
     try:
-        model(**arguments)
+        schema.params_pydantic_model(**arguments)
     except ValidationError as error:
         raise ModelBehaviorError(f"Invalid JSON input for tool {tool.name}: {error}") from error
 
 
-def _get_arguments_model(tool: Any) -> Callable[..., Any] | None:
-    """Return the model that checks the arguments of a tool made of a Python function; None for other tools."""
-    function = getattr(tool, "__wrapped__", None)
-    if function is None:
-        return None
-    schema = function_schema(
-        function, name_override=tool.name, use_docstring_info=False, strict_json_schema=tool.strict_json_schema
-    )
-    model: Callable[..., Any] = schema.params_pydantic_model
-    return model
-
-
-async def _format_failure(tool: FunctionTool, ctx: Any, error: Exception) -> Any:
+async def _format_failure(tool: FunctionTool, ctx: ToolContext, error: Exception) -> str:
     """Format the tool's message to the model about a failure; raises `error` where it has none."""
-    text = await maybe_invoke_function_tool_failure_error_function(function_tool=tool, context=ctx, error=error)
+    text: str | None = await maybe_invoke_function_tool_failure_error_function(
+        function_tool=tool, context=ctx, error=error
+    )
     if text is None:
         raise error
     return text
 
 
-def _explain_misfit(error: ModelBehaviorError) -> str:
-    cause = error.__cause__
-    if not isinstance(cause, ValidationError):
-        return str(error)
-    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in cause.errors())
-
-
-def to_model_turn(response: Any, agent: Any) -> ModelTurn:
+def to_model_turn(response: ModelResponse, agent: AgentBase) -> ModelTurn:
     """Convert a ModelResponse to a turn of `agent`'s model. Items that the service executes itself are no calls."""
     calls = tuple(call for item in response.output if (call := _to_call(item)) is not None)
     parts = [part for item in response.output if getattr(item, "type", "") == "message" for part in item.content]
     text = "".join(part.text for part in parts if part.type == "output_text")
     refusals = [part.refusal for part in parts if part.type == "refusal"]
-    done = "tool_calls" if calls else "content_filter" if refusals else "stop" if text else "empty"
+    model = getattr(agent, "model", None)
+    model_name = model if isinstance(model, str) else getattr(model, "model", None)
+    finish_reason = "tool_calls" if calls else "content_filter" if refusals else "stop" if text else "empty"
     return ModelTurn(
         text=text,
         calls=calls,
-        finish_reason=done,
+        finish_reason=finish_reason,
         finish_message=refusals[0] if refusals else None,
         usage=_to_usage(response.usage),
-        model=_get_model_name(agent),
+        model=model_name if isinstance(model_name, str) else None,
     )
 
 
-def _to_call(item: Any) -> ModelCall | None:
+def _to_call(item: TResponseOutputItem) -> ModelCall | None:
     kind = getattr(item, "type", "")
     if kind == "custom_tool_call":
         return ModelCall(name=item.name, arguments={"input": item.input}, call_id=item.call_id)
@@ -359,7 +340,7 @@ def _to_call(item: Any) -> ModelCall | None:
     return ModelCall(name=item.name, arguments=read, call_id=item.call_id, malformed=why, raw=item.arguments)
 
 
-def _to_usage(usage: Any) -> Usage | None:
+def _to_usage(usage: SdkUsage | None) -> Usage | None:
     if usage is None or not usage.total_tokens:
         return None
     reasoning = usage.output_tokens_details.reasoning_tokens or 0
@@ -372,12 +353,6 @@ def _to_usage(usage: Any) -> Usage | None:
     )
 
 
-def _get_model_name(agent: Any) -> str | None:
-    model = getattr(agent, "model", None)
-    name = model if isinstance(model, str) else getattr(model, "model", None)
-    return name if isinstance(name, str) else None
-
-
 class AgentsSdkTaskModel(Model):
     """`openai_agents.task_model`. A streamed reply comes in one piece."""
 
@@ -387,34 +362,39 @@ class AgentsSdkTaskModel(Model):
     async def get_response(
         self,
         system_instructions: str | None,
-        input: Any,
-        model_settings: Any,
-        tools: Sequence[Any],
-        output_schema: Any,
-        handoffs: Sequence[Any],
-        *args: Any,
-        **kwargs: Any,
+        input: str | list[JsonDict],
+        model_settings: object,
+        tools: Sequence[Tool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: Sequence[Handoff],
+        *args: object,
+        **kwargs: object,
     ) -> ModelResponse:
         items = [{"role": "user", "content": input}] if isinstance(input, str) else input
         tool_specs = [
             (tool.name, tool.description, tool.params_json_schema) for tool in tools if isinstance(tool, FunctionTool)
         ]
         tool_specs += [(tool.tool_name, tool.tool_description, tool.input_json_schema) for tool in handoffs]
-        structured = output_schema is not None and not output_schema.is_plain_text()
-        schema = output_schema.json_schema() if structured else None
+        schema = None
+        if output_schema is not None and not output_schema.is_plain_text():
+            schema = output_schema.json_schema()
         turn, ids = await self._conversation.ask(
             system_instructions, _to_messages(items, self._conversation), tool_specs, schema
         )
-        return ModelResponse(output=_to_output_items(turn, ids), usage=_to_sdk_usage(turn), response_id=None)
+        usage = SdkUsage(requests=1)
+        if turn.usage is not None:
+            usage.input_tokens, usage.total_tokens = turn.usage.input_tokens, turn.usage.total_tokens
+            usage.output_tokens = turn.usage.output_tokens + turn.usage.reasoning_tokens
+        return ModelResponse(output=_to_output_items(turn, ids), usage=usage, response_id=None)
 
-    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        whole = await self.get_response(*args, **kwargs)
+    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[ResponseCompletedEvent]:
+        reply = await self.get_response(*args, **kwargs)
         response = Response(
             id="evalkit",
             created_at=0,
             model="evalkit",
             object="response",
-            output=whole.output,
+            output=reply.output,
             tool_choice="auto",
             tools=[],
             parallel_tool_calls=True,
@@ -422,12 +402,12 @@ class AgentsSdkTaskModel(Model):
         yield ResponseCompletedEvent(response=response, type="response.completed", sequence_number=0)
 
 
-def _to_messages(items: Iterable[Mapping[str, Any]], conversation: TaskModelConversation) -> list[dict[str, Any]]:
+def _to_messages(items: Iterable[JsonObject], conversation: TaskModelConversation) -> list[JsonDict]:
     """Group the SDK's flat list of items: those of one reply are one message, and so are their results."""
-    messages: list[dict[str, Any]] = []
+    messages: list[JsonDict] = []
     text = ""
-    calls: list[tuple[str, str, Any]] = []
-    results: list[tuple[str, str, Any]] = []
+    calls: list[tuple[str, str, object]] = []
+    results: list[tuple[str, str, object]] = []
     for item in [*items, {"role": "end"}]:
         kind = item.get("type") or "message"
         if results and kind != "function_call_output":
@@ -442,22 +422,20 @@ def _to_messages(items: Iterable[Mapping[str, Any]], conversation: TaskModelConv
                 messages.append(conversation.build_model_message(text, calls))
                 text, calls = "", []
             if kind == "function_call_output":
-                results.append((item["call_id"], "", _to_result(item["output"])))
+                output = item["output"]
+                result = output if isinstance(output, str) else [dict(part) for part in output]
+                results.append((item["call_id"], "", result))
             elif kind == "message" and item["role"] != "end":
                 messages.append({"role": "user", "text": _get_text(item["content"])})
     return messages
 
 
-def _get_text(content: Any) -> str:
+def _get_text(content: str | Iterable[JsonObject]) -> str:
     return content if isinstance(content, str) else "\n".join(str(part.get("text") or "") for part in content)
 
 
-def _to_result(output: Any) -> Any:
-    return output if isinstance(output, str) else [dict(part) for part in output]
-
-
-def _to_output_items(turn: ModelTurn, ids: Sequence[str]) -> list[Any]:
-    items: list[Any] = []
+def _to_output_items(turn: ModelTurn, ids: Sequence[str]) -> list[TResponseOutputItem]:
+    items: list[TResponseOutputItem] = []
     if turn.text or not turn.calls:
         part = ResponseOutputText(type="output_text", text=turn.text, annotations=[])
         status: Any = "completed"
@@ -470,13 +448,3 @@ def _to_output_items(turn: ModelTurn, ids: Sequence[str]) -> list[Any]:
             ResponseFunctionToolCall(type="function_call", call_id=call_id, name=call.name, arguments=arguments)
         )
     return items
-
-
-def _to_sdk_usage(turn: ModelTurn) -> SdkUsage:
-    used = turn.usage
-    if used is None:
-        return SdkUsage(requests=1)
-    output_tokens = used.output_tokens + used.reasoning_tokens
-    return SdkUsage(
-        requests=1, input_tokens=used.input_tokens, output_tokens=output_tokens, total_tokens=used.total_tokens
-    )

@@ -7,29 +7,35 @@ own hooks work as ever. The dispatcher answers only where a leaf toolset would c
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_ai import Agent
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelRetry
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, WrapperToolset
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, ToolsetTool, WrapperToolset
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_jsonable_python
 
-from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, CaseScope, TaskModelConversation
+from evalkit.adapters.common import (
+    ActiveRuns,
+    AgentRunRecorder,
+    CaseScope,
+    TaskModelConversation,
+    format_misfit,
+    run_once,
+)
 from evalkit.agents.task import Task
-from evalkit.jsonvalue import parse_arguments
+from evalkit.jsonvalue import JsonDict, parse_arguments
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
 
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_call": "tool_calls"}
-_lock = threading.Lock()
-
 
 SCOPES: ActiveRuns[CaseScope] = ActiveRuns("pydantic_ai")
 
@@ -41,16 +47,18 @@ class CaseCapability(AbstractCapability[Any]):
         self._scope = scope
         self._run_recorder = AgentRunRecorder(scope.recorder)
 
-    def get_wrapper_toolset(self, toolset: Any) -> Any:
+    def get_wrapper_toolset(self, toolset: AbstractToolset) -> AbstractToolset:
         return _wrap_toolset(toolset, self._run_recorder, self._scope.as_is)
 
-    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+    async def before_model_request(self, ctx: RunContext, request_context: ModelRequestContext) -> ModelRequestContext:
         tools = request_context.model_request_parameters.function_tools
         self._scope.recorder.declare((tool.name, tool.description, tool.parameters_json_schema) for tool in tools)
         self._run_recorder.begin_request()
         return request_context
 
-    async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
+    async def after_model_request(
+        self, ctx: RunContext, *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
         parameters = request_context.model_request_parameters
         outputs = {tool.name for tool in parameters.output_tools}
         names = {tool.name for tool in parameters.function_tools}
@@ -62,14 +70,22 @@ class CaseCapability(AbstractCapability[Any]):
         self._run_recorder.begin_request()  # a hook of the agent's may have it asked again
         return response
 
-    async def wrap_tool_validate(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
+    async def wrap_tool_validate(
+        self,
+        ctx: RunContext,
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: str | JsonDict,
+        handler: Callable[[str | JsonDict], Awaitable[JsonDict]],
+    ) -> JsonDict:
         try:
             return await handler(args)
         except (ValidationError, ModelRetry) as error:
             as_is = call.tool_name in self._scope.as_is
-            await self._run_recorder.refuse_call(
-                call.tool_name, _parse_arguments(args), call.tool_call_id, _explain_misfit(error), as_is=as_is
-            )
+            arguments = parse_arguments(args or "{}")[0] if isinstance(args, str) else args
+            reason = str(error.message) if isinstance(error, ModelRetry) else format_misfit(error)
+            await self._run_recorder.refuse_call(call.tool_name, arguments, call.tool_call_id, reason, as_is=as_is)
             raise
 
 
@@ -81,27 +97,27 @@ class CaseToolset(WrapperToolset[Any]):
         self._run_recorder = run_recorder
         self._as_is = as_is
 
-    async def for_run(self, ctx: Any) -> Any:
+    async def for_run(self, ctx: RunContext) -> CaseToolset:
         return self._wrap(await self.wrapped.for_run(ctx))
 
-    async def for_run_step(self, ctx: Any) -> Any:
+    async def for_run_step(self, ctx: RunContext) -> CaseToolset:
         return self._wrap(await self.wrapped.for_run_step(ctx))
 
     def _wrap(self, wrapped: AbstractToolset[Any]) -> CaseToolset:
         return self if wrapped is self.wrapped else CaseToolset(wrapped, self._run_recorder, self._as_is)
 
-    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
-        async def call_real() -> Any:
+    async def call_tool(self, name: str, tool_args: JsonDict, ctx: RunContext, tool: ToolsetTool) -> object:
+        async def call_real() -> object:
             return await self.wrapped.call_tool(name, tool_args, ctx, tool)
 
-        called = ctx.tool_name or name
+        own_name = ctx.tool_name or name
         arguments = to_jsonable_python(tool_args, serialize_unknown=True)
         return await self._run_recorder.call(
-            called, arguments, ctx.tool_call_id, real=call_real, as_is=called in self._as_is
+            own_name, arguments, ctx.tool_call_id, real=call_real, as_is=own_name in self._as_is
         )
 
 
-def _wrap_toolset(toolset: Any, run_recorder: AgentRunRecorder, as_is: frozenset[str]) -> Any:
+def _wrap_toolset(toolset: AbstractToolset, run_recorder: AgentRunRecorder, as_is: frozenset[str]) -> AbstractToolset:
     """Wrap every leaf of `toolset`. A toolset that is not known to be made of others is a leaf."""
     if isinstance(toolset, CaseToolset):
         return toolset
@@ -112,7 +128,7 @@ def _wrap_toolset(toolset: Any, run_recorder: AgentRunRecorder, as_is: frozenset
     return CaseToolset(toolset, run_recorder, as_is)
 
 
-def to_model_turn(response: Any, outputs: Iterable[str]) -> ModelTurn:
+def to_model_turn(response: ModelResponse, outputs: Iterable[str]) -> ModelTurn:
     """Convert a ModelResponse to a model turn. Calls of the `outputs` tools are its text: structured output."""
     call_parts = [part for part in response.parts if part.part_kind == "tool-call"]
     calls = tuple(_to_call(part) for part in call_parts if part.tool_name not in outputs)
@@ -128,7 +144,7 @@ def to_model_turn(response: Any, outputs: Iterable[str]) -> ModelTurn:
     )
 
 
-def _to_call(part: Any) -> ModelCall:
+def _to_call(part: ToolCallPart) -> ModelCall:
     if not isinstance(part.args, str):
         return ModelCall(name=part.tool_name, arguments=dict(part.args or {}), call_id=part.tool_call_id)
     arguments, why = parse_arguments(part.args or "{}")
@@ -136,11 +152,7 @@ def _to_call(part: Any) -> ModelCall:
     return ModelCall(name=part.tool_name, arguments=read, call_id=part.tool_call_id, malformed=why, raw=part.args)
 
 
-def _parse_arguments(args: Any) -> Any:
-    return parse_arguments(args or "{}")[0] if isinstance(args, str) else args
-
-
-def _to_usage(usage: Any) -> Usage | None:
+def _to_usage(usage: RequestUsage | None) -> Usage | None:
     if usage is None or not usage.has_values():
         return None
     reasoning = usage.details.get("reasoning_tokens", 0)
@@ -153,60 +165,45 @@ def _to_usage(usage: Any) -> Usage | None:
     )
 
 
-def _explain_misfit(error: ValidationError | ModelRetry) -> str:
-    if isinstance(error, ModelRetry):
-        return str(error.message)
-    lines = (f"{'.'.join(map(str, item['loc'])) or 'the arguments'}: {item['msg']}" for item in error.errors())
-    return "; ".join(lines)
-
-
+@run_once
 def install_hooks() -> None:
     """Make every run of an agent check whether its context belongs to a case. Once per process, for good: outside of
     cases nothing is different.
     """
-    with _lock:
-        if getattr(Agent.iter, "is_evalkits", False):
-            return
-        original = Agent.iter
+    original = Agent.iter
 
-        @functools.wraps(original)
-        def iter(self: Any, *args: Any, **kwargs: Any) -> Any:
-            scope = SCOPES.find("an agent of pydantic-ai")
-            if scope is not None:
-                kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), CaseCapability(scope)]
-                if scope.model is not None and kwargs.get("model") is None:
-                    kwargs["model"] = scope.model
-            return original(self, *args, **kwargs)
+    @functools.wraps(original)
+    def iter(self: Agent, *args: object, **kwargs: Any) -> object:
+        scope = SCOPES.find("an agent of pydantic-ai")
+        if scope is not None:
+            kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), CaseCapability(scope)]
+            if scope.model is not None and kwargs.get("model") is None:
+                kwargs["model"] = scope.model
+        return original(self, *args, **kwargs)
 
-        iter.is_evalkits = True  # type: ignore[attr-defined]
-        Agent.iter = iter
+    Agent.iter = iter
 
 
 _REQUEST_FINISH = {"stop": "stop", "tool_calls": "tool_call", "length": "length", "content_filter": "content_filter"}
 
 
-def build_task_model(task: Task) -> Any:
+def build_task_model(task: Task) -> FunctionModel:
     """Build the task's own model as one of pydantic-ai."""
     conversation = TaskModelConversation(task)
 
     async def get_response(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         tools = [*info.function_tools, *info.output_tools]
         tool_specs = [(tool.name, tool.description, tool.parameters_json_schema) for tool in tools]
-        turn, ids = await conversation.ask(
-            _join_system_prompts(messages, info), _to_messages(messages, conversation), tool_specs
-        )
+        prompts = [part.content for message in messages for part in message.parts if part.part_kind == "system-prompt"]
+        system = "\n\n".join([*prompts, *([info.instructions] if info.instructions else [])]) or None
+        turn, ids = await conversation.ask(system, _to_messages(messages, conversation), tool_specs)
         return _to_response(turn, ids)
 
     return FunctionModel(get_response, model_name="evalkit")
 
 
-def _join_system_prompts(messages: Sequence[Any], info: Any) -> str | None:
-    prompts = [part.content for message in messages for part in message.parts if part.part_kind == "system-prompt"]
-    return "\n\n".join([*prompts, *([info.instructions] if info.instructions else [])]) or None
-
-
-def _to_messages(messages: Sequence[Any], conversation: TaskModelConversation) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = []
+def _to_messages(messages: Sequence[ModelMessage], conversation: TaskModelConversation) -> list[JsonDict]:
+    entries: list[JsonDict] = []
     for message in messages:
         if message.kind == "response":
             calls = [part for part in message.parts if part.part_kind == "tool-call"]
@@ -228,14 +225,14 @@ def _to_messages(messages: Sequence[Any], conversation: TaskModelConversation) -
     return entries
 
 
-def _to_result(part: Any) -> Any:
+def _to_result(part: ModelRequestPart) -> object:
     """Return a tool's answer; of a refusal, the text for the model."""
     if part.part_kind == "retry-prompt":
         return {"error": {"type": "retry", "message": part.model_response()}}
     return to_jsonable_python(part.content, serialize_unknown=True)
 
 
-def _get_text(part: Any) -> str:
+def _get_text(part: ModelRequestPart) -> str:
     if part.part_kind == "retry-prompt" and part.tool_name is None:
         return str(part.model_response())
     if part.part_kind != "user-prompt":
@@ -245,23 +242,21 @@ def _get_text(part: Any) -> str:
 
 
 def _to_response(turn: ModelTurn, ids: Sequence[str]) -> ModelResponse:
-    parts: list[Any] = [TextPart(turn.text)] if turn.text else []
+    parts: list[TextPart | ToolCallPart] = [TextPart(turn.text)] if turn.text else []
     for call, call_id in zip(turn.calls, ids, strict=True):
         parts.append(ToolCallPart(call.name, call.arguments, tool_call_id=call_id))
+    usage = turn.usage
+    request_usage = RequestUsage()
+    if usage is not None:
+        request_usage = RequestUsage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens + usage.reasoning_tokens,
+            cache_read_tokens=usage.cached_tokens,
+            details={"reasoning_tokens": usage.reasoning_tokens},
+        )
     return ModelResponse(
         parts=parts,
-        usage=_to_request_usage(turn.usage),
+        usage=request_usage,
         model_name=turn.model,
         finish_reason=_REQUEST_FINISH.get(turn.finish_reason),
-    )
-
-
-def _to_request_usage(usage: Usage | None) -> RequestUsage:
-    if usage is None:
-        return RequestUsage()
-    return RequestUsage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens + usage.reasoning_tokens,
-        cache_read_tokens=usage.cached_tokens,
-        details={"reasoning_tokens": usage.reasoning_tokens},
     )
