@@ -8,9 +8,7 @@ from pathlib import Path
 
 import click
 
-from evalkit.cli.init import write_suite
 from evalkit.cli.project import OUTPUT, write_output
-from evalkit.cli.record_mocks import parse_calls, record_mocks
 from evalkit.reports.run_file import build_run_schema
 from evalkit.spec.schema import build_case_schema
 from evalkit.text.format import escape_lines
@@ -23,6 +21,8 @@ FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), d
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
 def init(folder: Path) -> None:
     """Write a small working suite into FOLDER, for `pytest --evalkit`."""
+    from evalkit.cli.new import write_suite
+
     for path in write_suite(folder):
         click.echo(f"wrote {path}")
     there = "" if folder == Path() else f"cd {shlex.quote(folder.as_posix())} && "
@@ -47,12 +47,16 @@ def mutate(paths: tuple[str, ...], min_score: str | None, without: tuple[str, ..
     Kinds of mutants: drop_call, repeat_call, swap_calls, extra_call, unlisted_call, forbidden_call, change_argument,
     drop_argument, add_argument, lose_fact, fail_call, change_result, change_response, stop_reason.
     """
-    from evalkit.cli.mutate import compute_exit_status, score_cases, to_json, to_text
+    from evalkit.cli.case_checks import compute_score_status, render_scores_as_json, render_scores_as_text, score_cases
 
-    compute_exit_status([], min_score)
+    compute_score_status([], min_score)
     case_scores = score_cases(paths, without)
-    status = compute_exit_status(case_scores, min_score)
-    for line in [to_json(case_scores, status)] if form == "json" else to_text(case_scores, min_score, status):
+    status = compute_score_status(case_scores, min_score)
+    if form == "json":
+        lines = [render_scores_as_json(case_scores, status)]
+    else:
+        lines = render_scores_as_text(case_scores, min_score, status)
+    for line in lines:
         click.echo(line)
     return status
 
@@ -103,11 +107,20 @@ def lint_command(paths: tuple[str, ...], output: Path | None, rules: bool, **opt
 def smoke(paths: tuple[str, ...], verbose: bool, form: str) -> int:
     """Make each case's expected calls against its own mocks and declarations, and report the cases of PATHS that
     nothing could satisfy."""
-    from evalkit.cli.smoke import check_cases, compute_exit_status, to_json, to_text
+    from evalkit.cli.case_checks import (
+        compute_smoke_status,
+        render_findings_as_json,
+        render_findings_as_text,
+        smoke_cases,
+    )
 
-    results = check_cases(paths)
-    status = compute_exit_status(results)
-    for line in [to_json(results, status)] if form == "json" else to_text(results, verbose=verbose):
+    results = smoke_cases(paths)
+    status = compute_smoke_status(results)
+    if form == "json":
+        lines = [render_findings_as_json(results, status)]
+    else:
+        lines = render_findings_as_text(results, verbose=verbose)
+    for line in lines:
         click.echo(line)
     return status
 
@@ -126,6 +139,8 @@ def record_mocks_command(
 
     This reaches whatever the function reaches. Secrets are redacted.
     """
+    from evalkit.cli.recordings import parse_calls, record_mocks
+
     for line in record_mocks(target, parse_calls(given, calls, key), to, force=force):
         click.echo(line)
 
@@ -148,7 +163,7 @@ def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str |
     What was said becomes the input, what was called the expectation, what was answered the mocks, and what the model
     said the cassette. Read the cases before you keep them: they hold an agent to what it did, right or wrong.
     """
-    from evalkit.cli.import_logs import ImportRequest, import_logs
+    from evalkit.cli.recordings import ImportRequest, import_logs
 
     problems = 0
     for line, wrong in import_logs(logs, ImportRequest(to=to, category=category, form=form, agent=agent)):

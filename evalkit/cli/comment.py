@@ -46,7 +46,15 @@ def build_marker(name: str) -> str:
 def find_target(environment: Mapping[str, str], repository: str | None, number: int | None) -> CommentTarget | str:
     """Return the pull request by options and GitHub's variables; or a text that says why there is none."""
     repository = repository or environment.get("GITHUB_REPOSITORY")
-    number = number or _find_number(environment)
+    if not number:
+        try:
+            event = json.loads(Path(environment["GITHUB_EVENT_PATH"]).read_bytes())
+        except (KeyError, OSError, ValueError):
+            event = {}
+        subjects = [event.get(key) for key in ("pull_request", "issue")] if isinstance(event, dict) else []
+        numbers = [subject.get("number") for subject in subjects if isinstance(subject, dict)]
+        ref = re.fullmatch(r"refs/pull/(\d+)/(?:merge|head)", environment.get("GITHUB_REF", ""))
+        number = next((int(one) for one in numbers if isinstance(one, int)), int(ref[1]) if ref else None)
     token = environment.get("GITHUB_TOKEN") or environment.get("GH_TOKEN")
     if not repository:
         return "no repository is known; name one with --repo OWNER/NAME"
@@ -57,20 +65,6 @@ def find_target(environment: Mapping[str, str], repository: str | None, number: 
     if not token:
         return "there is no token in GITHUB_TOKEN"
     return CommentTarget(repository, number, environment.get("GITHUB_API_URL") or "https://api.github.com", token)
-
-
-def _find_number(environment: Mapping[str, str]) -> int | None:
-    try:
-        event = json.loads(Path(environment["GITHUB_EVENT_PATH"]).read_bytes())
-    except (KeyError, OSError, ValueError):
-        event = {}
-    if isinstance(event, dict):
-        for key in ("pull_request", "issue"):
-            subject = event.get(key)
-            if isinstance(subject, dict) and isinstance(subject.get("number"), int):
-                return int(subject["number"])
-    ref = re.fullmatch(r"refs/pull/(\d+)/(?:merge|head)", environment.get("GITHUB_REF", ""))
-    return int(ref[1]) if ref else None
 
 
 def publish(target: CommentTarget | str, marker: str, render: Render, *, api: GitHubApi | None = None) -> str:
@@ -109,16 +103,14 @@ class _Comments:
         self._marker = marker
 
     def put(self, render: Render) -> str:
-        # Return the numbers of our comments, oldest first. Anybody may write the marker, so the author counts too.
-        numbers: list[int] = []
+        mine: list[int] = []  # our comments, oldest first; anybody may write the marker, so the author counts too
         is_mine: Callable[[Any], bool] | None = None
         for page in self._api.list_pages(f"{self._issue}/comments?per_page=100"):
             for comment in page:
                 if isinstance(comment, dict) and str(comment.get("body", "")).startswith(self._marker):
                     is_mine = is_mine or self._build_author_test()
                     if is_mine(comment.get("user")):
-                        numbers.append(int(comment["id"]))
-        mine = numbers
+                        mine.append(int(comment["id"]))
         for place, length in enumerate(_LENGTHS):
             try:
                 return self._put(mine, render(length, self._marker))
@@ -135,17 +127,13 @@ class _Comments:
                 if error.status != 404:
                     raise
             else:
-                self._remove(mine[1:])
+                try:
+                    for double in mine[1:]:  # two jobs at once may both have found no comment, and made one each
+                        self._api.send("DELETE", f"{self._repository}/issues/comments/{double}")
+                except GitHubError:
+                    pass  # the report is there; a second comment is no reason to fail
                 return f"comment updated: {_format_address(answer)}"
         return f"comment created: {_format_address(self._api.send('POST', f'{self._issue}/comments', {'body': text}))}"
-
-    def _remove(self, doubles: list[int]) -> None:
-        """Remove doubles: two jobs at once may both have found no comment, and made one each."""
-        for number in doubles:
-            try:
-                self._api.send("DELETE", f"{self._repository}/issues/comments/{number}")
-            except GitHubError:
-                return  # the report is there; a second comment is no reason to fail
 
     def _build_author_test(self) -> Callable[[Any], bool]:
         """Return a test of authors: the token's user; an app's token has no user, and its comments are a bot's."""
@@ -205,18 +193,14 @@ class GitHubApi:
         while address is not None:
             data, headers = self._request("GET", address, None)
             yield data if isinstance(data, list) else []
-            address = self._find_next(headers)
+            match = re.search(r'<([^>]+)>\s*;[^,]*rel="next"', headers.get("link", ""))
+            address = None if match is None else match[1]
+            if address is not None and urlsplit(address)[:2] != urlsplit(self._base)[:2]:
+                return
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the data of the answer. Raise GitHubError for any status that is no success."""
         return self._request(method, self._base + path, body)[0]
-
-    def _find_next(self, headers: Mapping[str, str]) -> str | None:
-        match = re.search(r'<([^>]+)>\s*;[^,]*rel="next"', headers.get("link", ""))
-        if match is None:
-            return None
-        here, there = urlsplit(self._base), urlsplit(match[1])
-        return match[1] if (here.scheme, here.netloc) == (there.scheme, there.netloc) else None
 
     def _request(self, method: str, address: str, body: Mapping[str, Any] | None) -> tuple[Any, dict[str, str]]:
         for tries_left in range(_TRIES - 1, -1, -1):
@@ -225,9 +209,13 @@ class GitHubApi:
                 return data, headers
             wait = _compute_wait(status, headers, data, _TRIES - tries_left)
             if wait is None or not tries_left or wait > self._patience_s:
-                raise GitHubError(
-                    _describe_refusal(method, address, status, data), status, is_limit=wait is not None and status < 500
-                )
+                parts = [_get_message(data)]
+                errors = data.get("errors") if isinstance(data, dict) else None
+                if isinstance(errors, list):
+                    parts += [str(e.get("message") or e.get("code")) if isinstance(e, dict) else str(e) for e in errors]
+                details = "; ".join(part for part in parts if part)
+                refusal = f"GitHub answered {status} to {method} {urlsplit(address).path}{details and f': {details}'}"
+                raise GitHubError(refusal, status, is_limit=wait is not None and status < 500)
             self._patience_s -= wait
             self._sleep(wait)
         raise AssertionError("the last try returns or raises")
@@ -235,9 +223,15 @@ class GitHubApi:
     def _send_once(self, method: str, address: str, body: Mapping[str, Any] | None) -> tuple[int, dict[str, str], Any]:
         if urlsplit(address).scheme not in ("http", "https"):
             raise GitHubError(f"{address}: not an address of an API", 0)
-        request = Request(  # noqa: S310 - the scheme was looked at
-            address, None if body is None else json.dumps(body).encode(), self._build_headers(), method=method
-        )
+        content = None if body is None else json.dumps(body).encode()
+        headers = {
+            "Accept": "application/vnd.github+json",
+            "Authorization": f"Bearer {self._token}",
+            "Content-Type": "application/json",
+            "User-Agent": "evalkit",
+            "X-GitHub-Api-Version": VERSION,
+        }
+        request = Request(address, content, headers, method=method)  # noqa: S310 - the scheme was looked at
         try:
             with self._opener.open(request, timeout=_TIMEOUT_S) as reply:
                 return reply.status, _normalize_headers(reply.headers), _read_json(reply)
@@ -246,15 +240,6 @@ class GitHubApi:
                 return error.code, _normalize_headers(error.headers), _read_json(error)
         except (URLError, OSError) as error:
             raise GitHubError(f"{self._base} could not be reached: {getattr(error, 'reason', error)}", 0) from None
-
-    def _build_headers(self) -> dict[str, str]:
-        return {
-            "Accept": "application/vnd.github+json",
-            "Authorization": f"Bearer {self._token}",
-            "Content-Type": "application/json",
-            "User-Agent": "evalkit",
-            "X-GitHub-Api-Version": VERSION,
-        }
 
 
 def _normalize_headers(headers: Any) -> dict[str, str]:
@@ -288,12 +273,3 @@ def _compute_wait(status: int, headers: Mapping[str, str], data: Any, attempt: i
 
 def _get_message(data: Any) -> str:
     return str(data.get("message", "")) if isinstance(data, dict) else ""
-
-
-def _describe_refusal(method: str, address: str, status: int, data: Any) -> str:
-    parts = [_get_message(data)]
-    errors = data.get("errors") if isinstance(data, dict) else None
-    if isinstance(errors, list):
-        parts += [str(e.get("message") or e.get("code")) if isinstance(e, dict) else str(e) for e in errors]
-    details = "; ".join(part for part in parts if part)
-    return f"GitHub answered {status} to {method} {urlsplit(address).path}{f': {details}' if details else ''}"

@@ -14,7 +14,7 @@ from evalkit.config import read_project_table, read_value
 from evalkit.lint.finding import apply_changes, plan_changes
 from evalkit.lint.formats import render_report
 from evalkit.lint.options import PROJECT_KEYS, LintOptions, read_project_options
-from evalkit.lint.report import LintReport, check_project, serialize_baseline
+from evalkit.lint.report import check_project, serialize_baseline
 from evalkit.lint.rules import GROUPS, RULES
 
 DEFAULT_BASELINE = "evalkit-lint-baseline.json"
@@ -33,7 +33,11 @@ def run_lint(paths: tuple[str, ...], actions: LintActions, **overrides: Any) -> 
     """Return the text to print, and the exit status: 1 if a finding is severe enough to fail, else 0."""
     options = load_lint_options(Path.cwd(), paths, **overrides)
     if actions.write_baseline:
-        return _write_baseline(options), 0
+        name = options.baseline or DEFAULT_BASELINE
+        report = check_project(replace(options, baseline=None))
+        (options.root / name).write_text(serialize_baseline(report.findings), "utf-8")
+        hint = "" if options.baseline else f'; now set baseline = "{name}" in [tool.evalkit.lint]'
+        return f"wrote {len(report.findings)} findings to {name}{hint}", 0
     report = check_project(options)
     lines: list[str] = []
     if actions.fix or actions.diff:
@@ -51,14 +55,6 @@ def load_lint_options(root: Path, paths: tuple[str, ...] = (), **overrides: Any)
     table = read_project_table(root)
     options = {name: read_value(name, table[name], f"tool.evalkit.{name}") for name in PROJECT_KEYS if name in table}
     return read_project_options(options, root=root, paths=paths, **overrides)
-
-
-def _write_baseline(options: LintOptions) -> str:
-    name = options.baseline or DEFAULT_BASELINE
-    report: LintReport = check_project(replace(options, baseline=None))
-    (options.root / name).write_text(serialize_baseline(report.findings), "utf-8")
-    hint = "" if options.baseline else f'; now set baseline = "{name}" in [tool.evalkit.lint]'
-    return f"wrote {len(report.findings)} findings to {name}{hint}"
 
 
 def describe_rules() -> Iterator[str]:

@@ -1,22 +1,50 @@
-"""`evalkit new`: the next case file of a category, with the agent and the functions of its suite filled in."""
+"""`evalkit init` and `evalkit new`: a small suite that is green at once, and the next case file of a category."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from evalkit.casecheck.expected_calls import make_schema_example
-from evalkit.cli.init import SCHEMA
 from evalkit.config import read_project_table
 from evalkit.errors import SpecError, UsageError
 from evalkit.functions.declarations import parse_declarations
 from evalkit.spec.files import drop_modules, find_name_problem, is_case_name
+from evalkit.spec.schema import build_case_schema
 from evalkit.spec.suites import load_suites
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump
+
+SUITE = "scenarios/example"
+AGENTS = "scenarios/conftest.py"  # not beside the cases: the next suite's agent is registered there too
+SCHEMA = "scenarios/case.schema.json"
+
+
+def write_suite(folder: Path) -> list[Path]:
+    """Write the suite, and return its files. Raise UsageError, and write nothing, if one of them exists."""
+    # The templates end in .txt, so that neither a wheel's compiler nor pytest takes them for code or cases of evalkit.
+    texts = {}
+    for entry in sorted(files("evalkit.cli").joinpath("template").iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".txt"):
+            name = entry.name.removesuffix(".txt")
+            texts[AGENTS if name == "conftest.py" else f"{SUITE}/{name}"] = entry.read_text("utf-8")
+    texts[SCHEMA] = json.dumps(build_case_schema(), indent=2) + "\n"
+    there = [name for name in texts if (folder / name).exists()]
+    if there:
+        raise UsageError(
+            f"{', '.join(sorted(there))} would be overwritten; remove what is there, or name another folder"
+        )
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8", newline="\n")
+    return [folder / name for name in texts]
+
 
 _NUMBERED = re.compile(r".*_[0-9]+")
 _HINT = "# Says nothing yet: put in what your case is about, and see `evalkit smoke` for whether it can be met.\n"
@@ -35,7 +63,13 @@ def write_case(target: Path, message: str | None) -> Path:
         raise UsageError(f"{path} is there already; name only its category, and it gets the next number")
     case = _build_case(path, message)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_build_schema_line(path.parent) + _HINT + dump(case), "utf-8", newline="\n")
+    # A line for editors, if the project has the schema that `evalkit init` writes.
+    here = path.parent.resolve()
+    folders = [above for above in (here, *here.parents) if above.is_relative_to(Path.cwd())]
+    schemas = [schema for above in folders if (schema := above / Path(SCHEMA).name).is_file()]
+    address = Path(os.path.relpath(schemas[0], path.parent)).as_posix() if schemas else ""
+    line = f"# yaml-language-server: $schema={address}\n" if schemas else ""
+    path.write_text(line + _HINT + dump(case), "utf-8", newline="\n")
     return path
 
 
@@ -45,17 +79,6 @@ def explain_uncollected(path: Path) -> str:
     if any(path.resolve().is_relative_to(Path(folder).resolve()) for folder in folders):
         return ""
     return f"note: it is not below {' or '.join(folders)}, so name it: pytest --evalkit {path.as_posix()}"
-
-
-def _build_schema_line(folder: Path) -> str:
-    """Return the line for editors, if the project has the schema that `evalkit init` writes."""
-    root = Path.cwd()
-    folders = [above for above in (folder.resolve(), *folder.resolve().parents) if above.is_relative_to(root)]
-    name = Path(SCHEMA).name
-    schema = next((above / name for above in folders if (above / name).is_file()), None)
-    if schema is None:
-        return ""
-    return f"# yaml-language-server: $schema={Path(os.path.relpath(schema, folder)).as_posix()}\n"
 
 
 def _resolve_path(target: Path) -> Path:

@@ -174,7 +174,8 @@ class ClusterExecutor:
                 try:
                     self._wait(batch)
                 except LostError as lost:
-                    self._drop_batch(batch)
+                    for each in batch.requests:
+                        self._batches.pop(each.case.id, None)
                     if len(batch.requests) == 1 or self._failure is not None:
                         return build_error_verdict(request.case, "crashed", str(lost))
                     self._suspects.update(each.case.id for each in batch.requests)
@@ -232,13 +233,19 @@ class ClusterExecutor:
 
     # On the way back
 
-    def _drop_batch(self, batch: Batch) -> None:
-        for request in batch.requests:
-            self._batches.pop(request.case.id, None)
-
     def _wait(self, batch: Batch) -> None:
+        """Wait for the answers. Raise LostError if none will come, or there have been no workers for too long."""
         while not batch.arrived.wait(_LOOK_S):
-            self._check_cluster()
+            try:
+                threads = self.client.nthreads()
+            except Exception as gone:
+                self._failure = f"the cluster is gone: {type(gone).__name__}: {gone}"
+                raise LostError(self._failure) from None
+            if threads:
+                self._last_worker_seen = time.monotonic()
+            elif time.monotonic() - self._last_worker_seen > self._patience_s:
+                self._failure = f"the cluster has had no worker for {self._patience_s:g} s"
+                raise LostError(self._failure)
         if batch.error is None:
             return
         from distributed import KilledWorker
@@ -248,20 +255,6 @@ class ClusterExecutor:
             tries = f"{error.allowed_failures + 1} workers died of it, the last was {error.last_worker.address}"
             raise LostError(f"the worker that ran this case died each time: {tries}")
         raise LostError(f"the cluster lost this case: {type(error).__name__}: {error}")  # cancelled by another, say
-
-    def _check_cluster(self) -> None:
-        """Check that there are workers. Raise LostError if there have been none for too long."""
-        try:
-            threads = self.client.nthreads()
-        except Exception as error:
-            self._failure = f"the cluster is gone: {type(error).__name__}: {error}"
-            raise LostError(self._failure) from None
-        now = time.monotonic()
-        if threads:
-            self._last_worker_seen = now
-        elif now - self._last_worker_seen > self._patience_s:
-            self._failure = f"the cluster has had no worker for {self._patience_s:g} s"
-            raise LostError(self._failure)
 
 
 def _connect_client(address: str) -> Any:

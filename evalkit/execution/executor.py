@@ -106,7 +106,14 @@ class Executor:
         KeyboardInterrupt passes through, and so does an exception of a caller's own signal handler; the case is then
         cancelled.
         """
-        self._launch(chain((request,), ahead))
+        new = (
+            ScheduledRun(each) if each.context is None else ScheduledRun(each, each.context)
+            for each in chain((request,), ahead)
+            if each.case.id not in self._runs
+        )
+        # In small groups: the first wait for their models while the caller still loads the others.
+        while group := list(islice(new, _START_GROUP)):
+            self._start(group)
         try:
             self._wait(request.case.id)
         except BaseException:
@@ -141,16 +148,6 @@ class Executor:
             self._loop.close()
             self._loop = None
 
-    def _launch(self, requests: Iterable[RunRequest]) -> None:
-        """Start runs in small groups: the first wait for their models while the caller still loads the others."""
-        new = (
-            ScheduledRun(request) if request.context is None else ScheduledRun(request, request.context)
-            for request in requests
-            if request.case.id not in self._runs
-        )
-        while group := list(islice(new, _START_GROUP)):
-            self._start(group)
-
     def _start(self, runs: list[ScheduledRun]) -> None:
         self._runs.update((run.request.case.id, run) for run in runs)
         if self._loop is None:
@@ -178,21 +175,17 @@ class Executor:
             assert loop is not None
             if loop.interrupt is not None:
                 raise loop.interrupt
-            nap = _SHORTEST_NAP_S if self._is_blocked(loop) else _LONGEST_NAP_S
+            # While an agent blocks the loop, the others' time stands still, as if they ran alone: at frequent looks,
+            # the loop is found with each agent for the share of the time that it takes.
+            at = now()
+            since, self._last_look = at - self._last_look, at
+            holder = loop.find_blocking_run()
+            nap = _LONGEST_NAP_S if holder is None else _SHORTEST_NAP_S
+            if holder is not None:
+                for run in list(self._runs.values()):
+                    if run is not holder:
+                        run.watch.add_delay(since)
             self._replace_blocked_loop(loop)
-
-    def _is_blocked(self, loop: BackgroundLoop) -> bool:
-        """Return whether an agent blocks the loop now. The others' time stands still, as if they ran alone: at frequent
-        looks, the loop is found with each agent for the share of the time that it takes.
-        """
-        at = now()
-        since, self._last_look = at - self._last_look, at
-        holder = loop.find_blocking_run()
-        if holder is not None:
-            for run in list(self._runs.values()):
-                if run is not holder:
-                    run.watch.add_delay(since)
-        return holder is not None
 
     def _replace_blocked_loop(self, loop: BackgroundLoop) -> None:
         """Abandon the loop, and an agent that has blocked it for longer than its deadline; start the others on a new
@@ -286,13 +279,14 @@ class BackgroundLoop:
 
     def start(self, runs: Sequence[ScheduledRun], work: RunWork) -> None:
         """Start ``work(run)`` for each run, in its context. One call for many: waking the loop's thread costs."""
-        self._loop.call_soon_threadsafe(self._begin, runs, work)
 
-    def _begin(self, runs: Sequence[ScheduledRun], work: RunWork) -> None:
-        for scheduled_run in runs:
-            context = scheduled_run.context.copy()
-            context.run(_owner.set, scheduled_run)
-            scheduled_run.task = self._loop.create_task(self._run_in_slot(scheduled_run, work), context=context)
+        def begin() -> None:
+            for scheduled_run in runs:
+                context = scheduled_run.context.copy()
+                context.run(_owner.set, scheduled_run)
+                scheduled_run.task = self._loop.create_task(self._run_in_slot(scheduled_run, work), context=context)
+
+        self._loop.call_soon_threadsafe(begin)
 
     async def _run_in_slot(self, scheduled_run: ScheduledRun, work: RunWork) -> None:
         try:
@@ -322,18 +316,14 @@ class BackgroundLoop:
 
     def close(self) -> None:
         """Close what live providers hold for this loop, and stop it. A stuck loop is abandoned."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._end)
-        self._thread.join(timeout=_CLOSING_S + get_closing_timeout())
-
-    def _end(self) -> None:
-        closing = self._loop.create_task(self._close_all())
 
         def stop(_: object) -> None:
             self._is_over = True
             self._loop.stop()
 
-        closing.add_done_callback(stop)
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._close_all()).add_done_callback(stop))
+        self._thread.join(timeout=_CLOSING_S + get_closing_timeout())
 
     async def _close_all(self) -> None:
         """Cancel cases first, which cancel their agents, then all other tasks.

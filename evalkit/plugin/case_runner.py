@@ -12,10 +12,10 @@ from msgspec import Struct, field
 
 from evalkit.execution.executor import Executor, RunRequest
 from evalkit.model.verdict import NOT_RUN, PASSED, Verdict
-from evalkit.plugin.batches import BatchPlan
 from evalkit.plugin.capture import CaseOutput, OutputRouting, UnattributedOutputFilter, begin_output
 from evalkit.plugin.collection import RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration, is_one_at_a_time
+from evalkit.plugin.splitting import BatchPlan
 from evalkit.plugin.verdicts import (
     CaseError,
     apply_verdict_to_report,

@@ -1,8 +1,9 @@
-"""The configuration of a session, from flags, ini options and [tool.evalkit], checked and typed."""
+"""The configuration of a session, from flags, ini options and [tool.evalkit], checked and typed; and its commit."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,44 @@ def read_live_settings(read_option: Callable[[str], Any], config: pytest.Config,
 def locate_ledger(results: Path, run: str) -> Path:
     """Return the file in which the workers of one run add what they spend."""
     return results.parent / f"spent-{run}.txt"
+
+
+_HASH = r"[0-9a-f]{40}|[0-9a-f]{64}"
+_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")  # where the code was unpacked without its repository
+
+
+def find_commit(root: Path, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the commit that is checked out around `root`, else the one that the CI's environment names, else None."""
+    for folder in (root, *root.parents):
+        git = folder / ".git"
+        if git.exists():
+            try:
+                # A worktree and a submodule have a file that names the repository's folder.
+                name = "" if git.is_dir() else git.read_text("utf-8").removeprefix("gitdir:").strip()
+                return _read_head(git.parent / name if name else git)
+            except OSError:
+                break
+    return next((environment[name] for name in _VARIABLES if environment.get(name)), None)
+
+
+def _read_head(folder: Path) -> str | None:
+    head = _read_text(folder / "HEAD")
+    if not head.startswith("ref:"):
+        return head if re.fullmatch(_HASH, head) else None
+    name = head.removeprefix("ref:").strip()
+    common = folder / "commondir"
+    shared = folder / common.read_text("utf-8").strip() if common.is_file() else folder
+    for place in (folder, shared):
+        if (place / name).is_file():
+            return _read_text(place / name)
+    file = shared / "packed-refs"
+    if file.is_file():
+        for line in _read_text(file).splitlines():
+            commit, _, reference = line.partition(" ")
+            if reference == name:
+                return commit
+    return None  # a repository without a commit, or one that keeps its references in another way
+
+
+def _read_text(file: Path) -> str:
+    return file.read_text("utf-8", "surrogateescape").strip()  # a branch may have any name

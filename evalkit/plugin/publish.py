@@ -34,7 +34,15 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if configuration.html is not None:
         try:
-            _write_page(configuration.html, configuration.results, decision, baseline)
+            page = configuration.html
+            page.parent.mkdir(parents=True, exist_ok=True)
+            with (
+                closing(StoredRun(configuration.results)) as stored,
+                page.open("w", encoding="utf-8", newline="\n") as file,
+            ):
+                verdicts = stored.iter_verdicts()
+                source = ReportInput(run=stored.run, decision=decision, baseline=baseline, verdicts=verdicts)
+                file.writelines(REPORTS["html"].render(source))
         except OSError as error:
             yield f"the HTML report was not written: {error}"
     if configuration.otlp is None and not summary:
@@ -64,10 +72,3 @@ def build_annotations(configuration: Configuration) -> list[str]:
     source = ReportInput(run=Run(verdicts=bad), folder="" if folder == "." else folder)
     annotations = "".join(REPORTS["github"].render(source))
     return annotations.split("\n") if annotations else []
-
-
-def _write_page(path: Path, results: Path, decision: GateDecision, baseline: Run | None) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with closing(StoredRun(results)) as stored, path.open("w", encoding="utf-8", newline="\n") as file:
-        source = ReportInput(run=stored.run, decision=decision, baseline=baseline, verdicts=stored.iter_verdicts())
-        file.writelines(REPORTS["html"].render(source))

@@ -18,21 +18,21 @@ from evalkit.gate.outcomes import CaseOutcome, build_outcome
 from evalkit.model.codec import encode
 from evalkit.model.run import GateDecision, Run, Selection
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
-from evalkit.plugin.batches import EXCHANGE_KEY, WorkerExchange, parse_case_id
 from evalkit.plugin.capture import UNATTRIBUTED_ATTRIBUTE, UnattributedOutput
 from evalkit.plugin.case_runner import RESUMED_KEY, CaseRunner
 from evalkit.plugin.collection import Collection, get_case_id
-from evalkit.plugin.commit import find_commit
 from evalkit.plugin.configuration import (
     IS_PARTIAL,
     SELECTION,
     Configuration,
+    find_commit,
     is_listing,
     is_logging_live,
     is_one_at_a_time,
     locate_ledger,
 )
 from evalkit.plugin.publish import build_annotations, publish, read_baseline
+from evalkit.plugin.splitting import EXCHANGE_KEY, WorkerExchange, parse_case_id
 from evalkit.plugin.terminal import Display, ProgressLine
 from evalkit.plugin.verdicts import (
     WireVerdict,

@@ -17,7 +17,7 @@ from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
 from evalkit.plugin.configuration import IS_PARTIAL, Configuration, read_configuration
 from evalkit.plugin.result_collector import ResultCollector
-from evalkit.plugin.sharding import Sharding
+from evalkit.plugin.splitting import Sharding
 from evalkit.plugin.terminal import FaultSweepSummary
 from evalkit.spec.files import describe_folder_above
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling, LoadGroupScheduling, LoadScopeScheduling
 
-from evalkit.plugin.batches import WorkerExchange, split_into_batches
+from evalkit.plugin.splitting import WorkerExchange, split_into_batches
 
 _BATCH, _ALONE = "bucket ", "alone: "
 

@@ -173,7 +173,7 @@ def test_a_case_that_does_not_judge_calls_is_told_to_list_them(desk: Desk) -> No
 
 
 def test_usage_errors_are_of_their_class() -> None:
-    from evalkit.cli.mutate import score_cases
+    from evalkit.cli.case_checks import score_cases
 
     with pytest.raises(UsageError):
         score_cases((), ("nothing",))

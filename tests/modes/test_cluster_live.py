@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import BudgetSpentError
-from evalkit.plugin.cluster.budget import ClusterBudget
-from evalkit.plugin.cluster.recordings import list_cassette_names, write_recordings
+from evalkit.plugin.cluster.exchange import ClusterBudget, list_cassette_names, write_recordings
 from evalkit.providers.budget import Account
 from evalkit.spec.load import case_from_dict
 

@@ -13,7 +13,7 @@ import pytest
 
 from evalkit.execution.shards import split
 from evalkit.model.run import Run
-from evalkit.plugin.sharding import compute_content_hash
+from evalkit.plugin.splitting import compute_content_hash
 from evalkit.reports.run_file import load_run
 
 Project = Any

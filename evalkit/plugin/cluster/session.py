@@ -18,8 +18,14 @@ from evalkit.execution.cluster import ClusterExecutor, WorkerTasks, parse_addres
 from evalkit.execution.executor import RunRequest, build_error_verdict
 from evalkit.model.verdict import Verdict
 from evalkit.plugin.capture import get_output
-from evalkit.plugin.cluster.budget import TOPIC, ClusterBudget, SpentByProcess
-from evalkit.plugin.cluster.recordings import Files, list_cassette_names, read_files, write_recordings
+from evalkit.plugin.cluster.exchange import (
+    TOPIC,
+    ClusterBudget,
+    SpentByProcess,
+    list_cassette_names,
+    read_files,
+    write_recordings,
+)
 from evalkit.plugin.cluster.worker import (
     CaseAnswer,
     RunSpec,
@@ -30,8 +36,7 @@ from evalkit.plugin.cluster.worker import (
     update_spent,
 )
 from evalkit.plugin.collection import CaseItem
-from evalkit.plugin.commit import find_commit
-from evalkit.plugin.configuration import Configuration, is_listing
+from evalkit.plugin.configuration import Configuration, find_commit, is_listing
 from evalkit.reports.serialization import from_line
 
 
@@ -41,7 +46,10 @@ class ClusterSession:
     def __init__(self, config: pytest.Config, configuration: Configuration, *, singly: bool = False) -> None:
         """`singly`: the session may stop at any verdict, so none should wait for another."""
         assert configuration.executor is not None
-        _refuse(config, configuration)
+        if hasattr(config, "workerinput") or config.getoption("numprocesses", None):
+            raise UsageError(
+                "--evalkit-executor and -n exclude each other: the workers of the cluster are the processes"
+            )
         self._config = config
         self._configuration = configuration
         self._singly = singly
@@ -136,12 +144,16 @@ class ClusterSession:
         root = self._configuration.root
         folders = list_folders((root / (request.case.path or "")).parent for request in requests)
         usd_by_process = {} if self._budget is None else self._budget.usd_by_process
-        sent = [(request.case, request.agent, self._read_cassettes(request)) for request in requests]
+        is_recording = self._configuration.settings.record is not None
+        sent = [
+            (
+                request.case,
+                request.agent,
+                read_files(self._folder, list_cassette_names(request.case)) if is_recording else {},
+            )
+            for request in requests
+        ]
         return pickle.dumps((self._spec, folders, usd_by_process, pickle.dumps(sent)))
-
-    def _read_cassettes(self, request: RunRequest) -> Files:
-        recording = self._configuration.settings.record is not None
-        return read_files(self._folder, list_cassette_names(request.case)) if recording else {}
 
     @property
     def _folder(self) -> Path:
@@ -179,9 +191,3 @@ def list_folders(folders: Iterable[Path]) -> tuple[str, ...]:
 def _map_path(path: str, here: str, root: str) -> str:
     """Return the place of `path` on the workers; outside the project it is the same."""
     return os.path.join(root, os.path.relpath(path, here)) if Path(path).is_relative_to(here) else path
-
-
-def _refuse(config: pytest.Config, configuration: Configuration) -> None:
-    """Refuse options that exclude a cluster."""
-    if hasattr(config, "workerinput") or config.getoption("numprocesses", None):
-        raise UsageError("--evalkit-executor and -n exclude each other: the workers of the cluster are the processes")

@@ -29,9 +29,8 @@ from evalkit.execution.executor import Executor, RunRequest
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.plugin.capture import CaseOutput, OutputRouting, begin_output
-from evalkit.plugin.cluster.budget import TOPIC, SpentByProcess
-from evalkit.plugin.cluster.recordings import Files, RecordingDirectory
-from evalkit.plugin.commit import find_commit
+from evalkit.plugin.cluster.exchange import TOPIC, Files, RecordingDirectory, SpentByProcess
+from evalkit.plugin.configuration import find_commit
 from evalkit.providers.budget import Account
 from evalkit.reports.serialization import to_line
 from evalkit.spec.files import Source
@@ -188,16 +187,14 @@ class WorkerRun:
         with _lock:
             for folder in folders:
                 if folder not in self._prepared:
-                    self._prepared[folder] = self._import_conftests(self._map_path(folder))
+                    problem = None
+                    try:
+                        import_conftests(Path(self._map_path(folder)), Path(self.spec.root))
+                        _record_modules(self.spec.root)
+                    except EvalkitError as error:
+                        problem = str(error)
+                    self._prepared[folder] = problem
         return next((problem for folder in folders if (problem := self._prepared[folder]) is not None), None)
-
-    def _import_conftests(self, folder: str) -> str | None:
-        try:
-            import_conftests(Path(folder), Path(self.spec.root))
-        except EvalkitError as error:
-            return str(error)
-        _record_modules(self.spec.root)
-        return None
 
     def update_spent(self, usd_by_process: SpentByProcess, worker: Callable[[], Any] | None = None) -> None:
         """Update the spent money of all processes of the run, this one included. `worker` returns Dask's, to send

@@ -1,21 +1,30 @@
-"""`evalkit import`: logged conversations as case files with their mocks, cassettes and instructions."""
+"""`evalkit import` and `evalkit record-mocks`: cases of logged conversations, and mocks of calls of real functions.
+
+An import writes case files with their mocks, cassettes and instructions; a recording keys of a mock file, and a schema
+beside it.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from evalkit.cli.project import Project, build_redactor
 from evalkit.errors import SpecError, UsageError
+from evalkit.functions.mocks.files import RecordedCall, build_answer, build_returns_schema, record_calls
 from evalkit.importers.case_files import CaseFiles, build_case_files
 from evalkit.importers.log_formats import Conversation, UnreadableLogError
 from evalkit.importers.read_log import read_log
 from evalkit.runner.run_case import run_case
-from evalkit.spec.load import load_case
+from evalkit.spec.load import load_case, make_importable
+from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.write import YamlEditor, dump
 
 _CATEGORY = re.compile(r"[a-z0-9]+(?:[_-][a-z0-9]+)*")
 
@@ -47,8 +56,12 @@ class _CaseWriter:
     def write(self, conversation: Conversation) -> _WrittenCase:
         """Write the files of a case. Raise UnreadableLogError, and write nothing, if the conversation makes no case."""
         files, instruction = self._build_files(conversation)
-        case = self._find_free_path()
-        cassette = self._locate_cassette(case)
+        while True:  # to the next number that neither a case nor a cassette has
+            case = self._request.to / f"{self._request.category}_{self._next:03}.yaml"
+            cassette = self._locate_cassette(case)
+            self._next += 1
+            if not case.exists() and not cassette.exists():
+                break
         texts = {case: files.case, cassette: files.cassette}
         if files.instruction is not None:
             texts[instruction] = files.instruction
@@ -70,7 +83,9 @@ class _CaseWriter:
         name = category
         if files.instruction is not None:
             content = _strip_name(self._encode(files.instruction))
-            name = self._instructions.get(content) or self._find_free_name()
+            used_names = {*self._instructions.values(), *(path.stem for path in self._find_instructions())}
+            names = chain([category], (f"{category}-{number}" for number in count(2)))
+            name = self._instructions.get(content) or next(free for free in names if free not in used_names)
             self._instructions[content] = name
         if name != category:
             files = build_case_files(conversation, agent=self._request.agent, name=name)
@@ -82,19 +97,6 @@ class _CaseWriter:
         paths = self._request.to.glob("*.md") if self._request.to.is_dir() else ()
         mine = [path for path in paths if re.fullmatch(rf"{category}(-[0-9]+)?", path.stem)]
         return sorted(mine, key=lambda path: (len(path.stem), path.stem), reverse=True)
-
-    def _find_free_name(self) -> str:
-        used_names = {*self._instructions.values(), *(path.stem for path in self._find_instructions())}
-        names = (f"{self._request.category}-{number}" for number in count(2))
-        return next(name for name in chain([self._request.category], names) if name not in used_names)
-
-    def _find_free_path(self) -> Path:
-        """Return the path with the next number that neither a case nor a cassette has."""
-        while True:
-            path = self._request.to / f"{self._request.category}_{self._next:03}.yaml"
-            self._next += 1
-            if not path.exists() and not self._locate_cassette(path).exists():
-                return path
 
     def _locate_cassette(self, case: Path) -> Path:
         root = self._project.root
@@ -148,3 +150,86 @@ def import_logs(logs: Sequence[Path], request: ImportRequest) -> Iterator[tuple[
     if case_count and request.agent is None:
         summary += f", {case_count - failure_count} of them pass offline; now run: pytest --evalkit"
     yield summary, not case_count
+
+
+_ENDINGS = (".yaml", ".yml")
+_LINE_KEYS = {"key", "arguments"}
+
+
+class MockCall(Struct, frozen=True):
+    """A call to make, and the key for its result."""
+
+    key: str
+    arguments: Mapping[str, Any]
+
+
+def parse_calls(call_texts: Sequence[str], file: Path | None, key: str | None) -> list[MockCall]:
+    """Return the calls of the options and of the lines of `file`. Raise UsageError for an invalid one."""
+    texts = [(f"--call {text}", text) for text in call_texts]
+    lines = file.read_text("utf-8").splitlines() if file is not None else []
+    texts += [(f"{file}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not texts:
+        raise UsageError('record-mocks needs calls: --call \'{"argument": "value"}\', or --calls FILE')
+    calls = []
+    for source, text in texts:
+        try:
+            call = json.loads(text)
+        except ValueError as error:
+            raise UsageError(f"{source}: not JSON: {error}") from None
+        if not isinstance(call, dict):
+            raise UsageError(f"{source}: a call is a JSON object of arguments by name")
+        if call.keys() == _LINE_KEYS and isinstance(call["arguments"], dict):
+            calls.append(MockCall(str(call["key"]), call["arguments"]))
+        elif key is None:
+            raise UsageError(f'{source}: under which key? Say --key, or write {{"key": ..., "arguments": {{...}}}}')
+        else:
+            calls.append(MockCall(key, call))
+    return calls
+
+
+def record_mocks(target: str, calls: Sequence[MockCall], to: Path, *, force: bool) -> Iterator[str]:
+    """Make the calls, write `to` and the schema beside it, and yield what was written: nothing, if a call fails."""
+    root = Path.cwd()
+    if to.suffix not in _ENDINGS:
+        raise UsageError(f"--to {to}: a mock file is YAML; name it {to.with_suffix('.yaml')}")
+    before = to.read_bytes().decode("utf-8") if to.exists() else ""  # with its line ends as they are
+    present = load(before, str(to)) if before.strip() else {}
+    if not isinstance(present, dict):
+        raise UsageError(f"{to} holds no mapping, so that no key can be added")
+    keys = [call.key for call in calls if call.key in present]
+    if keys and not force:
+        raise UsageError(f"{to} has the key '{keys[0]}' already; nothing was called. Choose another, or add --force")
+    make_importable(str(root))
+    recorded_calls = record_calls(target, [call.arguments for call in calls])
+    by_key: dict[str, list[RecordedCall]] = {}
+    for mock_call, call in zip(calls, _redact_calls(recorded_calls, root), strict=True):
+        by_key.setdefault(mock_call.key, []).append(call)
+    arguments = [call.arguments for call in recorded_calls]
+    for same in by_key.values():
+        if len(same) > 1 and any(call.arguments not in arguments for call in same):
+            raise UsageError("an argument is a secret, which a rule in a file can't name; record that call under a key")
+    answers = {key: build_answer(same) for key, same in by_key.items()}
+    schema_path = to.with_name(f"{to.stem}.returns.json")
+    known_schema = json.loads(schema_path.read_text("utf-8")) if schema_path.exists() else None
+    schema = build_returns_schema([call.result for same in by_key.values() for call in same], known_schema)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    text = dump(answers)
+    if present:  # keep the comments and the layout of the file
+        editor = YamlEditor(before)
+        for key, answer in answers.items():
+            editor.set((key,), answer)
+        text = editor.to_text()
+    to.write_bytes(text.encode("utf-8"))
+    schema_path.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    for key, same in by_key.items():
+        yield f"wrote {to}: {key} ({len(same)} call{'' if len(same) == 1 else 's'})"
+    yield f"wrote {schema_path}: the schema of what it returns, for `returns` where the function is declared"
+
+
+def _redact_calls(calls: Sequence[RecordedCall], root: Path) -> list[RecordedCall]:
+    redact = build_redactor(root)
+
+    def redact_value(value: Any) -> Any:
+        return json.loads(redact(json.dumps(value)))
+
+    return [RecordedCall(redact_value(call.arguments), redact_value(call.result)) for call in calls]

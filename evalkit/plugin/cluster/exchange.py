@@ -1,17 +1,25 @@
-"""--evalkit-record on a cluster: a case's cassettes travel to its worker and, if they are recorded there, back.
+"""The facts that the session and the workers of a cluster exchange beside verdicts: spent money and recordings.
 
-A worker's own cassettes are neither used nor changed: the project where the run was started decides whether there is a
-recording, and gets the new ones. On the worker a case finds its files in a folder of this run alone, and records into
-it as it would into the project.
+--evalkit-max-cost: the session sums up the money that all processes spend, and sends it to each. A process reports the
+sum of what it spent after every reply of a model, and stops by itself once that and the reported sums of the others
+come to the budget. It gets those with each batch, and at once when the budget is spent. Beyond the budget go only the
+requests that are under way then, and those of the moment until all processes know. Reports of a process that dies stay
+valid; money that it had not reported yet is not counted.
+
+--evalkit-record: a case's cassettes travel to its worker and, if they are recorded there, back. A worker's own
+cassettes are neither used nor changed: the project where the run was started decides whether there is a recording, and
+gets the new ones. On the worker a case finds its files in a folder of this run alone, and records into it as it would
+into the project.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from evalkit.cassettes.grades import build_grades_path
 from evalkit.cassettes.http.player import build_http_path
@@ -20,6 +28,33 @@ from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.yamlfile.events import Limits
 from evalkit.yamlfile.parse import load
+
+TOPIC = "evalkit-spent-"  # and the name of the run: under it workers tell, through Dask's events
+SpentByProcess = dict[str, float]  # USD by process of this run
+
+
+class ClusterBudget:
+    """The sum, in the process of the session. `send` tells workers, all of them if it is given no address."""
+
+    def __init__(self, cap_usd: float, send: Callable[[SpentByProcess, str | None], None]) -> None:
+        self._cap_usd = cap_usd
+        self._send = send
+        self._is_exhausted = False
+        self.usd_by_process: SpentByProcess = {}
+
+    def handle_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        """Handle an event of Dask's: a process has spent more. Called on the event loop of Dask's client."""
+        _, message = event
+        process = message["process"]
+        self.usd_by_process = {
+            **self.usd_by_process,
+            process: max(self.usd_by_process.get(process, 0.0), message["usd"]),
+        }
+        if sum(self.usd_by_process.values()) >= self._cap_usd:
+            everybody = not self._is_exhausted
+            self._is_exhausted = True
+            self._send(self.usd_by_process, None if everybody else message["worker"])
+
 
 Files = dict[str, bytes]  # by their names below the folder of cassettes
 _LIMITS = Limits(max_bytes=1_000_000_000, max_nodes=50_000_000)  # our own files; what is too large to read is refused

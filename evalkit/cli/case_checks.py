@@ -1,0 +1,154 @@
+"""`evalkit mutate` and `evalkit smoke`: mistakes that a case would not notice, and cases that nothing could satisfy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+
+from msgspec import Struct, to_builtins
+
+from evalkit.agents.registry import load_case_instruction
+from evalkit.casecheck.mutants import KINDS, CaseScore, compute_score, observe
+from evalkit.casecheck.smoke import SmokeResult, run_smoke_check
+from evalkit.cli.project import Project
+from evalkit.errors import UsageError, did_you_mean
+from evalkit.text.format import escape_controls, parse_percentage
+from evalkit.yamlfile.write import dump
+
+_MET, _MISSED, _NOT_MEASURED = 0, 1, 6
+
+
+def score_cases(paths: Sequence[str], leave_out: Sequence[str]) -> list[CaseScore]:
+    """Return a score per case of `paths`; cases that don't pass, and broken files, have no mutants."""
+    for kind in leave_out:
+        if kind not in KINDS:
+            suggestion = did_you_mean(kind, KINDS) or f"; there are {', '.join(KINDS)}"
+            raise UsageError(f"--without {kind}: no such kind of mutant{suggestion}")
+    project = Project()
+    case_scores = []
+    for loaded in project.load_cases(paths):
+        if loaded.case is None:
+            case_scores.append(CaseScore(loaded.id, skipped=f"error: {loaded.problems[0]}"))
+        else:
+            agent = project.agent if loaded.case.agent is None else None
+            case_scores.append(compute_score(observe(loaded.case, agent, project.settings), leave_out=leave_out))
+    return case_scores
+
+
+def compute_score_status(case_scores: Sequence[CaseScore], min_score: str | None) -> int:
+    """Return 0 if the score is met or none is demanded, 1 if it is missed, 6 if no case could be probed."""
+    floor = Fraction(0) if min_score is None else parse_percentage(min_score, "--min-score")
+    caught, total = _count_mutants(case_scores)
+    if not total:
+        return _NOT_MEASURED
+    return _MET if Fraction(caught * 100, total) >= floor else _MISSED
+
+
+def render_scores_as_json(case_scores: Sequence[CaseScore], status: int) -> str:
+    """Return the scores as one JSON document."""
+    caught, total = _count_mutants(case_scores)
+    document = {"version": 1, "caught": caught, "total": total, "score": _compute_percent(caught, total)}
+    return json.dumps({**document, "exit_status": status, "cases": to_builtins(case_scores)}, indent=2)
+
+
+def render_scores_as_text(case_scores: Sequence[CaseScore], min_score: str | None, status: int) -> list[str]:
+    """Return a paragraph per case with survivors, and the total score."""
+    lines: list[str] = []
+    for case_score in case_scores:
+        if case_score.skipped:
+            lines.append(f"{case_score.case_id}: not probed; {escape_controls(case_score.skipped)}")
+        elif case_score.survivors:
+            graded = "; no criterion of judge was graded anew, and none could catch one" if case_score.graded else ""
+            lines.append(f"{case_score.case_id}: {case_score.caught} of {case_score.total} mutants caught{graded}")
+        for survivor in case_score.survivors:
+            lines.append(f"  accepted: {escape_controls(survivor.description)} ({survivor.kind})")
+            if survivor.keys is None:
+                lines.append("    no single expectation of this case would notice it")
+            else:
+                lines.append(f"    would be caught by, at {escape_controls(survivor.place)}:")
+                lines += [f"      {escape_controls(line)}" for line in dump(survivor.keys).splitlines()]
+    caught, total = _count_mutants(case_scores)
+    if not total:
+        return [*lines, "mutation score NOT MEASURED: no case passed, so that nothing could be perturbed"]
+    probed = sum(not case_score.skipped for case_score in case_scores)
+    unprobed = len(case_scores) - probed
+    also = f"; {unprobed} not probed" if unprobed else ""
+    of = f"{caught} of {total} mutants of {_count(probed, 'case')}{also}"
+    word = "" if min_score is None else f", {'met' if status == _MET else 'MISSED'}: at least {min_score} %"
+    return [*lines, f"mutation score {_compute_percent(caught, total)} % ({of}){word}"]
+
+
+def _count_mutants(case_scores: Sequence[CaseScore]) -> tuple[int, int]:
+    """Return the numbers of caught mutants and of all."""
+    return sum(score.caught for score in case_scores), sum(score.total for score in case_scores)
+
+
+def _compute_percent(caught: int, total: int) -> float:
+    """Return percent to one digit, rounded down, so that nothing less is shown as 100."""
+    return float(Fraction(caught * 1000, total).__floor__() / 10) if total else 0.0
+
+
+class SmokeRow(Struct, frozen=True):
+    """The smoke report of one case, or the problems of a file that is no valid case."""
+
+    report: SmokeResult
+    problems: tuple[str, ...] = ()
+
+
+def smoke_cases(paths: Sequence[str]) -> list[SmokeRow]:
+    """Check every case of `paths`. No agent runs and no model is called."""
+    project = Project()
+    results = []
+    for loaded in project.load_cases(paths):
+        if loaded.case is None:
+            results.append(SmokeRow(SmokeResult(loaded.id), tuple(map(str, loaded.problems))))
+            continue
+        instruction = load_case_instruction(loaded.case, project.root)
+        functions = {function.name: function for function in (instruction and instruction.available_functions) or ()}
+        results.append(SmokeRow(run_smoke_check(loaded.case, project.settings, functions)))
+    if not results:
+        raise UsageError(f"no case in {', '.join(paths or project.paths)}")
+    return results
+
+
+def compute_smoke_status(results: Sequence[SmokeRow]) -> int:
+    """Return 1 if a case can't be satisfied, else 6 if a file could not be checked, else 0."""
+    if any(row.report.findings for row in results):
+        return _MISSED
+    return _NOT_MEASURED if any(row.problems for row in results) else _MET
+
+
+def render_findings_as_json(results: Sequence[SmokeRow], status: int) -> str:
+    """Return the findings as one JSON document."""
+    cases = [{**to_builtins(row.report), "problems": list(row.problems)} for row in results]
+    return json.dumps({"version": 1, "exit_status": status, "cases": cases}, indent=2)
+
+
+def render_findings_as_text(results: Sequence[SmokeRow], *, verbose: bool) -> list[str]:
+    """Return a line per finding with its advice, then a summary; `verbose` lists also what was not checked."""
+    lines: list[str] = []
+    for result in results:
+        lines += [f"{escape_controls(problem)}" for problem in result.problems]
+        for finding in result.report.findings:
+            first, *details = finding.message.splitlines() or [""]
+            texts = [f"{finding.location}: {first} [{finding.code}]"]
+            texts += [f"    {text}" for text in (*details, finding.advice)]
+            lines += map(escape_controls, texts)
+        if verbose:
+            lines += [
+                f"{result.report.case_id}: not checked: {escape_controls(note)}" for note in result.report.not_checked
+            ]
+    reports = [row.report for row in results if not row.problems]
+    wrong = sum(bool(report.findings) for report in reports)
+    calls, notes = sum(report.calls for report in reports), sum(len(report.not_checked) for report in reports)
+    text = f"{_count(len(reports), 'case')} walked through with {_count(calls, 'call')}: "
+    text += f"{wrong} can't be satisfied" if wrong else "each can be satisfied"
+    broken = len(results) - len(reports)
+    if broken:
+        text += f"; {_count(broken, 'file')} not checked, as they are no valid cases"
+    return [*lines, text + (f"; {_count(notes, 'detail')} not checked (-v tells)" if notes else "")]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
