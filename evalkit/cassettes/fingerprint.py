@@ -149,7 +149,7 @@ def _cut(line: str, max_length: int | None) -> str:
     return line if max_length is None or len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
-def compare_declarations(was: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
+def compare_declarations(was: Sequence[JsonObject], now: Sequence[JsonObject]) -> Iterator[str]:
     """List what changed between two lists of declarations, which have names."""
     old = {function.get("name"): function for function in was}
     new = {function.get("name"): function for function in now}

@@ -144,7 +144,7 @@ def _list_socket_patches() -> _Patches:
     return [*parts, ("HTTPSConnection", "connect", functools.partial(_bind_player_lookup, make_connect))]
 
 
-def _bind_player_lookup(make: Any, real: Any) -> Any:
+def _bind_player_lookup(make: Any, real: object) -> Any:
     return make(real, find_player)
 
 
@@ -208,7 +208,7 @@ class NoSocket:
 
     def settimeout(self, timeout: float | None) -> None: ...
 
-    def setsockopt(self, *option: Any) -> None: ...
+    def setsockopt(self, *option: object) -> None: ...
 
     def shutdown(self, how: int) -> None: ...
 

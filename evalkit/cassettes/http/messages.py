@@ -122,7 +122,7 @@ def clean_url(url: str, secrets: tuple[str, ...]) -> str:
     return cleaned
 
 
-def _redact_value(value: object, secrets: tuple[str, ...]) -> Any:
+def _redact_value(value: object, secrets: tuple[str, ...]) -> object:
     """Copy `value` without secrets. ``{"token": "Hel"}`` is a piece of text in a model's reply, and stays if it is
     short."""
     if isinstance(value, Mapping):
@@ -139,7 +139,7 @@ def _redact_value(value: object, secrets: tuple[str, ...]) -> Any:
     return redact_secrets(value, secrets)
 
 
-def _remove_path(value: object, path: list[str]) -> Any:
+def _remove_path(value: object, path: list[str]) -> object:
     """Copy `value` without what is at `path`; ``*`` stands for every item of a list and every key."""
     step, rest = path[0], path[1:]
     if isinstance(value, Mapping):

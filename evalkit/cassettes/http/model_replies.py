@@ -196,7 +196,7 @@ def _find_random_values(data: object) -> Iterator[tuple[str, str]]:
             yield from _find_random_values(item)
 
 
-def _find_replies(response: JsonObject) -> Iterator[Any]:
+def _find_replies(response: JsonObject) -> Iterator[object]:
     """Find the JSON of a model's reply: one value, or the events of a stream. Nothing for other services."""
     if "json" in response:
         values = response["json"] if isinstance(response["json"], list) else [response["json"]]
@@ -225,7 +225,7 @@ def is_model_reply(value: object) -> bool:
     return value.get("type") in ("message", "message_start")
 
 
-def _reset_times(data: object) -> Any:
+def _reset_times(data: object) -> object:
     if isinstance(data, Mapping):
         return {
             key: 0

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
@@ -337,9 +337,9 @@ def _has_names(tools: object) -> bool:
     return bool(flat) and all(isinstance(tool, Mapping) and "name" in tool for tool in flat)
 
 
-def _list_tools(tools: object) -> list[Any]:
+def _list_tools(tools: object) -> list[JsonObject]:
     """List the declarations out of the lists in which the APIs wrap them."""
-    functions: list[Any] = []
+    functions: list[JsonObject] = []
     for tool in tools if isinstance(tools, list) else []:
         inner = tool if isinstance(tool, Mapping) else {}
         wrapped = next((inner[key] for key in _TOOL_KEYS if isinstance(inner.get(key), list)), None)
@@ -363,7 +363,7 @@ def _find_long_texts(was: object, now: object, path: str) -> Iterator[tuple[str,
         yield path, was, now
 
 
-def _cut_long_texts(value: object, counterpart: object) -> Any:
+def _cut_long_texts(value: object, counterpart: object) -> object:
     """Copy `value` without the long texts that differ, which are compared by line."""
     if isinstance(value, Mapping):
         return {
