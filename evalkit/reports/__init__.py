@@ -1,1 +1,1 @@
-"""Run -> text. A report is a pure function of a run and options; only `runfile` and `journal` touch files."""
+"""Run -> text. A report is a pure function of a run and options; only `run_file` touches files."""

@@ -60,7 +60,7 @@ BEYOND_A_SCHEMA = {
 
 def test_the_shipped_schema_is_current() -> None:
     assert SCHEMA_FILE.read_text(encoding="utf-8") == format_schema(build_case_schema()), (
-        'write it anew: python -c "from evalkit.spec.schema import ship; ship()"'
+        'write it anew: python -c "from evalkit.spec.schema import write_schema_file; write_schema_file()"'
     )
 
 
