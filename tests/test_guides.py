@@ -33,7 +33,6 @@ def test_named_functions_stand_in_the_named_file(guide: Path) -> None:
     pairs += re.findall(r'\["((?:\w+/)+\w+\.py)<br/>(?:\w+, )?(\w+)(?::|,|")', text)
     wrong = [f"{path}: {name}" for path, name in pairs if not is_defined(path, name)]
     assert wrong == []
-    assert pairs
 
 
 def is_defined(path: str, name: str) -> bool:
