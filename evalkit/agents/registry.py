@@ -81,8 +81,7 @@ def resolve_agent(spec: AgentObject, *, case: Case, root: Path) -> AgentUnderTes
     if isinstance(spec, Mapping):
         if ("command" in spec) == ("url" in spec):
             raise UnknownAgentError(f"an agent that is a mapping has one of 'command' and 'url', got {dict(spec)!r}")
-        from evalkit.agents.remote.command import build_command_agent  # few runs need a server
-        from evalkit.agents.remote.url import build_url_agent
+        from evalkit.agents.remote.agents import build_command_agent, build_url_agent  # few runs need a server
 
         return build_url_agent(spec) if "url" in spec else build_command_agent(spec, root)
     if callable(spec):

@@ -27,7 +27,7 @@ from evalkit.cassettes.http.messages import (
     to_response,
     unpack_content,
 )
-from evalkit.cassettes.http.model_replies import find_turn, normalise_exchanges
+from evalkit.cassettes.http.model_exchanges import find_turn, normalise_exchanges
 from evalkit.model.verdict import Verdict
 from evalkit.streaming.accumulate import parse_values
 from tests.servers.replay import Answer, ForwardingProxy

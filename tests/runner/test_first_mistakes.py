@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.agents.remote.command import build_command_agent
+from evalkit.agents.remote.agents import build_command_agent
 from evalkit.agents.task import Task
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.agents.remote.protocol import MAX_OUTPUT, REPLY_KEYS, USAGE_KEYS
+from evalkit.agents.remote.agents import MAX_OUTPUT, REPLY_KEYS, USAGE_KEYS
 from evalkit.model.settings import Settings
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict, load_case

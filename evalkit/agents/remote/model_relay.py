@@ -13,11 +13,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from evalkit.agents.remote.client import UnreachableError, send_request
+from evalkit.agents.remote.server import UnreachableError, send_request
 from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
-from evalkit.cassettes.http.model_replies import find_turn
-from evalkit.cassettes.http.model_requests import read_model_request
+from evalkit.cassettes.http.model_exchanges import find_turn, read_model_request
 from evalkit.cassettes.http.player import PendingExchange, Player
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.model.transcript import CallAnswer, ModelTurn

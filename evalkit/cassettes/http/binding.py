@@ -18,8 +18,7 @@ from typing import Protocol
 
 from evalkit.cassettes.http.interception import install, uninstall
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
-from evalkit.cassettes.http.model_replies import find_turn
-from evalkit.cassettes.http.model_requests import read_model_request
+from evalkit.cassettes.http.model_exchanges import find_turn, read_model_request
 from evalkit.cassettes.http.player import Player, PlayerOptions
 from evalkit.cassettes.model import build_cassette_name
 from evalkit.errors import EvalkitError, MissingCassetteError, UsageError

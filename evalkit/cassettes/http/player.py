@@ -30,7 +30,7 @@ from evalkit.cassettes.http.messages import (
     serialize_response,
     to_response,
 )
-from evalkit.cassettes.http.model_replies import has_uuids, normalise_exchanges, replace_uuids
+from evalkit.cassettes.http.model_exchanges import has_uuids, normalise_exchanges, replace_uuids
 from evalkit.cassettes.model import (
     CODE,
     build_run_path,

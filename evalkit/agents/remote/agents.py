@@ -1,16 +1,19 @@
-"""An agent that is a command: started once per answer, with the request on stdin and the reply on stdout.
+"""Agents in another process: a command, which is started once per answer, and a service behind a URL.
 
-Its mistakes show in its calls and its answer. A process that breaks the protocol (it exits with another status than 0,
-prints half a JSON, or far too much) could not be measured, unless a function of the case had failed before: breaking
-down over that is the agent's own fault.
+The request is one JSON object, on stdin or as the body of a POST; the reply, on stdout or the response, is one JSON
+object with `text`, or plain text (docs/ways-in.md). An agent's mistakes show in its calls and its answer. One that
+breaks the protocol (it exits with another status than 0, answers with an HTTP error, prints half a JSON, or far too
+much) could not be measured, unless a function of the case had failed before: breaking down over that is the agent's own
+fault.
 
-The child process leads a session and process group of its own, and is ended together with all that it has started. On
-Linux, descendants that left the group are found by a mark in their environment.
+The child process of a command leads a session and process group of its own, and is ended together with all that it has
+started. On Linux, descendants that left the group are found by a mark in their environment.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import signal
@@ -21,14 +24,157 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from evalkit.agents.contract import AgentUnderTest, Reply
+from evalkit.agents.contract import COMPLETED, AgentUnderTest, Reply
+from evalkit.agents.offline import OWN_PEERS
 from evalkit.agents.remote.model_relay import build_model_environment
-from evalkit.agents.remote.protocol import MAX_OUTPUT, build_request, mark_own_fault, read_reply
 from evalkit.agents.remote.reaper import TERM_S, Reaper, find_survivors, send_signal
-from evalkit.agents.remote.server import FunctionUrls
+from evalkit.agents.remote.server import (
+    FunctionUrls,
+    RejectedMessageError,
+    ServiceResponse,
+    UnreachableError,
+    get_peer,
+    send_request,
+)
 from evalkit.agents.task import Task
 from evalkit.errors import RemoteAgentError, UnknownAgentError
+from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
+from evalkit.model.transcript import Usage
+
+PROTOCOL = 1
+MAX_OUTPUT = 10_000_000  # bytes of a reply
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "text": (str, "a text"),
+    "stop_reason": (str, "a text"),
+    "instruction_used": (str, "a text"),
+    "usage": (dict, "an object"),
+    "data": (dict, "an object"),
+    "state": (dict, "an object"),
+}
+REPLY_KEYS = tuple(_KINDS)
+USAGE_KEYS = Usage.__struct_fields__
+REPLY_FORM = 'a reply is one JSON object such as {"text": "..."}, or plain text'
+
+
+def build_request(task: Task, served: FunctionUrls) -> bytes:
+    """Build the request, as JSON in UTF-8."""
+    settings = task.settings
+    request = {
+        "protocol": PROTOCOL,
+        "case_id": task.case_id,
+        "run": task.run_index,
+        "input": task.input,
+        "message": task.message,
+        "messages": [
+            {
+                "role": message.get("role"),
+                "text": message["turn"].text if message.get("role") == "model" else message.get("text", ""),
+            }
+            for message in task.messages
+        ],
+        "state": task.state,
+        "model": task.model,
+        "settings": {
+            "temperature": settings.temperature,
+            "seed": settings.seed,
+            "deadline_s": settings.deadline_s,
+            "max_iterations": settings.max_iterations,
+        },
+        "functions": task.describe_functions(),
+        "functions_url": served.functions_url,
+        "mcp_url": served.mcp_url,
+        "mcp_command": served.mcp_command,
+    }
+    return json.dumps(request, ensure_ascii=True, default=str).encode("ascii")
+
+
+def read_reply(content: bytes, who: str, task: Task) -> Reply:
+    """Read the reply in `content`. Raises RemoteAgentError, code ``invalid_reply``, whose text begins with `who`, if
+    it is none.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _make_invalid_reply_error(
+            who, f"answered with something that is not UTF-8 (byte {error.start}); {REPLY_FORM}"
+        ) from None
+    stripped = text.strip()
+    if not stripped.startswith("{"):
+        _refuse_reply_after_logs(stripped, who)
+        return Reply(text.rstrip("\r\n"))
+    try:
+        data = json.loads(stripped)
+    except (ValueError, RecursionError) as error:
+        raise _make_invalid_reply_error(
+            who, f"answered with something that begins like JSON and is none: {error}; {REPLY_FORM}"
+        ) from None
+    problems = _find_problems(data)
+    if problems:
+        raise _make_invalid_reply_error(who, f"answered with a JSON object that is no reply: {'; '.join(problems)}")
+    if data.get("state") is not None:
+        task.state.clear()
+        task.state.update(data["state"])
+    return Reply(
+        data.get("text") or "",
+        stop_reason=data.get("stop_reason") or COMPLETED,
+        instruction_used=data.get("instruction_used"),
+        usage=Usage(**data["usage"]) if data.get("usage") else None,
+        data=data.get("data"),
+    )
+
+
+def _refuse_reply_after_logs(text: str, who: str) -> None:
+    """Refuse a JSON reply below other lines: read as plain text, its stop reason would be lost without notice."""
+    lines = text.splitlines()
+    if not lines or not lines[-1].startswith("{"):
+        return
+    try:
+        is_reply = "text" in json.loads(lines[-1])
+    except (ValueError, RecursionError):
+        return
+    if is_reply:
+        before = "a line" if len(lines) == 2 else f"{len(lines) - 1} lines"
+        raise _make_invalid_reply_error(
+            who, f"wrote {before} above its JSON reply; logs belong on stderr, stdout holds the reply alone"
+        )
+
+
+def _find_problems(data: JsonObject) -> list[str]:
+    problems = [describe_unknown_key(key, known_keys=REPLY_KEYS) for key in data if key not in REPLY_KEYS]
+    if "text" not in data and not problems:
+        problems.append("it has no 'text'")
+    for key, (kind, description) in _KINDS.items():
+        if data.get(key) is not None and not isinstance(data[key], kind):
+            problems += [f"'{key}' is {description}, got {_format_value(data[key])}"]
+    usage = data.get("usage")
+    for key, value in usage.items() if isinstance(usage, dict) else ():
+        if key not in USAGE_KEYS:
+            problems.append(describe_unknown_key(key, "usage", USAGE_KEYS))
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            problems.append(f"'usage.{key}' is a number of tokens, got {_format_value(value)}")
+    return problems
+
+
+def _format_value(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _make_invalid_reply_error(who: str, problem: str) -> RemoteAgentError:
+    return RemoteAgentError(f"{who} {problem}", code="invalid_reply")
+
+
+def mark_own_fault(error: RemoteAgentError, task: Task) -> RemoteAgentError:
+    """`error`, as the agent's own fault if a function had failed or was refused before."""
+    failed = next((call for call in task.calls if call.outcome == "error"), None)
+    if failed is None:
+        return error
+    message = f"{error}\nbefore, call {failed.index + 1}, {failed.name}, had failed: an agent must cope with that"
+    return RemoteAgentError(message, code=error.code, is_agent_fault=True)
+
+
+# -- A command
 
 OWN_PYTHON = "python"  # as a command it means the interpreter that runs evalkit
 _LOCAL_HOSTS = "127.0.0.1,localhost"
@@ -281,3 +427,55 @@ async def start_process(
         lambda: ChildProcess(limit, mark.encode()), *words, cwd=cwd, env=dict(env), start_new_session=True
     )
     return child
+
+
+# -- A service behind a URL
+
+_SHOWN = 500  # characters of a body in a message
+
+
+def build_url_agent(spec: JsonObject) -> AgentUnderTest:
+    """Build the agent that ``{url, headers?, timeout?}`` describes."""
+    headers = {key.lower(): value for key, value in (spec.get("headers") or {}).items() if value is not None}
+    run = UrlAgent(spec["url"], headers)
+    OWN_PEERS.add(":".join(map(str, get_peer(run.url))))
+    return AgentUnderTest(run.url, run, is_async=True, timeout_s=spec.get("timeout"))
+
+
+class UrlAgent(Struct, frozen=True, eq=False):
+    """``await agent(task)`` asks the service once."""
+
+    url: str
+    headers: Mapping[str, str]
+
+    @property
+    def who(self) -> str:
+        return f"agent '{self.url}'"
+
+    async def __call__(self, task: Task) -> Reply:
+        async with task.serve() as served:
+            headers = {"content-type": "application/json", "accept": "application/json, text/plain", **self.headers}
+            try:
+                answer = await send_request("POST", self.url, headers, build_request(task, served), limit=MAX_OUTPUT)
+            except UnreachableError as error:
+                hint = "; a service is started before pytest, by you" if error.is_refused else ""
+                raise self._make_error("agent_unreachable", f"can't be asked: {error}{hint}") from None
+            except RejectedMessageError:
+                raise self._make_error("output_limit", f"answered with more than {MAX_OUTPUT:,} bytes") from None
+        try:
+            return self._read_reply(answer, task)
+        except RemoteAgentError as error:
+            raise mark_own_fault(error, task) from None
+
+    def _read_reply(self, answer: ServiceResponse, task: Task) -> Reply:
+        if not 200 <= answer.status < 300:
+            location = answer.headers.get("location")
+            text = answer.body.decode("utf-8", "backslashreplace").strip()
+            excerpt = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+            said = f"said:\n  {excerpt}" if excerpt else "said: nothing"
+            problem = f"redirects to {location}; write that as its 'url'" if location else said
+            raise self._make_error("agent_unreachable", f"answered with HTTP status {answer.status} and {problem}")
+        return read_reply(answer.body, self.who, task)
+
+    def _make_error(self, code: str, problem: str) -> RemoteAgentError:
+        return RemoteAgentError(f"{self.who} {problem}", code=code)

@@ -11,7 +11,7 @@ import yaml
 
 import evalkit
 from evalkit.cassettes.http.messages import HttpRequest
-from evalkit.cassettes.http.model_requests import read_model_request
+from evalkit.cassettes.http.model_exchanges import read_model_request
 from evalkit.model.transcript import CallAnswer
 
 CHAT = {
