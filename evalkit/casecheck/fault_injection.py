@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.compile import allow_stop_reason, compile_on_fault
-from evalkit.checks.conversation import judge_conversation
-from evalkit.checks.expectation import Expectation, get_expectation
+from evalkit.checks.expectation import Expectation, get_expectation, judge_conversation
 from evalkit.functions.mocks.answers import Answer, FailureAnswer, MockSet, StaticAnswer
 from evalkit.model.case import Case, Repeat
 from evalkit.model.settings import Settings

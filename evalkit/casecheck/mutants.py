@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from evalkit.agents.model_choice import aclose_shared
 from evalkit.casecheck.expected_calls import ExampleNotFoundError, NoExampleError, OmittedArgumentError, make_example
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.conversation import judge_conversation
-from evalkit.checks.expectation import Expectation, Judgement, get_expectation
+from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
 from evalkit.errors import KeyPath, format_path
 from evalkit.functions.declarations import find_argument_violations
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue

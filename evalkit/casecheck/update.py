@@ -12,8 +12,7 @@ from pathlib import Path as FilePath
 
 from msgspec import Struct
 
-from evalkit.checks.conversation import judge_conversation
-from evalkit.checks.expectation import get_expectation
+from evalkit.checks.expectation import get_expectation, judge_conversation
 from evalkit.errors import EvalkitError, KeyPath, SpecError, UsageError
 from evalkit.functions.mocks.files import to_answer
 from evalkit.jsonvalue import JsonDict, JsonValue

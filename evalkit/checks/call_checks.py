@@ -481,7 +481,7 @@ def report_violations(call: FunctionCall, key: str, place: str) -> CheckResult:
 
 
 class GroundedCheck(BooleanCheck, frozen=True):
-    """`grounded`: values of arguments that must be traceable (`evalkit.checks.grounding`). No names: all arguments."""
+    """`grounded`: values of arguments that must be traceable (`evalkit.checks.evidence`). No names: all arguments."""
 
     grounded: tuple[str, ...]
     path: KeyPath

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.checks.calls import GroundedCalls
-from evalkit.checks.custom import read_custom
 from evalkit.checks.evidence import COMPLETED
 from evalkit.checks.expectation import Expectation, RunCheck
 from evalkit.checks.expected_calls import ExpectedCallList, is_plain_list
@@ -30,6 +29,7 @@ from evalkit.checks.run_checks import (
     StopReason,
     read_budget,
     read_criteria,
+    read_custom,
     read_final_call,
     read_instruction,
     read_stop_reason,

@@ -10,8 +10,7 @@ from datetime import date
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.conversation import judge_conversation
-from evalkit.checks.expectation import Expectation, Judgement, get_expectation
+from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
 from evalkit.checks.keys import merge_turn_keys
 from evalkit.errors import (
     BudgetSpentError,

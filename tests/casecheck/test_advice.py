@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from evalkit.casecheck.mutants import Observation, add_keys, compute_score, generate_mutants, observe
 from evalkit.casecheck.update import build_update
-from evalkit.checks.conversation import judge_conversation
-from evalkit.checks.expectation import get_expectation
+from evalkit.checks.expectation import get_expectation, judge_conversation
 from evalkit.model.verdict import FAILED, PASSED
 from evalkit.project import Project
 from evalkit.runner.judge import parse_path

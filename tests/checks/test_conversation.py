@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.conversation import judge_conversation
 from evalkit.checks.evidence import extract_turn
-from evalkit.checks.expectation import Expectation
+from evalkit.checks.expectation import Expectation, judge_conversation
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 
 CALLS = "expected_function_calls"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.checks.custom import check
 from evalkit.checks.expectation import Judgement
+from evalkit.checks.run_checks import check
 from evalkit.errors import UsageError
 from evalkit.model.registry import Registry
 from evalkit.model.transcript import Transcript
