@@ -9,7 +9,7 @@ from evalkit.agents.registry import agent
 from evalkit.agents.task import Task
 from evalkit.checks.run_checks import check
 from evalkit.errors import EvalkitError, IncompleteCallError, SpecError, UsageError
-from evalkit.functions.patching.context_propagation import bind
+from evalkit.functions.context_propagation import bind
 from evalkit.gate.decision import decide
 from evalkit.model.case import Case
 from evalkit.model.run import GateDecision, Policy, Run

@@ -30,7 +30,7 @@ from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, FunctionError, MeasurementError, MockError
 from evalkit.functions.call_log import MockedError
-from evalkit.functions.patching.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
+from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.functions.targets import find_object
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.case import Declaration

@@ -33,7 +33,7 @@ from evalkit.agents.offline_rules import NetworkGuard, is_ignored
 from evalkit.agents.task import Task
 from evalkit.cassettes.http.interception import is_bypassed
 from evalkit.errors import MissingCassetteError
-from evalkit.functions.patching.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
+from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.model.settings import Settings
 
 try:

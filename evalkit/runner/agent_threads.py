@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 from msgspec import Struct
 
-from evalkit.functions.patching.context_propagation import bind
+from evalkit.functions.context_propagation import bind
 
 _numbers = count(1)
 _idle: list[_Worker] = []

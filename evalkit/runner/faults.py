@@ -18,7 +18,7 @@ from types import TracebackType
 
 from evalkit.agents.task import Task
 from evalkit.errors import EvalkitError, FunctionError, MeasurementError, RemoteAgentError, SpecError, UsageError
-from evalkit.functions.patching import points
+from evalkit.functions import patching
 from evalkit.model.transcript import RunFault
 from evalkit.runner import agent_call as calling
 
@@ -207,7 +207,7 @@ def trim_traceback(error: BaseException) -> TracebackType | None:
     steps = list(traceback.walk_tb(error.__traceback__))
     is_own = [frame.f_code.co_filename.startswith((_HERE, "<frozen")) for frame, _ in steps]
     for index, (frame, _) in enumerate(steps[1:]):
-        is_own[index] = is_own[index] or frame.f_code.co_filename == points.__file__
+        is_own[index] = is_own[index] or frame.f_code.co_filename == patching.__file__
     others = [index for index, own in enumerate(is_own) if not own]
     entries: list[TracebackType] = []
     entry = error.__traceback__

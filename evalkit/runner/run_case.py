@@ -26,7 +26,7 @@ from evalkit.errors import (
     UsageError,
 )
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.patching.install import patch_functions
+from evalkit.functions.patching import patch_functions
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelTurn, RunFault, Transcript

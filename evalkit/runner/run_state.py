@@ -19,10 +19,10 @@ from evalkit.cassettes.http import binding as http_recording
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.errors import Location, PathProblem, Problem, SpecError, format_path
+from evalkit.functions.context_propagation import PatchedCase
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet, get_mocks
 from evalkit.functions.mocks.reader import parse_mocks
-from evalkit.functions.patching.context_propagation import PatchedCase
 from evalkit.jsonvalue import to_json_safe
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings, compute_cost, compute_turns_cost

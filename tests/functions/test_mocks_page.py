@@ -20,7 +20,7 @@ from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
-from evalkit.functions.patching.install import patch_functions
+from evalkit.functions.patching import patch_functions
 from evalkit.yamlfile.parse import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "mocks.md"

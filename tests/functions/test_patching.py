@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from evalkit.errors import FunctionError, MockError
+from evalkit.functions.context_propagation import bind
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.reader import parse_mocks
-from evalkit.functions.patching.context_propagation import bind
-from evalkit.functions.patching.install import patch_functions
+from evalkit.functions.patching import patch_functions
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
 

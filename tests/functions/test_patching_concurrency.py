@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.reader import parse_mocks
-from evalkit.functions.patching.install import patch_functions
+from evalkit.functions.patching import patch_functions
 
 CASES = 50
 

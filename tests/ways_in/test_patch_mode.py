@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from evalkit.agents.task import Task
 from evalkit.errors import SpecError
-from evalkit.functions.patching.context_propagation import ACTIVE_CASES, bind
+from evalkit.functions.context_propagation import ACTIVE_CASES, bind
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict

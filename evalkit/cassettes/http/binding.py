@@ -22,7 +22,7 @@ from evalkit.cassettes.http.model_exchanges import find_turn, read_model_request
 from evalkit.cassettes.http.player import Player, PlayerOptions
 from evalkit.cassettes.model import build_cassette_name
 from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
-from evalkit.functions.patching.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
+from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import CallAnswer, ModelTurn
 from evalkit.providers.budget import get_run_budget
