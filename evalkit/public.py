@@ -16,7 +16,7 @@ from evalkit.model.run import GateDecision, Policy, Run
 from evalkit.model.settings import HttpSettings, Settings
 from evalkit.model.transcript import ModelRequest, ModelTurn, Transcript
 from evalkit.model.verdict import Verdict
-from evalkit.operators.custom import operator
+from evalkit.operators.builtin import operator
 from evalkit.project import load_case
 from evalkit.providers.table import open_provider
 from evalkit.providers.turns import ScriptedProvider
@@ -24,7 +24,7 @@ from evalkit.reports.run_file import load_run
 from evalkit.runner.judge import judge
 from evalkit.runner.run_case import arun_case, run_case
 from evalkit.spec.load import case_from_dict
-from evalkit.streaming.accumulate import StreamAccumulator
+from evalkit.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText
 

@@ -37,7 +37,7 @@ from evalkit.model.transcript import APPLICATION, NOBODY, CallAnswer, ModelCall,
 from evalkit.providers.base import Provider
 from evalkit.providers.pacing import queue_context
 from evalkit.providers.turns import Chunk, fetch_pieces
-from evalkit.streaming.accumulate import StreamAccumulator
+from evalkit.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText
 

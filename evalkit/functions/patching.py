@@ -6,9 +6,9 @@ the ones made by ``from shop.clients import check`` and by tables of tools inclu
 module-level name that refers to it.
 
 A target is installed once, however many cases patch it, and restored always. Its hook asks who is calling: the case of
-the context answers from its mocks; a case that does not patch this function gets the real one, as it would alone. A call
-without context never reaches the real function while cases patch it: it is the only active case's, or it is refused,
-and the cases that it may belong to can't be measured.
+the context answers from its mocks; a case that does not patch this function gets the real one, as it would alone. A
+call without context never reaches the real function while cases patch it: it is the only active case's, or it is
+refused, and the cases that it may belong to can't be measured.
 """
 
 from __future__ import annotations

@@ -36,10 +36,10 @@ from evalkit.operators.base import DATA, LIST, LITERAL, MODIFIERS, VALUE, Matche
 from evalkit.operators.builtin import (
     BUILTIN_OPERATORS,
     RESERVED_NAMES,
+    Custom,
     is_probable_operator,
     suggest_operator,
 )
-from evalkit.operators.custom import Custom
 from evalkit.operators.lists import Length, ListContaining
 from evalkit.operators.logic import Absent, AllOf, AnyOf, Not, join_parts
 from evalkit.operators.numbers import Between, Compared, is_finite

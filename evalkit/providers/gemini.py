@@ -27,7 +27,7 @@ from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import MAX_REPLY_BYTES, ProviderKind, SchemaRules, limit_replies, read_count, require_whole
 from evalkit.providers.pacing import RetryPolicy, call_with_retries, parse_seconds, read_retry_after, to_transport_error
-from evalkit.streaming.accumulate import CallParts, explain_cut_off, parse_values
+from evalkit.streaming import CallParts, explain_cut_off, parse_values
 
 if TYPE_CHECKING:
     from google import genai

@@ -21,7 +21,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import MAX_REPLY_BYTES, ProviderKind, SchemaRules, limit_replies, read_count, require_whole
 from evalkit.providers.pacing import RetryPolicy, call_with_retries, parse_seconds, read_retry_after, to_transport_error
-from evalkit.streaming.accumulate import CUT_OFF, StreamAccumulator, explain_cut_off, parse_values
+from evalkit.streaming import CUT_OFF, StreamAccumulator, explain_cut_off, parse_values
 
 if TYPE_CHECKING:
     import openai

@@ -28,7 +28,7 @@ from evalkit.jsonvalue import JsonObject, describe_value, parse_arguments
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import Provider
 from evalkit.providers.table import PROVIDERS
-from evalkit.streaming.accumulate import StreamAccumulator, to_wire_keys
+from evalkit.streaming import StreamAccumulator, to_wire_keys
 
 TURN_KEYS = ("calls", "text", "finish_reason", "finish_message", "usage", "duration_ms", "model")
 CALL_KEYS = ("name", "arguments", "id", "malformed")

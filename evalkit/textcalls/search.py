@@ -18,8 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from evalkit.textcalls.control_tokens import CONTROL_ANCHORS, ControlTokens
-from evalkit.textcalls.envelopes import BETWEEN, LIST_OF_CALLS, SPACE, Span, StopError
+from evalkit.textcalls.envelopes import BETWEEN, CONTROL_ANCHORS, LIST_OF_CALLS, SPACE, ControlTokens, Span, StopError
 from evalkit.textcalls.forms import DSML, Call
 from evalkit.textcalls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
 from evalkit.textcalls.names import (

@@ -13,7 +13,7 @@ from typing import Any
 import evalkit
 from evalkit.errors import FunctionError
 from evalkit.model.transcript import ModelCall
-from evalkit.streaming.accumulate import StreamCall
+from evalkit.streaming import StreamCall
 
 PROMPT = """\
 You answer questions about web pages. Fetch them with scrape_webpage, all that you need in one call, before you say

@@ -29,7 +29,7 @@ from evalkit.cassettes.http.messages import (
 )
 from evalkit.cassettes.http.model_exchanges import find_turn, normalise_exchanges
 from evalkit.model.verdict import Verdict
-from evalkit.streaming.accumulate import parse_values
+from evalkit.streaming import parse_values
 from tests.servers.replay import Answer, ForwardingProxy
 
 Run = Callable[..., Verdict]

@@ -10,9 +10,8 @@ import pytest
 import evalkit
 from evalkit.errors import UsageError
 from evalkit.model.registry import OPERATORS
-from evalkit.operators.builtin import list_operators
+from evalkit.operators.builtin import list_operators, operator
 from evalkit.operators.compile import compile_value
-from evalkit.operators.custom import operator
 
 
 def even(expected: Any, actual: Any) -> bool | str:

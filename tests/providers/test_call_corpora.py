@@ -17,7 +17,7 @@ from evalkit.errors import IncompleteCallError
 from evalkit.jsonvalue import parse_arguments
 from evalkit.providers.gemini import merge_chunks, read_reply
 from evalkit.providers.openai import read_stream
-from evalkit.streaming.accumulate import StreamAccumulator, parse_values
+from evalkit.streaming import StreamAccumulator, parse_values
 from evalkit.textcalls import parse_text_calls
 
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"

@@ -23,7 +23,7 @@ from evalkit.providers.gemini import (
 )
 from evalkit.providers.pacing import RetryPolicy
 from evalkit.providers.table import open_provider
-from evalkit.streaming.accumulate import parse_values
+from evalkit.streaming import parse_values
 
 SCHEMA = {"type": "object", "properties": {"serial_number": {"type": "string"}}, "required": ["serial_number"]}
 CHECK = Declaration(name="check_warranty", description="Look up", parameters=SCHEMA)

@@ -12,7 +12,7 @@ import pytest
 
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.openai import OpenAIOptions, OpenAIProvider
-from evalkit.streaming.accumulate import parse_values
+from evalkit.streaming import parse_values
 
 Row = dict[str, Any]
 # The naive joining of deltas, on which the recorded result rests, doubles a name that the server sent twice.

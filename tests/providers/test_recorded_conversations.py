@@ -18,7 +18,7 @@ from evalkit.providers.gemini import read_reply as gemini_turn
 from evalkit.providers.openai import read_reply as openai_turn
 from evalkit.providers.openai import read_stream
 from evalkit.providers.turns import ScriptedProvider
-from evalkit.streaming.accumulate import parse_values
+from evalkit.streaming import parse_values
 from evalkit.text.redact import redact_secrets
 
 Row = dict[str, Any]

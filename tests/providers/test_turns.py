@@ -14,7 +14,7 @@ from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.gemini import merge_chunks, read_reply
 from evalkit.providers.openai import read_stream
 from evalkit.providers.turns import Chunk, ScriptedProvider, build_turn, fetch_pieces, read_written_reply, split_turn
-from evalkit.streaming.accumulate import StreamAccumulator, StreamCall
+from evalkit.streaming import StreamAccumulator, StreamCall
 
 OPENAI: list[dict[str, Any]] = [
     {"content": "One moment."},

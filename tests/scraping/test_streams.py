@@ -17,7 +17,7 @@ from evalkit.cassettes.model import CassetteProvider, load_cassette
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.turns import Chunk
 from evalkit.runner.run_case import run_case
-from evalkit.streaming.accumulate import StreamCall
+from evalkit.streaming import StreamCall
 from evalkit.yamlfile.write import dump
 from scenarios.scraping.agent import PROMPT
 from tests.suites.suite import ROOT

@@ -27,7 +27,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, map_strings, pars
 from evalkit.model.transcript import CallAnswer, ModelCall, ModelTurn, Usage
 from evalkit.providers.table import PROVIDERS
 from evalkit.providers.turns import Chunk, build_turn
-from evalkit.streaming.accumulate import parse_values
+from evalkit.streaming import parse_values
 
 
 class RequestReading(Struct, frozen=True):

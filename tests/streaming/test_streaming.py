@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit import IncompleteCall
-from evalkit.streaming import accumulate
-from evalkit.streaming.accumulate import Slot, StreamAccumulator, StreamCall
+from evalkit import streaming
+from evalkit.streaming import Slot, StreamAccumulator, StreamCall
 from evalkit.textcalls.parsed import ParsedText
 
 
@@ -411,7 +411,7 @@ def test_each_fragment_finds_its_call_without_a_look_at_the_others(wire: str, mo
     """A reply with thousands of calls took seconds, and four times as long with twice as many."""
     looks = []
     for count in (200, 400):
-        monkeypatch.setattr(accumulate, "Slot", CountedSlot)
+        monkeypatch.setattr(streaming, "Slot", CountedSlot)
         CountedSlot.looks = 0
         accumulator = StreamAccumulator()
         taken = []
