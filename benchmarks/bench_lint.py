@@ -17,8 +17,7 @@ from pathlib import Path
 from bench_parse import PARAMETERS, case
 
 from evalkit.cli.lint import load_lint_options
-from evalkit.lint.gather import gather
-from evalkit.lint.report import check_project
+from evalkit.lint.report import check_project, gather
 from evalkit.yamlfile.write import dump
 
 

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 import evalkit
 from evalkit.config import read_options
 from evalkit.lint.finding import apply_changes, plan_changes
-from evalkit.lint.formats import render_report
 from evalkit.lint.options import PROJECT_KEYS, LintOptions, read_project_options
-from evalkit.lint.report import check_project, serialize_baseline
+from evalkit.lint.report import check_project, render_report, serialize_baseline
 from evalkit.lint.rules import GROUPS, RULES
 
 DEFAULT_BASELINE = "evalkit-lint-baseline.json"

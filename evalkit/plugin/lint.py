@@ -12,9 +12,8 @@ import pytest
 
 from evalkit.errors import UsageError
 from evalkit.lint.finding import NOTE
-from evalkit.lint.formats import escape_unprintable
 from evalkit.lint.options import read_project_options
-from evalkit.lint.report import check_project
+from evalkit.lint.report import check_project, escape_unprintable
 
 
 class LintWarning(UserWarning):

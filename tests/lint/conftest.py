@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.cli.lint import load_lint_options
-from evalkit.lint.formats import as_text
-from evalkit.lint.report import LintReport, check_project
+from evalkit.lint.report import LintReport, as_text, check_project
 
 EXPECTED = "expected"
 

@@ -10,8 +10,7 @@ from jsonschema import Draft202012Validator
 
 from evalkit.errors import Location
 from evalkit.lint.finding import Finding
-from evalkit.lint.formats import as_github, as_json, as_sarif, as_text
-from evalkit.lint.report import LintReport
+from evalkit.lint.report import LintReport, as_github, as_json, as_sarif, as_text
 from evalkit.lint.rules import RULES, RULES_BY_NAME
 
 NEVER_EXPECTED = RULES_BY_NAME["never-expected"]

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit import IncompleteCall
-from evalkit import streaming
+from evalkit import IncompleteCall, streaming
 from evalkit.streaming import Slot, StreamAccumulator, StreamCall
 from evalkit.textcalls.parsed import ParsedText
 
