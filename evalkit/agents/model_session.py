@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.agents.clock import WaitingTime
+from evalkit.agents.clock import WaitingTime, now
 from evalkit.cassettes.fingerprint import describe_request
 from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.errors import (
@@ -87,6 +87,7 @@ class ModelSession:
         self._call_log = call_log
         self._pending_calls = PendingToolCalls(call_log)
         self._streams: list[RunningStream] = []
+        self._live_requests: list[float] = []  # when those began that wait for the service, without its queue
         self._lock = threading.Lock()
 
     @property
@@ -97,6 +98,16 @@ class ModelSession:
             for stream in self._streams:
                 turns[stream.index] = stream.build_turn()
             return tuple(turns)
+
+    def describe_hung_request(self, limit_s: float) -> str:
+        """Describe a live request that is the reason why `limit_s` seconds have passed, if there is one: it has waited
+        for half of them, or ten times as long as for the slowest reply."""
+        with self._lock:
+            waited_s = now() - self._queueing_time.seconds - min(self._live_requests, default=float("inf"))
+            slowest_s = max((turn.duration_ms / 1000 for turn in self._turns), default=float("inf"))
+        if waited_s < limit_s / 2 and waited_s < max(10 * slowest_s, 1.0):
+            return ""
+        return f"the model's service ({getattr(self.provider, 'name', 'model')}) had not answered for {waited_s:.1f} s"
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model, and record its turn."""
@@ -232,6 +243,9 @@ class ModelSession:
         """
         is_cassette = self.provider is not None and self.provider.name == "cassette"
         token = None if is_cassette else queue_context.set(self._queueing_time.measure)
+        start = now() - self._queueing_time.seconds
+        if not is_cassette:
+            self._live_requests.append(start)
         try:
             with self._waiting_time.measure(), self._bypass():
                 yield
@@ -241,6 +255,7 @@ class ModelSession:
         finally:
             if token is not None:
                 queue_context.reset(token)
+                self._live_requests.remove(start)
 
     def _open_provider(self) -> Provider:
         if self.provider is None:

@@ -142,6 +142,10 @@ class Task:
         """The reason why the run can't be measured, if it can't."""
         return None if self._opened_session is None else self._opened_session.fault
 
+    def describe_hung_request(self, limit_s: float) -> str:
+        """Describe a request that the model's service did not answer, if that is why `limit_s` seconds are over."""
+        return "" if self._opened_session is None else self._opened_session.describe_hung_request(limit_s)
+
     @property
     def clock_ms(self) -> float:
         """The run's clock: recorded model time and mocked latency, in milliseconds."""

@@ -82,7 +82,11 @@ def require_whole(turn: ModelTurn, service: str, *, is_streamed: bool) -> ModelT
     """Return a live turn. Raises ProviderError for a reply in which nothing came, or a stream that broke off: that is
     the service's doing, and no answer of the model."""
     raw = turn.raw if isinstance(turn.raw, Mapping) else {}
-    if turn.finish_reason == "empty" and "candidates" not in raw and "choices" not in raw:
+    replies = raw.get("candidates") or raw.get("choices")
+    has_ended = isinstance(replies, list) and any(
+        isinstance(reply, Mapping) and (reply.get("finishReason") or reply.get("finish_reason")) for reply in replies
+    )
+    if turn.finish_reason == "empty" and not has_ended:
         raise ProviderError(f"{service} answered nothing: {str(dict(raw))[:200]}")
     if turn.finish_reason == "truncated" and is_streamed:
         raise ProviderError(f"{service} broke the stream off: {turn.finish_message or 'it has no finish reason'}")

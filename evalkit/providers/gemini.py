@@ -26,7 +26,14 @@ from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import MAX_REPLY_BYTES, ProviderKind, SchemaRules, limit_replies, read_count, require_whole
-from evalkit.providers.pacing import RetryPolicy, call_with_retries, parse_seconds, read_retry_after, to_transport_error
+from evalkit.providers.pacing import (
+    RetryPolicy,
+    call_with_retries,
+    load_client,
+    parse_seconds,
+    read_retry_after,
+    to_transport_error,
+)
 from evalkit.streaming import CallParts, explain_cut_off, parse_values
 
 if TYPE_CHECKING:
@@ -107,6 +114,7 @@ class GeminiProvider:
 
     async def _send(self, contents: list[JsonDict], config: JsonObject, timeout_s: float | None) -> ModelTurn:
         try:
+            await load_client("google.genai")
             models: Any = self._get_client().aio.models
             arguments: JsonDict = {
                 "model": self.model,

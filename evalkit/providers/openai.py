@@ -20,7 +20,14 @@ from evalkit.errors import EvalkitError, IncompleteCallError, ProviderError, Usa
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import MAX_REPLY_BYTES, ProviderKind, SchemaRules, limit_replies, read_count, require_whole
-from evalkit.providers.pacing import RetryPolicy, call_with_retries, parse_seconds, read_retry_after, to_transport_error
+from evalkit.providers.pacing import (
+    RetryPolicy,
+    call_with_retries,
+    load_client,
+    parse_seconds,
+    read_retry_after,
+    to_transport_error,
+)
 from evalkit.streaming import CUT_OFF, StreamAccumulator, explain_cut_off, parse_values
 
 if TYPE_CHECKING:
@@ -76,8 +83,9 @@ class OpenAIProvider:
             await client.close()
 
     async def _send(self, body: JsonDict, timeout_s: float | None) -> ModelTurn:
-        started = perf_counter()
         try:
+            await load_client("openai")
+            started = perf_counter()
             async with asyncio.timeout(timeout_s or self.options.timeout_s):  # the client's own is for each read
                 values = await self._post(body, timeout_s)
             failed = next((place for place, value in enumerate(values) if _get_error(value)), len(values))

@@ -25,6 +25,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from importlib import import_module
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -334,6 +335,17 @@ def get_limiter(provider: str, rates: Rates, service: str | None = None) -> Limi
     with _limiters_lock:
         pace = _paces.setdefault(service or provider, AdaptivePace())
         return _limiters.setdefault((provider, rates), Limiter(rates, pace=pace))
+
+
+_loaded_clients: set[str] = set()
+
+
+async def load_client(module: str) -> None:
+    """Import a service's client package, which can take seconds: in a thread, and the deadline stands still."""
+    if module not in _loaded_clients:
+        with queue_context.get()():
+            await asyncio.to_thread(import_module, module)
+        _loaded_clients.add(module)
 
 
 # -- retries

@@ -31,7 +31,7 @@ class CallOutcome(Struct, frozen=True):
     """Outcome of a call: a value, an exception, or nothing within the deadline.
 
     `abandoned`: the agent is still running somewhere, since a thread can't be killed. `stuck_in` are the calls that it
-    was in when its time was over, outermost first.
+    was in when its time was over, outermost first; `hung_request` says of the model's service that it did not answer.
     """
 
     value: object = None
@@ -39,6 +39,7 @@ class CallOutcome(Struct, frozen=True):
     timed_out: bool = False
     abandoned: bool = False
     stuck_in: Sequence[FrameSummary] = ()
+    hung_request: str = ""
 
 
 async def call_agent(
@@ -68,9 +69,10 @@ async def call_agent(
     finished = start_in_thread(agent_thread.submit, run_agent)
     if not await _wait_until_done(finished, task, until):
         stuck_in = [call for ident in threads for call in list_thread_calls(ident)]
+        hung_request = task.describe_hung_request(timeout_s)
         register_abandoned_agent(agent.name)
         late.record()
-        return CallOutcome(timed_out=True, abandoned=True, stuck_in=stuck_in)
+        return CallOutcome(timed_out=True, abandoned=True, stuck_in=stuck_in, hung_request=hung_request)
     outcome = finished.result()
     if outcome.error is None and inspect.isawaitable(outcome.value):
         return await _run_within(lambda: outcome.value, task, timeout_s, agent, on_late_end)
@@ -118,7 +120,7 @@ async def _run_within(
                 return running.result()
             except asyncio.CancelledError as error:  # the agent, or a library, cancelled its own task
                 return CallOutcome(error=error)
-        stuck_in = list_task_calls(running)
+        stuck_in, hung_request = list_task_calls(running), task.describe_hung_request(timeout_s)
         running.cancel()
         done, _ = await asyncio.wait({running}, timeout=grace_s)
         if not done:
@@ -126,7 +128,7 @@ async def _run_within(
             running.add_done_callback(lambda _: on_late_end())
         elif not running.cancelled():
             running.result()  # collects what it ended with, so that asyncio does not complain of it
-        return CallOutcome(timed_out=True, abandoned=not done, stuck_in=stuck_in)
+        return CallOutcome(timed_out=True, abandoned=not done, stuck_in=stuck_in, hung_request=hung_request)
     except asyncio.CancelledError:
         running.cancel()
         await asyncio.wait({running}, timeout=grace_s)

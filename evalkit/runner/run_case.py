@@ -223,7 +223,7 @@ async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
 def _read_reply(outcome: CallOutcome, run: RunState) -> Reply | None:
     """Return the agent's answer, or None after setting `run.fault`, which says why there is none."""
     if outcome.timed_out:
-        run.record_timeout(abandoned=outcome.abandoned, stuck_in=outcome.stuck_in)
+        run.record_timeout(abandoned=outcome.abandoned, stuck_in=outcome.stuck_in, hung_request=outcome.hung_request)
     elif outcome.error is not None:
         interrupt = find_interrupt(outcome.error)
         if interrupt is not None:

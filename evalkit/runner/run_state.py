@@ -18,7 +18,7 @@ from evalkit.agents.task import Task, TaskSettings, merge_settings
 from evalkit.cassettes.http import binding as http_recording
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
-from evalkit.errors import Location, PathProblem, Problem, SpecError, format_path
+from evalkit.errors import Location, PathProblem, Problem, ProviderError, SpecError, format_path
 from evalkit.functions.context_propagation import PatchedCase
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet, get_mocks
@@ -115,8 +115,11 @@ class RunState(Struct, eq=False):
             http_recording.release(self.task.http_player)
             offline.restore(self.task)
 
-    def record_timeout(self, *, abandoned: bool, stuck_in: Sequence[FrameSummary] = ()) -> None:
-        """Record that the agent ran past its deadline, in the calls `stuck_in`; `abandoned`: it still runs."""
+    def record_timeout(self, *, abandoned: bool, stuck_in: Sequence[FrameSummary] = (), hung_request: str = "") -> None:
+        """Record that the agent ran past its deadline, in the calls `stuck_in`; `abandoned`: it still runs.
+
+        `hung_request` describes what it waited for, if that is not its fault: the run can't be measured then.
+        """
         name, deadline_s = self.plan.agent.name, self.plan.task_settings.deadline_s
         if self.timeout_s is None:
             limit = f"{deadline_s:g} s, its deadline (settings.deadline_s)"
@@ -124,6 +127,9 @@ class RunState(Struct, eq=False):
             limit = f"{self.timeout_s:g} s, its time limit (agent.timeout)"
         if self.phase:
             self.fault = build_phase_fault(self.phase, name, f"was still running after {limit}")
+        elif hung_request:
+            message = f"{hung_request} when agent '{name}' was out of time, after {limit}"
+            self.fault = build_unmeasured_fault(ProviderError(message))
         else:
             place = locate_frame(stuck_in, self.plan.root, outside=False)
             self.fault = RunFault(code="deadline", message=f"agent '{name}' was still running after {limit}{place}")

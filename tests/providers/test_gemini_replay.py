@@ -85,9 +85,11 @@ def wire_chunks(row: Row) -> list[Row]:
 
 
 def is_cut_off(row: Row) -> bool:
-    """A stream without a finish reason, or an answer without candidates."""
+    """A stream without a finish reason, or an answer without candidates or of which nothing came."""
     chunks = [chunk for chunk in wire_chunks(row) if isinstance(chunk, dict)]
-    return (row["stream"] and row["finish_reason"] is None) or not any("candidates" in chunk for chunk in chunks)
+    has_come = row["final_text"] or row["final_calls"]
+    is_open = row["finish_reason"] is None and (row["stream"] or not has_come)
+    return is_open or not any("candidates" in chunk for chunk in chunks)
 
 
 def wire_usage(row: Row) -> Row | None:
@@ -266,7 +268,7 @@ def test_recorded_declarations_reach_the_wire_untouched(rows: list[Row], replay:
 
     async def ask() -> None:
         provider = GeminiProvider("m", options(replay, stream=False))
-        replay.answers[:] = [answer('{"candidates": []}')]
+        replay.answers[:] = [answer('{"candidates": [{"finishReason": "STOP"}]}')]
         await provider.turn(ModelRequest(messages=REQUEST.messages, functions=functions))
         await provider.aclose()
 
