@@ -182,7 +182,13 @@ class JsonConverter:
             return self._fallback(value, path, refusal)
         self._open_ids.add(id(value))
         try:
-            return self._convert_container(value, path)
+            if isinstance(value, Mapping):
+                return {
+                    self._convert_key(key, path): self.convert(item, (*path, str(key))) for key, item in value.items()
+                }
+            if isinstance(value, (list, tuple)):
+                return [self.convert(item, (*path, index)) for index, item in enumerate(value)]
+            return self._convert_object(value, path) if self._converts_objects else self._fallback(value, path, "")
         finally:
             self._open_ids.discard(id(value))
 
@@ -193,13 +199,6 @@ class JsonConverter:
             return _TOO_DEEP
         is_limited = not self._converts_objects and self._container_count > MAX_SAFE_CONTAINERS
         return f"the value holds more than {MAX_SAFE_CONTAINERS:,} lists and mappings" if is_limited else ""
-
-    def _convert_container(self, value: Any, path: KeyPath) -> Any:
-        if isinstance(value, Mapping):
-            return {self._convert_key(key, path): self.convert(item, (*path, str(key))) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self.convert(item, (*path, index)) for index, item in enumerate(value)]
-        return self._convert_object(value, path) if self._converts_objects else self._fallback(value, path, "")
 
     def _convert_key(self, key: object, path: KeyPath) -> str:
         if isinstance(key, Enum) and (self._converts_objects or isinstance(key, str)):
@@ -308,7 +307,17 @@ def _is_equal(a: Any, b: Any, depth: int) -> bool:
     # The hot path of judging: exact types first, loops instead of generators.
     of_type = type(a)
     if of_type is not type(b) or of_type not in _KIND_BY_TYPE:
-        return _is_equal_across_types(a, b, depth)
+        # Compare values of different Python types: 5 and 5.0, or subclasses of JSON's types.
+        of_kind = get_kind(a)
+        if not of_kind or of_kind != get_kind(b):
+            return False
+        if of_kind == NUMBER:
+            return bool(a == b or (a != a and b != b))
+        if of_kind == STRING:
+            return str.__eq__(a, b)
+        if of_kind == OBJECT:
+            return _is_equal(dict(dict.items(a)), dict(dict.items(b)), depth)
+        return _is_equal(list(list.__iter__(a)), list(list.__iter__(b)), depth)
     if of_type is dict:
         if not depth:
             raise _TooDeepError
@@ -330,20 +339,6 @@ def _is_equal(a: Any, b: Any, depth: int) -> bool:
                 return False
         return True
     return bool(a == b or (a != a and b != b))
-
-
-def _is_equal_across_types(a: Any, b: Any, depth: int) -> bool:
-    """Compare values of different Python types: 5 and 5.0, or subclasses of JSON's types."""
-    of_kind = get_kind(a)
-    if not of_kind or of_kind != get_kind(b):
-        return False
-    if of_kind == NUMBER:
-        return bool(a == b or (a != a and b != b))
-    if of_kind == STRING:
-        return str.__eq__(a, b)
-    if of_kind == OBJECT:
-        return _is_equal(dict(dict.items(a)), dict(dict.items(b)), depth)
-    return _is_equal(list(list.__iter__(a)), list(list.__iter__(b)), depth)
 
 
 def _is_equal_by_stack(a: Any, b: Any) -> bool:

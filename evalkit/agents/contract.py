@@ -47,19 +47,17 @@ class Reply(ReplyText, frozen=True, kw_only=True):
         if not isinstance(self.stop_reason, str) or not self.stop_reason:
             raise UsageError(f"Reply(stop_reason=...) is a word such as 'completed', got {self.stop_reason!r}")
         if self.usage is not None and not isinstance(self.usage, Usage):
-            force_setattr(self, "usage", _build_usage(self.usage))
-
-
-def _build_usage(counts: object) -> Usage:
-    if not isinstance(counts, Mapping):
-        raise UsageError(f"Reply(usage=...) is a mapping of {', '.join(USAGE_KEYS)}, got {type(counts).__name__}")
-    for key, count in counts.items():
-        if key not in USAGE_KEYS:
-            hint = did_you_mean(key, USAGE_KEYS) or f"; it has {', '.join(USAGE_KEYS)}"
-            raise UsageError(f"Reply(usage=...) has the unknown key {key!r}{hint}")
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise UsageError(f"Reply(usage=...): {key!r} is a number of tokens, got {count!r}")
-    return Usage(**counts)
+            if not isinstance(self.usage, Mapping):
+                raise UsageError(
+                    f"Reply(usage=...) is a mapping of {', '.join(USAGE_KEYS)}, got {type(self.usage).__name__}"
+                )
+            for key, count in self.usage.items():
+                if key not in USAGE_KEYS:
+                    hint = did_you_mean(key, USAGE_KEYS) or f"; it has {', '.join(USAGE_KEYS)}"
+                    raise UsageError(f"Reply(usage=...) has the unknown key {key!r}{hint}")
+                if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                    raise UsageError(f"Reply(usage=...): {key!r} is a number of tokens, got {count!r}")
+            force_setattr(self, "usage", Usage(**self.usage))
 
 
 class Opening(Struct, frozen=True):

@@ -214,7 +214,18 @@ def read_grades(reply: ModelTurn, criteria: Sequence[str]) -> tuple[Grade, ...]:
 
 def _read_entries(reply: ModelTurn) -> Iterator[object]:
     if not reply.calls:
-        yield from _get_grades(reply, _parse_answer(reply))
+        # JSON, in a fence or not, behind thoughts or not; of a call written as JSON, the arguments. A text that was
+        # cut off is none: what it quoted last might look like the answer.
+        text = re.sub(_THOUGHTS, "", reply.text.strip(), flags=re.DOTALL).strip()
+        if not text or reply.finish_reason != "stop":
+            raise _make_unreadable_error(reply, f"it is no call, and ended with '{reply.finish_reason}'")
+        fenced = re.fullmatch(_FENCE, text, re.DOTALL)
+        data, problem = parse_arguments(fenced[1] if fenced else text)
+        if problem is not None:
+            raise _make_unreadable_error(reply, "it is no call and no JSON")
+        yield from _get_grades(
+            reply, data.get("arguments", data.get("parameters")) if data.get("name") == GRADE.name else data
+        )
     for call in reply.calls:
         if call.name != GRADE.name:
             raise _make_unreadable_error(reply, f"it calls '{call.name}'")
@@ -228,23 +239,6 @@ def _get_grades(reply: ModelTurn, arguments: object) -> list[object]:
     if not isinstance(grades, list):
         raise _make_unreadable_error(reply, "there is no list of grades in it")
     return grades
-
-
-def _parse_answer(reply: ModelTurn) -> object:
-    """Parse the answer as JSON, in a fence or not, behind thoughts or not; of a call written as JSON, the arguments.
-
-    A text that was cut off is none: what it quoted last might look like the answer.
-    """
-    text = re.sub(_THOUGHTS, "", reply.text.strip(), flags=re.DOTALL).strip()
-    if not text or reply.finish_reason != "stop":
-        raise _make_unreadable_error(reply, f"it is no call, and ended with '{reply.finish_reason}'")
-    fenced = re.fullmatch(_FENCE, text, re.DOTALL)
-    data, problem = parse_arguments(fenced[1] if fenced else text)
-    if problem is not None:
-        raise _make_unreadable_error(reply, "it is no call and no JSON")
-    if data.get("name") == GRADE.name:
-        return data.get("arguments", data.get("parameters"))
-    return data
 
 
 def _make_unreadable_error(reply: ModelTurn, why: str) -> UnreadableGradesError:

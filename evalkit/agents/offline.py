@@ -83,7 +83,12 @@ def cut_off(task: Task, settings: Settings) -> None:
                 _process_patches.extend(ProcessGuard(_build_environment).list_patches())
             for owner, name, wrap in _process_patches:
                 _guard.wrap(owner, name, wrap)
-            _guard_grpc()
+            # Check gRPC's calls, now or when it is imported.
+            for name in _GRPC_MODULES:
+                if name in sys.modules:
+                    _patch_grpc(sys.modules[name])
+            if _finder not in sys.meta_path:
+                sys.meta_path.insert(0, _finder)
         if not goes_out:
             start_propagation(_NEED)
         _runs[task] = GuardedRun(task, None if goes_out else settings.http.ignore_hosts)
@@ -215,15 +220,6 @@ class _PatchAfterImport(MetaPathFinder):
 
 
 _finder = _PatchAfterImport()
-
-
-def _guard_grpc() -> None:
-    """Check gRPC's calls, now or when it is imported."""
-    for name in _GRPC_MODULES:
-        if name in sys.modules:
-            _patch_grpc(sys.modules[name])
-    if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)
 
 
 def _patch_grpc(module: ModuleType) -> None:

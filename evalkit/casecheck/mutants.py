@@ -119,7 +119,24 @@ def generate_mutants(observed: Observation) -> Iterator[Mutant]:
             yield from _generate_argument_changes(observed, index)
             yield from _generate_lost_facts(observed, index)
         yield from _generate_result_changes(transcript, index)
-    yield from _generate_run_changes(observed)
+    transcript = observed.verdict.transcript
+    response = transcript.response
+    if response.strip():
+        says: tuple[Keys, ...] = ({"response_contains": [pick_phrase(response)]},)
+        yield Mutant(
+            kind="change_response", description="the response says something else",
+            transcript=_replace_response(transcript, SOMETHING_ELSE), for_run=says,
+        )  # fmt: skip
+        for fact in _find_facts(response, observed, len(transcript.calls)):
+            yield Mutant(
+                kind="lose_fact", description=f"the response says something else for {fact}",
+                transcript=_replace_response(transcript, replace_fact(response, fact)), for_run=({"response_contains": [fact]},),  # noqa: E501
+            )  # fmt: skip
+    stop_reason = "max_iterations" if transcript.stop_reason != "max_iterations" else "completed"
+    yield Mutant(
+        kind="stop_reason", description=f"the run stops for the reason '{stop_reason}'",
+        transcript=replace(transcript, stop_reason=stop_reason), for_run=({"stop_reason": transcript.stop_reason},),
+    )  # fmt: skip
 
 
 def replace_calls(transcript: Transcript, calls: Sequence[FunctionCall]) -> Transcript:
@@ -313,27 +330,6 @@ def _generate_result_changes(transcript: Transcript, index: int) -> Iterator[Mut
         call=index,
         for_call=({"result_contains": build_nested(path, value)},),
     )
-
-
-def _generate_run_changes(observed: Observation) -> Iterator[Mutant]:
-    transcript = observed.verdict.transcript
-    response = transcript.response
-    if response.strip():
-        says: tuple[Keys, ...] = ({"response_contains": [pick_phrase(response)]},)
-        yield Mutant(
-            kind="change_response", description="the response says something else",
-            transcript=_replace_response(transcript, SOMETHING_ELSE), for_run=says,
-        )  # fmt: skip
-        for fact in _find_facts(response, observed, len(transcript.calls)):
-            yield Mutant(
-                kind="lose_fact", description=f"the response says something else for {fact}",
-                transcript=_replace_response(transcript, replace_fact(response, fact)), for_run=({"response_contains": [fact]},),  # noqa: E501
-            )  # fmt: skip
-    stop_reason = "max_iterations" if transcript.stop_reason != "max_iterations" else "completed"
-    yield Mutant(
-        kind="stop_reason", description=f"the run stops for the reason '{stop_reason}'",
-        transcript=replace(transcript, stop_reason=stop_reason), for_run=({"stop_reason": transcript.stop_reason},),
-    )  # fmt: skip
 
 
 def _replace_response(transcript: Transcript, response: str) -> Transcript:

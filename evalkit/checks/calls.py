@@ -107,7 +107,16 @@ class _Explanation:
             build_unmeasured("in_parallel", _UNPROVEN, format_path(self.expected.groups[position]), "run")
             for position in self.assignment.unproven
         ]
-        results.append(self._judge_list(lines))
+        # Count what was met; the reasons stand with the calls.
+        compared = [line for line in lines if line.leaf is not None]
+        met = sum(all(result.status == PASSED for result in line.results) for line in compared)
+        miscounted = sum(extra.miscounted for extra in self.disallowed.values())
+        extra_count = len(self.assignment.extra) if self.expected.forbids_extras else miscounted
+        status = FAILED if met < len(compared) or extra_count else PASSED
+        suffix = f", {extra_count} unexpected" if extra_count else ""
+        results.append(
+            CheckResult(check=_KEY, status=status, message=f"{met} of {len(compared)} expected calls met{suffix}")
+        )
         if self.expected.min_score:
             result = judge_score(self.expected.min_score, score, self.expected.path)
             results.append(result)
@@ -115,16 +124,6 @@ class _Explanation:
                 lines = [CallResult(line.call, line.leaf, tuple(map(_tolerate, line.results))) for line in lines]
                 results = [_tolerate(result) for result in results]
         return CallsResult(lines, results, score)
-
-    def _judge_list(self, lines: list[CallResult]) -> CheckResult:
-        """Count what was met; the reasons stand with the calls."""
-        compared = [line for line in lines if line.leaf is not None]
-        met = sum(all(result.status == PASSED for result in line.results) for line in compared)
-        miscounted = sum(extra.miscounted for extra in self.disallowed.values())
-        extra_count = len(self.assignment.extra) if self.expected.forbids_extras else miscounted
-        status = FAILED if met < len(compared) or extra_count else PASSED
-        suffix = f", {extra_count} unexpected" if extra_count else ""
-        return CheckResult(check=_KEY, status=status, message=f"{met} of {len(compared)} expected calls met{suffix}")
 
     def _fail(self, index: int, check: str, code: str, message: str, place: str) -> None:
         self.lines[index].add(build_failure(check, code, message, place, call=self.calls[index]))

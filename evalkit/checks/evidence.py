@@ -460,7 +460,22 @@ def build_resolver(
         if reference.root == "input":
             return follow_path(case_input, reference.path, reference.text)
         if reference.root == "calls":
-            return _resolve_call_reference(calls, reference, aliases or {})
+            name, *rest = reference.path
+            names = (name, (aliases or {}).get(str(name), name))
+            named = [call for call in calls if call.name in names or call.requested_name == name]
+            successful = [call for call in named if call.outcome == "ok"]
+            number = rest.pop(0) if rest and isinstance(rest[0], int) else 1
+            if not isinstance(number, int) or not 1 <= number <= len(successful):
+                if not named:
+                    problem = f"{name} was not called"
+                elif not successful:
+                    problem = f"{name} was called, but never successfully"
+                else:
+                    problem = f"{name} succeeded {len(successful)} time{'s' if len(successful) > 1 else ''}"
+                raise TemplateError(f"template {reference.text} leads nowhere: {problem}")
+            part, *path = rest
+            call = successful[number - 1]
+            return follow_path(call.result if part == "result" else call.arguments, tuple(path), reference.text)
         raise TemplateError(f"template {reference.text} can't be known here")
 
     return resolve
@@ -475,25 +490,6 @@ def build_call_resolver(resolve: Resolve, call: FunctionCall) -> Resolve:
         return resolve(reference)
 
     return resolve_in_call
-
-
-def _resolve_call_reference(calls: Sequence[FunctionCall], reference: Reference, aliases: Mapping[str, str]) -> Any:
-    name, *rest = reference.path
-    names = (name, aliases.get(str(name), name))
-    named = [call for call in calls if call.name in names or call.requested_name == name]
-    successful = [call for call in named if call.outcome == "ok"]
-    number = rest.pop(0) if rest and isinstance(rest[0], int) else 1
-    if not isinstance(number, int) or not 1 <= number <= len(successful):
-        if not named:
-            problem = f"{name} was not called"
-        elif not successful:
-            problem = f"{name} was called, but never successfully"
-        else:
-            problem = f"{name} succeeded {len(successful)} time{'s' if len(successful) > 1 else ''}"
-        raise TemplateError(f"template {reference.text} leads nowhere: {problem}")
-    part, *path = rest
-    call = successful[number - 1]
-    return follow_path(call.result if part == "result" else call.arguments, tuple(path), reference.text)
 
 
 def extract_turn(transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None = None) -> Transcript:

@@ -344,30 +344,26 @@ def _find_malformed(schema: JsonObject) -> Iterator[SchemaProblem]:
             continue
         paths.add(path)
         if path and path[-1] == "type" and not isinstance(error.instance, Mapping):
-            yield path, _explain_type(error.instance)
+            listed = error.instance if isinstance(error.instance, list) else [error.instance]
+            names = [name for name in listed if not isinstance(name, str) or name not in TYPES]
+            name = names[0] if names else error.instance
+            # The names that Python programmers and other languages' schemas use.
+            usual_names = {
+                "dict": "object",
+                "float": "number",
+                "int": "integer",
+                "str": "string",
+                "list": "array",
+                "bool": "boolean",
+            }
+            is_usual = isinstance(name, str) and name in usual_names
+            hint = f"; did you mean '{usual_names[name]}'?" if is_usual else did_you_mean(name, TYPES)
+            yield path, f"{name!r} is not a JSON Schema type ({', '.join(TYPES)}){hint}"
         elif error.validator == "format" and error.validator_value == "regex":
             yield path, f"{error.instance!r} is not a regular expression that Python can read"
         else:
             text = error.message
             yield path, text if len(text) <= 200 else f"{text[:120]} … {text[-60:]}"
-
-
-def _explain_type(value: Any) -> str:
-    listed = value if isinstance(value, list) else [value]
-    names = [name for name in listed if not isinstance(name, str) or name not in TYPES]
-    name = names[0] if names else value
-    # The names that Python programmers and other languages' schemas use.
-    usual_names = {
-        "dict": "object",
-        "float": "number",
-        "int": "integer",
-        "str": "string",
-        "list": "array",
-        "bool": "boolean",
-    }
-    is_usual = isinstance(name, str) and name in usual_names
-    hint = f"; did you mean '{usual_names[name]}'?" if is_usual else did_you_mean(name, TYPES)
-    return f"{name!r} is not a JSON Schema type ({', '.join(TYPES)}){hint}"
 
 
 def _find_misspelt(schema: Any, path: KeyPath) -> Iterator[SchemaProblem]:

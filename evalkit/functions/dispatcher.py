@@ -176,7 +176,21 @@ class FakeDispatcher:
         """
         call = self._open(name, arguments, context, offered_names, real)
         try:
-            self._complete(call)
+            started = time.perf_counter()
+            try:
+                self._responder.begin(call)
+                if call.awaitable is not None:
+                    try:
+                        call.raw_result = wait_for(call.awaitable)
+                    except (Exception, SystemExit) as error:
+                        call.error = self._responder.convert_error(call, error)
+                if self._settings.real_sleep and call.delay_ms:
+                    time.sleep(call.delay_ms / 1000)
+            except BaseException as error:  # the run is being stopped; the call stays on record
+                call.error = error
+                raise
+            finally:
+                self._finish(call, started)
         finally:
             self._clock.advance(call.duration_ms)
         return _return_outcome(call)
@@ -272,23 +286,6 @@ class FakeDispatcher:
             if self.model_calls is not None and isinstance(arguments, dict):
                 context = self.model_calls.take_context(name, arguments, self._functions)
         return self.call_log.open(name, arguments, context, offered_names, real)
-
-    def _complete(self, call: PendingCall) -> None:
-        started = time.perf_counter()
-        try:
-            self._responder.begin(call)
-            if call.awaitable is not None:
-                try:
-                    call.raw_result = wait_for(call.awaitable)
-                except (Exception, SystemExit) as error:
-                    call.error = self._responder.convert_error(call, error)
-            if self._settings.real_sleep and call.delay_ms:
-                time.sleep(call.delay_ms / 1000)
-        except BaseException as error:  # the run is being stopped; the call stays on record
-            call.error = error
-            raise
-        finally:
-            self._finish(call, started)
 
     def _finish(self, call: PendingCall, started: float) -> None:
         if call.selection is not None and isinstance(call.selection.leaf, RealAnswer) and not call.context.as_is:

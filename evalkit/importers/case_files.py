@@ -151,7 +151,10 @@ def _build_mock(exchanges: list[tuple[JsonObject, FunctionAnswer | None]]) -> ob
     answers = [_to_mock_answer(event) for _, event in exchanges]
     if all(answer == answers[0] for answer in answers):
         return answers[0]
-    entries = [answer if _is_error(answer) else {"$return": answer} for answer in answers]
+    entries = [
+        answer if (isinstance(answer, Mapping) and answer.keys() == {"$error"}) else {"$return": answer}
+        for answer in answers
+    ]
     items = [{(key, repr(value)) for key, value in arguments.items()} for arguments, _ in exchanges]
     has_syntax = any(has_mock_syntax(arguments) for arguments, _ in exchanges)
     if has_syntax or any(first <= second for first, second in permutations(items, 2)):
@@ -174,10 +177,6 @@ def _to_mock_answer(event: FunctionAnswer | None) -> Any:
 def _to_message(value: object) -> object:
     text = value if isinstance(value, str) else dump(value).strip()
     return {"$literal": text} if has_mock_syntax(text) else text
-
-
-def _is_error(answer: object) -> bool:
-    return isinstance(answer, Mapping) and answer.keys() == {"$error"}
 
 
 def _read_declarations(conversation: Conversation, story: _Story) -> dict[str, Declaration]:

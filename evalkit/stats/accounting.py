@@ -210,23 +210,20 @@ class Tally:
     def add(self, verdict: Verdict) -> None:
         """Add one case, with all its runs."""
         for run in verdict.runs or (verdict,):
-            self._add(run.transcript)
-
-    def _add(self, transcript: Transcript) -> None:
-        self._runs += 1
-        self._turns += len(transcript.turns)
-        self._latencies += [turn.duration_ms for turn in transcript.turns]
-        for name, channels in _iter_channels(transcript):
-            self._functions[name] = self._functions.get(name, Channels()) + channels
-        if transcript.usage is not None:
-            self._usage = transcript.usage if self._usage is None else self._usage + transcript.usage
-        if transcript.cost_usd is not None:
-            self._cost = (self._cost or 0.0) + transcript.cost_usd
-        if transcript.gradings:
-            self._grades = (self._grades or Grades()).with_gradings(transcript.gradings)
-        if transcript.turns:
-            self._without_usage += transcript.usage is None
-            self._without_cost += transcript.cost_usd is None
+            self._runs += 1
+            self._turns += len(run.transcript.turns)
+            self._latencies += [turn.duration_ms for turn in run.transcript.turns]
+            for name, channels in _iter_channels(run.transcript):
+                self._functions[name] = self._functions.get(name, Channels()) + channels
+            if run.transcript.usage is not None:
+                self._usage = run.transcript.usage if self._usage is None else self._usage + run.transcript.usage
+            if run.transcript.cost_usd is not None:
+                self._cost = (self._cost or 0.0) + run.transcript.cost_usd
+            if run.transcript.gradings:
+                self._grades = (self._grades or Grades()).with_gradings(run.transcript.gradings)
+            if run.transcript.turns:
+                self._without_usage += run.transcript.usage is None
+                self._without_cost += run.transcript.cost_usd is None
 
     def to_accounting(self) -> Accounting:
         """Return the sums so far."""

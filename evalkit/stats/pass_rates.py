@@ -100,22 +100,19 @@ def _compute_beta(a: int, b: int, x: float) -> float:
     front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     value, c, d, step = 1.0, 1.0, 0.0, 0
     while True:
-        term = _compute_term(a, b, x, step)
+        half = step // 2
+        if not step:
+            term = 1.0
+        elif step % 2:
+            term = -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1))
+        else:
+            term = half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
         d = 1 / (1 + term * d)
         c = 1 + term / c
         value *= c * d
         if abs(c * d - 1) < 1e-15:
             return math.exp(front) * (value - 1) / a
         step += 1
-
-
-def _compute_term(a: int, b: int, x: float, step: int) -> float:
-    half = step // 2
-    if not step:
-        return 1.0
-    if step % 2:
-        return -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1))
-    return half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
 
 
 def clean_runs_needed(target: Rate, confidence: Rate = 0.95) -> int:

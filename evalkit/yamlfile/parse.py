@@ -189,7 +189,12 @@ class ValueBuilder:
 
     def _open_container(self, event: Event, stack: Stack, outer: Node, key: object) -> Node:
         if key is _NO_KEY and outer.__class__ is dict:
-            key = self._refuse_container_key(event)
+            index = event.start_mark.index
+            if event.__class__ is MappingStartEvent and index and self.source.text[index - 1 : index + 1] == "{{":
+                self._add_problem(event, "a text that begins with '{{' must be quoted", back=1)
+            else:
+                self._add_problem(event, "a key must be text, not a mapping or a list")
+            key = _CONTAINER
         stack.append((outer, key))
         if len(stack) > self.limits.max_depth:
             self._stop(event, f"nested more than {self.limits.max_depth} levels deep")
@@ -242,14 +247,6 @@ class ValueBuilder:
         if len(stack) + depth > self.limits.max_depth:
             self._stop(event, f"nested more than {self.limits.max_depth} levels deep")
         return value
-
-    def _refuse_container_key(self, event: Event) -> object:
-        index = event.start_mark.index
-        if event.__class__ is MappingStartEvent and index and self.source.text[index - 1 : index + 1] == "{{":
-            self._add_problem(event, "a text that begins with '{{' must be quoted", back=1)
-        else:
-            self._add_problem(event, "a key must be text, not a mapping or a list")
-        return _CONTAINER
 
     def _check_odd_key(self, event: Event, value: object, stack: Stack, container: dict[str, Node]) -> object:
         if value.__class__ is not str:

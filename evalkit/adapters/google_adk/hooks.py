@@ -335,7 +335,20 @@ class AdkTaskModel(BaseLlm):
         schema = config.response_json_schema
         if schema is None and hasattr(config.response_schema, "model_json_schema"):
             schema = config.response_schema.model_json_schema()
-        messages = _to_messages(llm_request.contents, self.conversation)
+        messages: list[JsonDict] = []
+        for content in llm_request.contents:
+            parts = content.parts or []
+            if content.role == "model":
+                calls = [part.function_call for part in parts if part.function_call]
+                message_calls = ((call.id or "", call.name or "", call.args) for call in calls)
+                messages.append(self.conversation.build_model_message(_get_text(content), message_calls))
+                continue
+            results = [part.function_response for part in parts if part.function_response]
+            if results:
+                values = ((result.id or "", result.name or "", result.response) for result in results)
+                messages.append(self.conversation.build_result_message(values))
+            if text := _get_text(content):
+                messages.append({"role": "user", "text": text})
         system = _get_text(config.system_instruction) or None
         turn, ids = await self.conversation.ask(system, messages, get_tool_specs(llm_request), schema)
         broken = [call for call in turn.calls if call.malformed is not None or not isinstance(call.arguments, dict)]
@@ -356,24 +369,6 @@ class AdkTaskModel(BaseLlm):
 def build_task_model(task: Task) -> AdkTaskModel:
     """Build the task's own model."""
     return AdkTaskModel(task=task, conversation=TaskModelConversation(task))
-
-
-def _to_messages(contents: Sequence[types.Content], conversation: TaskModelConversation) -> list[JsonDict]:
-    messages: list[JsonDict] = []
-    for content in contents:
-        parts = content.parts or []
-        if content.role == "model":
-            calls = [part.function_call for part in parts if part.function_call]
-            message_calls = ((call.id or "", call.name or "", call.args) for call in calls)
-            messages.append(conversation.build_model_message(_get_text(content), message_calls))
-            continue
-        results = [part.function_response for part in parts if part.function_response]
-        if results:
-            values = ((result.id or "", result.name or "", result.response) for result in results)
-            messages.append(conversation.build_result_message(values))
-        if text := _get_text(content):
-            messages.append({"role": "user", "text": text})
-    return messages
 
 
 def _get_text(content: Any) -> str:

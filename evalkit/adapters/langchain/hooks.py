@@ -388,32 +388,28 @@ class LangChainTaskModel(BaseChatModel):
             (function["name"], function.get("description"), function.get("parameters")) for function in functions
         ]
         system = "\n\n".join(str(message.text) for message in messages if message.type == "system")
-        entries = _to_messages(messages, self.conversation)
+        entries: list[JsonDict] = []
+        results: list[tuple[str, str, object]] = []
+        for message in messages:
+            if message.type == "tool":
+                results.append((message.tool_call_id, message.name or "", _parse_result(message)))
+                continue
+            if results:
+                entries.append(self.conversation.build_result_message(results))
+                results = []
+            if message.type == "ai":
+                message_calls = [*message.tool_calls, *message.invalid_tool_calls]
+                calls = [(call["id"], call["name"], call["args"]) for call in message_calls]
+                entries.append(self.conversation.build_model_message(str(message.text), calls))
+            elif message.type != "system":
+                entries.append({"role": "user", "text": str(message.text)})
+        entries = [*entries, self.conversation.build_result_message(results)] if results else entries
         turn, ids = await self.conversation.ask(system or None, entries, tool_specs)
         return ChatResult(generations=[ChatGeneration(message=_to_ai_message(turn, ids))])
 
     def _generate(self, messages: list[BaseMessage], *args: object, **kwargs: object) -> ChatResult:
         result: ChatResult = wait_for(self._agenerate(messages, *args, **kwargs))
         return result
-
-
-def _to_messages(messages: Sequence[BaseMessage], conversation: TaskModelConversation) -> list[JsonDict]:
-    entries: list[JsonDict] = []
-    results: list[tuple[str, str, object]] = []
-    for message in messages:
-        if message.type == "tool":
-            results.append((message.tool_call_id, message.name or "", _parse_result(message)))
-            continue
-        if results:
-            entries.append(conversation.build_result_message(results))
-            results = []
-        if message.type == "ai":
-            message_calls = [*message.tool_calls, *message.invalid_tool_calls]
-            calls = [(call["id"], call["name"], call["args"]) for call in message_calls]
-            entries.append(conversation.build_model_message(str(message.text), calls))
-        elif message.type != "system":
-            entries.append({"role": "user", "text": str(message.text)})
-    return [*entries, conversation.build_result_message(results)] if results else entries
 
 
 def _parse_result(message: ToolMessage) -> object:

@@ -206,7 +206,24 @@ def build_task_model(task: Task) -> FunctionModel:
         prompts = [part.content for message in messages for part in message.parts if part.part_kind == "system-prompt"]
         system = "\n\n".join([*prompts, *([info.instructions] if info.instructions else [])]) or None
         turn, ids = await conversation.ask(system, _to_messages(messages, conversation), tool_specs)
-        return _to_response(turn, ids)
+        parts: list[TextPart | ToolCallPart] = [TextPart(turn.text)] if turn.text else []
+        for call, call_id in zip(turn.calls, ids, strict=True):
+            parts.append(ToolCallPart(call.name, call.arguments, tool_call_id=call_id))
+        usage = turn.usage
+        request_usage = RequestUsage()
+        if usage is not None:
+            request_usage = RequestUsage(
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens + usage.reasoning_tokens,
+                cache_read_tokens=usage.cached_tokens,
+                details={"reasoning_tokens": usage.reasoning_tokens},
+            )
+        return ModelResponse(
+            parts=parts,
+            usage=request_usage,
+            model_name=turn.model,
+            finish_reason=_REQUEST_FINISH.get(turn.finish_reason),
+        )
 
     return FunctionModel(get_response, model_name="evalkit")
 
@@ -246,24 +263,3 @@ def _get_text(part: ModelRequestPart) -> str:
         return ""
     pieces = [part.content] if isinstance(part.content, str) else part.content
     return "\n".join(piece if isinstance(piece, str) else str(piece) for piece in pieces)
-
-
-def _to_response(turn: ModelTurn, ids: Sequence[str]) -> ModelResponse:
-    parts: list[TextPart | ToolCallPart] = [TextPart(turn.text)] if turn.text else []
-    for call, call_id in zip(turn.calls, ids, strict=True):
-        parts.append(ToolCallPart(call.name, call.arguments, tool_call_id=call_id))
-    usage = turn.usage
-    request_usage = RequestUsage()
-    if usage is not None:
-        request_usage = RequestUsage(
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens + usage.reasoning_tokens,
-            cache_read_tokens=usage.cached_tokens,
-            details={"reasoning_tokens": usage.reasoning_tokens},
-        )
-    return ModelResponse(
-        parts=parts,
-        usage=request_usage,
-        model_name=turn.model,
-        finish_reason=_REQUEST_FINISH.get(turn.finish_reason),
-    )

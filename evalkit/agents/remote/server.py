@@ -187,7 +187,13 @@ class HttpServer:
         assert self._server is not None
         try:
             if kind is None:
-                await self._finish_requests()
+                # Answer pending requests: a client may be gone while its last request is still on the way through the
+                # loop.
+                for _ in range(10):  # from a connection that waits to be accepted to a request that was read
+                    await asyncio.sleep(0)
+                busy = {task for task, channel in self._connections.items() if channel.is_busy}
+                if busy:
+                    await asyncio.wait(busy, timeout=SETTLE_S)
         finally:
             self._server.close()
             connections = dict(self._connections)
@@ -197,14 +203,6 @@ class HttpServer:
             for channel in connections.values():
                 channel.abort()
             OWN_HOSTS.discard(f"127.0.0.1:{self.port}")
-
-    async def _finish_requests(self) -> None:
-        """Answer pending requests: a client may be gone while its last request is still on the way through the loop."""
-        for _ in range(10):  # from a connection that waits to be accepted to a request that was read
-            await asyncio.sleep(0)
-        busy = {task for task, channel in self._connections.items() if channel.is_busy}
-        if busy:
-            await asyncio.wait(busy, timeout=SETTLE_S)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         channel = Channel(h11.Connection(h11.SERVER), reader, writer)

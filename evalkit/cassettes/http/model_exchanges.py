@@ -42,18 +42,14 @@ def read_model_request(request: HttpRequest) -> RequestReading:
     """Read a request to a model's service. Never raises: of any other request nothing is found."""
     try:
         data = json.loads(request.body)
-        return RequestReading(tuple(_find_answers(data)), _find_forced_name(data))
+        answers: list[CallAnswer] = []
+        for message in data.get("messages") or data.get("contents") or data.get("input") or ():
+            if message.get("role") in ("assistant", "model") or message.get("type") in ("function_call", "reasoning"):
+                answers.clear()  # these answer an earlier reply
+            answers += _read_message(message)
+        return RequestReading(tuple(answers), _find_forced_name(data))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
         return RequestReading()
-
-
-def _find_answers(data: JsonObject) -> list[CallAnswer]:
-    answers: list[CallAnswer] = []
-    for message in data.get("messages") or data.get("contents") or data.get("input") or ():
-        if message.get("role") in ("assistant", "model") or message.get("type") in ("function_call", "reasoning"):
-            answers.clear()  # these answer an earlier reply
-        answers += _read_message(message)
-    return answers
 
 
 def _read_message(message: JsonObject) -> Iterator[CallAnswer]:
@@ -133,11 +129,6 @@ def _read_values(values: Sequence[JsonObject]) -> ModelTurn | None:
         end = {"type": "message_delta", "delta": {"stop_reason": message.get("stop_reason")}}
         start = {"type": "message_start", "message": message}
         return build_turn([Chunk("anthropic", start), Chunk("anthropic", end)])
-    return _read_response(values)
-
-
-def _read_response(values: Sequence[JsonObject]) -> ModelTurn | None:
-    """Read OpenAI's responses: the object itself, or the one that ends the stream."""
     ends = [value.get("response") for value in values if value.get("type") in _RESPONSE_ENDS]
     candidates = [value for value in [*reversed(ends), *values] if isinstance(value, Mapping)]
     response = next((value for value in candidates if value.get("object") == "response"), None)
