@@ -275,7 +275,7 @@ def _count_tokens(transcript: Transcript) -> float | None:
     usage = transcript.usage
     if usage is None:
         return None
-    total = usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.reasoning_tokens
+    total = usage.count_tokens()
     return total if total or not transcript.turns else None  # no turn is without tokens: they were not counted
 
 

@@ -104,6 +104,11 @@ class Executor:
         """The number of requests ahead of the current one that are worth announcing."""
         return self._concurrency * _AHEAD_FACTOR if self._concurrency > 1 else 0
 
+    @property
+    def under_way(self) -> int:
+        """The number of cases whose agents run now; it may be read from any thread."""
+        return sum(run.watch.start_time is not None and not run.done.is_set() for run in list(self._runs.values()))
+
     def run(self, request: RunRequest, ahead: Iterable[RunRequest] = ()) -> Verdict:
         """Return the verdict of `request`. Requests `ahead`, in the order of later calls, may start meanwhile.
 

@@ -94,6 +94,10 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __add__(self, other: Usage) -> Usage:
         return Usage(**{f: getattr(self, f) + getattr(other, f) for f in self.__struct_fields__})
 
+    def count_tokens(self) -> int:
+        """Count the tokens read and written, as the service sums them up, else reasoning included."""
+        return self.total_tokens or self.input_tokens + self.output_tokens + self.reasoning_tokens
+
 
 class ModelCall(FieldAccess, Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A function call as it stands in a model's reply, before it is dispatched. Fields are also read by key."""

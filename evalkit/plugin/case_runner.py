@@ -16,6 +16,7 @@ from evalkit.model.verdict import NOT_RUN, PASSED, Verdict
 from evalkit.plugin.capture import CaseOutput, OutputRouting, UnattributedOutputFilter, begin_output
 from evalkit.plugin.collection import RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration, is_one_at_a_time
+from evalkit.plugin.progress import Activity
 from evalkit.plugin.splitting import BatchPlan
 from evalkit.plugin.verdicts import (
     CaseError,
@@ -29,6 +30,7 @@ from evalkit.plugin.verdicts import (
     get_first_reason,
     serialize,
 )
+from evalkit.providers.pacing import TRAFFIC
 from evalkit.reports.serialization import from_line, redact_verdict
 from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
@@ -46,6 +48,10 @@ class CaseExecutor(Protocol):
     @property
     def seconds(self) -> float:
         """The duration of the case whose verdict was returned last."""
+
+    @property
+    def under_way(self) -> int:
+        """The number of cases whose agents run now, as far as it is known."""
 
     def run(self, request: RunRequest, ahead: Iterable[RunRequest] = ()) -> Verdict:
         """Return the verdict of `request`; cases `ahead` may start meanwhile."""
@@ -157,6 +163,20 @@ class CaseRunner:
         wire = serialize(verdict, self._config, self._redact)
         self._landed[verdict.case_id] = verdict, wire
         self.on_landed(wire)
+
+    def measure_activity(self) -> Activity:
+        """Measure what this process does now; called from another thread."""
+        landed = [verdict for verdict, _ in list(self._landed.values())]
+        return Activity(
+            landed=len(landed),
+            passed=sum(verdict.status == PASSED for verdict in landed),
+            under_way=self._executor.under_way,
+            waiting=TRAFFIC.waiting,
+            pause_s=TRAFFIC.get_pause(),
+            replies=TRAFFIC.replies,
+            tokens=TRAFFIC.tokens,
+            usd=TRAFFIC.usd,
+        )
 
     def _following_cases(self, item: CaseItem) -> Iterator[RunRequest]:
         """Yield the cases that follow `item`, up to the next test of another kind, and were not announced yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
@@ -34,9 +35,10 @@ from evalkit.plugin.configuration import (
     locate_ledger,
 )
 from evalkit.plugin.exit_guard import guard_exit
+from evalkit.plugin.progress import Activity, LastRow, Progress, read_activity
 from evalkit.plugin.publish import build_annotations, publish, read_baseline
 from evalkit.plugin.splitting import EXCHANGE_KEY, WorkerExchange, parse_case_id
-from evalkit.plugin.terminal import Display, ProgressLine
+from evalkit.plugin.terminal import Display
 from evalkit.plugin.verdicts import (
     WireVerdict,
     apply_verdict_to_report,
@@ -75,6 +77,7 @@ class ResultCollector:
         self._config = config
         self._configuration = configuration
         self._collection = collection
+        self._runner = runner
         self._resumed_lines = runner.resumed_lines
         self._display = Display(config, configuration)
         self._files = SessionFiles(config, configuration)
@@ -89,7 +92,7 @@ class ResultCollector:
         # Read now: it may be the run file that this session overwrites.
         self._baseline_outcomes, self._baseline = read_baseline(configuration)
         self._decision: GateDecision | None = None
-        self._progress: ProgressLine | None = None
+        self._progress: Progress | None = None
         self._annotations: list[str] = []
         self._resumed_lines.update(self._files.read_resumable())
         self._landed: dict[str, WireVerdict] = {}  # by case id: in the journal, and pytest has yet to ask for them
@@ -266,13 +269,30 @@ class ResultCollector:
         self._show_progress(sum(get_case_id(item) is not None for item in session.items))
 
     def _show_progress(self, total: int) -> None:
-        """Show the progress line on a terminal, at the usual verbosity, in a long run that prints nothing else."""
+        """Show the progress: on a terminal as a line, as long as nothing else than pytest writes there."""
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        usual = self._config.getoption("verbose", 0) == 0 and self._config.getoption("capture", "fd") != "no"
-        is_wanted = total > SHORTEST_RUN and usual and getattr(reporter, "isatty", False)
-        if self._progress is None and is_wanted and not is_logging_live(self._config):
-            self._progress = ProgressLine(self._display.stream, total)
-            self._config.pluginmanager.register(self._progress, "evalkit-progress")
+        is_unwanted = self._config.getoption("verbose", 0) < -1 or is_listing(self._config)
+        if self._progress is not None or not total or reporter is None or is_unwanted:
+            return
+        settings = self._configuration.settings
+        is_log = self._config.getoption("capture", "fd") == "no" or is_logging_live(self._config)
+        is_log = is_log or any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
+        self._progress = Progress(
+            LastRow(self._config.get_terminal_writer(), self._display.stream),
+            self._measure_activity,
+            settings,
+            total=total,
+            resumed=len(self._resumed_lines),
+            redraws=type(reporter) is pytest.TerminalReporter and bool(reporter.isatty) and not is_log,
+            is_long=total > SHORTEST_RUN or any((settings.model, settings.grader, settings.record)),
+        )
+        if self._progress.hides_letters and reporter.verbosity == 0:
+            reporter.showfspath = False
+        self._config.pluginmanager.register(self._progress, "evalkit-progress")
+
+    def _measure_activity(self) -> Activity:
+        """Measure what the processes that run cases do."""
+        return read_activity(self._exchange.folder) if self._case_ids_by_node else self._runner.measure_activity()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

@@ -17,8 +17,9 @@ from evalkit.errors import UsageError, did_you_mean
 from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
 from evalkit.plugin.configuration import IS_PARTIAL, Configuration, read_configuration
+from evalkit.plugin.progress import WorkerActivity
 from evalkit.plugin.result_collector import ResultCollector
-from evalkit.plugin.splitting import Sharding
+from evalkit.plugin.splitting import EXCHANGE_KEY, Sharding
 from evalkit.plugin.terminal import FaultSweepSummary
 from evalkit.reports.run_file import JOURNAL_SUFFIX, WorkerJournal
 from evalkit.spec.files import describe_folder_above
@@ -49,6 +50,8 @@ def start(config: pytest.Config) -> None:
         if hasattr(config, "workerinput"):
             journal = WorkerJournal(configuration.results.with_suffix(JOURNAL_SUFFIX), config.workerinput["workerid"])
             runner.on_landed = lambda wire: journal.append(wire.line)
+            folder, worker = Path(config.workerinput[EXCHANGE_KEY]), config.workerinput["workerid"]
+            config.pluginmanager.register(WorkerActivity(runner.measure_activity, folder, worker), "evalkit-activity")
         else:
             collector = ResultCollector(config, configuration, collection, runner)
             config.pluginmanager.register(collector, "evalkit-keeper")

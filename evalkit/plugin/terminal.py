@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TextIO
 
 import pytest
 from msgspec import Struct
@@ -313,66 +311,6 @@ def build_category_table(outcomes: Mapping[str, CaseOutcome], selected: Sequence
         yield f"{label:<{width}}  {passed:>6}  {failed:>6}  {error:>6}  {not_run:>7}"
     if rest:
         yield rest
-
-
-_PAUSE_S = 0.1  # between two updates of the line
-
-
-class ProgressLine:
-    """The progress of a long run in one line of a terminal, in place of the letters of cases.
-
-    It is written past pytest's terminal writer, which could not erase it, and is erased before that one writes again.
-    """
-
-    def __init__(self, stream: TextIO, total: int) -> None:
-        self._stream = stream
-        self._total = total
-        self._started = self._last_update = time.perf_counter()
-        self._done = self._passed = self._width = 0
-        self._report: object = None  # the case's report that pytest handles now
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_report_teststatus(self, report: object) -> Generator[None, Any, Any]:
-        """Take the letter away from the report of a case."""
-        status = yield
-        return (status[0], "", status[2]) if report is self._report and status else status
-
-    def count(self, report: object, *, passed: bool) -> None:
-        """Count the case that `report` is of."""
-        self._report = report
-        self._done += 1
-        self._passed += passed
-        now = time.perf_counter()
-        if self._done == self._total:
-            self._write("")
-        elif now - self._last_update >= _PAUSE_S:
-            self._last_update = now
-            self._write(format_progress(self._done, self._passed, self._total, now - self._started))
-
-    def _write(self, text: str) -> None:
-        columns = shutil.get_terminal_size().columns  # a line that the terminal breaks could not be written over
-        line = fit_to_encoding(text, getattr(self._stream, "encoding", None))[: columns - 1]
-        self._stream.write("\r" + line.ljust(self._width) + ("" if line else "\r"))
-        self._stream.flush()
-        self._width = len(line)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        self._write("")  # the run may have ended early
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_keyboard_interrupt(self) -> None:
-        self._write("")
-
-
-def format_progress(done: int, passed: int, total: int, seconds: float) -> str:
-    """Return ``312 of 1,000 · 98.7 % passed · 45 per second · 15 s left``."""
-    parts = [f"{done:,} of {total:,}", f"{1000 * passed // done / 10:g} % passed"]
-    rate = done / seconds if seconds > 0 else 0.0
-    if rate > 0:
-        parts.append(f"{rate:.0f} per second" if rate >= 2 else f"{60 * rate:.0f} per minute")
-        parts.append(f"{format_duration(1000 * (total - done) / rate)} left")
-    return " · ".join(parts)
 
 
 class FaultSweepSummary:

@@ -17,7 +17,7 @@ from evalkit.errors import BudgetSpentError, UsageError
 from evalkit.model.settings import Prices, Settings, compute_cost, find_price
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
-from evalkit.providers.pacing import current_limiter, find_rates, get_limiter
+from evalkit.providers.pacing import TRAFFIC, current_limiter, find_rates, get_limiter
 from evalkit.providers.table import parse_model_spec
 
 
@@ -140,7 +140,8 @@ def get_account(cap: float, file: Path | None, unit: str = "USD", option: str = 
 
 
 class RunBudget:
-    """The caps of a run on what live models take: dollars, tokens, or both."""
+    """The caps of a run on what live models take: dollars, tokens, both, or none. What they take is counted in
+    `TRAFFIC` too."""
 
     def __init__(self, costs: Account | None, tokens: Account | None, prices: Prices) -> None:
         self._costs = costs
@@ -177,6 +178,8 @@ class RunBudget:
                 account.mark_unpriced()
             else:
                 account.leave(amount)
+        if turn is not None:
+            self._count(turn, spec)
 
     def add(self, turn: ModelTurn, spec: str | None = None) -> None:
         """Add what a turn of an agent's own client took; nothing where its tokens or its price are not known."""
@@ -184,14 +187,15 @@ class RunBudget:
             amount = self._measure(account, turn, spec)
             if amount is not None:
                 account.add(amount)
+        self._count(turn, spec)
+
+    def _count(self, turn: ModelTurn, spec: str | None) -> None:
+        TRAFFIC.record(turn.usage, compute_cost(turn.usage, (turn.model, spec), self._prices))
 
     def _measure(self, account: Account, turn: ModelTurn, spec: str | None) -> float | None:
         if account is self._costs:
             return compute_cost(turn.usage, (turn.model, spec), self._prices)
-        if turn.usage is None:
-            return None
-        usage = turn.usage
-        return usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.reasoning_tokens
+        return None if turn.usage is None else turn.usage.count_tokens()
 
 
 class MeteredProvider:
@@ -213,8 +217,6 @@ class MeteredProvider:
         """Take the model's turn. Raises BudgetSpentError when nothing is left, beside what the live provider raises."""
         token = current_limiter.set(self._limiter)
         try:
-            if self._budget is None:
-                return await self._live.turn(request)
             self._budget.enter(self._spec)
             reply: ModelTurn | None = None
             try:
@@ -234,8 +236,8 @@ def get_token_ledger(ledger: Path) -> Path:
     return ledger.with_name(f"tokens-{ledger.name}")
 
 
-def get_run_budget(settings: Settings) -> RunBudget | None:
-    """Return the budget for live turns, None without one. ``settings.extra["account"]`` is used for the costs."""
+def get_run_budget(settings: Settings) -> RunBudget:
+    """Return the budget for live turns. ``settings.extra["account"]`` is used for the costs."""
     costs: Account | None = None
     tokens: Account | None = None
     if settings.max_cost_usd is not None:
@@ -243,7 +245,7 @@ def get_run_budget(settings: Settings) -> RunBudget | None:
     if settings.max_tokens is not None:
         file = None if settings.ledger is None else get_token_ledger(settings.ledger)
         tokens = get_account(settings.max_tokens, file, "tokens", "max_tokens")
-    return None if costs is None and tokens is None else RunBudget(costs, tokens, settings.prices)
+    return RunBudget(costs, tokens, settings.prices)
 
 
 class ClientBudget:
@@ -263,18 +265,16 @@ class ClientBudget:
 
 
 def create_client_budget(settings: Settings) -> ClientBudget | None:
-    """Return the budget for turns of an agent's own client. None without a budget, offline, and while a cassette is
-    recorded, which books them itself."""
-    budget = get_run_budget(settings)
+    """Return the budget for turns of an agent's own client. None offline, and while a cassette is recorded, which books
+    them itself."""
     goes_live = settings.model is not None and settings.record is None
-    return None if budget is None or not goes_live else ClientBudget(budget, settings.model)
+    return ClientBudget(get_run_budget(settings), settings.model) if goes_live else None
 
 
 def check_budget(settings: Settings) -> None:
     """Raise BudgetSpentError if the run goes live and nothing is left to spend."""
-    budget = get_run_budget(settings)
-    if budget is not None and (settings.record is not None or settings.model is not None):
-        budget.check()
+    if settings.record is not None or settings.model is not None:
+        get_run_budget(settings).check()
 
 
 def describe_missing_price(spec: str) -> str:

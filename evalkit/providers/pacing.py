@@ -20,8 +20,8 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -44,6 +44,45 @@ MOST_REFUSALS = 100  # of one request while others get through: it is too large,
 queue_context: ContextVar[Callable[[], AbstractContextManager[Any]]] = ContextVar(
     "evalkit_queueing", default=nullcontext
 )
+
+
+class Traffic:
+    """What live models have taken in this process so far: a person who waits for the run is shown it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.replies = 0
+        self.tokens = 0
+        self.usd: float | None = None  # None: no reply had a known price
+        self.waiting = 0  # requests that wait now: for their turn, or between two attempts
+
+    def record(self, usage: Usage | None, usd: float | None) -> None:
+        """Record a reply."""
+        with self._lock:
+            self.replies += 1
+            self.tokens += 0 if usage is None else usage.count_tokens()
+            if usd is not None:
+                self.usd = (self.usd or 0.0) + usd
+
+    def get_pause(self) -> float:
+        """Return the seconds for which a service is left alone."""
+        with _limiters_lock:
+            return max((pace.get_pause() for pace in _paces.values()), default=0.0)
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        """Count a wait: the deadline of its case stands still."""
+        with self._lock:
+            self.waiting += 1
+        try:
+            with queue_context.get()():
+                yield
+        finally:
+            with self._lock:
+                self.waiting -= 1
+
+
+TRAFFIC = Traffic()
 
 
 class Rates(Struct, frozen=True):
@@ -262,7 +301,7 @@ class Limiter:
         return reserved_tokens
 
     async def _wait(self, wait_s: float) -> None:
-        with queue_context.get()():
+        with TRAFFIC.wait():
             await self._sleep(wait_s)
 
     def _check_pause(self, max_pause_s: float) -> None:
@@ -279,7 +318,7 @@ class Limiter:
         """Record that a reply came, and the tokens that it took."""
         with self._lock:
             if usage is not None:
-                used = float(usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.reasoning_tokens)
+                used = float(usage.count_tokens())
                 self._tokens.take(used - reserved_tokens, self._clock())
                 self._average = used if not self._average else 0.8 * self._average + 0.2 * used
         self.pace.record_answer()
@@ -411,7 +450,7 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
             if limiter is not None:
                 limiter.cancel(reserved_tokens)
             raise
-        with queue_context.get()():
+        with TRAFFIC.wait():
             await policy.sleep(wait_s)
 
 

@@ -187,9 +187,7 @@ def _compute_tokens_per_call(accounting: Accounting) -> float | None:
     usage = accounting.usage
     if usage is None or not accounting.calls.total:
         return None
-    return (usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.reasoning_tokens) / (
-        accounting.calls.total
-    )
+    return usage.count_tokens() / accounting.calls.total
 
 
 def _compute_ratio(numerator: float | None, denominator: float | None) -> float | None:

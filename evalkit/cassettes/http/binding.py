@@ -59,8 +59,7 @@ class _TrafficListener:
         self._budget = get_run_budget(settings)
 
     def on_request(self) -> None:
-        if self._budget is not None:
-            self._budget.check()
+        self._budget.check()
 
     def on_refusal(self, error: EvalkitError) -> None:
         task = self._task()
@@ -78,7 +77,7 @@ class _TrafficListener:
                 answers=reading.answers,
                 forced_name=reading.forced_name,
             )
-            if self._budget is not None and is_live:
+            if is_live:
                 self._budget.add(turn)
 
 

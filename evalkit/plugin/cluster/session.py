@@ -80,6 +80,11 @@ class ClusterSession:
         """The duration of the case whose verdict was returned last."""
         return self._connected.seconds
 
+    @property
+    def under_way(self) -> int:
+        """Zero: which cases run on the cluster is not known here."""
+        return 0
+
     def run(self, request: RunRequest, ahead: Any = ()) -> Verdict:
         """Return the verdict of `request`."""
         return self._connected.run(request, ahead)
