@@ -305,7 +305,7 @@ class BackgroundLoop:
             except SystemExit:  # asyncio lets it through from a task of the agent; whoever awaits that task sees it
                 continue
             except KeyboardInterrupt as error:
-                self.interrupt = error
+                self.interrupt = error.with_traceback(None)  # as in `run_case`
         with suppress(RuntimeError):
             self._loop.close()
 

@@ -15,6 +15,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 T = TypeVar("T")
 _DEEPEST = 200
 _LONGEST_REPR = 1000
+_LONGEST_INT = 14_000  # bits; Python writes and reads no number of more than 4,300 digits
 
 
 def always_written(default: T) -> T:
@@ -72,9 +73,12 @@ def _omitted_types(cls: type[Struct]) -> tuple[tuple[str, type | None], ...]:
 
 
 def to_plain_json(value: object, depth: int = 0, ancestors: tuple[int, ...] = ()) -> Any:
-    """Return `value` as JSON data, whatever it is: NaN and infinities as text, objects by their repr, cycles cut."""
-    if value is None or isinstance(value, (str, bool, int)):
+    """Return `value` as JSON data, whatever it is: NaN, infinities and endless numbers as text, objects by their repr,
+    cycles cut."""
+    if value is None or isinstance(value, str):
         return value
+    if isinstance(value, int):
+        return value if value.bit_length() <= _LONGEST_INT else f"<a number of {value.bit_length()} bits>"
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
     if id(value) in ancestors or depth > _DEEPEST:
@@ -96,7 +100,7 @@ def describe(value: object) -> str:
     """Return text for a value that is no JSON data."""
     try:
         text = repr(value)
-    except Exception as error:  # an object of the agent; its repr may do anything
+    except (Exception, SystemExit, GeneratorExit) as error:  # an object of the agent; its repr may do anything
         return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
     return text if len(text) <= _LONGEST_REPR else text[:_LONGEST_REPR] + "…"
 

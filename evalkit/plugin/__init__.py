@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _PLAIN = ("evalkit.", "asyncio.", "yaml.")
+_NOT_MEASURED_STATUS = 6  # as `evalkit.gate.decision` says, which is not imported here
 
 
 class PlainFinder:
@@ -82,6 +83,17 @@ def pytest_configure(config: pytest.Config) -> None:
         start(config)
     elif (idle := find_idle_flag(config.invocation_params.args)) is not None:
         raise pytest.UsageError(f"evalkit: {idle} does nothing without --evalkit; give both")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
+    """End with no green status where code leaves pytest at once, as the `repr` of an agent's object may."""
+    try:
+        return (yield)
+    except SystemExit as error:
+        if config.getoption("evalkit") and not error.code:
+            raise SystemExit(_NOT_MEASURED_STATUS) from error
+        raise
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -95,7 +95,7 @@ class OutputRouting:
         finally:
             logging.getLogger().removeHandler(self._log_handler)
             for stream in self._streams:
-                del stream.write
+                del stream.write, stream.close
             for handler in self._handlers:
                 handler.removeFilter(_is_outside_case)
 
@@ -121,8 +121,9 @@ class OutputRouting:
 
 
 def _route_stream(stream: Any, kind: str) -> bool:
-    """Make a stream keep text of a case's context for the case. Return False if its `write` can't be replaced."""
-    original_write = stream.write
+    """Make a stream keep text of a case's context for the case, which can't close it for the others. Return False if
+    its methods can't be replaced."""
+    original_write, original_close = stream.write, stream.close
 
     def write(text: str) -> int:
         output = _output.get()
@@ -131,8 +132,12 @@ def _route_stream(stream: Any, kind: str) -> bool:
         output.add(kind, text)
         return len(text)
 
+    def close() -> None:
+        if _output.get() is None:
+            original_close()
+
     try:
-        stream.write = write
+        stream.write, stream.close = write, close
     except (AttributeError, TypeError):  # no Python object, or one with fixed attributes
         return False
     return True

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, NoReturn
 
@@ -15,13 +14,13 @@ from evalkit.gate.decision import EXIT_STATUS
 from evalkit.model.run import NOT_MEASURED
 
 
-@contextmanager
-def guard_exit(config: pytest.Config) -> Iterator[None]:
+def guard_exit(config: pytest.Config) -> None:
     """Make `os._exit` of an agent fail its case; the others are run. Where it is no case's code, as in a thread that
     belongs to none, it ends the process, but never as if a gate were met: 0 becomes the status of a run not measured.
 
-    What cases run in a child that was forked is the child's: it may exit as it likes. Code that took the function from
-    `os` before is not guarded.
+    The guard lasts until pytest ends: agents that are left running may call it after the last case. What cases run in a
+    child that was forked is the child's: it may exit as it likes. Code that took the function from `os` before is not
+    guarded.
     """
     owner, original = os.getpid(), os._exit
 
@@ -35,10 +34,7 @@ def guard_exit(config: pytest.Config) -> Iterator[None]:
         original(status)
 
     os._exit = end_process
-    try:
-        yield
-    finally:
-        os._exit = original
+    config.add_cleanup(lambda: setattr(os, "_exit", original))
 
 
 def _announce(config: pytest.Config, status: int) -> None:

@@ -252,11 +252,10 @@ class ResultCollector:
 
     # What comes out
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtestloop(self) -> Generator[None, object, object]:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
         self._begin_journal()
-        with guard_exit(self._config):
-            return (yield)
+        guard_exit(self._config)
 
     def _begin_journal(self) -> None:
         """Begin the journal before the first case: if this session comes to no end, it says that there was one."""

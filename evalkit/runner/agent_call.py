@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -22,6 +23,7 @@ from evalkit.runner.agent_threads import Work, current_agent_thread
 
 # How long a cancelled agent may take to clean up before it is abandoned.
 GRACE_S = 0.5
+_FORKED_STATUS = 70  # of a forked child that came back from the agent: EX_SOFTWARE
 
 _abandoned: list[str] = []
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, asyncio.Semaphore]] = WeakKeyDictionary()
@@ -95,6 +97,7 @@ def get_slot(agent: AgentUnderTest) -> AbstractAsyncContextManager[object]:
 
 async def _capture_outcome(start: Callable[[], object]) -> CallOutcome:
     """Await what `start` returns. Exceptions become values: asyncio would let SystemExit end the loop."""
+    owner = os.getpid()
     try:
         value = start()
         return CallOutcome(await value if inspect.isawaitable(value) else value)
@@ -103,6 +106,8 @@ async def _capture_outcome(start: Callable[[], object]) -> CallOutcome:
         if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling() > 0:
             raise
         return CallOutcome(error=error)
+    finally:
+        _end_forked_child(owner)
 
 
 async def _run_within(
@@ -145,15 +150,24 @@ def start_in_thread(submit: Callable[[Work], None], function: Callable[[], objec
             finished.set_result(outcome)
 
     def run_function() -> None:
+        owner = os.getpid()
         try:
             outcome = CallOutcome(function())
         except BaseException as error:
             outcome = CallOutcome(error=error)
+        _end_forked_child(owner)
         with suppress(RuntimeError):  # the loop is closed: this run was abandoned long ago
             loop.call_soon_threadsafe(set_outcome, outcome)
 
     submit(run_function)
     return finished
+
+
+def _end_forked_child(owner: int) -> None:
+    """End this process if it is a child that the agent has forked, and that came back from its code: it would wait for
+    ever, or go on with the cases of its parent."""
+    if os.getpid() != owner:
+        os._exit(_FORKED_STATUS)
 
 
 @coroutine

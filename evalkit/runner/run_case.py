@@ -227,7 +227,7 @@ def _read_reply(outcome: CallOutcome, run: RunState) -> Reply | None:
     elif outcome.error is not None:
         interrupt = find_interrupt(outcome.error)
         if interrupt is not None:
-            raise interrupt
+            raise interrupt.with_traceback(None) from None  # pytest shows the values in its frames, which are anything
         run.fault = build_fault(outcome.error, run.plan.root)
         if (on_error := run.plan.settings.extra.get("on_agent_error")) is not None:
             on_error(outcome.error)

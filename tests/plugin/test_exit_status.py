@@ -285,3 +285,28 @@ def test_a_path_that_is_not_there_is_told_with_what_is_near(project: Project, pa
     assert result.ret == 4
     assert says in [*result.outlines, *result.stderr.lines]
     assert not any("gate" in line for line in result.outlines)
+
+
+@pytest.mark.parametrize("hook", ["pytest_sessionfinish(session)", "pytest_terminal_summary()"])
+def test_code_that_ends_the_process_after_the_last_case_is_not_green(project: Project, hook: str) -> None:
+    """As a thread may that an agent has left behind."""
+    conftest = (project.root / "conftest.py").read_text("utf-8")
+    project.write(
+        "conftest.py",
+        f"{conftest}\n\nimport pytest, threading\n\n@pytest.hookimpl(tryfirst=True)\ndef {hook}:\n"
+        "    thread = threading.Thread(target=os._exit, args=(0,))\n    thread.start()\n    thread.join()\n",
+    )
+    project.case("a_001")
+    assert project.run_apart().ret == 6
+
+
+def test_an_object_of_an_agent_whose_repr_ends_pytest_is_not_green(project: Project) -> None:
+    """pytest shows the values in the frames of an interrupt."""
+    project.write(
+        "conftest.py",
+        "import evalkit\n\nclass Ends:\n    def __repr__(self): raise SystemExit(0)\n\n"
+        "def pytest_runtest_logreport(report, ends=Ends()):\n    raise KeyboardInterrupt\n\n"
+        "@evalkit.agent('says')\ndef says(task): return ''\n",
+    )
+    project.case("a_001", agent="says", expected_output={"response_matches": ".*"})
+    assert project.run_apart("--full-trace").ret == 6
