@@ -21,9 +21,10 @@ from evalkit.config import build_permissions, read_options, read_python_path
 from evalkit.errors import Problem, SpecError, UnknownAgentError, UsageError
 from evalkit.model.case import Case, Permissions
 from evalkit.model.settings import Settings
-from evalkit.spec.files import drop_modules, find_cases
+from evalkit.spec.files import drop_modules, find_cases, format_file_path
 from evalkit.spec.load import find_project_root
 from evalkit.spec.load import load_case as load_case_file
+from evalkit.spec.rows import list_case_files
 
 DEFAULT_PATHS = ("scenarios",)
 _SETTINGS = ("deadline_s", "max_iterations", "temperature", "seed", "strict_mocks")
@@ -31,7 +32,7 @@ _FOLDERS = ("cassettes", "mocks")
 
 
 class LoadedFile(Struct, frozen=True):
-    """A case file: the case, or the problems of the file."""
+    """A case file, or a row of one: the case, or its problems."""
 
     id: str
     case: Case | None
@@ -55,16 +56,17 @@ class Project:
     def load_cases(self, paths: Sequence[str]) -> Iterator[LoadedFile]:
         """Yield the cases in `paths`, by default in the project's. Raise UsageError for a path that does not exist."""
         for file in find_cases(paths or self.paths, self.root):
-            name = file.path.relative_to(self.root) if file.path.is_relative_to(self.root) else file.path
             if file.problem is not None:
-                yield LoadedFile(name.as_posix(), None, (file.problem,))
+                yield LoadedFile(format_file_path(os.fspath(file.path), os.fspath(self.root)), None, (file.problem,))
                 continue
-            try:
-                yield LoadedFile(name.as_posix(), self.load_case(file.path))
-            except SpecError as error:
-                yield LoadedFile(name.as_posix(), None, error.problems)
+            for path in list_case_files(os.fspath(file.path), os.fspath(self.root)):
+                name = format_file_path(path, os.fspath(self.root))
+                try:
+                    yield LoadedFile(name, self.load_case(path))
+                except SpecError as error:
+                    yield LoadedFile(name, None, error.problems)
 
-    def load_case(self, path: Path) -> Case:
+    def load_case(self, path: str | Path) -> Case:
         """Load a case with what its conftest.py files register. Raise UsageError for one that can't be imported."""
         self.import_conftests(Path(os.path.abspath(path)).parent)
         return load_case_file(path, root=self.root, settings=self.settings)

@@ -16,6 +16,7 @@ from evalkit.checks.expectation import get_expectation, judge_conversation
 from evalkit.errors import EvalkitError, KeyPath, SpecError, UsageError
 from evalkit.functions.mocks.files import to_answer
 from evalkit.jsonvalue import JsonDict, JsonValue
+from evalkit.model.case import split_case_id
 from evalkit.model.template import TemplateError, follow_path
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
@@ -56,8 +57,11 @@ def build_update(verdict: Verdict, root: FilePath) -> Update | None:
     """Build the update of a failed case; None for every other verdict. Reads the case's file, and writes nothing."""
     if verdict.status != FAILED or verdict.quarantined is not None:
         return None
-    path = root / verdict.case_id
+    file, row = split_case_id(verdict.case_id)
+    path = root / file
     try:
+        if row is not None:
+            raise UpdateRefusedError(f"[{row}] is a row, and what is expected of rows is not rewritten")
         old = path.read_bytes().decode("utf-8")
         transcript = verdict.transcript
         if verdict.runs:

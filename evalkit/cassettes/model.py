@@ -25,6 +25,7 @@ from evalkit.cassettes.fingerprint import (
 )
 from evalkit.errors import KeyPath, Location, MissingCassetteError, PathProblem, Problem, SpecError, StaleCassetteError
 from evalkit.jsonvalue import JsonDict, JsonObject, describe_value
+from evalkit.model.case import split_case_id
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.turns import (
@@ -151,9 +152,14 @@ def find_cassette(base: Path) -> Path | None:
 
 
 def build_cassette_name(case_id: str) -> str:
-    """Return the cassette's path below the cassette folder: the case's own path, without ways out of the folder."""
-    name = "/".join(part for part in case_id.split("/") if part not in ("", ".", "..")) or "case"
-    return name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
+    """Return the cassette's path below the cassette folder: the case's own path, without ways out of the folder.
+
+    That of the row ``refund_001.yaml[gold]`` is ``refund_001[gold].yaml``.
+    """
+    file, row = split_case_id(case_id)
+    name = "/".join(part for part in file.split("/") if part not in ("", ".", "..")) or "case"
+    stem, ending = os.path.splitext(name) if name.endswith((".yaml", ".yml")) else (name, ".yaml")
+    return f"{stem}{ending}" if row is None else f"{stem}[{row}]{ending}"
 
 
 def build_run_path(base: Path, run: int) -> Path:

@@ -36,6 +36,7 @@ from evalkit.lint.rules import FAMILIES, RULES, RULES_BY_NAME
 from evalkit.model.registry import CHECKS, OPERATORS, Registry
 from evalkit.spec.files import find_cases
 from evalkit.spec.load import examine_case
+from evalkit.spec.rows import list_case_files
 
 _LARGEST = 1_000_000  # bytes; nobody writes such files by hand
 _READ = (".py", ".json", *YAML_ENDINGS, *INSTRUCTION_ENDINGS)
@@ -167,11 +168,12 @@ def _read_cases(facts: ProjectFacts, options: LintOptions) -> None:
             if case_file.problem is not None:
                 facts.misnamed_files.append((case_file.path, case_file.problem))
                 continue
-            try:
-                examined = examine_case(case_file.path, root=options.root, mocks=options.mocks)
-                facts.cases.append(CaseFacts(examined, os.path.abspath(options.root)))
-            except SpecError as error:
-                facts.case_problems += error.problems
+            root = os.path.abspath(options.root)
+            for path in list_case_files(os.path.abspath(case_file.path), root):
+                try:
+                    facts.cases.append(CaseFacts(examine_case(path, root=root, mocks=options.mocks), root))
+                except SpecError as error:
+                    facts.case_problems += error.problems
     finally:
         for table, name in added:
             table.remove(name)

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from msgspec import Struct, field
 
 from evalkit.errors import KeyPath, Location, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
+
+_ROW_ID = re.compile(r"(.+\.ya?ml)\[([^\[\]]+)\]", re.DOTALL)
+
+
+def split_case_id(case_id: str) -> tuple[str, str | None]:
+    """Split the id of a case, or its path, into that of its file and the id of its row: ``a_001.yaml[gold]``."""
+    match = _ROW_ID.fullmatch(case_id) if case_id.endswith("]") else None
+    return (case_id, None) if match is None else (match[1], match[2])
+
+
+def get_case_name(case_id: str) -> str:
+    """Return the name of a case for people: that of its file without the ending, and its row."""
+    file, row = split_case_id(case_id)
+    return PurePosixPath(file).stem + ("" if row is None else f"[{row}]")
 
 
 class Repeat(Struct, frozen=True):
@@ -124,7 +139,10 @@ class UserTurn(Struct, frozen=True, kw_only=True):
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """A case. `id` (the path from the project's root) is its identity everywhere; `scenario_id` is a label."""
+    """A case. `id` (the path from the project's root) is its identity everywhere; `scenario_id` is a label.
+
+    The id of a case that is a row of its file ends in the row's: ``scenarios/refund_001.yaml[gold-eur]``.
+    """
 
     id: str
     path: Path | None = None

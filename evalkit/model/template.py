@@ -20,6 +20,7 @@ from msgspec import Struct
 from evalkit.errors import EvalkitError, did_you_mean, find_nearest
 
 ROOTS = ("arguments", "input", "calls", "state")
+ROW = "row"  # the root of templates that are filled before a case is read: ``{{ row.x }}``
 # As text: few cases hold a template, and `re` keeps what it has compiled.
 _QUOTED = r"\{\{\s*(?:'([^']*)'|\"([^\"]*)\")\s*\}\}"
 _WORD = r"\{\{\s*([.$@]?[^\W\d][\w-]*)"
@@ -100,6 +101,8 @@ def parse_template(text: str) -> str | Template:
         if match[3] is None:
             unread += match[1] if match[1] is not None else match[2]
             continue
+        if match[3] == ROW:
+            raise TemplateError(f"template {match[0]} needs rows: the case has none of 'cases', 'matrix' and 'from'")
         if match[3] not in ROOTS:
             raise TemplateError(
                 f"template {match[0]} begins with none of {', '.join(ROOTS)}"
@@ -112,6 +115,29 @@ def parse_template(text: str) -> str | Template:
     if not parts:
         return unread
     return Template((*parts, unread) if unread else tuple(parts))
+
+
+def fill_row(text: str, row: Mapping[str, JsonLike], *, escape: Callable[[JsonLike], JsonLike]) -> JsonLike:
+    """Replace each ``{{ row.path }}`` of `text` by the row's value; one that is the whole text keeps the value's type.
+
+    `escape` makes data of a value where templates are read later. TemplateError for a path that leads nowhere.
+    """
+    parts: list[str] = []
+    end = 0
+    for match in re.finditer(_TEMPLATE, text):
+        if match[3] != ROW:
+            continue
+        path = _parse_path(match[4].rstrip(), match[0])
+        value = escape(follow_path(row, path, match[0]))
+        if match[0] == text:
+            return value
+        parts += [text[end : match.start()], value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)]
+        end = match.end()
+    rest = text[end:]
+    for match in re.finditer(_UNCLOSED, rest) if ROW in rest else ():
+        if match[1] == ROW:
+            raise TemplateError(f"template {match[0]} is not closed; write }}}} behind its path")
+    return "".join((*parts, rest))
 
 
 def _check_plain(text: str) -> str:

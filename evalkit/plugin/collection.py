@@ -1,4 +1,4 @@
-"""Case files as pytest items: a file is one item, and a broken file is one that errors.
+"""Case files as pytest items: a file is one item, or one for each of its rows, and a broken file is one that errors.
 
 Collecting reads no more of a file than pytest has to know to select it. Its case is loaded just ahead of its run.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from sys import intern
@@ -17,10 +18,11 @@ import pytest
 from msgspec import Struct
 
 from evalkit.errors import Location, Problem, SpecError
-from evalkit.model.case import Case
+from evalkit.model.case import Case, split_case_id
 from evalkit.plugin.configuration import Configuration, is_listing
 from evalkit.spec.files import check_file, find_cases, format_file_path, is_case_name
-from evalkit.spec.load import TagScanner, load_case
+from evalkit.spec.load import FileScan, TagScanner, load_case
+from evalkit.spec.rows import RowFile, open_rows
 from evalkit.spec.suites import may_name_python
 
 if TYPE_CHECKING:
@@ -145,11 +147,8 @@ class Collection:
             check_targets=not self._is_collecting,
         )
 
-    def read_tags(self, item: CaseItem) -> tuple[str, ...]:
-        """Return the tags of a case, without loading it if scanning the file suffices."""
-        tags = self._tag_scan.read_tags(os.fspath(item.path))
-        if tags is not None:
-            return tags
+    def load_tags(self, item: CaseItem) -> tuple[str, ...]:
+        """Return the tags of a case that must be loaded for them. The code that it names is imported later."""
         case = item.case
         names_python = case is None or may_name_python(repr(case.merged).encode())
         if names_python:
@@ -159,6 +158,22 @@ class Collection:
         else:
             self._has_kept_case = True  # a run of one case loads it once
         return () if case is None else case.tags
+
+    def scan(self, path: Path) -> FileScan:
+        return self._tag_scan.scan(os.fspath(path))
+
+    def collect_rows(self, file: CaseFile, name: str, rows: RowFile) -> Iterator[CaseItem]:
+        """Yield an item for each row of a file. Python code that the file names is imported by way of the first."""
+        is_first = may_name_python(rows.content)
+        for row_id, tags in self._tag_scan.list_row_tags(os.fspath(file.path), rows):
+            # With the whole id, which pytest takes apart as it does that of `--lf`: the brackets are no part of a name.
+            node_id = f"{file.nodeid}::{name}[{row_id}]"
+            item: CaseItem = CaseItem.from_parent(file, name=f"{name}[{row_id}]", nodeid=node_id)
+            if is_first:
+                self.load_tags(item)
+                is_first = False
+            self.mark(item, tags)
+            yield item
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -220,8 +235,8 @@ class SkippedFileCounter:
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         report = yield
-        if isinstance(collector, CaseFile) and report.passed and not report.result:
-            self._collection.collected_count += 1
+        if isinstance(collector, CaseFile) and report.passed:
+            self._collection.collected_count += collector.case_count - len(report.result)
         return report
 
 
@@ -232,6 +247,7 @@ class CaseFile(pytest.File):
         super().__init__(**node)  # type: ignore[arg-type]
         self._hooks = hooks
         self._problem = problem
+        self.case_count = 1
         self._folder = intern(os.path.dirname(self.path))  # one text for all files of the folder
 
     @property
@@ -244,17 +260,34 @@ class CaseFile(pytest.File):
         return relays[self._folder]
 
     def collect(self) -> Iterator[CaseItem]:
-        item: CaseItem = CaseItem.from_parent(self, name=self.path.name.partition(".")[0])
+        name = self.path.name.partition(".")[0]
+        scan = FileScan(()) if self._problem is not None else self._hooks.scan(self.path)
+        rows = self._open_rows() if scan.may_have_rows else None
+        if rows is not None:
+            self.case_count = len(rows.table.ids)
+            yield from self._hooks.collect_rows(self, name, rows)
+            return
+        item: CaseItem = CaseItem.from_parent(self, name=name)
         if self._problem is None:
-            self._hooks.mark(item, self._hooks.read_tags(item))
+            self._hooks.mark(item, self._hooks.load_tags(item) if scan.tags is None else scan.tags)
         yield item
 
-    def load(self) -> LoadedCase:
-        """Return the case; None for a broken file, with its problems."""
+    def _open_rows(self) -> RowFile | None:
+        with suppress(SpecError):  # rows that can't be read as a whole are one case that fails
+            return open_rows(os.fspath(self.path), os.fspath(self.config.rootpath))
+        return None
+
+    def locate_row(self, row_id: str) -> Location | None:
+        """Return the place of a row; None where its file has changed meanwhile."""
+        rows = self._open_rows()
+        return rows.table.locate(row_id) if rows is not None and row_id in rows.table.ids else None
+
+    def load(self, row: str = "") -> LoadedCase:
+        """Return the case, or that of a row (``[gold]``); None for a broken one, with its problems."""
         if self._problem is not None:
             return None, (self._problem,)
         try:
-            return self._hooks.load(self.path), ()
+            return self._hooks.load(self.path.with_name(self.path.name + row)), ()
         except SpecError as error:
             return None, error.problems
         except Exception as error:  # a defect of ours must not stop the other files from being run
@@ -273,7 +306,9 @@ class CaseItem(pytest.Item):
     def __init__(self, **node: object) -> None:
         super().__init__(**node)  # type: ignore[arg-type]
         assert isinstance(self.parent, CaseFile)
-        self.case_id = self.parent.case_id
+        stem = len(self.parent.path.name.partition(".")[0])
+        self.row = self.name[stem:]  # of a file with rows, in brackets
+        self.case_id = self.parent.case_id + self.row
         self._loaded: LoadedCase | None = None
 
     @property
@@ -293,7 +328,7 @@ class CaseItem(pytest.Item):
     def _load(self) -> LoadedCase:
         if self._loaded is None:
             assert isinstance(self.parent, CaseFile)
-            self._loaded = self.parent.load()
+            self._loaded = self.parent.load(self.row)
         return self._loaded
 
     def release(self) -> None:
@@ -307,14 +342,22 @@ class CaseItem(pytest.Item):
         self.config.stash[RUNNER].run(self)
 
     def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
-        return self.path, None, self.name
+        place = self._locate_row()
+        return self.path if place is None else self.config.rootpath / place[0], place and place[1], self.name
+
+    def _locate_row(self) -> tuple[str, int] | None:
+        """Return the file and the line, from 0, of the row that the item is."""
+        assert isinstance(self.parent, CaseFile)
+        place = self.parent.locate_row(self.row[1:-1]) if self.row else None
+        return None if place is None else (place.file, max(place.line - 1, 0))
 
     @cached_property
     def location(self) -> tuple[str, int | None, str]:
         """The place that pytest computes, which takes long for files that are seen once: the case's id is the path."""
         if os.path.isabs(self.case_id):
             return super().location
-        return self.case_id.replace("/", os.sep), None, self.name
+        file, line = self._locate_row() or (split_case_id(self.case_id)[0], None)
+        return file.replace("/", os.sep), line, self.name
 
 
 def get_case_id(item: pytest.Item) -> str | None:

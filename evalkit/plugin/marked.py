@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextvars import copy_context
@@ -47,6 +48,7 @@ from evalkit.reports.trace import TraceOptions, render_trace
 from evalkit.runner.agent_threads import AgentThread, current_agent_thread
 from evalkit.spec.files import SKIPPED_FOLDERS, FoundFile, check_file, find_cases, format_file_path
 from evalkit.spec.load import load_case
+from evalkit.spec.rows import list_case_files
 from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
@@ -90,10 +92,16 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     if message is not None:  # outside of `except`: pytest would show both exceptions
         pytest.fail(message, pytrace=False)
     check_targets = not is_listing(metafunc.config)
-    cases = [_load_marked_case(file, root, tests.configuration.settings, check_targets) for file in files]
-    names = {case.id: Path(case.id).name.partition(".")[0] for case in cases}
+    cases = [
+        _load_marked_case(path, file.problem, root, tests.configuration.settings, check_targets)
+        for file in files
+        for path in list_case_files(os.fspath(file.path), os.fspath(root))
+    ]
+    # Without the ending of the file, which the brackets of a row may follow.
+    stems = {case.id: re.sub(r"\.ya?ml(?=\[|$)", "", case.id) for case in cases}
+    names = {case_id: path.rpartition("/")[2] for case_id, path in stems.items()}
     if len(set(names.values())) < len(names):
-        names = {case_id: Path(case_id).with_suffix("").as_posix() for case_id in names}
+        names = stems
     parameters = [
         pytest.param(case, id=names[case.id], marks=tests.marks.register(() if case.case is None else case.case.tags))
         for case in cases
@@ -165,12 +173,14 @@ def _list_alternatives(path: str, folder: Path) -> Iterator[str]:
         return
 
 
-def _load_marked_case(file: FoundFile, root: Path, settings: Settings, check_targets: bool) -> MarkedCase:
-    case_id = format_file_path(os.fspath(file.path), os.fspath(root))
-    if file.problem is not None:
-        return MarkedCase(case_id, None, (file.problem,))
+def _load_marked_case(
+    path: str, problem: Problem | None, root: Path, settings: Settings, check_targets: bool
+) -> MarkedCase:
+    case_id = format_file_path(path, os.fspath(root))
+    if problem is not None:
+        return MarkedCase(case_id, None, (problem,))
     try:
-        return MarkedCase(case_id, load_case(file.path, root=root, settings=settings, check_targets=check_targets))
+        return MarkedCase(case_id, load_case(path, root=root, settings=settings, check_targets=check_targets))
     except SpecError as error:
         return MarkedCase(case_id, None, error.problems)
     except Exception as error:  # a defect of ours must not stop the other tests

@@ -18,6 +18,7 @@ import evalkit
 from evalkit.errors import BudgetSpentError, EvalkitError, UsageError
 from evalkit.gate.decision import decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
+from evalkit.model.case import split_case_id
 from evalkit.model.codec import encode
 from evalkit.model.run import GateDecision, Run, Selection
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
@@ -372,7 +373,7 @@ class ResultCollector:
         selected = self._list_selected()
         other_ids = set(self._resumed_lines).difference(selected)
         return all(case_id in self._outcomes for case_id in selected) and not any(
-            (self._configuration.root / case_id).exists() for case_id in other_ids
+            (self._configuration.root / split_case_id(case_id)[0]).exists() for case_id in other_ids
         )
 
 

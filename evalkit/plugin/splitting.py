@@ -33,12 +33,14 @@ EXCHANGE_KEY = "evalkit_rendezvous"  # the key of xdist's workerinput that names
 def parse_case_id(node_id: str) -> str | None:
     """Return the case id in the node id of a case, ``folder/a_001.yaml::a_001``; None for any other test.
 
-    Under xdist's loadgroup ``@group`` follows.
+    A row follows in brackets, as ``::a_001[gold]``, and under xdist's loadgroup ``@group``.
     """
     file, separator, name = node_id.partition("::")
     stem, dot, ending = file.rpartition("/")[2].partition(".")
-    is_case = separator and dot and ending.lower() in ("yaml", "yml") and name.partition("@")[0] == stem
-    return file if is_case else None
+    name = name.partition("@")[0]
+    row = name[len(stem) :]
+    is_case = separator and dot and ending.lower() in ("yaml", "yml") and name.startswith(stem)
+    return file + row if is_case and (not row or (row[0] == "[" and row[-1] == "]")) else None
 
 
 def split_into_batches(ids: Sequence[str], workers: int) -> dict[str, int]:

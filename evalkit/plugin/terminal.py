@@ -124,8 +124,8 @@ class Display:
                     continue
                 crash = trace.reprcrash
                 reason = cut_at_word(crash.message, max(self._columns - len("FAILED "), 40))
-                file = report.nodeid.partition("::")[0]  # the case's, or that of a test that ran it
-                place = file if file == crash.path else report.nodeid
+                file, _, name = report.nodeid.partition("::")  # the case's, or that of a test that ran it
+                place = file if file == crash.path and not name.endswith("]") else report.nodeid
                 reports[index] = line = copy(report)
                 line.nodeid = f"{reason} - {place}" if reason else place
                 line.longrepr = None

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
-from pathlib import PurePosixPath
 from statistics import median
 from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.model.case import get_case_name
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, Verdict
@@ -166,7 +166,7 @@ def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> 
     texts = [verdict.description, *(reason.message for reason in verdict.reasons[:5]), *functions]
     return {
         "id": escape_controls(verdict.case_id),
-        "name": escape_controls(PurePosixPath(verdict.case_id).stem[:_SEARCHED]) or "case",
+        "name": escape_controls(get_case_name(verdict.case_id)[:_SEARCHED]) or "case",
         "status": "quarantined" if verdict.quarantined is not None else verdict.status,
         "category": escape_controls(verdict.category[:_SEARCHED]),
         "tags": [escape_controls(tag) for tag in verdict.tags],

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct
 
+from evalkit.model.case import get_case_name
 from evalkit.model.run import NOT_MEASURED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.reports.markdown import MarkdownOptions, render_markdown
@@ -55,7 +56,7 @@ def _build_command(level: str, verdict: Verdict, folder: str) -> str:
     matches = (_PLACE.fullmatch(reason.location) for reason in verdict.reasons)
     place = next((match for match in matches if match is not None), None)
     file, line, column = (verdict.path or verdict.case_id, "1", "") if place is None else place.groups("")
-    title = f"{PurePosixPath(verdict.case_id).stem} {'failed' if verdict.status == FAILED else 'could not be measured'}"
+    title = f"{get_case_name(verdict.case_id)} {'failed' if verdict.status == FAILED else 'could not be measured'}"
     pairs = {
         "file": (PurePosixPath(folder) / file).as_posix() if file else "",
         "line": line,
@@ -118,7 +119,11 @@ def _sum_seconds(verdict: Verdict) -> float:
 
 def _render_case(verdict: Verdict) -> Iterable[str]:
     place = PurePosixPath(verdict.case_id)
-    name = {"classname": ".".join(place.parent.parts), "name": place.stem, "time": f"{_sum_seconds(verdict):.3f}"}
+    name = {
+        "classname": ".".join(place.parent.parts),
+        "name": get_case_name(verdict.case_id),
+        "time": f"{_sum_seconds(verdict):.3f}",
+    }
     properties = {
         "evalkit_status": verdict.status,
         "evalkit_category": verdict.category,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePosixPath
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonObject
+from evalkit.model.case import get_case_name
 from evalkit.model.transcript import APPLICATION, FunctionCall, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.reports.summary import JUDGE_CHECK
@@ -84,7 +84,7 @@ def render_ansi(lines: Iterable[Line], encoding: str | None = None) -> str:
 def build_trace_lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
     """Return the trace, line by line: the header, the calls with what is wrong at each, what is wrong beside them."""
     width = min(options.width, _WIDEST)
-    name = escape_controls(PurePosixPath(verdict.case_id).stem or "case")
+    name = escape_controls(get_case_name(verdict.case_id) or "case")
     mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
     listed, transcript = [], verdict.transcript
     if verdict.runs:

@@ -24,7 +24,7 @@ from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet, get_mocks
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.jsonvalue import to_json_safe
-from evalkit.model.case import Case
+from evalkit.model.case import Case, split_case_id
 from evalkit.model.settings import Settings, compute_cost, compute_turns_cost
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.runner.faults import build_phase_fault, build_unmeasured_fault, locate_frame
@@ -56,7 +56,7 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
     path, case = case.path, replace(case, repeat=case.repeat.override(settings.repeat))
     if settings.root:
         root = settings.root
-    elif path is not None and path.is_absolute() and path.as_posix().endswith(f"/{case.id}"):
+    elif path is not None and path.is_absolute() and path.as_posix().endswith(f"/{split_case_id(case.id)[0]}"):
         root = path.parents[case.id.count("/")]  # below it a loaded case has its identity, wherever we are now
     else:
         root = Path.cwd()

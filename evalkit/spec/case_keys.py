@@ -13,7 +13,7 @@ from evalkit.spec.case_reader import EMAIL_KEYS, REFUSED_TAGS, TAG_PATTERN, Case
 _TEXT = {"type": "string"}
 _NAME = {"type": "string", "minLength": 1}
 _REASON = {**_NAME, **NO_TEXT}
-_TAG = {"type": "string", "pattern": rf"^{TAG_PATTERN}$", "not": {"enum": sorted(REFUSED_TAGS)}}
+_TAG = {"type": "string", "pattern": rf"^({TAG_PATTERN}|.*\{{\{{\s*row\b.*)$", "not": {"enum": sorted(REFUSED_TAGS)}}
 _BOOLEAN = {"type": "boolean"}
 _WHOLE = {"type": "integer", "minimum": 1}
 
@@ -25,6 +25,24 @@ CASE_KEYS: dict[str, CaseKey] = {
         CaseReader.read_anything,  # read before merging, by `evalkit.spec.suites`
         _NAME,
         "Another case that this one is, but for what it says itself: the name of one beside it, or a path.",
+        in_suite=False,
+    ),
+    "cases": CaseKey(
+        CaseReader.read_anything,  # read before the case, by `evalkit.spec.rows`, as the two below
+        {"type": "array", "items": {"type": "object"}, "minItems": 1},
+        "Rows: each makes a case of this file, with its values for `{{ row.x }}`.",
+        in_suite=False,
+    ),
+    "matrix": CaseKey(
+        CaseReader.read_anything,
+        {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}, "minProperties": 1},
+        "Rows that are the products of lists: `{tier: [gold, basic], currency: [eur, usd]}` makes four cases.",
+        in_suite=False,
+    ),
+    "from": CaseKey(
+        CaseReader.read_anything,
+        {"type": "string", "pattern": r"\.(csv|jsonl|ndjson|ya?ml)$"},
+        "A file of rows, beside the case: `.csv`, `.jsonl` or `.yaml`.",
         in_suite=False,
     ),
     "description": CaseKey(CaseReader.read_text, _TEXT, "One line on what the case is about; it stands in the trace."),
@@ -183,6 +201,10 @@ CASE_SYNONYMS = {
     "inherits": "extends",
     "inherit": "extends",
     "base": "extends",
+    "rows": "from",
+    "parameters": "cases",
+    "parametrize": "cases",
+    "examples": "cases",
     "parent": "extends",
     "marks": "tags",
     "labels": "tags",

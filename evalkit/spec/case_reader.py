@@ -26,7 +26,7 @@ TAGS_WITH_EFFECT = {
     "skip": "to skip the case, write 'skip: reason'",
     "skipif": "to skip the case, write 'skip: reason'",
     "xfail": "to expect a failure, write 'xfail: reason'",
-    "parametrize": "write one file per case",
+    "parametrize": "rows make several cases of a file: 'cases', 'matrix' or 'from'",
     "usefixtures": "cases have no fixtures",
     "filterwarnings": "set filters in pytest's configuration",
     "timeout": "to limit its time, write 'settings: {deadline_s: 30}'",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -54,9 +53,9 @@ class CompiledCase(Struct):
 
 
 def compile_case(
-    data: JsonDict, *, stem: str, mocks: Path, check_targets: bool = True, permissions: Permissions | None = None
+    data: JsonDict, *, stem: str, mocks: MockFiles, check_targets: bool = True, permissions: Permissions | None = None
 ) -> CompiledCase:
-    """Compile `data`, with every problem found on the way. `mocks` is the folder that `$include` reads from.
+    """Compile `data`, with every problem found on the way. `mocks` are the files that `$include` reads.
 
     `check_targets` imports the Python code that the case names, if `permissions` allow it; without it no code is run.
     """
@@ -76,7 +75,7 @@ def compile_case(
             case_input.get(MOCKS),
             path=("input", MOCKS),
             declarations=declared,
-            include=MockFiles(mocks),
+            include=mocks,
             input=case_input,
             check_targets=check_targets,
             permissions=permissions,

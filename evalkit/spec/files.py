@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from evalkit.errors import KeyPath, Location, Problem, UsageError
 from evalkit.jsonvalue import JsonDict
+from evalkit.model.case import split_case_id
 from evalkit.yamlfile.events import read_file
 from evalkit.yamlfile.positions import Positions, read_positions
 
@@ -51,19 +52,21 @@ def find_cases(paths: Iterable[str | Path], root: str | Path) -> Iterator[FoundF
 
     Relative paths count from `root`. In a folder, YAML files with other names are left alone unless they hold a case,
     or nothing yet under nearly a case's name; a file named here is a case or a problem. Hidden folders, and folders of
-    cassettes, are not entered. UsageError for a path that does not exist, with the folder above that has it.
+    cassettes, are not entered. A path may name one row of a file, ``FILE[ROW]``. UsageError for a path that does not
+    exist, with the folder above that has it.
     """
     base = os.path.abspath(root)
     yielded: set[str] = set()
     entered: set[str] = set()
     for path in paths:
         start = os.path.normpath(os.path.join(base, path))
-        if not os.path.exists(start):
+        named = start if os.path.exists(start) else split_case_id(start)[0]
+        if not os.path.exists(named):
             raise UsageError(f"{path}: no such file or folder{describe_folder_above(path, base)}")
         if os.path.isdir(start):
             files = list(_find_in_folder(start, base, entered))
         else:  # it was named, so that it is meant as a case
-            message = find_name_problem(os.path.basename(start))
+            message = find_name_problem(os.path.basename(named))
             problem = Problem(Location(format_file_path(start, base)), message) if message else None
             files = [FoundFile(Path(start), problem)]
         for file in files:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, format_path
-from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import Case, Declaration, Permissions, Repeat
+from evalkit.functions.mocks.files import MockFiles
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
+from evalkit.model.case import Case, Declaration, Permissions, Repeat, split_case_id
 from evalkit.model.settings import Settings
+from evalkit.model.template import has_braces
 from evalkit.spec.case_reader import CaseReader
 from evalkit.spec.compile import CompiledCase, compile_case
 from evalkit.spec.files import (
@@ -30,6 +34,7 @@ from evalkit.spec.files import (
     merge_data,
     rename_old_mocks,
 )
+from evalkit.spec.rows import ROW_SOURCES, Row, RowFile, RowFiller, add_tags, has_rows, open_rows
 from evalkit.spec.suites import ExtendedCase, Suite, extend_case, load_suites, may_name_python
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.events import Limits, read_file
@@ -54,12 +59,13 @@ def load_case(
 
     `check_targets` imports the Python code that the case names, as far as `settings.permissions` allow it; without it
     no code is run, and the case is only to be looked at.
+
+    A file with rows has many cases: the path ``refund_001.yaml[gold-eur]`` names one of them.
     """
-    file = os.path.abspath(path)
+    file, row_id = split_case_id(os.path.abspath(path))
     root = root or (settings.root if settings else None)
     base = find_project_root(file, root)
-    content = _read_content(file, base)
-    parsed = _parse_content(content, file, base)
+    content, parsed, row = _read_case(file, row_id, base)
     permissions = (settings or Settings()).permissions
     loader = _CaseLoader(
         base,
@@ -68,6 +74,7 @@ def load_case(
         has_given_root=root is not None,
         uses_python=may_name_python(content),
         permissions=replace(permissions, folders=tuple(dict.fromkeys((base, *permissions.folders)))),
+        row=row,
     )
     return loader.load(parsed.value, Layer(loader.id, file), parsed.problems, check_targets=check_targets)
 
@@ -87,11 +94,27 @@ def examine_case(path: str | Path, *, root: str | Path, mocks: Path = _DEFAULT_M
 
     Raises SpecError for a file that holds no mapping at all.
     """
-    file = os.path.abspath(path)
+    file, row_id = split_case_id(os.path.abspath(path))
     base = os.path.abspath(root)
-    parsed = _parse_content(_read_content(file, base), file, base)
-    loader = _CaseLoader(base, file, Settings(mocks=mocks), has_given_root=True, uses_python=False)
+    _, parsed, row = _read_case(file, row_id, base)
+    loader = _CaseLoader(base, file, Settings(mocks=mocks), has_given_root=True, uses_python=False, row=row)
     return loader.examine(parsed.value, Layer(loader.id, file), parsed.problems, check_targets=False)[0]
+
+
+def _read_case(file: str, row_id: str | None, root: str) -> tuple[bytes, ParsedYaml, Row | None]:
+    """Read a file that is one case, or the row `row_id` of a file. SpecError where it is the other."""
+    if row_id is not None and (rows := open_rows(file, root)) is not None:
+        row = rows.table.read(row_id)
+        return rows.content + json.dumps(row.values).encode(), ParsedYaml(rows.data, rows.problems), row
+    content = _read_content(file, root)
+    parsed = _parse_content(content, file, root)
+    message = f"the file has no rows, and the row '{row_id}' is asked for" if row_id is not None else ""
+    if has_rows(parsed.value):
+        ids = list(rows.table.ids) if (rows := open_rows(file, root)) is not None else []
+        message = f"the file has rows, each of them a case: {os.path.basename(file)}[{ids[0]}], ..." if ids else ""
+    if message:
+        raise SpecError([Problem(Location(format_file_path(file, root)), message)])
+    return content, parsed, None
 
 
 def _read_content(file: str, root: str) -> bytes:
@@ -117,6 +140,8 @@ def case_from_dict(data: JsonObject, path: str | Path | None = None, *, root: st
     base = find_project_root(file, root)
     loader = _CaseLoader(base, file, None, has_given_root=root is not None, uses_python=True)
     value, problems = to_plain_data(data)
+    if has_rows(value):
+        problems.append(PathProblem((), "data is one case; rows ('cases', 'matrix', 'from') stand in a case file"))
     name = loader.id or (value.get("scenario_id") if isinstance(value, dict) else None)
     layer = Layer(name if isinstance(name, str) and name else "case", data=value)
     return loader.load(value, layer, tuple(Problem(Location(layer.file), _add_path(p)) for p in problems))
@@ -144,6 +169,7 @@ class _CaseLoader:
         has_given_root: bool,
         uses_python: bool,
         permissions: Permissions | None = None,
+        row: Row | None = None,
     ) -> None:
         self.root = root
         self.file = file
@@ -154,6 +180,7 @@ class _CaseLoader:
         self.mocks = Path(root) / (settings.mocks if settings else _DEFAULT_MOCKS)
         self.uses_python = uses_python
         self.permissions = permissions
+        self.row = row
 
     def load(self, data: Any, layer: Layer, file_problems: tuple[Problem, ...], *, check_targets: bool = True) -> Case:
         examined, parts, suite = self.examine(data, layer, file_problems, check_targets=check_targets)
@@ -162,10 +189,11 @@ class _CaseLoader:
         values = parts.values
         repeat: Repeat = values.get("repeat", Repeat())
         name = values.get("scenario_id") or self.stem
+        suffix = "" if self.row is None else f"[{self.row.id}]"
         return Case(
-            id=self.id or name or "case",
+            id=(self.id or name or "case") + suffix,
             path=self.path,
-            scenario_id=name,
+            scenario_id=name + suffix,
             description=values.get("description") or "",
             category=get_category(values.get("category"), self.stem or name),
             created=values.get("created"),
@@ -202,10 +230,7 @@ class _CaseLoader:
         names_python = self.uses_python or suite.names_python or any(map(may_name_python, case.contents))
         if check_targets and names_python:
             make_importable(self.root)
-        merged_data = merge_data(suite.data, rename_old_mocks(case.data))
-        parts = compile_case(
-            merged_data, stem=self.stem, mocks=self.mocks, check_targets=check_targets, permissions=self.permissions
-        )
+        merged_data, parts = self._compile(merge_data(suite.data, rename_old_mocks(case.data)), check_targets)
         if suite.layers or case.layers:
             # Mark the mocks that `data`, the case's own file, does not name as inherited.
             case_input = rename_old_mocks(data).get("input")
@@ -228,6 +253,26 @@ class _CaseLoader:
                 path_problems = tuple(problem for problem in path_problems if problem.path not in ((), ("input",)))
             problems = _locate_problems(problems, path_problems, source)
         return ExaminedCase(self.id, merged_data, source, parts.functions, tuple(problems)), parts, suite
+
+    def _compile(self, data: JsonDict, check_targets: bool) -> tuple[JsonDict, CompiledCase]:
+        """Compile the merged `data`, with the values of the row, if it is one. Return the data filled, too."""
+        filler = None if self.row is None else RowFiller(self.row)
+        if filler is not None:
+            data = filler.fill_case(data)
+        parts = CompiledCase()
+        if filler is None or not filler.problems:
+            parts = compile_case(
+                data,
+                stem=self.stem,
+                mocks=MockFiles(self.mocks, None if filler is None else filler.fill_included),
+                check_targets=check_targets,
+                permissions=self.permissions,
+            )
+        if self.row is not None and filler is not None:
+            note = f" (row {self.row.id}, {self.row.location})"
+            problems = (*parts.problems, *filler.problems)
+            parts.problems = tuple(replace(problem, message=problem.message + note) for problem in problems)
+        return data, parts
 
 
 def _locate_problems(
@@ -320,6 +365,16 @@ _OLD_BREAK = rb"\r(?!\n)"
 _ESCAPED = rb"\\[xuU]"
 
 
+_ROW_KEYS = rb"\n(?:cases|matrix|from|[\"'?&!*<])"
+
+
+class FileScan(NamedTuple):
+    """What collecting has to know of a file. `tags`: None if its case must be loaded now."""
+
+    tags: tuple[str, ...] | None
+    may_have_rows: bool = False
+
+
 class TagScanner:
     """Reader of the tags of one project's files. Suites are read once per folder."""
 
@@ -328,28 +383,50 @@ class TagScanner:
         self._suite_tags: dict[str, tuple[str, ...]] = {}
         self._targets: set[bytes] = set()
 
-    def read_tags(self, file: str) -> tuple[str, ...] | None:
-        """Return the tags of the case in `file` (absolute); None if the case must be loaded now.
+    def scan(self, file: str) -> FileScan:
+        """Return the tags of the case in `file` (absolute), and whether it may have rows.
 
-        That is so where only loading tells (escapes, `extends`), for the first case of a folder, and for a case that
+        The case must be loaded where only loading tells (escapes, `extends`), if it is the first of a folder, and if it
         names Python code which no case before it names: such code is imported before any agent runs. Of a broken file
         the tags that can be read are returned.
         """
         folder = os.path.dirname(file)
-        if folder not in self._suite_tags:
+        is_first = folder not in self._suite_tags
+        if is_first:
             self._suite_tags[folder] = _read_tags(load_suites(folder, self._root).data.get(_TAGS))
-            return None
         try:
             content = read_file(file)
         except OSError:
-            return ()
+            return FileScan(None if is_first else ())
+        may_have_rows = _may_have_keys(content, ROW_SOURCES, _ROW_KEYS)
+        return FileScan(None if is_first else self._read_tags(content, folder), may_have_rows)
+
+    def list_row_tags(self, file: str, rows: RowFile) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """List the ids of the rows of `file`, which was scanned, with their tags: a row is read only if it has some."""
+        data = rows.data
+        if EXTENDS in data:
+            data = extend_case(data, Layer(format_file_path(file, self._root), file), file, self._root).data
+        tags: JsonValue = data.get(_TAGS, list(self._suite_tags[os.path.dirname(file)]))
+        shared = _read_tags(tags)
+        is_filled = has_braces(tags)
+        for row_id in rows.table.ids:
+            row_tags = rows.table.tags.get(row_id)
+            if is_filled:
+                with suppress(SpecError):  # a malformed row
+                    row_tags = RowFiller(rows.table.read(row_id)).fill_case({_TAGS: tags})[_TAGS]
+            yield (
+                row_id,
+                shared if row_tags is None else _read_tags(row_tags if is_filled else add_tags(tags, row_tags)),
+            )
+
+    def _read_tags(self, content: bytes, folder: str) -> tuple[str, ...] | None:
         if may_name_python(content):
             targets = frozenset(re.findall(_TARGETS, content))
             is_new = b"" in targets or not targets <= self._targets
             self._targets |= targets
             if is_new:
                 return None
-        if not _may_have_tags(content):
+        if not _may_have_keys(content, (_TAGS, EXTENDS), _TELLING_KEYS):
             return self._suite_tags[folder]
         if EXTENDS.encode() in content or (re.search(_ESCAPED, content) and read_key(content, EXTENDS) is not ABSENT):
             return None
@@ -357,14 +434,14 @@ class TagScanner:
         return self._suite_tags[folder] if own_tags is ABSENT else _read_tags(own_tags)
 
 
-def _may_have_tags(content: bytes) -> bool:
-    """Tell whether the file may have a key that gives its tags."""
+def _may_have_keys(content: bytes, keys: tuple[str, ...], pattern: bytes) -> bool:
+    """Tell whether the file may have one of `keys`, with which a line that `pattern` finds begins."""
     first = re.match(_FLUSH_MAPPING, content)
-    if first is None or content.startswith((b"tags", b"extends"), first.end() - 1):
+    if first is None:
+        return b"\\" in content or any(key.encode() in content for key in keys)
+    if content.startswith(tuple(key.encode() for key in keys), first.end() - 1):
         return True
-    return re.search(_TELLING_KEYS, content) is not None or (
-        b"\r" in content and re.search(_OLD_BREAK, content) is not None
-    )
+    return re.search(pattern, content) is not None or (b"\r" in content and re.search(_OLD_BREAK, content) is not None)
 
 
 def _read_tags(value: object) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, INPUTS,
 from evalkit.spec.case_reader import COMMAND_KEYS, URL_KEYS, CaseKey
 
 SCHEMA_FILE = Path(__file__).with_name("case.schema.json")
+_FROM_ROW = {"$ref": "#/$defs/from_row"}
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -59,6 +60,7 @@ def build_case_schema(checks: Iterable[str] = (), operators: Iterable[str] = ())
             "mocks": {"type": "object", "additionalProperties": {"$ref": "#/$defs/answer"}},
             "answer": _build_answer(),
             "functions": _build_functions(),
+            "from_row": {"type": "string", "pattern": r"^\{\{\s*row\b[^{}]*\}\}$"},
         },
     }
 
@@ -93,13 +95,14 @@ def _describe_keys(table: Mapping[str, CaseKey]) -> JsonDict:
 
 
 def _build_object(properties: JsonDict, never_null: Iterable[str] = ()) -> JsonDict:
-    """Build an object of these keys and no others. Null is allowed where it can remove what a suite says."""
+    """Build an object of these keys and no others. Null is allowed where it can remove what a suite says, and a value
+    of the case's row anywhere."""
     nullable = {}
     for key, schema in properties.items():
         rest = {name: value for name, value in schema.items() if name != "description"}
         nullable[key] = schema
         if rest and key not in never_null:
-            nullable[key] = {"description": schema["description"], "anyOf": [rest, {"type": "null"}]}
+            nullable[key] = {"description": schema["description"], "anyOf": [rest, {"type": "null"}, _FROM_ROW]}
     return {"type": "object", "properties": nullable, "additionalProperties": False}
 
 

@@ -124,8 +124,8 @@ def _read_suite(layer: Layer) -> tuple[JsonDict, tuple[Problem, ...], bool]:
     return rename_old_mocks(data), tuple(problems), may_name_python(content)
 
 
-# Keys that are never inherited: the label of a case, and its exclusion for a while.
-OWN_KEYS = frozenset({EXTENDS, "scenario_id", "created", "skip", "xfail", "until"})
+# Keys that are never inherited: the label of a case, its exclusion for a while, its rows.
+OWN_KEYS = frozenset({EXTENDS, "scenario_id", "created", "skip", "xfail", "until", "cases", "matrix", "from"})
 
 
 class ExtendedCase(Struct, frozen=True):

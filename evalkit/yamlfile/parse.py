@@ -80,6 +80,28 @@ def read(data: str | bytes, file: str, limits: Limits = DEFAULT_LIMITS) -> Parse
     return ParsedYaml(builder.build(), tuple(builder.problems))
 
 
+class ListItem(NamedTuple):
+    """An item of a list, its place, and what is wrong with it."""
+
+    value: Node
+    line: int
+    column: int
+    problems: tuple[Problem, ...]
+
+
+def read_items(data: bytes, file: str, limits: Limits, add: Callable[[ListItem], None]) -> tuple[Problem, ...]:
+    """Hand the items of the list in `data` to `add`, one by one, so that they need not all be in memory.
+
+    `limits.max_nodes` holds for each. Returns the problems of the text that are no item's.
+    """
+    try:
+        builder = ValueBuilder(events.prepare(events.decode(data, file, limits.max_bytes)), file, limits)
+    except SpecError as error:
+        return error.problems
+    builder.parse_events(lambda get: builder.read_items(get, add))
+    return tuple(builder.problems)
+
+
 Stack = list[tuple[Node, object]]  # the open containers, each with the key that is open in it
 
 
@@ -98,6 +120,7 @@ class ValueBuilder:
         self.anchors: dict[str, object] = {}
         self.merges: dict[int, list[Node]] = {}  # depth of an open mapping -> what its `<<` names
         self.nodes = 0
+        self.prefix: tuple[int, ...] = ()  # the path of the node that is read: of an item, its number
         self._positions: Positions | None = None
         self._hints = 0
 
@@ -110,13 +133,32 @@ class ValueBuilder:
                 return None
             value = self.read_node(get)
             get()  # the document's end
-            after = get()
-            if after.__class__ is not StreamEndEvent:
-                message = "a second document begins here; a file holds one: remove '---' or split the file"
-                self._add_problem(after, message)
+            self._check_end(get())
             return value
 
         return self.parse_events(read_document)
+
+    def read_items(self, get: GetEvent, add: Callable[[ListItem], None]) -> None:
+        """Hand each item of the document, a list, to `add`, with the problems that were found in it."""
+        get()  # the stream's start
+        if get().__class__ is StreamEndEvent:
+            return
+        start = get()
+        if start.__class__ is not SequenceStartEvent:
+            self._stop(start, "the file is no list; write '- ' before each of its items")
+        self.prefix = (0,)
+        while (event := get()).__class__ is not SequenceEndEvent:
+            pending = [event]
+            value = self.read_node(lambda pending=pending: pending.pop() if pending else get())  # type: ignore[misc]
+            add(ListItem(value, event.start_mark.line + 1, event.start_mark.column + 1, tuple(self.problems)))
+            self.problems.clear()
+            self.nodes, self.prefix = 0, (self.prefix[0] + 1,)
+        get()  # the document's end
+        self._check_end(get())
+
+    def _check_end(self, after: Event) -> None:
+        if after.__class__ is not StreamEndEvent:
+            self._add_problem(after, "a second document begins here; a file holds one: remove '---' or split the file")
 
     def parse_events(self, work: Callable[[GetEvent], Node]) -> Node:
         """Return the result of `work`, which gets the parser's events one by one; None if the text breaks off."""
@@ -265,7 +307,7 @@ class ValueBuilder:
             self.merges[len(stack)] = [event]
             return _MERGE
         if value in container:
-            path = (*(len(outer) if step is _NO_KEY else step for outer, step in stack[1:]), value)
+            path = (*self.prefix, *(len(outer) if step is _NO_KEY else step for outer, step in stack[1:]), value)
             message = f"duplicate key {value!r}"
             steps = tuple(step for step in path if isinstance(step, (str, int)))
             if len(steps) == len(path):

@@ -7,8 +7,7 @@ from pathlib import Path
 from evalkit.agents.registry import load_case_instruction
 from evalkit.casecheck.smoke import SmokeResult, run_smoke_check
 from evalkit.model.case import Case
-from evalkit.spec.files import find_cases
-from evalkit.spec.load import load_case
+from evalkit.project import Project
 
 ROOT = Path(__file__).parents[2]
 REASONS = (
@@ -25,7 +24,7 @@ def walked(case: Case) -> SmokeResult:
 
 
 def test_every_case_of_this_repository_can_be_satisfied_or_says_what_was_not_checked() -> None:
-    walks = [walked(load_case(found.path, root=ROOT)) for found in find_cases(["scenarios"], ROOT)]
+    walks = [walked(loaded.case) for loaded in Project(ROOT).load_cases([]) if loaded.case is not None]
     assert len(walks) >= 119
     assert [finding for one in walks for finding in one.findings] == []
     notes = [note for one in walks for note in one.not_checked]

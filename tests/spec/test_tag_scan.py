@@ -44,8 +44,8 @@ FILES = {
 def test_the_tags_are_those_of_the_loaded_case(project: Any, text: str, suites: dict[str, str]) -> None:
     case = project.load("s/a_001.yaml", {"s/a_001.yaml": text, **suites})
     glances = TagScanner(project.root)
-    glances.read_tags(str(project.root / "s/first_001.yaml"))
-    assert glances.read_tags(str(project.root / "s/a_001.yaml")) == case.tags
+    glances.scan(str(project.root / "s/first_001.yaml"))
+    assert glances.scan(str(project.root / "s/a_001.yaml")).tags == case.tags
 
 
 TO_LOAD = {
@@ -62,8 +62,8 @@ TO_LOAD = {
 def test_a_case_that_names_python_code_or_another_case_is_to_be_loaded_at_once(project: Any, text: str) -> None:
     project.write({"s/a_001.yaml": text, "s/b_001.yaml": BODY})
     glances = TagScanner(project.root)
-    glances.read_tags(str(project.root / "s/b_001.yaml"))
-    assert glances.read_tags(str(project.root / "s/a_001.yaml")) is None
+    glances.scan(str(project.root / "s/b_001.yaml"))
+    assert glances.scan(str(project.root / "s/a_001.yaml")).tags is None
 
 
 def test_code_that_a_case_before_names_needs_no_second_look(project: Any) -> None:
@@ -75,14 +75,14 @@ def test_code_that_a_case_before_names_needs_no_second_look(project: Any) -> Non
     project.write({f"s/{name}.yaml": text for name, text in texts.items()})
     project.write({"s/d_001.yaml": BODY.replace("a: b", "dispatch by exception")})
     glances = TagScanner(project.root)
-    found = {name: glances.read_tags(str(project.root / f"s/{name}.yaml")) for name in (*texts, "d_001")}
+    found = {name: glances.scan(str(project.root / f"s/{name}.yaml")).tags for name in (*texts, "d_001")}
     assert [name for name, tags in found.items() if tags is None] == ["b_001", "c_001", "c_003", "c_004", "c_005"]
 
 
 def test_so_is_the_first_of_each_folder_whose_suites_may_name_code(project: Any) -> None:
     project.write({"s/a_001.yaml": BODY, "s/a_002.yaml": BODY, "t/a_001.yaml": BODY})
     glances = TagScanner(project.root)
-    found = [glances.read_tags(str(project.root / name)) for name in ("s/a_001.yaml", "s/a_002.yaml", "t/a_001.yaml")]
+    found = [glances.scan(str(project.root / name)).tags for name in ("s/a_001.yaml", "s/a_002.yaml", "t/a_001.yaml")]
     assert found == [None, (), None]
 
 
@@ -90,11 +90,11 @@ def test_so_is_the_first_of_each_folder_whose_suites_may_name_code(project: Any)
 def test_of_a_broken_file_the_tags_that_are_valid_are_given(project: Any, text: str) -> None:
     project.write({"s/a_001.yaml": text})
     glances = TagScanner(project.root)
-    glances.read_tags(str(project.root / "s/first_001.yaml"))
-    assert glances.read_tags(str(project.root / "s/a_001.yaml")) == (("good",) if "skip" in text else ())
+    glances.scan(str(project.root / "s/first_001.yaml"))
+    assert glances.scan(str(project.root / "s/a_001.yaml")).tags == (("good",) if "skip" in text else ())
 
 
 def test_a_file_that_is_gone_has_none(project: Any) -> None:
     glances = TagScanner(project.root)
-    glances.read_tags(str(project.root / "s/first_001.yaml"))
-    assert glances.read_tags(str(project.root / "s/a_001.yaml")) == ()
+    glances.scan(str(project.root / "s/first_001.yaml"))
+    assert glances.scan(str(project.root / "s/a_001.yaml")).tags == ()

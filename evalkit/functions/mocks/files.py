@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,14 @@ class MockFiles:
     not load. Files are read once per process and again when they change. No reference leads out of the folder.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fill: Callable[[Any], object] | None = None) -> None:
+        """`fill` fills the templates of a row into what is included."""
         self._folder = folder
+        self._fill = fill
 
     def __call__(self, reference: str) -> object:
-        return self._find(reference)[2]
+        data = self._find(reference)[2]
+        return data if self._fill is None else self._fill(data)
 
     def locate(self, reference: str, inner: tuple[str | int, ...], at_key: bool) -> str:
         """``mocks/warranty/check_warranty.yaml:4:9``, of what lies at `inner` below what `reference` names."""

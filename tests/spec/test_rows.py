@@ -1,0 +1,369 @@
+"""One file, many cases: where rows come from, their ids, what is filled in, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.errors import SpecError
+from evalkit.spec.load import case_from_dict, examine_case, load_case
+from evalkit.spec.rows import list_case_files
+
+CASE = """\
+agent: a
+input:
+  message: "{{ row.x }}"
+expected_output: {expected_function_calls: []}
+"""
+
+
+def names(project: Any, file: str = "a_001.yaml") -> list[str]:
+    """The ids of the rows of a file."""
+    path = str(project.root / file)
+    return [name.removeprefix(f"{path}[").removesuffix("]") for name in list_case_files(path, str(project.root))]
+
+
+def problem(project: Any, name: str) -> str:
+    (line,) = project.problems(name)
+    return str(line)
+
+
+FILES = {
+    "cases": ("cases: [{id: one, x: 1}, {id: two, x: 2}]\n", {}),
+    "matrix": ("matrix: {id: [one, two], x: [1]}\n", {}),
+    "from csv": ("from: r.csv\n", {"r.csv": "id,x\none,1\n\ntwo,1\n"}),
+    "from csv of Windows, with a mark": ("from: r.csv\n", {"r.csv": "\ufeffid,x\r\none,1\r\ntwo,1\r\n"}),
+    "from jsonl": ("from: r.jsonl\n", {"r.jsonl": '{"id": "one", "x": 1}\n\n{"id": "two", "x": 1}'}),
+    "from yaml": ("from: r.yaml\n", {"r.yaml": "- {id: one, x: 1}\n-\n  id: two\n  x: 1\n"}),
+    "from a folder": ("from: data/r.csv\n", {"data/r.csv": "id,x\none,1\ntwo,1\n"}),
+    "quoted": ('"from": r.csv\n', {"r.csv": "id,x\none,1\ntwo,1\n"}),
+}
+
+
+@pytest.mark.parametrize(("keys", "files"), FILES.values(), ids=FILES)
+def test_each_row_is_a_case_with_an_id_and_values_of_their_types(
+    project: Any, keys: str, files: dict[str, str]
+) -> None:
+    project.write({"a_001.yaml": keys + CASE, **files})
+    assert names(project) == ["one", "two"]
+    text = CASE.replace("message:", "message: hi\n  context:")
+    project.write({"a_001.yaml": keys + text})
+    case = load_case(project.root / "a_001.yaml[one]", root=project.root)
+    assert (case.id, case.scenario_id, case.category) == ("a_001.yaml[one]", "a_001[one]", "a")
+    assert case.path == Path("a_001.yaml")
+    assert case.input["context"] == 1
+
+
+def test_a_file_that_changes_is_read_again(project: Any) -> None:
+    project.write({"a_001.yaml": "from: r.csv\n" + CASE, "r.csv": "id,x\none,text\n"})
+    assert project.load("a_001.yaml[one]").input["message"] == "text"
+    project.write({"r.csv": "id,x\none,other text\n"})
+    assert project.load("a_001.yaml[one]").input["message"] == "other text"
+    project.write({"a_001.yaml": "cases: [{id: one, x: third}]\n" + CASE})
+    assert project.load("a_001.yaml[one]").input["message"] == "third"
+
+
+IDS = {
+    "its own": ("[{id: gold/eur, x: a}]", ["gold-eur"]),
+    "a number": ("[{id: 7, x: a}]", ["7"]),
+    "its values": ("[{x: gold, y: 5, z: true, w: 'two words'}]", ["gold-5-true-two-words"]),
+    "letters of any language": ("[{x: żółw}]", ["żółw"]),
+    "its number, where values are long": (f"[{{x: {'long ' * 20}}}]", ["row-1"]),
+    "its number, where values are no plain ones": ("[{x: a}, {x: [a]}]", ["a", "row-2"]),
+    "not of its tags": ("[{x: a, tags: [t], must_pass: true}]", ["a"]),
+}
+
+
+@pytest.mark.parametrize(("cases", "expected"), IDS.values(), ids=IDS)
+def test_the_id_of_a_row_is(project: Any, cases: str, expected: list[str]) -> None:
+    project.write({"a_001.yaml": f"cases: {cases}\n{CASE}"})
+    assert names(project) == expected
+
+
+def test_a_matrix_is_the_products_of_its_lists_in_order(project: Any) -> None:
+    project.write({"a_001.yaml": f"matrix: {{x: [a, b], y: [1, 2]}}\n{CASE}"})
+    assert names(project) == ["a-1", "a-2", "b-1", "b-2"]
+    assert project.load("a_001.yaml[b-1]").input["message"] == "b"
+
+
+CELLS = {
+    ("x", "5"): 5,
+    ("x", "5.0"): 5.0,
+    ("x", "012"): "012",
+    ("x", "1e5"): "1e5",
+    ("x", "true"): True,
+    ("x", "null"): None,
+    ("x", "no"): "no",
+    ("x", ""): "",
+    ("x:text", "5"): "5",
+    ("x:json", '"{""a"": [1]}"'): {"a": [1]},
+    ("x:json", ""): None,
+    ("x", '"two\nlines, and ""quotes"""'): 'two\nlines, and "quotes"',
+}
+
+
+@pytest.mark.parametrize(("column", "cell"), CELLS)
+def test_a_cell_of_csv_is_read_as_yaml_reads_a_plain_value(project: Any, column: str, cell: str) -> None:
+    text = CASE.replace("message:", "message: hi\n  context:")
+    case = project.load(
+        "a_001.yaml[b]", {"a_001.yaml": "from: r.csv\n" + text, "r.csv": f"id,{column},y\na,,\nb,{cell},1\n"}
+    )
+    assert (case.input["context"], type(case.input["context"])) == (CELLS[column, cell], type(CELLS[column, cell]))
+
+
+def test_a_template_is_filled_anywhere_and_a_whole_one_keeps_its_type(project: Any) -> None:
+    case = project.load(
+        "s/a_001.yaml[one]",
+        {
+            "s/suite.yaml": "agent: '{{ row.agent }}'\nsettings: {deadline_s: '{{ row.limit }}'}\n",
+            "mocks/f.yaml": "ok: {n: '{{ row.x.n }}', from: '{{ arguments.q }}'}\n",
+            "s/a_001.yaml": """
+cases: [{id: one, agent: desk, limit: 3, x: {n: 7, list: [1, 2]}, text: "a {{ b }} $c"}]
+description: "n is {{ row.x.n }}, list {{ row.x.list }}"
+tags: ["n{{ row.x.n }}"]
+input:
+  message: "{{ row.text }} {{ row.x['list'][1] }}"
+  mock_function_responses:
+    f: {$include: f.ok}
+    g: {$match: [{when: {q: "{{ row.x.n }}"}, $return: {text: "{{ row.text }}", q: "{{ arguments.q }}"}}]}
+expected_output:
+  expected_function_calls:
+    - {function_name: f, arguments: {n: "{{ row.x.n }}", t: "{{ row.text }}"}}
+    - {function_name: g, arguments: {q: "{{ calls.f.result.n }}", l: {$literal: "{{ row.text }}"}}}
+""",
+        },
+    )
+    assert (case.agent, case.settings.deadline_s, case.tags) == ("desk", 3, ("n7",))
+    assert case.description == "n is 7, list [1, 2]"
+    assert case.input["message"] == "a {{ b }} $c 2"
+    first, second = case.expected_output["expected_function_calls"]
+    assert first["arguments"] == {"n": 7, "t": "a {{ '{{ b }}' }} $c"}
+    assert second["arguments"] == {"q": "{{ calls.f.result.n }}", "l": {"$literal": "{{ row.text }}"}}
+
+
+def test_a_value_of_a_row_may_be_an_operator(project: Any) -> None:
+    case = project.load(
+        "a_001.yaml[one]",
+        {
+            "a_001.yaml": "cases: [{id: one, n: {$gt: 5}}]\nagent: a\ninput: {message: x}\n"
+            "expected_output: {expected_function_calls: [{function_name: f, arguments: {n: '{{ row.n }}'}}]}\n"
+        },
+    )
+    assert case.expected_output["expected_function_calls"][0]["arguments"]["n"] == {"$gt": 5}
+
+
+def test_a_row_has_tags_must_pass_and_the_like_of_its_own(project: Any) -> None:
+    project.write(
+        {
+            "a_001.yaml": "from: r.csv\ntags: [all]\nmust_pass: false\n" + CASE,
+            "r.csv": 'id,x,tags,must_pass,skip,description\none,a,"smoke, slow",true,,\ntwo,b,,,later,Second\n',
+        }
+    )
+    one, two = project.load("a_001.yaml[one]"), project.load("a_001.yaml[two]")
+    assert (one.tags, one.must_pass, one.skip, one.description) == (("all", "smoke", "slow"), True, None, "")
+    assert (two.tags, two.must_pass, two.skip, two.description) == (("all",), False, "later", "Second")
+
+
+def test_rows_are_not_inherited(project: Any) -> None:
+    project.write({"a_001.yaml": "cases: [{x: one}]\n" + CASE, "b_001.yaml": "extends: a_001\ninput: {message: hi}\n"})
+    assert project.load("b_001.yaml").input["message"] == "hi"
+    project.write({"b_001.yaml": "extends: a_001\ncases: [{x: mine}]\n"})
+    assert project.load("b_001.yaml[mine]").input["message"] == "mine"
+    project.write({"suite.yaml": "from: r.csv\n"})
+    assert problem(project, "a_001.yaml[one]") == (
+        "suite.yaml:1:1: 'from' belongs in a case; a suite holds what its cases share"
+    )
+
+
+MALFORMED = {
+    "a cell too few": (
+        "r.csv",
+        "id,x\none,1\ntwo\nthree,3\n",
+        "r.csv:3: the row can't be read: it has 1 cells, and the header 2",
+    ),
+    "an open quote": (
+        "r.csv",
+        'id,x\none,1\ntwo,"x',
+        "r.csv:3: the row can't be read: unexpected end of data",
+    ),
+    "no UTF-8": (
+        "r.csv",
+        b"id,x\none,1\ntwo,\xff\n",
+        "r.csv:3: the row can't be read: 'utf-8' codec can't decode byte 0xff in position 4: invalid start byte",
+    ),
+    "no JSON in a cell": (
+        "r.csv",
+        "id,x:json\none,1\ntwo,{\n",
+        "r.csv:3: the row can't be read: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+    ),
+    "no JSON in a line": (
+        "r.jsonl",
+        '{"id": "one", "x": 1}\n{"id": \n{"id": "three", "x": 1}',
+        "r.jsonl:2: the row is not JSON: Expecting value: line 2 column 1 (char 8)",
+    ),
+    "a key twice": (
+        "r.jsonl",
+        '{"id": "one", "x": 1}\n{"x": 1, "x": 2}\n',
+        "r.jsonl:2: the row is not JSON: the key 'x' stands twice",
+    ),
+    "no mapping": (
+        "r.jsonl",
+        '{"id": "one", "x": 1}\n[1]\n',
+        "r.jsonl:2: a row is a mapping of names to values, got a list",
+    ),
+    "a key twice in YAML": (
+        "r.yaml",
+        "- {id: one, x: 1}\n- id: two\n  x: 1\n  x: 2\n- {id: three, x: 3}\n",
+        "r.yaml:2: duplicate key 'x'; it stands in line 3 already (line 4)",
+    ),
+    "no mapping in YAML": (
+        "r.yaml",
+        "- {id: one, x: 1}\n- text\n",
+        "r.yaml:2: a row is a mapping of names to values, got a string",
+    ),
+    "an id twice": (
+        "r.csv",
+        "id,x\none,1\none,2\n",
+        "r.csv:3: the row has the id 'one', as line 2 has; give each row an 'id' of its own",
+    ),
+    "an id that is a list": (
+        "r.jsonl",
+        '{"id": "one", "x": 1}\n{"id": []}\n',
+        "r.jsonl:2: the id of a row is a text or a number, got []",
+    ),
+    "an id of nothing": (
+        "r.jsonl",
+        '{"id": "one", "x": 1}\n{"id": "/"}\n',
+        'r.jsonl:2: the id "/" can\'t name a case: it has up to 100 letters and digits',
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "text", "message"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_row_is_one_case_that_fails_at_its_line(
+    project: Any, file: str, text: str | bytes, message: str
+) -> None:
+    project.write({"a_001.yaml": f"from: {file}\n{CASE.replace('message:', 'message: hi #')}"})
+    (project.root / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    expected = ["one", "row-2"] + (["three"] if b"three" in (project.root / file).read_bytes() else [])
+    assert names(project) == expected
+    assert problem(project, "a_001.yaml[row-2]") == message
+    for name in expected:
+        if name != "row-2":
+            assert project.load(f"a_001.yaml[{name}]").id == f"a_001.yaml[{name}]"
+
+
+def test_yaml_that_breaks_off_keeps_the_rows_before(project: Any) -> None:
+    project.write({"a_001.yaml": f"from: r.yaml\n{CASE}", "r.yaml": "- {id: one, x: a}\n- {id: two, x: [}\n"})
+    assert names(project) == ["one", "row-2"]
+    assert problem(project, "a_001.yaml[row-2]").startswith("r.yaml:2: the rest of the file can't be read: ")
+
+
+WHOLE = {
+    "an empty list": ("cases: []\n", {}, "a_001.yaml: there are no rows, so that no case would run; add one, or skip"),
+    "an empty file": ("from: r.csv\n", {"r.csv": ""}, "r.csv:1: the file is empty; its first line names the columns"),
+    "a header alone": ("from: r.csv\n", {"r.csv": "id,x\n"}, "r.csv: there are no rows"),
+    "an empty YAML": ("from: r.yaml\n", {"r.yaml": "# nothing\n"}, "r.yaml: there are no rows"),
+    "YAML that is no list": ("from: r.yaml\n", {"r.yaml": "x: 1\n"}, "r.yaml:1:1: the file is no list; write '- '"),
+    "an empty matrix": ("matrix: {}\n", {}, "a_001.yaml: there are no rows"),
+    "a matrix with an empty list": ("matrix: {x: []}\n", {}, "a_001.yaml: there are no rows"),
+    "a matrix of a text": ("matrix: {x: a}\n", {}, "a_001.yaml:1:1: 'matrix' is a mapping of names to lists"),
+    "a mapping": (
+        "cases: {x: 1}\n",
+        {},
+        "a_001.yaml:1:1: 'cases' is a list of rows, [{tier: gold}, ...], got a mapping",
+    ),
+    "two sources": ("from: r.csv\ncases: []\n", {}, "a_001.yaml:1:1: 'cases' and 'from' both give rows; keep one"),
+    "no file": (
+        "from: s.csv\n",
+        {"r.csv": ""},
+        "a_001.yaml:1:1: 'from' names s.csv, and there is no such file; did you",
+    ),
+    "another kind": ("from: r.txt\n", {"r.txt": ""}, "a_001.yaml:1:1: 'from' names a file of rows (.csv, .jsonl, "),
+    "a file outside": (
+        "from: ../r.csv\n",
+        {},
+        "a_001.yaml:1:1: 'from' names ../r.csv, which lies outside of the project",
+    ),
+    "columns of one name": ("from: r.csv\n", {"r.csv": "x,x\n1,2\n"}, "r.csv:1: the header has the column 'x' twice"),
+    "semicolons": ("from: r.csv\n", {"r.csv": "x;y\n1;2\n"}, "r.csv:1: the header is one column, 'x;y'; columns are"),
+    "too many": (
+        f"matrix: {{x: {list(range(1001))}, y: {list(range(1000))}}}\n",
+        {},
+        "a_001.yaml:1:1: matrix has 1,001,000 products, more than 1,000,000",
+    ),
+}
+
+
+@pytest.mark.parametrize(("keys", "files", "message"), WHOLE.values(), ids=WHOLE)
+def test_rows_that_are_wrong_as_a_whole_are_one_case_that_fails(
+    project: Any, keys: str, files: dict[str, str], message: str
+) -> None:
+    project.write({"a_001.yaml": keys + CASE, **files})
+    assert list(list_case_files(str(project.root / "a_001.yaml"), str(project.root))) == [
+        str(project.root / "a_001.yaml")
+    ]
+    assert problem(project, "a_001.yaml").startswith(message)
+
+
+def test_a_link_out_of_the_project_is_refused(tmp_path: Path, project: Any) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    (tmp_path / "r.csv").write_text("x\n1\n")
+    (root / "r.csv").symlink_to(tmp_path / "r.csv")
+    (root / "a_001.yaml").write_text("from: r.csv\n" + CASE)
+    with pytest.raises(SpecError, match=r"'from' names r\.csv, which lies outside of the project"):
+        load_case(root / "a_001.yaml", root=root)
+
+
+def test_a_problem_of_a_row_names_the_template_and_the_row(project: Any) -> None:
+    files = {"a_001.yaml": "from: r.csv\n" + CASE.replace("row.x", "row.z"), "r.csv": "id,x\none,1\n"}
+    assert project.problems("a_001.yaml[one]", files) == [
+        "a_001.yaml:4:12: template {{ row.z }} leads nowhere: there is no 'z' in {id, x} (step 1 of the path) "
+        "(row one, r.csv:2)"
+    ]
+    files = {"a_001.yaml": "from: r.csv\n" + CASE, "r.csv": "id,x,must_pass\none,5,maybe\n"}
+    assert project.problems("a_001.yaml[one]", files) == [
+        'a_001.yaml:1:1: must_pass must be true or false, got "maybe" (row one, r.csv:2)',
+        "a_001.yaml:4:12: input.message must be text, got 5; quote it: '5' (row one, r.csv:2)",
+    ]
+
+
+def test_the_wrong_name_for_a_case_says_which_there_are(project: Any) -> None:
+    files = {"a_001.yaml": "cases: [{x: gold}, {x: basic}]\n" + CASE, "b_001.yaml": CASE.replace("{{ row.x }}", "hi")}
+    assert project.problems("a_001.yaml", files) == [
+        "a_001.yaml: the file has rows, each of them a case: a_001.yaml[gold], ..."
+    ]
+    assert problem(project, "a_001.yaml[golt]") == "a_001.yaml: there is no row 'golt'; did you mean 'gold'?"
+    assert problem(project, "b_001.yaml[gold]") == "b_001.yaml: the file has no rows, and the row 'gold' is asked for"
+
+
+def test_without_rows_a_template_of_a_row_is_a_problem(project: Any) -> None:
+    text = "agent: a\ninput: {message: x}\nexpected_output: {response_contains: '{{ row.x }}'}\n"
+    assert project.problems("a_001.yaml", {"a_001.yaml": text}) == [
+        "a_001.yaml:3:38: response_contains: template {{ row.x }} needs rows: the case has none of 'cases', 'matrix' "
+        "and 'from'"
+    ]
+
+
+def test_data_from_python_is_one_case() -> None:
+    with pytest.raises(SpecError, match=r"data is one case; rows \('cases', 'matrix', 'from'\) stand in a case file"):
+        case_from_dict({"cases": [], "agent": "a", "input": {"message": "x"}, "expected_output": {"tickets": 1}})
+
+
+def test_a_row_can_be_looked_at_without_running_code(project: Any) -> None:
+    project.write({"a_001.yaml": "cases: [{x: gold}]\n" + CASE})
+    examined = examine_case(project.root / "a_001.yaml[gold]", root=project.root)
+    assert examined.data["input"]["message"] == "gold"
+    assert examined.problems == ()
+
+
+def test_what_has_no_template_is_shared_between_rows(project: Any) -> None:
+    """A hundred thousand rows hold the declarations of their functions once."""
+    functions = "functions: {f: {description: d, parameters: {type: object}}}\n"
+    project.write({"a_001.yaml": "cases: [{x: a}, {x: b}]\n" + CASE, "suite.yaml": functions})
+    one, two = project.load("a_001.yaml[a]"), project.load("a_001.yaml[b]")
+    assert one.merged["functions"] is two.merged["functions"]
+    assert one.functions[0] is two.functions[0]
