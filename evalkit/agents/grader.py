@@ -17,16 +17,18 @@ from pathlib import Path
 
 from evalkit.agents.clock import WaitingTime, now
 from evalkit.agents.model_choice import get_shared_provider
-from evalkit.cassettes.grades import (
+from evalkit.cassettes.http.interception import bypass_interception
+from evalkit.cassettes.model import (
     ANY_GRADER,
-    RECORD_COMMAND,
+    RECORD_GRADES,
     RecordedGrades,
+    RecordingProvider,
+    build_cassette_name,
     build_grades_path,
     describe_grading_request,
     find_grades,
+    format_path,
 )
-from evalkit.cassettes.http.interception import bypass_interception
-from evalkit.cassettes.model import RecordingProvider, build_cassette_name, format_path
 from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError
 from evalkit.jsonvalue import parse_arguments
 from evalkit.model.case import Declaration
@@ -172,7 +174,7 @@ def _make_no_grader_error(file: str, *, goes_live: bool) -> MeasurementError:
             f"the run goes live, and recorded grades are of other runs; name a model that grades: {ANY_GRADER}"
         )
     return MissingCassetteError(
-        f"no model is named that grades, and {file} does not exist\nRecord the grades: {RECORD_COMMAND}\n"
+        f"no model is named that grades, and {file} does not exist\nRecord the grades: {RECORD_GRADES}\n"
         "or write them there by hand:\n"
         f"    turns:\n      - calls:\n          - {GRADE.name}: {{grades: [{{criterion: 1, pass: true, reason: ...}}]}}"
     )

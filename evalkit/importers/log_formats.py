@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from evalkit.errors import EvalkitError, Location
 from evalkit.jsonvalue import JsonObject
-from evalkit.lint.facts.declared_data import locate_at, read_declaration
+from evalkit.lint.facts.data_files import locate_at, read_declaration
 from evalkit.lint.facts.records import GEMINI, DeclaredFunction
 
 _DEEPEST = 80  # levels of a value, of the hundred that a file may have

@@ -23,8 +23,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import Location, SpecError, UsageError
-from evalkit.lint.facts.declared_data import YAML_ENDINGS, read_data_file
-from evalkit.lint.facts.find_prompts import INSTRUCTION_ENDINGS, build_declaration, read_instruction
+from evalkit.lint.facts.data_files import (
+    INSTRUCTION_ENDINGS,
+    YAML_ENDINGS,
+    build_declaration,
+    read_data_file,
+    read_instruction,
+)
 from evalkit.lint.facts.project import CaseFacts, ProjectFacts
 from evalkit.lint.facts.python_code import CodeReader, import_declaring_files, list_problems
 from evalkit.lint.facts.python_files import PythonFile

@@ -48,7 +48,6 @@ from evalkit.operators.values import AnyValue, Equal, ListMatcher, MappingMatche
 from evalkit.text.format import describe_type, format_value
 
 Mode = OneOf["equal", "contain", "partial"]
-MODES = ("equal", "contain", "partial")
 MAX_DEPTH = 100
 _WITHOUT_DOLLAR = {"one_of": "$one_of", "any_of": "$one_of", "all_of": "$all_of"}
 _EMPTY_ADVICE = {

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeGuard
 
 from msgspec import Struct, field
 
-from evalkit.checks.matching.bipartite import FitTable, match_calls
+from evalkit.checks.matching.plan import FitTable, match_calls
 from evalkit.checks.matching.search import Bag, Chain, LeafPart, ParallelPart, Part, Rules, Shuffle, find_most_in_order
 
 EXACT = 4_096  # pairs up to which explanations are optimal; beyond, they are cheaper and the verdict is the same

@@ -7,16 +7,19 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from evalkit.checks.matching.bipartite import BipartiteMatching, FitTable, list_bits, match_calls
 from evalkit.checks.matching.plan import (
     AnyOrder,
+    BipartiteMatching,
+    FitTable,
     InOrder,
     Leaf,
     Node,
     OneOf,
     Position,
     SearchTooLargeError,
+    list_bits,
     list_children,
+    match_calls,
 )
 
 MAX_STATES = 400_000  # some ten seconds; reached only where several long chains compete for the same calls

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from evalkit.checks.matching.bipartite import FitTable, match_calls
 from evalkit.checks.matching.explain import EXACT, PairingDraft, fill_between, find_drafts, is_plain
 from evalkit.checks.matching.plan import (
     ActualCall,
     AnyOrder,
     Assignment,
     CallPlan,
+    FitTable,
     InOrder,
     InParallel,
     Leaf,
@@ -26,6 +26,7 @@ from evalkit.checks.matching.plan import (
     Position,
     SearchTooLargeError,
     list_children,
+    match_calls,
     walk,
 )
 from evalkit.checks.matching.search import Bag, LeafPart, Rules, build_part, find_most_in_order, find_satisfying

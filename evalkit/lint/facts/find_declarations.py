@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import Location
-from evalkit.lint.facts.declared_data import is_server_tool, normalize_schema, read_declaration
+from evalkit.lint.facts.data_files import is_server_tool, normalize_schema, read_declaration
 from evalkit.lint.facts.evaluate import Evaluator, NodeVisit, ValuePlaces, get_dotted_name, get_last_name
 from evalkit.lint.facts.python_files import Function
 from evalkit.lint.facts.records import (

@@ -18,11 +18,18 @@ from typing import Any
 
 from evalkit.errors import Location
 from evalkit.jsonvalue import JsonObject
-from evalkit.lint.facts.declared_data import find_form, locate_at, read_declaration
+from evalkit.lint.facts.data_files import (
+    PromptSource,
+    find_form,
+    has_form,
+    is_listing,
+    locate_at,
+    read_declaration,
+    read_prompt,
+)
 from evalkit.lint.facts.evaluate import Evaluator, NodeVisit, get_dotted_name, get_last_name, walk_file
 from evalkit.lint.facts.find_declarations import DeclarationFinder
 from evalkit.lint.facts.find_dispatch import DispatchFinder
-from evalkit.lint.facts.find_prompts import PromptSource, has_form, is_listing, read_prompt
 from evalkit.lint.facts.python_files import Function, PythonFile, PythonFiles
 from evalkit.lint.facts.records import (
     GEMINI_SCHEMA,

@@ -21,9 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from evalkit.cassettes.grades import build_grades_path
 from evalkit.cassettes.http.player import build_http_path
-from evalkit.cassettes.model import SUFFIXES, build_cassette_name, build_run_path, write_atomically
+from evalkit.cassettes.model import SUFFIXES, build_cassette_name, build_grades_path, build_run_path, write_atomically
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.yamlfile.events import Limits

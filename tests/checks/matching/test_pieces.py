@@ -9,9 +9,20 @@ from typing import Any
 import pytest
 
 from evalkit.checks.matching import explain
-from evalkit.checks.matching.bipartite import BipartiteMatching, FitTable, list_bits, match_calls
 from evalkit.checks.matching.explain import CallSlot, _find_longest_run, find_best_pairs, find_cheapest_pairs
-from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf, Node, OneOf
+from evalkit.checks.matching.plan import (
+    ActualCall,
+    AnyOrder,
+    BipartiteMatching,
+    CallPlan,
+    FitTable,
+    InOrder,
+    Leaf,
+    Node,
+    OneOf,
+    list_bits,
+    match_calls,
+)
 from evalkit.checks.matching.solver import count_combinations, find_best, list_combinations, solve
 
 
