@@ -11,6 +11,7 @@ from evalkit.gate.outcomes import (
     CaseOutcome,
     GateEvidence,
     build_outcomes,
+    count_codes,
     count_outcomes,
     describe_significance,
     find_changes,
@@ -102,6 +103,7 @@ def _collect_facts(evidence: GateEvidence) -> JsonDict:
         "no_verdict": len(counts.unjudged),
         "skipped": len(counts.skipped),
         "quarantined": len(counts.quarantined),
+        "reasons": count_codes(evidence.list_outcomes()),
         "pass_rate": None if rate is None else float(rate),
         "notes": list(_list_notes(evidence)),
     }
@@ -127,6 +129,9 @@ def _list_notes(evidence: GateEvidence) -> Iterator[str]:
         yield text
     if counts.failed:
         yield f"failed: {join_names(counts.failed)}"
+    reasons = [f"{code} {number}" for code, number in count_codes(evidence.list_outcomes()).items()]
+    if reasons and len(counts.failed) + len(counts.errors) > 1:
+        yield f"reasons, by cases: {join_names(reasons)}"
     yield from _list_repeat_rates(evidence)
     yield from _list_unsteady(evidence)
     hand_written = sum(outcome.hand_written for outcome in evidence.list_outcomes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
@@ -13,6 +14,7 @@ from evalkit.stats.comparison import classify, compare_cases, compare_means, com
 from evalkit.text.format import format_case_count, join_names
 
 SKIPPED_CODE = "skipped"  # the reason's code of a case that was skipped on request
+_BAD = (FAILED, ERROR)
 
 
 class CaseOutcome(Struct, frozen=True, kw_only=True):
@@ -32,6 +34,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     latencies: tuple[float, ...] = ()  # ms of each measured run of which the time is known
     text_calls: int = 0
     model_calls: int = 0
+    codes: tuple[str, ...] = ()  # of the reasons for which it failed or could not be measured, each once
     hand_written: bool = False  # a hand-written cassette played the model
     can_vary: bool = False  # a live model took part, or something that is not known to stay the same
 
@@ -75,6 +78,7 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         latencies=tuple(timing.total_ms for timing in measured_timings),
         text_calls=channels.count("text"),
         model_calls=len(channels),
+        codes=tuple(dict.fromkeys(reason.code for reason in verdict.reasons)) if verdict.status in _BAD else (),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
         can_vary=0 < runs_passed < len(measured) or any(_can_vary(run, is_live=is_live) for run in runs),
     )
@@ -147,6 +151,12 @@ def count_outcomes(outcomes: Mapping[str, CaseOutcome], selected: Iterable[str],
         else:
             lists.get(outcome.status, counts.unjudged).append(case_id)
     return counts
+
+
+def count_codes(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
+    """Return in how many of the cases that count each reason code occurs, the most frequent first."""
+    counts = Counter(code for outcome in outcomes if not outcome.quarantined for code in outcome.codes)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 class GateEvidence(Struct, frozen=True, kw_only=True):

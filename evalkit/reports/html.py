@@ -17,6 +17,7 @@ from hashlib import sha256
 from importlib.resources import files
 from statistics import median
 from typing import Any
+from urllib.parse import quote
 
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import get_case_name
@@ -24,7 +25,7 @@ from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, Verdict
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
-from evalkit.reports.summary import describe_grader, group_categories
+from evalkit.reports.summary import describe_grader, get_folder, group_categories, label_folders
 from evalkit.reports.trace import TraceOptions, format_duration, list_user_turns, render_trace
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.format import cut_at_word, escape_controls, escape_lines
@@ -69,16 +70,22 @@ def generate_html(
     for row, detail in build_cases(clean.verdicts if verdicts is None else verdicts, before, decided):
         rows.append(row)
         details.append(to_script_json(detail))
+    suites = label_folders({row["suite"] for row in rows})
+    for row in rows:
+        row["suite"] = suites[row["suite"]]
     environment = Environment(loader=FunctionLoader(_read_asset), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters["visible"] = escape_controls
     script = _read_asset("report.js")
+    notes = (note for note in decided.facts.get("notes", ()) if not note.startswith("reasons, by cases: "))  # buttons
     return environment.get_template("report.html.j2").generate(
         title=escape_controls(title),
         decision=decided,
         run=clean,
         tiles=build_tiles(rows, clean.wall_s, decided),
         charts=build_charts(rows),
+        reasons=[link_cases(line, rows) for line in (*(decided.reasons or ("no reasons",)), *notes)],
+        codes=decided.facts.get("reasons", {}),
         index=Markup(to_script_json(rows)),  # noqa: S704 - escaped by `embedded`
         details=map(Markup, details),  # the same
         style=Markup(_read_asset("report.css")),  # noqa: S704 - a file of this package
@@ -121,6 +128,14 @@ def to_page_data(value: object) -> Any:
 @lru_cache(2_000, typed=True)  # most are the same in every case
 def _to_page_key(key: object) -> str:
     return escape_controls(str(key)[:_SEARCHED])
+
+
+def link_cases(line: str, rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Return `line` in pieces of (text, address of the case that it names or "")."""
+    text = escape_controls(line)
+    ids = sorted((row["id"] for row in rows if row["status"] != PASSED and row["id"] in text), key=len, reverse=True)
+    pieces = re.split(f"({'|'.join(map(re.escape, ids))})", text) if ids else [text]
+    return [(piece, f"#case={quote(piece, safe='')}" if number % 2 else "") for number, piece in enumerate(pieces)]
 
 
 def build_tiles(rows: Sequence[Row], wall_s: float, decision: GateDecision) -> list[tuple[str, str, str]]:
@@ -167,6 +182,7 @@ def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> 
     return {
         "id": escape_controls(verdict.case_id),
         "name": escape_controls(get_case_name(verdict.case_id)[:_SEARCHED]) or "case",
+        "suite": escape_controls(get_folder(verdict.case_id)),
         "status": "quarantined" if verdict.quarantined is not None else verdict.status,
         "category": escape_controls(verdict.category[:_SEARCHED]),
         "tags": [escape_controls(tag) for tag in verdict.tags],

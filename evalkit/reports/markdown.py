@@ -1,12 +1,14 @@
 """A run as Markdown, for a comment on a pull request or a step summary: what changed first, then failures, then counts.
 
-Pages take a limited number of characters, so a report that is too long says less of each case, in stages, until it
-fits: traces get shorter and go, then the lists do, and what always stays is the decision with its counts.
+Pages take a limited number of characters, so a report that is too long says less by degrees, until it fits: cases that
+are well are not listed, the longest traces are cut, traces go one by one from the end, then names of cases do. What
+always stays is the decision with its counts, and how much was left out and where that is.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
@@ -14,9 +16,10 @@ from html import escape
 from urllib.parse import quote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.model.run import MET, MISSED, GateDecision, Run
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.reports.summary import (
     count_by_function,
@@ -57,26 +60,35 @@ class MarkdownOptions(Struct, frozen=True):
     report_url: str = ""
 
 
-class _Stage(Struct, frozen=True):
-    """Amount of detail: characters of a changed case's trace, of another failure's, and cases per list."""
+class _Detail(Struct, frozen=True):
+    """Amount of detail: traces are of cases that got worse (`changed`) and of the other failures (`failed`)."""
 
-    changed: int
-    failed: int
-    cases: int
+    changed_length: int = 6000  # characters of a trace
+    failed_length: int = 6000
+    changed: int = 500  # traces
+    failed: int = 500
+    named: int = 500  # cases in a list
+    well: int = 500  # cases in a list of those that did not get worse
 
 
-_STAGES = (
-    _Stage(6000, 6000, 500),
-    _Stage(6000, 1500, 200),
-    _Stage(4000, 600, 200),
-    _Stage(4000, 0, 200),
-    _Stage(1500, 0, 100),
-    _Stage(500, 0, 100),
-    _Stage(0, 0, 100),
-    _Stage(0, 0, 25),
-    _Stage(0, 0, 5),
-    _Stage(0, 0, 0),
-)
+_SHORTEST = 400  # characters of a trace that says something
+
+
+def _list_details(changed: int, failed: int) -> Iterator[_Detail]:
+    """Yield ever less detail for so many cases that got worse and other failures."""
+    detail = _Detail()
+    yield detail
+    for well in (25, 5):
+        yield (detail := replace(detail, well=well))
+    yield (detail := replace(detail, named=200))
+    for kind, number in (("failed", min(failed, 200)), ("changed", min(changed, 200))):
+        while (length := getattr(detail, f"{kind}_length")) > _SHORTEST:
+            yield (detail := replace(detail, **{f"{kind}_length": max(length * 4 // 5, _SHORTEST)}))
+        while number:
+            number = number * 9 // 10
+            yield (detail := replace(detail, **{kind: number}))
+    for named in (150, 100, 70, 50, 35, 25, 15, 10, 5, 2, 0):
+        yield (detail := replace(detail, failed=0, changed=0, named=named, well=min(named, 5)))
 
 
 def render_markdown(
@@ -98,11 +110,13 @@ def render_markdown(
         None if baseline is None else redact_run(baseline, redact),
         options,
     )
-    text = ""
-    for stage in _STAGES:
-        text = report.render(stage)
-        if len(text.encode("utf-8", "replace")) < options.limit:
-            return text
+    details = list(_list_details(*report.count_traces()))
+    place = bisect_left(
+        details, True, key=lambda detail: len(report.render(detail).encode("utf-8", "replace")) < options.limit
+    )
+    text = report.render(details[min(place, len(details) - 1)])
+    if place < len(details):
+        return text
     return text.encode("utf-8", "replace")[: max(options.limit - 8, 0)].decode("utf-8", "ignore") + "…"
 
 
@@ -113,8 +127,16 @@ class _Report:
         self._before = {} if baseline is None else {verdict.case_id: verdict for verdict in baseline.verdicts}
         self._changes: Mapping[str, Sequence[str]] = decision.facts.get("changes", {})
         self._traces: dict[tuple[str, bool], str] = {}
+        self._left_out: Counter[str] = Counter()
+        self._source = "the full report" if options.report_url else "the run file"
 
-    def render(self, stage: _Stage) -> str:
+    def count_traces(self) -> tuple[int, int]:
+        """Return how many traces there may be of cases that got worse, and of other failures."""
+        changed = sum(len(self._changes.get(change, ())) for change in _EXPLAINED) if self._before else 0
+        return changed, sum(verdict.status in (FAILED, ERROR) for verdict in self._run.verdicts)
+
+    def render(self, detail: _Detail) -> str:
+        self._left_out.clear()
         decision, notes = self._decision, self._decision.facts.get("notes", ())
         parts = [self._options.marker] if self._options.marker else []
         sign, word = _SIGNS.get(decision.status, "⚠️"), _WORDS.get(decision.status, "gate not measured")
@@ -131,40 +153,58 @@ class _Report:
                 parts.append("No case changed.")
             for change, ids in changes.items():
                 parts.append(f"**{_CHANGES[change]}** ({len(ids)})")
-                budget = stage.changed if change in _EXPLAINED else 0
-                parts += self._render_list(ids, stage.cases, budget, is_change=True)
-        parts += self._render_failures(stage)
+                is_worse = change in (*_EXPLAINED, "newly_broken")
+                traces = detail.changed if change in _EXPLAINED else None
+                named = detail.named if is_worse else detail.well
+                parts += self._render_list(ids, named, traces, detail.changed_length, is_change=True)
+        parts += self._render_failures(detail)
         parts += self._render_sweep()
         parts += self._render_categories()
-        parts += self._render_foot(is_cut=stage is not _STAGES[0])
+        if self._left_out:
+            left_out = ", ".join(f"{number} {what}" for what, number in self._left_out.items())
+            parts.append(f"Shortened to fit: {left_out}; all of it is in {self._source}.")
+        parts += self._render_foot()
         return "\n\n".join(parts) + "\n"
 
-    def _render_failures(self, stage: _Stage) -> Iterator[str]:
+    def _render_failures(self, detail: _Detail) -> Iterator[str]:
         reported = {case_id for change in _EXPLAINED for case_id in self._changes.get(change, ())}
         for title, status in (("Failed", FAILED), ("Could not be measured", ERROR)):
             verdicts = [v for v in self._run.verdicts if v.status == status and v.quarantined is None]
             ids = [verdict.case_id for verdict in sorted(verdicts, key=lambda v: not v.must_pass)]
             rest = [case_id for case_id in ids if case_id not in reported]
-            if ids:
+            if rest:
                 also = f", {len(ids) - len(rest)} of them above" if len(rest) < len(ids) else ""
                 yield f"### {title} ({len(ids)}{also})"
-                yield from self._render_list(rest, stage.cases, stage.failed, is_change=False)
+                yield from self._render_list(rest, detail.named, detail.failed, detail.failed_length, is_change=False)
 
-    def _render_list(self, ids: Sequence[str], limit: int, budget: int, *, is_change: bool) -> Iterator[str]:
-        entries = [self._render_case(case_id, budget, is_change=is_change) for case_id in ids[:limit]]
-        if entries:
-            yield ("\n\n" if budget else "\n").join(entries)
-        if len(ids) > limit:
-            yield f"… and {len(ids) - limit} more" if limit else f"{len(ids)} cases, named in the full report"
+    def _render_list(
+        self, ids: Sequence[str], named: int, traces: int | None, length: int, *, is_change: bool
+    ) -> Iterator[str]:
+        """Yield the first of `ids`, the first `traces` of them with a trace; None: it is a list without traces."""
+        shown = ids[:named]
+        with_trace = [case_id for case_id in shown[: traces or 0] if case_id in self._verdicts]
+        yield from (self._render_case(case_id, length, is_change=is_change) for case_id in with_trace)
+        without = [case_id for case_id in shown if case_id not in with_trace]
+        if without:
+            yield "\n".join(self._render_line(case_id) for case_id in without)
+        if traces is not None and len(ids) > len(with_trace):
+            self._left_out["traces left out"] += len(ids) - len(with_trace)
+        if len(ids) > named:
+            self._left_out["cases not named"] += len(ids) - named
+            rest = f"… and {len(ids) - named} more, in" if named else f"{len(ids)} cases, named in"
+            yield f"{rest} {self._source}"
 
-    def _render_case(self, case_id: str, budget: int, *, is_change: bool) -> str:
+    def _render_line(self, case_id: str) -> str:
         verdict = self._verdicts.get(case_id)
         if verdict is None:
             return f"- {format_code(case_id)}"
-        reason = next((r.message or r.code for r in verdict.reasons), verdict.summary)
+        code = next((f" {format_code(reason.code, 60)}" for reason in verdict.reasons), "")
+        reason = escape_inline(_get_reason(verdict), 160)
         must = " (must pass)" if verdict.must_pass else ""
-        if not budget:
-            return f"- {_MARKS[verdict.status]} {format_code(case_id)}{must}{f': {escape_inline(reason, 160)}' if reason else ''}"  # noqa: E501
+        return f"- {_MARKS[verdict.status]} {format_code(case_id)}{must}{f': {reason}{code}' if reason else ''}"
+
+    def _render_case(self, case_id: str, length: int, *, is_change: bool) -> str:
+        verdict = self._verdicts[case_id]
         before, key = self._before.get(case_id) if is_change else None, (case_id, is_change)
         if key not in self._traces:
             self._traces[key] = render_trace(verdict)
@@ -173,10 +213,14 @@ class _Report:
                 difference = list(unified_diff(old, new, n=1000, lineterm=""))[3:]
                 self._traces[key] = "\n".join(difference) or self._traces[key]
         text = self._traces[key]
-        if len(text) > budget:
-            text = text[:budget].rpartition("\n")[0] or text[:budget]
-            text += f"\n… ({len(self._traces[key]):,} characters; whole in the full report)"
-        head = f"{_MARKS[verdict.status]} <code>{escape_for_html(case_id)}</code>{must} {escape_for_html(reason, 160)}"
+        if len(text) > length:
+            self._left_out["traces cut"] += 1
+            text = text[:length].rpartition("\n")[0] or text[:length]
+            text += f"\n… ({len(self._traces[key]):,} characters; whole in {self._source})"
+        must = " (must pass)" if verdict.must_pass else ""
+        code = next((f" <code>{escape_for_html(reason.code, 60)}</code>" for reason in verdict.reasons), "")
+        reason = escape_for_html(_get_reason(verdict), 160)
+        head = f"{_MARKS[verdict.status]} <code>{escape_for_html(case_id)}</code>{must} {reason}{code}"
         block = format_code_block(text, "text" if before is None else "diff")
         return f"<details><summary>{head.strip()}</summary>\n\n{block}\n\n</details>"
 
@@ -221,7 +265,7 @@ class _Report:
             lines.append(f"| … and {len(rows) - 50} more | | | | | |")
         yield "### By category\n\n" + "\n".join(lines) + (f"\n\n{escape_inline(rest)}" if rest else "")
 
-    def _render_foot(self, *, is_cut: bool) -> Iterator[str]:
+    def _render_foot(self) -> Iterator[str]:
         count = len(self._run.selected) or len(self._run.verdicts)
         facts = ["1 case" if count == 1 else f"{count} cases"]
         if self._run.wall_s:
@@ -237,13 +281,15 @@ class _Report:
             facts.append(escape_inline(format_grades(grades)))
         if self._run.evalkit:
             facts.append(f"evalkit {escape_inline(self._run.evalkit, 40)}")
-        if is_cut:
-            facts.append("shortened to fit")
         if self._options.report_url:
             url = self._options.report_url
             is_web = url.startswith(("https://", "http://"))  # in which nothing may end the link
             facts.append(f"[full report]({quote(url, safe=':/?#&=%@+,;~.-_!') if is_web else '#'})")
         yield f"<sub>{' · '.join(facts)}</sub>"
+
+
+def _get_reason(verdict: Verdict) -> str:
+    return next((reason.message or reason.code for reason in verdict.reasons), verdict.summary)
 
 
 def format_percent(part: int, total: int) -> str:

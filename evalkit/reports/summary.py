@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from msgspec import Struct
@@ -93,6 +93,21 @@ class CategoryRow(Struct, frozen=True):
     inside: bool = False
 
 
+def get_folder(case_id: str) -> str:
+    """Return the folder of a case file; of a case that a test runs, the test's file."""
+    file, is_test, _ = case_id.partition("::")
+    return file if is_test else posixpath.dirname(case_id)
+
+
+def label_folders(folders: Collection[str]) -> dict[str, str]:
+    """Return for each folder its path without the part that all share; "" where there is but one."""
+    shared = posixpath.commonpath(folders) if len(folders) > 1 and all(folders) else ""
+    names = {folder: posixpath.basename(folder) if folder == shared else folder for folder in folders}
+    return {
+        folder: (name.removeprefix(f"{shared}/") or ".") if len(names) > 1 else "" for folder, name in names.items()
+    }
+
+
 def group_categories(cases: Iterable[tuple[str, str, str]]) -> tuple[list[CategoryRow], str]:
     """Return the rows of what did not pass as a whole, and a line on what did; nothing where all are of one category.
 
@@ -100,28 +115,27 @@ def group_categories(cases: Iterable[tuple[str, str, str]]) -> tuple[list[Catego
     """
     folders: dict[str, dict[str, dict[str, int]]] = {}
     for case_id, category, status in cases:
-        file, is_test, _ = case_id.partition("::")
-        folder = file if is_test else posixpath.dirname(case_id)
-        counts = folders.setdefault(folder, {}).setdefault(category, dict.fromkeys((PASSED, FAILED, ERROR, NOT_RUN), 0))
+        categories = folders.setdefault(get_folder(case_id), {})
+        counts = categories.setdefault(category, dict.fromkeys((PASSED, FAILED, ERROR, NOT_RUN), 0))
         counts[status] += 1
     if sum(map(len, folders.values())) < 2:
         return [], ""
-    shared = posixpath.commonpath(folders) if len(folders) > 1 and all(folders) else ""
+    titles = label_folders(folders)
     rows: list[CategoryRow] = []
     green: list[tuple[str, int]] = []  # folder and number of cases of each category that passed
     for folder, categories in sorted(folders.items()):
         bad = {name: counts for name, counts in sorted(categories.items()) if counts[PASSED] < sum(counts.values())}
         green += [(folder, counts[PASSED]) for name, counts in categories.items() if name not in bad]
-        title = folder.removeprefix(f"{shared}/") if folder != shared else posixpath.basename(folder)
+        title = titles[folder]
         is_headed = len(folders) > 1 and len(categories) > 1
         if bad and is_headed:
             total = {
                 status: sum(counts[status] for counts in categories.values()) for status in next(iter(bad.values()))
             }
-            rows.append(CategoryRow(title or ".", total))
+            rows.append(CategoryRow(title, total))
         for name, counts in bad.items():
             is_named = len(folders) > 1 and not is_headed
-            rows.append(CategoryRow(f"{title or '.'}: {name}" if is_named else name, counts, is_headed))
+            rows.append(CategoryRow(f"{title}: {name}" if is_named else name, counts, is_headed))
     parts = [_format_count(sum(count for _, count in green), "case")]
     parts.append(f"{len(green)} categor{'y' if len(green) == 1 else 'ies'}")
     named_folders = {folder for folder, _ in green}

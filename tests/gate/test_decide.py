@@ -162,6 +162,24 @@ def test_the_facts_say_how_sure_one_can_be() -> None:
     ]
 
 
+def test_reasons_are_counted_by_cases() -> None:
+    """A case counts once for each of its codes; those that passed or are quarantined do not."""
+    wrong, extra = Reason(code="wrong_argument", message="x"), Reason(code="unexpected_call", message="y")
+    verdicts = (
+        Verdict(case_id="a", status="failed", reasons=(extra, extra, wrong)),
+        Verdict(case_id="b", status="error", reasons=(wrong,)),
+        Verdict(case_id="c", status="failed", reasons=(extra,), quarantined="known"),
+        Verdict(case_id="d", status="passed", reasons=(extra,)),
+    )
+    run = Run(verdicts=verdicts, selected=tuple("abcd"), collected=4)
+    facts = decide(run, Policy()).facts
+    assert list(facts["reasons"].items()) == [("wrong_argument", 2), ("unexpected_call", 1)]
+    assert "reasons, by cases: wrong_argument 2, unexpected_call 1" in facts["notes"]
+    alone = decide(replace(run, verdicts=verdicts[:1], selected=("a",)), Policy()).facts
+    assert alone["reasons"] == {"unexpected_call": 1, "wrong_argument": 1}
+    assert not any(note.startswith("reasons") for note in alone["notes"])  # its trace says it
+
+
 def test_a_part_of_the_suite_is_called_one() -> None:
     run = replace(run_of("ppp"), collected=120)
     assert decide(run, Policy()).facts["notes"][0] == "over 3 of 120 collected"

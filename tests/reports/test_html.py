@@ -149,11 +149,11 @@ def several() -> tuple[Verdict, ...]:
     [
         ("#status", "failed", ["ticket_001"]),
         ("#status", "quarantined", ["mail_004"]),
-        ("#category", "mails", ["mail_001", "mail_002", "mail_004"]),
+        ("#category", '["","mails"]', ["mail_002", "mail_004", "mail_001"]),
         ("#tag", "smoke", ["ticket_001"]),
         ("#code", "missing_call", ["ticket_001"]),
         ("#order", "ms", ["mail_001", "ticket_001", "mail_002", "mail_003", "mail_004"]),
-        ("#order", "bad", ["ticket_001", "mail_002", "mail_003", "mail_004", "mail_001"]),
+        ("#order", "run", ["ticket_001", "mail_001", "mail_002", "mail_003", "mail_004"]),
     ],
 )
 def test_the_list_is_filtered_and_ordered(opened: Open, choose: str, value: str, expected: list[str]) -> None:
@@ -163,6 +163,77 @@ def test_the_list_is_filtered_and_ordered(opened: Open, choose: str, value: str,
     assert page.inner_text("#count") == f"{len(expected)} of 5 cases"
     page.click("button[type=reset]")
     until(page, "document.querySelectorAll('#rows tr').length", 5)
+
+
+def test_failures_stand_first_whatever_the_order_of_the_run(opened: Open) -> None:
+    page = opened(page_of(case("a_001"), case("a_002", "error", "x"), case("a_003", "failed", "x"),
+                          case("a_004", "failed", "x", must_pass=True)))  # fmt: skip
+    assert names(page) == ["a_004", "a_003", "a_002", "a_001"]
+    tops = [page.evaluate(f"document.getElementById('{name}').offsetTop") for name in ("why", "list", "charts")]
+    assert tops == sorted(tops)
+
+
+def two_suites() -> tuple[Verdict, ...]:
+    return (
+        case("hotel/book_001", category="book"),
+        case("hotel/pay_001", "failed", "no money", category="pay"),
+        case("air/book_001", "failed", 'expected "LOT"', category="book"),
+        case("air/lost & found/book_002", "error", "no cassette", category="book"),
+    )
+
+
+def test_cases_and_categories_of_one_name_in_two_suites_are_told_apart(opened: Open) -> None:
+    page = opened(page_of(*two_suites()))
+    assert names(page) == ["hotel/pay_001", "air/book_001", "air/lost & found/book_002", "hotel/book_001"]
+    labels = page.evaluate("[...document.querySelectorAll('#category optgroup')].map(group => group.label)")
+    assert labels == ["air", "air/lost & found", "hotel"]
+    options = [text.strip() for text in page.locator("#category option").all_inner_texts()]
+    assert options[1:4] == ["all of air (1)", "book (1)", "all of air/lost & found (1)"]
+    page.select_option("#category", '["hotel","book"]')
+    assert names(page) == ["hotel/book_001"]
+    page.select_option("#category", '["hotel"]')
+    assert names(page) == ["hotel/pay_001", "hotel/book_001"]
+    page.click("#rows a >> text=pay_001")
+    assert page.inner_text("#case h2").endswith("hotel/pay_001")
+    assert page.title() == "hotel/pay_001 · shop"
+
+
+def test_cases_that_the_summary_names_are_links(opened: Open) -> None:
+    page = opened(page_of(*two_suites()))
+    linked = page.locator("#why a").all_inner_texts()
+    assert {"scenarios/hotel/pay_001.yaml", "scenarios/air/lost & found/book_002.yaml"} <= set(linked)
+    page.click("#why a >> text=book_002")
+    page.wait_for_selector("#case h2")
+    assert page.title() == "air/lost & found/book_002 · shop"
+
+
+def test_reasons_are_counted_and_filter_the_list(opened: Open) -> None:
+    page = opened(page_of(*several()))
+    assert page.locator("#codes button").all_inner_texts() == ["wrong_argument 2", "missing_call 1"]
+    page.click("#codes button >> text=missing_call")
+    assert names(page) == ["ticket_001"]
+    assert page.get_attribute("#codes [value=missing_call]", "aria-pressed") == "true"
+    page.click("#codes button >> text=missing_call")
+    assert len(names(page)) == 5
+    assert "[wrong_argument, missing_call]" in page.inner_text("#rows tr:first-child")
+
+
+def test_the_charts_below_a_list_that_grows_are_a_view_of_their_own(opened: Open) -> None:
+    page = opened(page_of(*(late(i, 1000) for i in range(300))))
+    page.click("text=charts")
+    page.wait_for_selector("#list", state="hidden")
+    assert page.is_visible("#charts figure")
+    page.click("#back a")
+    page.wait_for_selector("#list", state="visible")
+
+
+def test_on_a_phone_nothing_is_wider_than_the_page(opened: Open) -> None:
+    page = opened(page_of(*two_suites(), *several()))
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    case_box, why_box = (page.locator(f"#rows tr:first-child td:nth-child({n})").bounding_box() for n in (1, 3))
+    assert why_box["y"] >= case_box["y"] + case_box["height"]  # below it, as wide as it
+    assert why_box["width"] == case_box["width"] > 300
 
 
 @pytest.mark.parametrize(
@@ -234,19 +305,19 @@ def test_the_page_is_used_with_keys_alone(opened: Open) -> None:
     page = opened(page_of(*several()))
     page.keyboard.press("/")
     page.keyboard.type("mail_")
-    assert names(page) == ["mail_001", "mail_002", "mail_003", "mail_004"]
+    assert names(page) == ["mail_002", "mail_003", "mail_004", "mail_001"]
     page.locator("#rows a").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#case h2")
     assert page.evaluate("document.activeElement.tagName") == "H2"
-    assert page.title() == "mail_001 · shop"
+    assert page.title() == "mail_002 · shop"
     page.keyboard.press("j")
-    until(page, "document.title", "mail_002 · shop")
+    until(page, "document.title", "mail_003 · shop")
     page.keyboard.press("k")
-    until(page, "document.title", "mail_001 · shop")
+    until(page, "document.title", "mail_002 · shop")
     page.keyboard.press("Escape")
     page.wait_for_selector("#list", state="visible")
-    until(page, "document.activeElement.textContent", "mail_001")
+    until(page, "document.activeElement.textContent", "mail_002")
     assert page.is_visible("#charts")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -102,23 +103,64 @@ def many(failed: int, trace: int, changed: int = 0) -> tuple[Run, Run]:
 
 
 @pytest.mark.parametrize(
-    ("failed", "trace", "whole", "named"),
-    [(3, 5, 3, 3), (40, 30, 40, 40), (150, 30, 0, 150), (1000, 1, 0, 200), (5000, 1, 0, 200)],
+    ("failed", "trace", "traces", "named"),
+    [(3, 5, 3, 3), (40, 30, 40, 40), (150, 30, 108, 150), (1000, 1, 145, 200), (5000, 1, 145, 200)],
 )
-def test_a_report_that_is_too_long_says_less_of_each_case(failed: int, trace: int, whole: int, named: int) -> None:
+def test_a_report_that_is_too_long_says_less_by_degrees(failed: int, trace: int, traces: int, named: int) -> None:
+    """No step down gives away much room: traces are cut before one goes, and go one by one from the end."""
     text = report(many(failed, trace)[0])
-    assert len(text.encode()) < LIMIT
-    assert text.count("<details>") == whole
-    assert text.count("scenarios/long") >= named
+    size = len(text.encode())
+    assert size < LIMIT
+    assert text.count("<details>") == traces
+    assert len(set(re.findall(r"scenarios/long_name_of_a_case_(\d+)", text))) == named
     assert f"0 of {failed}" in text
+    if traces < failed:
+        assert size > 0.9 * LIMIT
+        assert f"{failed - traces} traces left out" in text
+
+
+def test_what_was_left_out_is_counted_and_where_it_is() -> None:
+    run, _ = many(300, 30)
+    assert "Shortened" not in report(many(3, 5)[0])
+    text = report(run)
+    left_out = re.search(r"^Shortened to fit: (\d+) traces cut, (\d+) traces left out, 100 cases not named; "
+                         r"all of it is in the run file\.$", text, re.MULTILINE)  # fmt: skip
+    assert left_out is not None
+    assert int(left_out[1]) == text.count("<details>") == text.count("characters; whole in the run file)")
+    assert int(left_out[2]) == 300 - int(left_out[1])
+    assert "\n\n… and 100 more, in the run file\n" in text
+    linked = report(run, options=MarkdownOptions(report_url="https://example.com/1"))
+    assert "all of it is in the full report." in linked
+    assert "the run file" not in linked
+
+
+def test_cases_that_are_well_are_dropped_before_any_trace_is_cut() -> None:
+    run, before = many(100, 2, changed=50)
+    text = report(run, before)
+    better = run_of(*run.verdicts, *(case(f"well_{i:03}") for i in range(500)))
+    worse = run_of(*before.verdicts, *(case(f"well_{i:03}", "failed", "x") for i in range(500)))
+    assert "Shortened" not in text
+    text = report(better, worse)
+    assert len(text.encode()) < LIMIT
+    assert "Shortened to fit: 475 cases not named; all of it is in the run file." in text
+    assert "**Newly passing** (500)" in text
+
+
+def test_a_heading_has_something_below_it() -> None:
+    run, before = many(3, 2, changed=3)
+    text = report(run, before)
+    assert "**Newly failing** (3)" in text
+    assert "### Failed" not in text
 
 
 def test_changed_cases_keep_their_traces_longer_than_other_failures() -> None:
     run, before = many(300, 20, changed=10)
     text = report(run, before)
     assert len(text.encode()) < LIMIT
-    assert text.count("<details>") == 10
-    assert text.index("Newly failing") < text.index("### Failed (300, 10 of them above)")
+    changed, others = text.split("### Failed (300, 10 of them above)")
+    assert changed.count("<details>") == 10
+    assert "characters; whole" not in changed
+    assert others.count("characters; whole") == others.count("<details>") < 100
 
 
 @pytest.mark.parametrize("limit", [10, 100, 400, 1000, 3000, 20_000])

@@ -27,19 +27,37 @@
   const badge = (status) => make("span", { class: `badge ${status}` }, `${MARKS[status] || ""} ${word(status)}`);
   const time = (ms) => ms === null ? "" : ms < 100 ? `${Math.round(ms)} ms` : ms < 10000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms / 1000)} s`;
   const money = (usd) => usd === null ? "" : `$${usd.toFixed(4)}`;
+  const named = (row) => row.suite ? `${row.suite}/${row.name}` : row.name;
   const link = (row) => `#case=${encodeURIComponent(row.id)}`;
 
   // The list
 
-  const choices = { status: (row) => [row.status], category: (row) => [row.category || "(none)"], tag: (row) => row.tags, code: (row) => row.codes, change: (row) => row.changes };
+  const suite = (row) => JSON.stringify([row.suite]);
+  const pair = (row) => JSON.stringify([row.suite, row.category || "(none)"]);
+  const choices = { status: (row) => [row.status], category: (row) => [suite(row), pair(row)], tag: (row) => row.tags, code: (row) => row.codes, change: (row) => row.changes };
   const fill = () => {
     for (const [id, of] of Object.entries(choices)) {
       const tally = new Map();
       for (const row of rows) for (const value of of(row)) tally.set(value, (tally.get(value) || 0) + 1);
       const select = byId(id);
+      const option = (value, text) => make("option", { value }, `${text} (${tally.get(value)})`);
       select.append(make("option", { value: "" }, "all"));
-      for (const value of [...tally.keys()].sort()) select.append(make("option", { value }, `${word(value)} (${tally.get(value)})`));
-      select.closest("label").hidden = tally.size === 0;
+      if (id !== "category") {
+        select.append(...[...tally.keys()].sort().map((value) => option(value, word(value))));
+        select.closest("label").hidden = tally.size === 0;
+        continue;
+      }
+      // Categories stand under their suite: those of one name in two suites are two.
+      const suites = new Map();
+      for (const value of [...tally.keys()].sort()) {
+        const [name, category] = JSON.parse(value);
+        if (!suites.has(name)) suites.set(name, []);
+        if (category !== undefined) suites.get(name).push(option(value, category));
+      }
+      for (const [name, options] of suites) {
+        if (suites.size === 1) select.append(...options);
+        else select.append(make("optgroup", { label: name }, option(JSON.stringify([name]), `all of ${name}`), ...options));
+      }
     }
   };
   const filter = () => {
@@ -47,7 +65,8 @@
     const wanted = Object.entries(choices).map(([id, of]) => [byId(id).value, of]).filter(([value]) => value);
     found = rows.filter((row) => words.every((part) => row.search.includes(part)) && wanted.every(([value, of]) => of(row).includes(value)));
     const order = byId("order").value;
-    if (order === "bad") found.sort((a, b) => RANK[a.status] - RANK[b.status] || a.place - b.place);
+    for (const button of byId("list").querySelectorAll("#codes button")) button.setAttribute("aria-pressed", String(button.value === byId("code").value));
+    if (order === "bad") found.sort((a, b) => RANK[a.status] - RANK[b.status] || b.must - a.must || a.place - b.place);
     else if (order !== "run") found.sort((a, b) => (b[order] || 0) - (a[order] || 0) || a.place - b.place);
     byId("count").textContent = `${found.length} of ${rows.length} cases`;
     byId("rows").replaceChildren();
@@ -62,13 +81,13 @@
     byId("more").hidden = drawn >= found.length;
   };
   const line = (row) => make("tr", {},
-    make("td", {}, badge(row.status), make("a", { href: link(row), title: row.id }, row.name),
+    make("td", {}, badge(row.status), make("a", { href: link(row), title: row.id }, row.suite ? make("span", { class: "suite" }, `${row.suite}/`) : null, row.name),
       row.must ? make("span", { class: "badge" }, "must pass") : null,
       row.runs ? make("span", { class: "badge" }, `${row.runs[0]} of ${row.runs[1]} runs`) : null,
       ...row.changes.map((change) => make("span", { class: "badge" }, change)),
       row.description ? make("span", { class: "sub" }, row.description) : null),
-    make("td", {}, row.category, ...row.tags.map((tag) => make("span", { class: "sub" }, `#${tag}`))),
-    make("td", { class: "why-cell" }, row.status === "passed" ? "" : row.why),
+    make("td", {}, row.category, row.tags.length ? make("span", { class: "sub" }, row.tags.map((tag) => `#${tag}`).join(" ")) : null),
+    make("td", { class: "why-cell" }, ...(row.status === "passed" ? [] : [row.why, row.codes.length ? make("span", { class: "sub" }, `[${row.codes.join(", ")}]`) : null])),
     make("td", { class: "num" }, String(row.calls)), make("td", { class: "num" }, time(row.ms)), make("td", { class: "num" }, money(row.cost)));
 
   // A case
@@ -196,7 +215,7 @@
     const near = found.includes(row) ? found : rows;
     const place = near.indexOf(row);
     const step = (other, text) => other ? make("a", { href: link(other) }, text) : null;
-    const heading = make("h2", { tabindex: "-1" }, badge(row.status), row.name);
+    const heading = make("h2", { tabindex: "-1" }, badge(row.status), named(row));
     const page = [
       make("nav", { class: "bar-nav", "aria-label": "Cases" }, make("a", { href: "#" }, "← all cases"), step(near[place - 1], "previous"), step(near[place + 1], "next"), make("span", { class: "quiet" }, `${place + 1} of ${near.length}`)),
       heading,
@@ -230,14 +249,18 @@
     let id = null;
     try { id = match && decodeURIComponent(match[1]); } catch { id = null; }
     const row = id === null ? null : rows.find((one) => one.id === id);
-    for (const id of ["list", "charts", "why"]) byId(id).hidden = Boolean(row);
+    // A list that grows as one scrolls would never end above the charts: they are a view of their own then.
+    const charts = location.hash === "#charts" && rows.length > CHUNK;
+    byId("charts").hidden = Boolean(row);
+    byId("back").hidden = !charts;
+    for (const id of ["list", "why"]) byId(id).hidden = Boolean(row) || charts;
     byId("case").hidden = !row;
-    document.title = row ? `${row.name} · ${title}` : title;
+    document.title = row ? `${named(row)} · ${title}` : title;
     if (row) {
       opener = row;
       show(row, 0).focus();
       scrollTo(0, byId("main").offsetTop - 8);
-    } else if (opener) {
+    } else if (opener && !charts) {
       const back = [...byId("rows").querySelectorAll("a")].find((one) => one.getAttribute("href") === link(opener));
       if (back) back.focus();
       opener = null;
@@ -259,6 +282,7 @@
       if (next) location.hash = link(next);
     }
   };
+  byId("list").classList.toggle("free", rows.every((row) => row.cost === null));
   fill();
   filter();
   byId("filters").addEventListener("input", filter);
@@ -266,6 +290,12 @@
   byId("filters").addEventListener("reset", () => setTimeout(filter));
   byId("more").addEventListener("click", draw);
   new IntersectionObserver((seen) => { if (seen[0].isIntersecting && drawn < found.length) draw(); }, { rootMargin: "600px" }).observe(byId("more"));
+  if (byId("codes")) byId("codes").addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    byId("code").value = button.value === byId("code").value ? "" : button.value;
+    filter();
+  });
   addEventListener("hashchange", route);
   addEventListener("keydown", keys);
   route();
