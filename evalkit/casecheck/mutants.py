@@ -26,7 +26,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import Reference, TemplateError
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.model.transcript import MOCK, FunctionCall, Transcript
 from evalkit.model.verdict import FAILED, PASSED, Verdict
 from evalkit.runner.judge import compile_with_aliases, parse_path
 from evalkit.runner.run_case import Watchdog, arun_case
@@ -44,7 +44,7 @@ KINDS: dict[str, str] = {
     "add_argument": "an argument more is sent",
     "lose_fact": "a number, date or name of the input or of a result is told wrongly in a text",
     "fail_call": "a call fails",
-    "change_result": "a function returns another value",
+    "change_result": "a function that no mock answered returns another value",
     "change_response": "the final response says something else",
     "stop_reason": "the run stops for another reason",
 }
@@ -319,7 +319,7 @@ def _generate_result_changes(transcript: Transcript, index: int) -> Iterator[Mut
             kind="fail_call", description=f"{_describe_call(transcript, index)} fails", transcript=replace_calls(transcript, calls),  # noqa: E501
             call=index, for_call=({"outcome": "ok"},), for_run=(names,),
         )  # fmt: skip
-    if call.result is None:
+    if call.result is None or call.answered_by == MOCK:  # what a mock returns is the case's own doing
         return
     path, value = list_first_leaves(call.result)[0]
     calls[index] = replace(call, result=replace_leaf(call.result, path, make_other_value(value)))

@@ -32,11 +32,43 @@ def main() -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+GROUPS: dict[str, tuple[click.Command, ...]] = {
+    "Write cases": case_commands.WRITING,
+    "Check cases": case_commands.CHECKING,
+    "Read runs": run_commands.COMMANDS,
+    "Look things up": case_commands.REFERENCE,
+}
+
+
+class GroupedCommands(click.Group):
+    """Commands whose help lists them by what they are for."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Called by click to write the list of commands."""
+        width = max(len(name) for name, command in self.commands.items() if not command.hidden)
+        for title, members in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{command.name:{width}}", command.get_short_help_str(limit=100)) for command in members]
+                )
+
+
+@click.group(
+    cls=GroupedCommands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+A first session:
+  evalkit init                              a small suite that is green at once
+  pytest --evalkit                          run it
+  evalkit new scenarios/example/refund      the next case; then say what it expects
+  evalkit report --format html -o run.html  look around in what happened
+
+`evalkit COMMAND --help` has an example of each; `pytest --help` lists the options of runs.""",
+)
 @click.version_option(evalkit.__version__, prog_name="evalkit")
 def commands() -> None:
     """Evaluate tool-calling agents. Cases run under pytest: `pytest --evalkit`."""
 
 
-for command in (*case_commands.COMMANDS, *run_commands.COMMANDS):
+for command in (*sum(GROUPS.values(), ()), *run_commands.FORMER):
     commands.add_command(command)

@@ -1,14 +1,16 @@
-"""The commands on cases: init, new, import, schema, lint, smoke, mutate, record-mocks."""
+"""The commands on cases: init, new, import, record-mocks; lint, smoke, mutate, faults; schema."""
 
 from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 
-from evalkit.cli.project import OUTPUT, open_project, write_output
+from evalkit.cli.project import OUTPUT, format_examples, open_project, write_output
 from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
 from evalkit.model.registry import CHECKS, OPERATORS
 from evalkit.reports.run_file import build_run_schema
@@ -20,7 +22,7 @@ UNTRUSTED = click.option("--untrusted", is_flag=True, help="Refuse whatever woul
 FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
-@click.command(short_help="Write a small suite that is green at once.")
+@click.command(short_help="Write a small suite that is green at once.", epilog=format_examples("evalkit init"))
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
 def init(folder: Path) -> None:
     """Write a small working suite into FOLDER, for `pytest --evalkit`.
@@ -38,7 +40,10 @@ def init(folder: Path) -> None:
     click.echo(f"now run: {there}pytest --evalkit")
 
 
-@click.command(short_help="Print the JSON Schema of cases and other files.")
+@click.command(
+    short_help="Print the JSON Schema of cases and other files.",
+    epilog=format_examples("evalkit schema suite > suite.schema.json"),
+)
 @click.argument("kind", type=click.Choice(["case", "suite", "cassette", "instruction", "run"]), default="case")
 def schema(kind: str) -> None:
     """Print the JSON Schema of a kind of file.
@@ -56,7 +61,10 @@ def schema(kind: str) -> None:
     click.echo(json.dumps(build(CHECKS, OPERATORS), indent=2))
 
 
-@click.command(short_help="Find mistakes that the cases would not notice.")
+@click.command(
+    short_help="Find mistakes that the cases would not notice.",
+    epilog=format_examples("evalkit mutate scenarios/hotel --min-score 85"),
+)
 @PATHS
 @click.option("--min-score", metavar="PERCENT", help="Exit with 1 if fewer percent of the mutants are caught.")
 @click.option("--without", metavar="KIND", multiple=True, help="Leave out this kind of mutant; may be repeated.")
@@ -66,6 +74,8 @@ def mutate(
     paths: tuple[str, ...], min_score: str | None, without: tuple[str, ...], form: str, *, untrusted: bool
 ) -> int:
     """Perturb what the agent did in each passing case of PATHS, and list what the case does not notice.
+
+    The cases are tested, not the agent; `evalkit faults` is its counterpart.
 
     Kinds of mutants: drop_call, repeat_call, swap_calls, extra_call, unlisted_call, forbidden_call, change_argument,
     drop_argument, add_argument, lose_fact, fail_call, change_result, change_response, stop_reason.
@@ -84,7 +94,26 @@ def mutate(
     return status
 
 
-@click.command("lint", short_help="Cross-check names and parameters, without a model.")
+@click.command(
+    short_help="See what the agent does when a function fails.",
+    context_settings={"ignore_unknown_options": True},
+    epilog=format_examples("evalkit faults scenarios/hotel"),
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PATHS] [OPTIONS OF PYTEST]")
+def faults(arguments: tuple[str, ...]) -> int:
+    """Run each passing case again with each of its functions failing in turn, and check its `on_fault`.
+
+    The agent is tested, not the cases; `evalkit mutate` is its counterpart. The same as `pytest --evalkit
+    --evalkit-faults`, with its exit statuses.
+    """
+    return subprocess.call([sys.executable, "-m", "pytest", "--evalkit", "--evalkit-faults", *arguments])  # noqa: S603 - what was typed
+
+
+@click.command(
+    "lint",
+    short_help="Cross-check names and parameters, without a model.",
+    epilog=format_examples("evalkit lint", "evalkit lint --fix --diff"),
+)
 @PATHS
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "github", "sarif"]), default="text", show_default=True
@@ -123,7 +152,9 @@ def lint_command(paths: tuple[str, ...], output: Path | None, rules: bool, **opt
     return status
 
 
-@click.command(short_help="Find cases that nothing can satisfy.")
+@click.command(
+    short_help="Find cases that nothing can satisfy.", epilog=format_examples("evalkit smoke scenarios/hotel -v")
+)
 @PATHS
 @click.option("-v", "--verbose", is_flag=True, help="Say also what could not be checked.")
 @UNTRUSTED
@@ -149,7 +180,11 @@ def smoke(paths: tuple[str, ...], verbose: bool, form: str, *, untrusted: bool) 
     return status
 
 
-@click.command("record-mocks", short_help="Call a real function, and keep what it returns as a mock.")
+@click.command(
+    "record-mocks",
+    short_help="Call a real function, and keep what it returns as a mock.",
+    epilog=format_examples('evalkit record-mocks shop.api:find --call \'{"id": "A1"}\' --to mocks/find.yaml --key a1'),
+)
 @click.argument("target")
 @click.option("--call", "given", metavar="JSON", multiple=True, help="Arguments by name; may be repeated.")
 @click.option("--calls", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A call per line, as JSON.")
@@ -169,7 +204,11 @@ def record_mocks_command(
         click.echo(line)
 
 
-@click.command("import", short_help="Make cases of logged conversations.")
+@click.command(
+    "import",
+    short_help="Make cases of logged conversations.",
+    epilog=format_examples("evalkit import log.jsonl --to scenarios/imported"),
+)
 @click.argument("logs", type=click.Path(path_type=Path, exists=True, dir_okay=False), nargs=-1, required=True)
 @click.option("--to", type=click.Path(path_type=Path, file_okay=False), default="scenarios/imported", show_default=True)
 @click.option("--category", default="imported", show_default=True, help="Cases are named CATEGORY_001.yaml and so on.")
@@ -196,21 +235,29 @@ def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str |
     return 1 if problems else 0
 
 
-@click.command("new", short_help="Write the next case of a category.")
+@click.command(
+    "new",
+    short_help="Write the next case of a category.",
+    epilog=format_examples('evalkit new scenarios/hotel/book --message "A room for two" --call book_room'),
+)
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--message", help="What the user says.")
-def new_command(target: Path, message: str | None) -> None:
-    """Write the next case of a category: `evalkit new scenarios/warranty/valid_warranty`.
+@click.option("--call", "calls", metavar="FUNCTION", multiple=True, help="Expect a call of this function; repeatable.")
+def new_command(target: Path, message: str | None, calls: tuple[str, ...]) -> None:
+    """Write the next case of a category: TARGET is a folder and the category's name, or the name of the case.
 
-    The functions that the folder's suite.yaml declares stand in it, with arguments and answers that fit their schemas.
+    Functions that `--call` names stand in it as expected calls, with arguments that fit their schemas, and with a mock
+    where the suite has none.
     """
-    from evalkit.cli.new import explain_uncollected, write_case  # needs casecheck
+    from evalkit.cli.new import explain_next_step, explain_uncollected, write_case  # needs casecheck
 
-    path = write_case(target, message)
+    path = write_case(target, message, calls)
     click.echo(f"wrote {path}")
-    note = explain_uncollected(path)
-    if note:
-        click.echo(note)
+    for note in (explain_uncollected(path), "" if calls else explain_next_step(path)):
+        if note:
+            click.echo(note)
 
 
-COMMANDS = (init, schema, mutate, lint_command, smoke, record_mocks_command, import_command, new_command)
+WRITING = (init, new_command, import_command, record_mocks_command)
+CHECKING = (lint_command, smoke, mutate, faults)
+REFERENCE = (schema,)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from evalkit.casecheck.expected_calls import make_schema_example
 from evalkit.config import has_pytest_options, read_options
-from evalkit.errors import SpecError, UsageError
+from evalkit.errors import SpecError, UsageError, did_you_mean
 from evalkit.functions.declarations import parse_declarations
+from evalkit.jsonvalue import JsonObject
+from evalkit.model.case import Declaration
 from evalkit.project import DEFAULT_PATHS
 from evalkit.spec.files import drop_modules, find_name_problem, is_case_name
 from evalkit.spec.schema import build_case_schema
@@ -70,13 +72,13 @@ def write_configuration(folder: Path) -> Path | None:
 
 
 _NUMBERED = re.compile(r".*_[0-9]+")
-_HINT = "# Says nothing yet: put in what your case is about, and see `evalkit smoke` for whether it can be met.\n"
 
 
-def write_case(target: Path, message: str | None) -> Path:
+def write_case(target: Path, message: str | None, calls: Sequence[str] = ()) -> Path:
     """Write the case `target`: a name with its number, or a category, which gets the next number. Return its path.
 
-    Raise UsageError, and write nothing, if the name is invalid, the file exists, or the suite is broken.
+    `calls` are the names of functions whose calls it expects. Raise UsageError, and write nothing, if the name is
+    invalid, the file exists, the suite is broken or does not declare one of `calls`.
     """
     path = _resolve_path(target)
     problem = find_name_problem(path.name)
@@ -84,7 +86,20 @@ def write_case(target: Path, message: str | None) -> Path:
         raise UsageError(f"{path}: {problem}")
     if path.exists():
         raise UsageError(f"{path} is there already; name only its category, and it gets the next number")
-    case = _build_case(path, message)
+    suite = load_suites(str(path.parent.resolve()), str(Path.cwd()))
+    if suite.problems:
+        raise SpecError(suite.problems)
+    declared, problems = parse_declarations(suite.data.get("functions"), check_targets=False)
+    if problems:
+        raise UsageError(f"the functions of the suite: {problems[0].message}; see `evalkit lint`")
+    declarations = {function.name: function for function in declared}
+    for name in calls:
+        if name not in declarations:
+            listed = f"there are {', '.join(declarations)}" if declarations else "no suite.yaml declares one"
+            raise UsageError(f"--call {name}: no such function{did_you_mean(name, declarations) or f'; {listed}'}")
+    case = _build_case(path, suite.data, message, [declarations[name] for name in calls])
+    if "agent" not in case and not declared and "agent" not in {**suite.data, **read_options(Path.cwd())}:
+        case = {"description": case.pop("description"), "agent": "your_agent", **case}
     path.parent.mkdir(parents=True, exist_ok=True)
     # A line for editors, if the project has the schema that `evalkit init` writes.
     here = path.parent.resolve()
@@ -92,8 +107,20 @@ def write_case(target: Path, message: str | None) -> Path:
     schemas = [schema for above in folders if (schema := above / Path(SCHEMA).name).is_file()]
     address = Path(os.path.relpath(schemas[0], path.parent)).as_posix() if schemas else ""
     line = f"# yaml-language-server: $schema={address}\n" if schemas else ""
-    path.write_text(line + _HINT + dump(case), "utf-8", newline="\n")
+    if declared and not calls:
+        line += f"# The functions of the suite: {', '.join(map(_format_signature, declared))}.\n"
+    path.write_text(line + dump(case), "utf-8", newline="\n")
     return path
+
+
+def explain_next_step(path: Path) -> str:
+    """Return a line on how the case gets its expectations."""
+    return f"now see what the agent does, as expectations: pytest --evalkit {path.as_posix()} --evalkit-update-diff"
+
+
+def _format_signature(function: Declaration) -> str:
+    properties = (function.parameters or {}).get("properties")
+    return f"{function.name}({', '.join(properties) if isinstance(properties, Mapping) else ''})"
 
 
 def explain_uncollected(path: Path) -> str:
@@ -119,26 +146,20 @@ def _resolve_path(target: Path) -> Path:
     return folder / f"{target.name}_{max(map(int, case_numbers), default=0) + 1:0{width}}.yaml"
 
 
-def _build_case(path: Path, message: str | None) -> dict[str, Any]:
-    suite = load_suites(str(path.parent.resolve()), str(Path.cwd()))
-    if suite.problems:
-        raise SpecError(suite.problems)
-    suite_input = suite.data.get("input")
+def _build_case(
+    path: Path, suite: JsonObject, message: str | None, functions: Sequence[Declaration]
+) -> dict[str, object]:
+    suite_input = suite.get("input")
     mocks = suite_input.get("mock_function_responses") if isinstance(suite_input, Mapping) else None
-    declared, problems = parse_declarations(suite.data.get("functions"), check_targets=False)
-    if problems:
-        raise UsageError(f"the functions of the suite: {problems[0].message}; see `evalkit lint`")
-    unanswered = [function for function in declared if function.name not in (mocks or {})]
-    case_input: dict[str, Any] = {"message": message or "What the user says"}
+    case_input: dict[str, object] = {"message": message or "What the user says"}
+    unanswered = [function for function in functions if function.name not in (mocks or {})]
     if unanswered:
         case_input["mock_function_responses"] = {
             function.name: make_schema_example(function.returns or {"type": "object"}) for function in unanswered
         }
-    agent = {} if "agent" in suite.data else _find_agent(path.parent)
-    if not agent and not declared and "agent" not in {**suite.data, **read_options(Path.cwd())}:
-        agent = {"agent": "your_agent"}
-    calls: list[dict[str, Any]] = []
-    for function in declared:
+    agent = {} if "agent" in suite else _find_agent(path.parent)
+    calls: list[dict[str, object]] = []
+    for function in functions:
         arguments = make_schema_example(function.parameters) if function.parameters else {}
         calls.append({"function_name": function.name, **({"arguments": arguments} if arguments else {})})
     expected = {"expected_function_calls": calls}

@@ -34,4 +34,9 @@ def write_output(path: Path, text: str) -> None:
     path.write_text(text + "\n", "utf-8")
 
 
+def format_examples(*lines: str) -> str:
+    """Return the end of a command's help."""
+    return "\b\n" + "\n".join([f"Example{'s' * (len(lines) > 1)}:", *(f"  {line}" for line in lines)])
+
+
 OUTPUT = click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")

@@ -1,4 +1,4 @@
-"""The commands on runs: report, export, compare, merge, durations, gate, comment."""
+"""The commands on runs: report, compare, gate, merge, comment; and those that these replace."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from evalkit.cli.gate import (
     load_baseline,
     merge_runs,
 )
-from evalkit.cli.project import OUTPUT, build_redactor, write_output
+from evalkit.cli.project import OUTPUT, build_redactor, format_examples, write_output
+from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
 from evalkit.model.codec import to_plain_json
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import PASSED
-from evalkit.reports.markdown import MarkdownOptions, render_markdown
+from evalkit.reports.markdown import LIMIT, MarkdownOptions, render_markdown
 from evalkit.reports.run_file import load_run, read_durations, write_durations
 from evalkit.reports.table import REPORTS, ReportInput, send_spans
 from evalkit.reports.trace import TraceOptions, build_trace_lines, join_spans, render_ansi
@@ -98,26 +99,53 @@ def render_run(run: Path, form: str, *, failed: bool, conversation: bool, to_ter
 RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 
 
-@click.command(short_help="Render a run file again.")
+@click.command(
+    short_help="Render a run file again.",
+    epilog=format_examples(
+        "evalkit report --failed",
+        "evalkit report --format html -o run.html",
+        "evalkit report --to http://localhost:4318",
+    ),
+)
 @RUN
 @click.option(
     "--format",
     "form",
     type=click.Choice(["trace", "json", *REPORTS]),
-    default="trace",
-    show_default=True,
+    help="What to make of it.  [default: trace]",
 )
 @click.option("--failed", is_flag=True, help="Only the cases that did not pass (trace and json).")
 @click.option("--conversation", is_flag=True, help="Show the turns whole (trace).")
 @click.option("--baseline", type=click.Path(path_type=Path), help="Compare with this run file (markdown, html).")
 @click.option("--title", default="evalkit", show_default=True, help="The report's heading (markdown, html).")
+@click.option("--to", "endpoint", metavar="URL", help="Send it as OpenTelemetry spans to this OTLP/HTTP endpoint.")
+@click.option("--content/--no-content", default=True, help="Send what was said, called and answered, too (--to).")
 @OUTPUT
-def report(run: Path, form: str, baseline: Path | None, title: str, output: Path | None, **shown: bool) -> None:
-    """Render a run file again."""
+def report(
+    run: Path,
+    form: str | None,
+    baseline: Path | None,
+    title: str,
+    endpoint: str | None,
+    output: Path | None,
+    *,
+    content: bool,
+    **shown: bool,
+) -> None:
+    """Render a run file again, or send it to where your traces are (extra `otel`).
+
+    Headers and certificates of --to come from the variables of the OpenTelemetry SDK, such as
+    OTEL_EXPORTER_OTLP_HEADERS.
+    """
+    if endpoint is not None:
+        if form not in (None, "otel") or output is not None:
+            raise UsageError(f"--to sends spans; leave {'-o' if output is not None else f'--format {form}'} out")
+        click.echo(Publication(run, None).send(endpoint, content=content))
+        return
     if form in REPORTS:
         text = Publication(run, baseline).render(form, title).removesuffix("\n")
     else:
-        text = render_run(run, form, to_terminal=output is None, **shown)
+        text = render_run(run, form or "trace", to_terminal=output is None, **shown)
     if output is None:
         is_json = form == "json" or (form in REPORTS and REPORTS[form].is_json)
         click.echo(escape_json_commands(text) if is_json else text)
@@ -125,19 +153,9 @@ def report(run: Path, form: str, baseline: Path | None, title: str, output: Path
         write_output(output, text)
 
 
-@click.command("export", short_help="Send a run as OpenTelemetry spans.")
-@RUN
-@click.option("--to", "endpoint", metavar="URL", required=True, help="An OTLP/HTTP endpoint: http://localhost:4318")
-@click.option("--content/--no-content", default=True, help="Send what was said, called and answered, too.")
-def export_command(run: Path, endpoint: str, *, content: bool) -> None:
-    """Send a run as OpenTelemetry spans, by the conventions for generative AI (extra `otel`).
-
-    Headers and certificates come from the variables of the OpenTelemetry SDK, such as OTEL_EXPORTER_OTLP_HEADERS.
-    """
-    click.echo(Publication(run, None).send(endpoint, content=content))
-
-
-@click.command(short_help="Say what changed between two runs, case by case.")
+@click.command(
+    short_help="Say what changed between two runs, case by case.", epilog=format_examples("evalkit compare main.json")
+)
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("head", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 def compare(base: Path, head: Path) -> None:
@@ -146,31 +164,39 @@ def compare(base: Path, head: Path) -> None:
         click.echo(line)
 
 
-@click.command(short_help="Join the run files of shards, and gate on the whole.")
+@click.command(
+    short_help="Join the run files of shards, and gate on the whole.",
+    epilog=format_examples("evalkit merge shard-*.json -o run.json --durations durations.json"),
+)
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The joined run.")
-def merge(runs: tuple[Path, ...], output: Path) -> int:
+@click.option(
+    "--durations",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Keep here how long each case took, for `--evalkit-durations`.",
+)
+def merge(runs: tuple[Path, ...], output: Path, durations: Path | None) -> int:
     """Join the run files of shards into one, and gate on the whole. Overlaps and gaps are refused."""
     result = merge_runs(runs, output)
-    head = f"joined {len(runs)} run{'s' * (len(runs) > 1)}: {result.verdicts} verdicts in {output}"
-    for line in (head, *describe_decision(result.decision)):
+    click.echo(f"joined {len(runs)} run{'s' * (len(runs) > 1)}: {result.verdicts} verdicts in {output}")
+    if durations is not None:
+        click.echo(keep_durations(runs, durations))
+    for line in describe_decision(result.decision):
         click.echo(line)
     return result.decision.exit_status
 
 
-@click.command(short_help="Keep how long cases took, to balance shards.")
-@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A small JSON file."
-)
-def durations(runs: tuple[Path, ...], output: Path) -> None:
-    """Keep how long each case of RUNS took, to balance shards by: `--evalkit-shard I/N --evalkit-durations FILE`."""
+def keep_durations(runs: tuple[Path, ...], output: Path) -> str:
+    """Write how long each case of `runs` took. Return a line that says so."""
     seconds_by_case = read_durations(runs)
     write_durations(output, seconds_by_case)
-    click.echo(f"{len(seconds_by_case)} durations, {sum(seconds_by_case.values()):.3g} s in all, in {output}")
+    return f"{len(seconds_by_case)} durations, {sum(seconds_by_case.values()):.3g} s in all, in {output}"
 
 
-@click.command(short_help="Decide the gate on a run file.")
+@click.command(
+    short_help="Decide the gate on a run file.",
+    epilog=format_examples("evalkit gate --min-pass-rate 95 --baseline main.json --no-regressions"),
+)
 @RUN
 @click.option("--min-pass-rate", metavar="PERCENT", help="How many percent of the measured cases must pass.")
 @click.option("--max-errors", metavar="N", help="How many cases may end without being measured.")
@@ -184,7 +210,10 @@ def gate(run: Path, baseline: Path | None, **options: object) -> int:
     return status
 
 
-@click.command(short_help="Write a run's report as one comment on a pull request.")
+@click.command(
+    short_help="Write a run's report as one comment on a pull request.",
+    epilog=format_examples("evalkit comment --dry-run", "evalkit comment --baseline main.json --pr 12"),
+)
 @RUN
 @click.option("--baseline", type=click.Path(path_type=Path), help="Say what changed since this run file.")
 @click.option("--title", default="evalkit", show_default=True, help="The comment's heading.")
@@ -192,8 +221,17 @@ def gate(run: Path, baseline: Path | None, **options: object) -> int:
 @click.option("--url", default="", help="The address of the full report.")
 @click.option("--repo", metavar="OWNER/NAME", help="By default the one whose workflow this is.")
 @click.option("--pr", type=int, metavar="NUMBER", help="By default the one that the workflow runs for.")
+@click.option("--dry-run", is_flag=True, help="Print the comment, and send nothing: no token is needed.")
 def comment(
-    run: Path, baseline: Path | None, title: str, name: str, url: str, repo: str | None, pr: int | None
+    run: Path,
+    baseline: Path | None,
+    title: str,
+    name: str,
+    url: str,
+    repo: str | None,
+    pr: int | None,
+    *,
+    dry_run: bool,
 ) -> None:
     """Write the report of RUN as one comment on a GitHub pull request, or update it; GITHUB_TOKEN is the token.
 
@@ -201,11 +239,45 @@ def comment(
     """
     marker, target = build_marker(name), find_target(os.environ, repo, pr)
     report = Publication(run, baseline)
-    click.echo(
-        publish(
-            target, marker, lambda limit, first: report.to_markdown(title=title, limit=limit, marker=first, url=url)
-        )
-    )
+
+    def render(limit: int, first: str) -> str:
+        return report.to_markdown(title=title, limit=limit, marker=first, url=url)
+
+    if dry_run:
+        where = target if isinstance(target, str) else f"{target.repository}, pull request {target.number}"
+        verb = "no comment would be written" if isinstance(target, str) else "this comment would be written"
+        click.echo(f"{verb}: {where}", err=True)
+        click.echo(render(LIMIT, marker), nl=False)
+    else:
+        click.echo(publish(target, marker, render))
 
 
-COMMANDS = (report, export_command, compare, merge, durations, gate, comment)
+COMMANDS = (report, compare, gate, merge, comment)
+
+
+# Names of before, which work and say what has taken their place.
+
+
+@click.command("export", short_help="Now `evalkit report --to URL`.", hidden=True)
+@RUN
+@click.option("--to", "endpoint", metavar="URL", required=True, help="An OTLP/HTTP endpoint: http://localhost:4318")
+@click.option("--content/--no-content", default=True, help="Send what was said, called and answered, too.")
+def export_command(run: Path, endpoint: str, *, content: bool) -> None:
+    """Send a run as OpenTelemetry spans. Now `evalkit report --to URL`."""
+    click.echo("note: `evalkit export` is now `evalkit report --to URL`", err=True)
+    click.echo(Publication(run, None).send(endpoint, content=content))
+
+
+@click.command("durations", short_help="Now `evalkit merge --durations FILE`.", hidden=True)
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A small JSON file."
+)
+def durations_command(runs: tuple[Path, ...], output: Path) -> None:
+    """Keep how long each case of RUNS took. Now `evalkit merge --durations FILE`."""
+    note = "is now `evalkit merge --durations FILE`; --evalkit-durations also takes a run file as it is"
+    click.echo(f"note: `evalkit durations` {note}", err=True)
+    click.echo(keep_durations(runs, output))
+
+
+FORMER = (export_command, durations_command)

@@ -41,7 +41,7 @@ SWITCHES = {
 COMMAND_LINE_ONLY = {
     "resume": "continue the run before: only cases that have no verdict yet, or have changed since, are run",
     "retry_errors": "continue the run before like --evalkit-resume, and run again what ended in error",
-    "faults": "run each passing case again with each of its functions failing in turn, and check its on_fault",
+    "faults": "run each passing case again with each of its functions failing in turn (`evalkit faults`)",
     "allow_real": "let mocks that say {$real: true} reach the real function (never without this flag)",
     "real_sleep": "let mocked latency and recorded model time really pass (default: on the run's clock alone)",
     "untrusted": "refuse whatever would run code that a case file names: for pull requests from strangers",
@@ -65,18 +65,38 @@ _MARKED_TEST_OPTIONS |= {"grader", "repeat", "allow_real", "real_sleep", "untrus
 _LISTS = {"paths"}
 
 
+# The groups of `pytest --help`, in this order: what everybody needs comes first.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "evaluation of tool-calling agents (evalkit)": ("model", "record", "update", "html"),
+    "evalkit, the gate": ("min_pass_rate", "max_errors", "baseline", "no_regressions"),
+    "evalkit, what is shown and written": ("trace", "show", "results", "otlp", "update_diff", "max_fallback_rate"),
+    "evalkit, live models": ("grader", "repeat", "max_cost", "max_tokens", "requests_per_minute", "tokens_per_minute"),
+    "evalkit, which cases run and where": (
+        "resume", "retry_errors", "faults", "concurrency", "shard", "durations", "executor",
+    ),
+    "evalkit, what cases may do": ("allow_real", "real_sleep", "untrusted"),
+}  # fmt: skip
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Add all flags and ini options, each without a default: an option that is not given is None."""
-    group = parser.getgroup("evalkit", "evaluation of tool-calling agents (evalkit)")
-    group.addoption("--evalkit", action="store_true", default=False, help="run the case files below evalkit_paths")
-    for name, (metavar, text) in OPTIONS.items():
-        if metavar is not None:
-            group.addoption(format_flag(name), metavar=metavar, default=None, help=text.replace("%", "%%"))
+    switches = {**SWITCHES, **COMMAND_LINE_ONLY}
+    metavars = {**{name: metavar for name, (metavar, _) in OPTIONS.items()}, SHARD: "I/N"}
+    texts = {**{name: text for name, (_, text) in OPTIONS.items()}, SHARD: "run the cases of shard I of N alone"}
+    for title, names in GROUPS.items():
+        group = parser.getgroup(title)
+        if "model" in names:
+            text = "run the case files below evalkit_paths"
+            group.addoption("--evalkit", action="store_true", default=False, help=text)
+        for name in names:
+            if name in switches:
+                group.addoption(format_flag(name), action="store_true", default=None, help=switches[name])
+            else:
+                text = texts[name].replace("%", "%%")
+                group.addoption(format_flag(name), metavar=metavars[name], default=None, help=text)
+    for name, (_, text) in OPTIONS.items():
         kind: Literal["args", "string"] = "args" if name in _LISTS else "string"
         parser.addini(f"evalkit_{name}", text, type=kind, default=None)
-    group.addoption(format_flag(SHARD), metavar="I/N", default=None, help="run the cases of shard I of N alone")
-    for name, text in {**SWITCHES, **COMMAND_LINE_ONLY}.items():
-        group.addoption(format_flag(name), action="store_true", default=None, help=text)
 
 
 def format_flag(name: str) -> str:

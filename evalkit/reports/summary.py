@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from msgspec import Struct
 
+from evalkit.model.case import split_case_id
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.stats.accounting import Accounting, Grades
@@ -95,8 +96,8 @@ class CategoryRow(Struct, frozen=True):
 
 def get_folder(case_id: str) -> str:
     """Return the folder of a case file; of a case that a test runs, the test's file."""
-    file, is_test, _ = case_id.partition("::")
-    return file if is_test else posixpath.dirname(case_id)
+    file, is_test, _ = split_case_id(case_id)[0].partition("::")
+    return file if is_test else posixpath.dirname(file)
 
 
 def label_folders(folders: Collection[str]) -> dict[str, str]:

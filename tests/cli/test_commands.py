@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 
 import evalkit
-from evalkit.cli import commands, main
+from evalkit.cli import GROUPS, commands, main
 from evalkit.execution.shards import compute_fingerprint
 from evalkit.model.run import Run, Selection
 from evalkit.model.transcript import FunctionCall, Transcript
@@ -430,7 +433,7 @@ def test_a_mistake_is_one_line_and_status_4(command: Command, arguments: tuple[s
 
 def test_version_and_help(command: Command) -> None:
     assert command("--version").out == f"evalkit, version {evalkit.__version__}\n"
-    assert "Commands:\n" in command("--help").out
+    assert "Write cases:\n" in command("--help").out
 
 
 def test_hostile_ids_do_not_reach_the_terminal(command: Command, tmp_path: Path) -> None:
@@ -440,8 +443,8 @@ def test_hostile_ids_do_not_reach_the_terminal(command: Command, tmp_path: Path)
 
 
 def test_the_list_of_commands_cuts_nothing_off(command: Command) -> None:
-    listed = command("--help").out.partition("Commands:")[2].strip().splitlines()
-    assert len(listed) == len(commands.commands)
+    listed = re.findall(r"^  [a-z-]+  +[A-Z].*", command("--help").out.partition("Write cases:")[2], re.MULTILINE)
+    assert len(listed) == len([member for member in commands.commands.values() if not member.hidden])
     assert [line for line in listed if line.endswith("...") or len(line) > 78] == []
 
 
@@ -456,3 +459,32 @@ def test_what_cannot_be_written_is_one_line(command: Command, tmp_path: Path) ->
     (tmp_path / "out").write_text("a file")
     result = command("report", "run.json", "--format", "markdown", "-o", "out/run.md")
     assert (result.status, result.err) == (4, "evalkit: out: File exists\n")
+
+
+VISIBLE = [command for members in GROUPS.values() for command in members]
+
+
+def test_the_help_lists_every_command_by_what_it_is_for(command: Command) -> None:
+    shown = command("--help").out
+    assert [title for title in re.findall(r"^([A-Z][^:\n]*):$", shown, re.MULTILINE) if title in GROUPS] == list(GROUPS)
+    assert re.findall(r"^  ([a-z][a-z-]*)  +[A-Z]", shown, re.MULTILINE) == [member.name for member in VISIBLE]
+    assert {c.name for c in commands.commands.values() if c.hidden} == {"export", "durations"}
+
+
+@pytest.mark.parametrize("member", VISIBLE, ids=lambda member: str(member.name))
+def test_every_command_has_an_example_that_it_understands(member: click.Command) -> None:
+    lines = (member.epilog or "").splitlines()
+    examples = [line.strip() for line in lines if line.startswith("  ")]
+    assert examples
+    assert lines[1] == ("Example:" if len(examples) == 1 else "Examples:")
+    for example in examples:
+        program, name, *arguments = shlex.split(example.partition(" > ")[0])
+        assert (program, name) == ("evalkit", member.name)
+        if "log.jsonl" not in arguments:  # a file that must be there
+            member.make_context(name, arguments)
+
+
+@pytest.mark.parametrize("member", VISIBLE, ids=lambda member: str(member.name))
+def test_the_help_of_a_command_shows_its_example_unbroken(command: Command, member: click.Command) -> None:
+    shown = command(str(member.name), "--help").out
+    assert all(line in shown for line in (member.epilog or "").splitlines()[1:])

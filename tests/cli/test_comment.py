@@ -323,6 +323,20 @@ def test_a_server_that_is_not_there_is_said(shop: Desk, github: GitHub, monkeypa
         GitHubApi("file:///etc", "t").send("GET", "/x")
 
 
+def test_a_dry_run_shows_the_comment_and_sends_nothing(
+    shop: Desk, github: GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = shop.run("comment", "run.json", "--dry-run")
+    assert (done.status, done.err) == (0, "this comment would be written: acme/shop, pull request 7\n")
+    assert github.requests == []
+    assert shop.run("comment", "run.json").status == 0
+    assert done.out == github.comments[0]["body"]
+    monkeypatch.delenv("GITHUB_TOKEN")
+    done = shop.run("comment", "run.json", "--dry-run")
+    assert (done.status, done.err) == (0, "no comment would be written: there is no token in GITHUB_TOKEN\n")
+    assert done.out == github.comments[0]["body"]
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a-->", "-x", "a--b", "x" * 80])
 def test_a_name_that_would_end_the_marker_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"--name: .* is not a name of letters"):

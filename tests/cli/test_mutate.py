@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from evalkit.casecheck.mutants import KINDS, compute_score, generate_mutants, observe
+from evalkit.casecheck.mutants import KINDS, Observation, compute_score, generate_mutants, observe
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
+from evalkit.model.transcript import APPLICATION
 from evalkit.spec.load import load_case
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump
@@ -32,7 +34,22 @@ def test_a_case_that_demands_everything_catches_every_mutant(desk: Desk) -> None
     desk.case("tight_001", TIGHT)
     result = desk.run("mutate")
     assert (result.status, result.err) == (0, "")
-    assert result.lines == ["mutation score 100.0 % (22 of 22 mutants of 1 case)"]
+    assert result.lines == ["mutation score 100.0 % (20 of 20 mutants of 1 case)"]
+
+
+def answered_by_the_application(observed: Observation) -> Observation:
+    transcript = observed.verdict.transcript
+    calls = tuple(replace(call, answered_by=APPLICATION) for call in transcript.calls)
+    return replace(observed, verdict=replace(observed.verdict, transcript=replace(transcript, calls=calls)))
+
+
+def test_what_a_mock_returns_is_not_changed(desk: Desk) -> None:
+    """It is the case's own doing: no agent can change it. What the application answered itself is another matter."""
+    desk.case("loose_001", LOOSE)
+    observed = observe(load_case(desk.root / "scenarios" / "loose_001.yaml", root=desk.root))
+    assert "change_result" not in {mutant.kind for mutant in generate_mutants(observed)}
+    own = answered_by_the_application(observed)
+    assert [mutant.kind for mutant in generate_mutants(own)].count("change_result") == 2
 
 
 def test_arguments_that_a_case_ignores_are_not_changed(desk: Desk) -> None:
@@ -48,7 +65,7 @@ def test_each_survivor_is_told_with_the_expectation_that_would_catch_it(desk: De
     result = desk.run("mutate", "scenarios/loose_001.yaml")
     assert result.status == 0
     shown = "\n".join(result.lines)
-    assert "scenarios/loose_001.yaml: 12 of 22 mutants caught" in shown
+    assert "scenarios/loose_001.yaml: 12 of 20 mutants caught" in shown
     assert (
         """\
   accepted: open gets another priority (change_argument)
@@ -68,7 +85,7 @@ def test_no_mutant_is_graded_anew_and_that_is_said(desk: Desk) -> None:
     grades.write_text("turns:\n  - calls:\n      - grade: {grades: [{pass: true}]}\n")
     result = desk.run("mutate", "scenarios/loose_001.yaml")
     assert result.lines[0] == (
-        "scenarios/loose_001.yaml: 12 of 22 mutants caught; "
+        "scenarios/loose_001.yaml: 12 of 20 mutants caught; "
         "no criterion of judge was graded anew, and none could catch one"
     )
     assert "response_contains:\n        - TKT-7\n" in result.out
@@ -90,17 +107,17 @@ def test_writing_what_is_advised_leaves_no_survivor(desk: Desk) -> None:
         else:
             expected = add_keys(expected, survivor["keys"])
     path.write_text(dump({**data, "expected_output": {**expected, "expected_function_calls": calls}}), "utf-8")
-    assert desk.run("mutate").lines == ["mutation score 100.0 % (22 of 22 mutants of 1 case)"]
+    assert desk.run("mutate").lines == ["mutation score 100.0 % (20 of 20 mutants of 1 case)"]
 
 
 @pytest.mark.parametrize(
-    ("least", "status", "says"), [("40", 0, "met: at least 40 %"), ("60", 1, "MISSED: at least 60 %")]
+    ("least", "status", "says"), [("40", 0, "met: at least 40 %"), ("61", 1, "MISSED: at least 61 %")]
 )
 def test_the_score_gates(desk: Desk, least: str, status: int, says: str) -> None:
     desk.case("loose_001", LOOSE)
     result = desk.run("mutate", "--min-score", least)
     assert result.status == status
-    assert result.lines[-1] == f"mutation score 54.5 % (12 of 22 mutants of 1 case), {says}"
+    assert result.lines[-1] == f"mutation score 60.0 % (12 of 20 mutants of 1 case), {says}"
 
 
 def test_cases_that_fail_are_not_probed_and_nothing_measured_is_told_apart(desk: Desk) -> None:
@@ -117,7 +134,7 @@ def test_cases_that_fail_are_not_probed_and_nothing_measured_is_told_apart(desk:
 
 def test_kinds_can_be_left_out(desk: Desk) -> None:
     desk.case("loose_001", LOOSE)
-    kinds = ("change_argument", "drop_argument", "add_argument", "change_result", "change_response", "lose_fact")
+    kinds = ("change_argument", "drop_argument", "add_argument", "change_response", "lose_fact")
     result = desk.run("mutate", *(word for kind in kinds for word in ("--without", kind)))
     assert result.lines == ["mutation score 100.0 % (9 of 9 mutants of 1 case)"]
 
@@ -144,6 +161,7 @@ def test_every_kind_of_mutant_is_made(desk: Desk) -> None:
     head = path.read_text("utf-8").replace("open: {", "other: {x: 1}\n    open: {")
     path.write_text(head, "utf-8")
     observed = observe(load_case(path, root=desk.root), settings=Settings(root=desk.root))
+    observed = answered_by_the_application(observed)
     assert {mutant.kind for mutant in generate_mutants(observed)} == set(KINDS)
 
 

@@ -11,36 +11,59 @@ from evalkit import load_case
 Desk = Any
 
 WRITTEN = """\
-# Says nothing yet: put in what your case is about, and see `evalkit smoke` for whether it can be met.
+# The functions of the suite: check(id), open(id, priority, note).
 description: What this case is about
 input:
   message: My A1 is broken
+expected_output:
+  expected_function_calls: []
+"""
+WITH_A_CALL = """\
+description: What this case is about
+input:
+  message: What the user says
   mock_function_responses:
-    check: {}
     open: {}
 expected_output:
   expected_function_calls:
-    - function_name: check
-      arguments:
-        id: x
     - function_name: open
       arguments:
         id: x
 """
 
 
-def test_the_functions_of_the_suite_stand_in_it(desk: Desk) -> None:
+def test_nothing_stands_in_it_that_would_be_deleted_again(desk: Desk) -> None:
     done = desk.run("new", "scenarios/broken", "--message", "My A1 is broken")
-    assert (done.status, done.out) == (0, "wrote scenarios/broken_001.yaml\n")
+    assert (done.status, done.out.splitlines()) == (
+        0,
+        [
+            "wrote scenarios/broken_001.yaml",
+            "now see what the agent does, as expectations: "
+            "pytest --evalkit scenarios/broken_001.yaml --evalkit-update-diff",
+        ],
+    )
     assert (desk.root / "scenarios" / "broken_001.yaml").read_text("utf-8") == WRITTEN
+
+
+def test_functions_that_are_asked_for_stand_in_it(desk: Desk) -> None:
+    done = desk.run("new", "scenarios/broken", "--call", "open")
+    assert (done.status, done.out) == (0, "wrote scenarios/broken_001.yaml\n")
+    assert (desk.root / "scenarios" / "broken_001.yaml").read_text("utf-8") == WITH_A_CALL
     assert desk.run("smoke").status == 0
+
+
+@pytest.mark.parametrize(("name", "message"), [("opne", "did you mean 'open'?"), ("pay", "there are check, open")])
+def test_a_function_that_the_suite_does_not_declare_is_refused(desk: Desk, name: str, message: str) -> None:
+    done = desk.run("new", "scenarios/broken", "--call", name)
+    assert (done.status, done.err) == (4, f"evalkit: --call {name}: no such function; {message}\n")
+    assert not (desk.root / "scenarios" / "broken_001.yaml").exists()
 
 
 def test_what_the_suite_answers_is_left_to_it(desk: Desk) -> None:
     suite = desk.root / "scenarios" / "suite.yaml"
     answers = "input: {mock_function_responses: {check: {ends: never}}}\n"
     suite.write_text(suite.read_text("utf-8") + answers, "utf-8")
-    desk.run("new", "scenarios/broken")
+    desk.run("new", "scenarios/broken", "--call", "check", "--call", "open")
     case = load_case(desk.root / "scenarios" / "broken_001.yaml", root=desk.root)
     assert case.input["mock_function_responses"] == {"check": {"ends": "never"}, "open": {}}
 
@@ -60,7 +83,7 @@ def test_the_next_number_is_found(desk: Desk, there: list[str], target: str, wri
     folder.mkdir()
     for name in there:
         (folder / f"{name}.yaml").write_text("", "utf-8")
-    assert desk.run("new", f"scenarios/{target}").out == f"wrote scenarios/shop/{written}\n"
+    assert desk.run("new", f"scenarios/{target}").lines[0] == f"wrote scenarios/shop/{written}"
 
 
 def test_without_a_suite_the_agent_is_asked_for(desk: Desk) -> None:
@@ -117,6 +140,7 @@ def test_a_case_that_pytest_would_not_find_by_itself_is_told_so(desk: Desk) -> N
     assert done.out.splitlines() == [
         "wrote late_001.yaml",
         "note: it is not below scenarios, so name it: pytest --evalkit late_001.yaml",
+        "now see what the agent does, as expectations: pytest --evalkit late_001.yaml --evalkit-update-diff",
     ]
 
 
@@ -124,5 +148,5 @@ def test_editors_find_the_schema_that_init_wrote(desk: Desk) -> None:
     (desk.root / "scenarios" / "case.schema.json").write_text("{}")
     desk.run("new", "scenarios/shop/late")
     written = (desk.root / "scenarios" / "shop" / "late_001.yaml").read_text("utf-8")
-    assert written.startswith("# yaml-language-server: $schema=../case.schema.json\n# Says nothing yet")
+    assert written.startswith("# yaml-language-server: $schema=../case.schema.json\n# The functions of the suite")
     load_case(desk.root / "scenarios" / "shop" / "late_001.yaml", root=desk.root)

@@ -19,6 +19,7 @@ OPTIONS = {
         if option.param_type_name == "option"
     ]
     for name, command in commands.commands.items()
+    if not command.hidden  # a name of before, which says what has taken its place
 }
 
 

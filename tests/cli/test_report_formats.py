@@ -60,18 +60,30 @@ def test_values_of_secret_variables_are_hidden(runs: Desk, monkeypatch: pytest.M
     assert "redacted" in out
 
 
-def test_export_says_how_many_spans_went_where(runs: Desk) -> None:
-    refused = runs.run("export", "head.json", "--to", "localhost:4318")
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [("report", ""), ("export", "note: `evalkit export` is now `evalkit report --to URL`\n")],
+)
+def test_sending_says_how_many_spans_went_where(runs: Desk, command: str, note: str) -> None:
+    refused = runs.run(command, "head.json", "--to", "localhost:4318")
     assert (refused.status, refused.err) == (
         4,
-        "evalkit: 'localhost:4318' is no OTLP/HTTP endpoint; expected one like http://localhost:4318\n",
+        f"{note}evalkit: 'localhost:4318' is no OTLP/HTTP endpoint; expected one like http://localhost:4318\n",
     )
     with Collector() as collector:
-        done = runs.run("export", "head.json", "--to", collector.address, "--no-content")
-    assert (done.status, done.out) == (0, f"{collector.address} took 2 spans\n")
+        done = runs.run(command, "head.json", "--to", collector.address, "--no-content")
+    assert (done.status, done.out, done.err) == (0, f"{collector.address} took 2 spans\n", note)
     ((_, body),) = collector.taken
     assert b"scenarios/a_002.yaml" in body
     assert b"canary" not in body
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"), [(("--format", "html"), "--format html"), (("-o", "x"), "-o")], ids=["format", "file"]
+)
+def test_what_is_sent_has_no_other_form(runs: Desk, arguments: tuple[str, ...], told: str) -> None:
+    done = runs.run("report", "head.json", "--to", "http://localhost:4318", *arguments)
+    assert (done.status, done.err) == (4, f"evalkit: --to sends spans; leave {told} out\n")
 
 
 def test_junit_goes_to_a_file(runs: Desk) -> None:

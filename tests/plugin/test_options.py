@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from evalkit.plugin.options import COMMAND_LINE_ONLY, GROUPS, OPTIONS, SHARD, SWITCHES
+
 Project = Any
 WRONG: dict[str, Any] = {"calls": []}
 
@@ -283,3 +285,16 @@ def test_a_device_is_no_place_for_the_run_file(project: Project) -> None:
     says = f"--evalkit-results: {pipe} is no regular file, and reports are made of it; name another"
     assert f"ERROR: evalkit: {says}" in result.stderr.lines
     assert pipe.is_fifo()
+
+
+def test_every_flag_stands_in_one_group_of_the_help() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    flags = {name for name, (metavar, _) in OPTIONS.items() if metavar is not None}
+    assert sorted(grouped) == sorted({*flags, *SWITCHES, *COMMAND_LINE_ONLY, SHARD})
+
+
+def test_the_help_begins_with_what_everybody_needs(project: Project) -> None:
+    shown = project.run("--help").stdout.str()
+    first = shown[shown.index("evaluation of tool-calling agents (evalkit):") :].split("\n\n")[0]
+    flags = re.findall(r"^  (--evalkit[a-z-]*)", first, re.MULTILINE)
+    assert flags == ["--evalkit", "--evalkit-model", "--evalkit-record", "--evalkit-update", "--evalkit-html"]

@@ -167,6 +167,17 @@ def test_durations_come_from_a_run_file_a_journal_or_a_file_of_their_own(project
     command = [*EVALKIT, "durations", "before.json", "-o", "kept.json"]
     done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("4 durations, 0.3")
+    assert done.stderr == (
+        "note: `evalkit durations` is now `evalkit merge --durations FILE`; "
+        "--evalkit-durations also takes a run file as it is\n"
+    )
+    merged = subprocess.run(
+        [*EVALKIT, "merge", "before.json", "-o", "run.json", "--durations", "of_merge.json"],
+        cwd=project.root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert merged.stdout.splitlines()[:2] == ["joined 1 run: 4 verdicts in run.json",
+                                              done.stdout.strip().replace("kept", "of_merge")]  # fmt: skip
+    assert (project.root / "of_merge.json").read_text() == (project.root / "kept.json").read_text()
     kept = json.loads((project.root / "kept.json").read_text())
     assert list(kept) == sorted(kept)
     assert kept["scenarios/slow_001.yaml"] > 0.25 > 0.1 > kept["scenarios/good_001.yaml"]
