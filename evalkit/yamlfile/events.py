@@ -46,6 +46,7 @@ Node = Any  # a value that is read: of JSON's types, once the text is read to it
 GetEvent = Callable[[], Event]
 # Line breaks in YAML 1.1, which libyaml speaks; plain characters in YAML 1.2, in editors and in JSON.
 _OLD_BREAKS = "\x85\u2028\u2029"
+_CHUNK = 1 << 16  # bytes that are read of a file which grows
 _STAND_INS = range(0xF8A0, 0xF8FF)
 _SURROGATE_PAIR = r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -76,8 +77,8 @@ def read_file(path: str | os.PathLike[str], max_bytes: int = DEFAULT_LIMITS.max_
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no ordinary file but a device, a pipe or the like", os.fspath(path))
-        content = opened.read(max_bytes + 1)
-        while 0 < len(content) <= max_bytes and (more := opened.read(max_bytes + 1 - len(content))):
+        content = opened.read(min(status.st_size, max_bytes) + 1)  # as much memory is reserved as is to be read
+        while 0 < len(content) <= max_bytes and (more := opened.read(_CHUNK)):
             content += more
     if len(content) > max_bytes:
         message = f"it has {max(status.st_size, len(content)):,} bytes, more than the limit of {max_bytes:,}"
