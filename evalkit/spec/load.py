@@ -124,10 +124,50 @@ def _read_content(file: str, root: str) -> bytes:
         raise SpecError([Problem(Location(format_file_path(file, root)), f"can't be read: {error.strerror}")]) from None
 
 
+# `functions:` behind comments and keys whose values are plain and stand in their line: nothing reaches into the block.
+_BEFORE_FUNCTIONS = rb"(?:#[^\n]*\n|[a-z_]+: (?:\w[^\n]*|\[[\w, -]*\])\n)*functions:\n"
+_BLOCK_END = rb"\n(?=[^ \n])"
+_LINKS = (b"&", b"*", b"\r")  # anchors and aliases, which lead from one part of a text to another; old line breaks
+_MAX_SHARING_BYTES = 100_000
+_BLOCKS: dict[bytes, JsonDict] = {}  # by their text
+_MAX_BLOCKS = 100
+
+
 def _parse_content(content: bytes, file: str, root: str) -> ParsedYaml:
-    parsed = read(content, format_file_path(file, root))
+    """Parse a case file. Declarations that stand in many files in the same words are parsed once: parsing is a seventh
+    of what running a case takes that needs no model, and declarations are the half of it."""
+    name = format_file_path(file, root)
+    parsed = _parse_around_functions(content, name) or read(content, name)
     if parsed.problems and parsed.value is None:
         raise SpecError(parsed.problems)
+    return parsed
+
+
+def _parse_around_functions(content: bytes, name: str) -> ParsedYaml | None:
+    """Parse `content` with its block `functions:` from memory; None where that might give another value or a problem.
+
+    A block that is whole ends at the next line that is not indented, whatever else the file holds.
+    """
+    before = re.match(_BEFORE_FUNCTIONS, content) if len(content) <= _MAX_SHARING_BYTES else None
+    if before is None or any(link in content for link in _LINKS):
+        return None
+    begin = before.end() - len(b"functions:\n")
+    end = re.compile(_BLOCK_END).search(content, before.end() - 1)
+    if end is None or not content[end.end() : end.end() + 1].islower():  # the next key
+        return None
+    block = content[begin : end.end()]
+    functions = _BLOCKS.get(block)
+    if functions is None:
+        parsed = read(block, name)
+        if parsed.problems or not isinstance(parsed.value["functions"], dict):
+            return None
+        if len(_BLOCKS) >= _MAX_BLOCKS:
+            _BLOCKS.clear()
+        functions = _BLOCKS[block] = parsed.value["functions"]
+    parsed = read(content[: before.end()] + content[end.end() :], name)
+    if parsed.problems or parsed.value["functions"] is not None:
+        return None
+    parsed.value["functions"] = functions
     return parsed
 
 
