@@ -1,0 +1,28 @@
+"""The agent of the cookbook plays what plays.yaml says, with its mistakes if COOKBOOK=wrong; yours takes its place."""
+
+import os
+from pathlib import Path, PurePosixPath
+
+import yaml
+
+import evalkit
+from evalkit.errors import FunctionError
+
+PLAYS = yaml.safe_load((Path(__file__).parents[1] / "plays.yaml").read_text("utf-8"))
+
+
+@evalkit.agent("player")
+def player(task: evalkit.Task) -> evalkit.Reply:
+    play = PLAYS[PurePosixPath(task.case_id).stem][os.environ.get("COOKBOOK", "right")]
+    steps = task.state.setdefault("steps", list(play))  # a conversation goes on where its last turn ended
+    while True:
+        step = steps.pop(0)
+        if isinstance(step, str):
+            return evalkit.Reply(step)
+        ((name, value),) = step.items()
+        if name == "stop_reason":
+            return evalkit.Reply("", stop_reason=value)
+        try:
+            task.call(name, **value)
+        except FunctionError:
+            continue  # it goes on, as an agent that copes with failures would

@@ -1,0 +1,275 @@
+"""Write the pages that are made from the code: the cookbook, and the reference of keys, commands, options and Python.
+
+Run it as `python docs/site/make_pages.py`; tests/test_site.py fails while a page is not what it would write.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import yaml
+
+import evalkit
+from evalkit.cli import commands
+from evalkit.plugin.options import COMMAND_LINE_ONLY, OPTIONS, SWITCHES, format_flag
+from evalkit.spec.schema import build_case_schema
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+COOKBOOK = DOCS / "examples" / "cookbook"
+MADE = "<!-- made by docs/site/make_pages.py: do not edit -->\n\n"
+
+
+def make_cookbook() -> str:
+    """Return every case of docs/examples/cookbook, in the order and under the headings of plays.yaml."""
+    source = (COOKBOOK / "plays.yaml").read_text("utf-8")
+    plays = yaml.safe_load(source)
+    page = [
+        "# Cookbook\n\n",
+        MADE,
+        f"{len(plays)} cases to copy, from the folder docs/examples/cookbook. A test runs each of them twice: with\n"
+        "an agent that does it right, and with one that makes the mistake which is named, and that the case must see.\n"
+        "Most of them name no agent, since their `suite.yaml` does. To run them: `cd docs/examples/cookbook`,\n"
+        "then `pytest --evalkit`, or `COOKBOOK=wrong pytest --evalkit`.\n",
+    ]
+    for line in source.splitlines():
+        if heading := re.fullmatch(r"## (.*)", line):
+            page.append(f"\n## {heading[1]}\n")
+        elif name := re.fullmatch(r"(\w+):", line):
+            page.append(show_recipe(name[1], plays[name[1]]))
+    module = (COOKBOOK / "mocks" / "desk.py").read_text("utf-8")
+    page.append(f"\n## mocks/desk.py\n\nWhat `stateful_001` calls:\n\n```python\n{module}```\n")
+    return "".join(page)
+
+
+def show_recipe(name: str, play: Mapping[str, str]) -> str:
+    """Return one case with its heading, what it shows, and what turns it red."""
+    note, _, case = (COOKBOOK / "scenarios" / f"{name}.yaml").read_text("utf-8").partition("\n")
+    (title,) = re.findall(r"^description: (.*)$", case, re.MULTILINE)
+    red = f"Red (`{play['code']}`) when the agent {play['mistake']}."
+    return f"\n### {title}\n\n{note.removeprefix('# ')} {red}\n\n```yaml\n# scenarios/{name}.yaml\n{case}```\n"
+
+
+def make_keys() -> str:
+    """Return all keys of a case file, from the JSON Schema that editors use."""
+    schema = build_case_schema()
+    page = [
+        "# Keys of a case file\n\n",
+        MADE,
+        "All keys, from the JSON Schema (`evalkit schema`). What they mean at length: [case format](case-format.md),\n"
+        "[expectations](expectations.md), [operators](operators.md), [mocks](mocks.md).\n",
+        f"\n## A case\n\n{show_properties(schema)}",
+    ]
+    definitions = schema["$defs"]
+    names = [name for name in definitions if any(map(is_described, find_properties(definitions[name])))]
+    for name in names:
+        page += [f"\n## `{name}`\n\n", *map(show_properties, find_properties(definitions[name]))]
+    return "".join(page)
+
+
+def find_properties(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the schema of each form that is a mapping with keys of its own."""
+    if "properties" in schema:
+        yield schema
+    for form in (*schema.get("oneOf", ()), *schema.get("anyOf", ())):
+        yield from find_properties(form)
+
+
+def is_described(schema: Mapping[str, Any]) -> bool:
+    """Return whether the keys say more than their names."""
+    return any("description" in key for key in schema["properties"].values())
+
+
+def show_properties(schema: Mapping[str, Any]) -> str:
+    """Return a table of keys."""
+    rows = "".join(
+        f"| `{name}` | {describe(key)} | {escape_cell(key.get('description', ''))} |\n"
+        for name, key in schema["properties"].items()
+    )
+    return f"| key | value | meaning |\n|---|---|---|\n{rows}\n".rstrip("\n") + "\n"
+
+
+def describe(schema: Mapping[str, Any]) -> str:
+    """Return the kinds of value that a schema allows, in words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[-1]
+        return f"`{name}`"
+    for many in ("anyOf", "oneOf"):
+        if many in schema:
+            kinds = dict.fromkeys(describe(form) for form in schema[many])
+            kinds.pop("null", None)
+            return " or ".join(kinds)
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{str(schema['const']).lower() if isinstance(schema['const'], bool) else schema['const']}`"
+    kind = schema.get("type", "anything")
+    if kind == "array" and "items" in schema:
+        return f"list of {describe(schema['items'])}"
+    words = {
+        "object": "mapping",
+        "array": "list",
+        "string": "text",
+        "boolean": "true or false",
+        "integer": "whole number",
+    }
+    kinds_of = [kind] if isinstance(kind, str) else kind
+    return " or ".join(words.get(one, one) for one in kinds_of)
+
+
+def escape_cell(text: str) -> str:
+    """Return a text for a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def make_commands() -> str:
+    """Return the options of `pytest --evalkit` and the commands of `evalkit`, as their own help has them."""
+    page = [
+        "# Commands and options\n\n",
+        MADE,
+        "`pytest --evalkit` runs the cases; [running](running.md) and [the gate](gate.md) say how. `evalkit` does\n"
+        "what needs no run. Exit statuses of both: 0 met, 1 missed, 4 a wrong option or file, 6 not measured "
+        "([in CI](ci.md)).\n",
+        "\n## Options of `pytest --evalkit`\n\n",
+        "A setting is a flag, an ini option of pytest (`evalkit_...`) and a key of `[tool.evalkit]`; the flag wins\n"
+        "over the ini option, and that over `[tool.evalkit]`.\n\n| flag | setting | |\n|---|---|---|\n",
+    ]
+    page += [
+        f"| {f'`{format_flag(name)} {escape_cell(metavar)}`' if metavar else ''} | `{name}` | {escape_cell(text)} |\n"
+        for name, (metavar, text) in OPTIONS.items()
+    ]
+    page += [f"| `{format_flag(name)}` | `{name}` | {text} |\n" for name, text in SWITCHES.items()]
+    page += [f"| `{format_flag('shard')} I/N` | | run the cases of shard I of N alone |\n"]
+    page += [f"| `{format_flag(name)}` | | {escape_cell(text)} |\n" for name, text in COMMAND_LINE_ONLY.items()]
+    for name, command in sorted(commands.commands.items()):
+        if not command.hidden:
+            page.append(show_command(name, command))
+    return "".join(page)
+
+
+def show_command(name: str, command: click.Command) -> str:
+    """Return what a command's help says."""
+    context = click.Context(command, info_name=name)
+    usage = f"evalkit {name} {' '.join(command.collect_usage_pieces(context))}"
+    text = re.sub(r"``(.*?)``", r"`\1`", inspect.cleandoc(command.help or ""))
+    options = [record for option in command.params if (record := option.get_help_record(context))]
+    rows = "".join(f"| `{escape_cell(flags)}` | {escape_cell(words)} |\n" for flags, words in options)
+    table = f"\n| option | |\n|---|---|\n{rows}" if rows else ""
+    body = text.replace("\b\n", "")
+    return f"\n## `evalkit {name}`\n\n```text\n{usage}\n```\n\n{body}\n{table}"
+
+
+def make_python() -> str:
+    """Return the public names of `evalkit`, with their signatures and docstrings."""
+    page = [
+        "# Python\n\n",
+        MADE,
+        "Every public name, imported from `evalkit`. Whatever else the package holds may change with each version.\n",
+    ]
+    for name in evalkit.__dir__():
+        value = getattr(evalkit, name)
+        if name.startswith("_"):
+            continue
+        page.append(f"\n## `{name}`\n\n{show_signature(name, value)}{show_docstring(value)}")
+        if inspect.isclass(value):
+            page.append(show_members(value))
+    return "".join(page)
+
+
+def show_signature(name: str, value: Any) -> str:
+    """Return how a name is called, as a block."""
+    if inspect.isclass(value) and issubclass(value, msgspec.Struct | Exception):
+        return ""
+    signature = inspect.signature(value)
+    parts, mark = [], ""
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and mark != "*":
+            mark = "*"
+            parts.append(mark)
+        kind = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
+        default = "" if parameter.default is parameter.empty else f" = {show_default(parameter.default)}"
+        parts.append(f"{parameter.name}{kind}{default}")
+    result = "" if inspect.isclass(value) else f" -> {signature.return_annotation}"
+    prefix = "await " if inspect.iscoroutinefunction(value) else ""
+    line = f"{prefix}{name}({', '.join(parts)}){result}"
+    if len(line) > 100:
+        line = f"{prefix}{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){result}"
+    return f"```python\n{line}\n```\n\n"
+
+
+def show_default(value: object) -> str:
+    """Return a default as it is written, or three dots where it is an object."""
+    return repr(value) if isinstance(value, str | int | float | bool | tuple | None) else "..."
+
+
+def show_docstring(value: Any) -> str:
+    """Return a docstring as Markdown."""
+    text = inspect.getdoc(value) if "__doc__" in vars(value) or not inspect.isclass(value) else None
+    text = re.sub(r"``(.*?)``", r"`\1`", text or "")
+    text = re.sub(r"::\n\n((?:    .*\n?|\n)+)", lambda block: ":\n\n```python\n" + dedent(block[1]) + "\n```\n", text)
+    return f"{text}\n" if text else ""
+
+
+def dedent(block: str) -> str:
+    """Return a block without its indentation and the empty lines around it."""
+    return inspect.cleandoc("\n" + block)
+
+
+def show_members(kind: type) -> str:
+    """Return the fields of a record, and the methods of a class that have a docstring."""
+    page = []
+    if issubclass(kind, msgspec.Struct):
+        types = {
+            name: text
+            for base in reversed(kind.__mro__)
+            for name, text in vars(base).get("__annotations__", {}).items()
+        }
+        rows = [f"| `{name}` | `{escape_cell(str(types[name]))}` |\n" for name in kind.__struct_fields__]
+        page.append(f"\n| field | type |\n|---|---|\n{''.join(rows)}")
+    rows = [
+        f"| `{name}{'' if isinstance(value, property) else '()'}` | {escape_cell(first_sentence(value))} |\n"
+        for name, value in vars(kind).items()
+        if is_public_member(kind, name) and inspect.getdoc(value)
+    ]
+    if rows:
+        page.append(f"\n| | |\n|---|---|\n{''.join(rows)}")
+    return "".join(page)
+
+
+def is_public_member(kind: type, name: str) -> bool:
+    """Return whether a user of the class is meant to use a member. Of a task that is what docs/agents.md names."""
+    value = vars(kind)[name]
+    if name.startswith("_") or not (
+        isinstance(value, property | staticmethod | classmethod) or inspect.isfunction(value)
+    ):
+        return False
+    return kind is not evalkit.Task or f"task.{name}" in (DOCS / "agents.md").read_text("utf-8")
+
+
+def first_sentence(value: Any) -> str:
+    """Return the first paragraph of a docstring, on one line."""
+    text = (inspect.getdoc(value) or "").partition("\n\n")[0]
+    return re.sub(r"``(.*?)``", r"`\1`", text)
+
+
+PAGES = {
+    "cookbook.md": make_cookbook,
+    "reference-keys.md": make_keys,
+    "reference-commands.md": make_commands,
+    "reference-python.md": make_python,
+}
+
+
+def main() -> None:
+    for name, make in PAGES.items():
+        (DOCS / name).write_text(make(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""The pages for readers are true: made pages are current, walks through pages work, the site builds."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+import evalkit
+from tests.walk import cut_section, walk
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+COOKBOOK = DOCS / "examples" / "cookbook"
+PLAYS = yaml.safe_load((COOKBOOK / "plays.yaml").read_text("utf-8"))
+
+
+def load_script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / "site" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+make_pages = load_script("make_pages")
+
+
+@pytest.mark.parametrize("name", make_pages.PAGES)
+def test_a_made_page_is_current(name: str) -> None:
+    made = make_pages.PAGES[name]()
+    assert (DOCS / name).read_text("utf-8") == made, "write it anew with docs/site/make_pages.py"
+
+
+def test_the_tutorial_can_be_walked_through(tmp_path: Path) -> None:
+    assert walk((DOCS / "tutorial.md").read_text("utf-8"), tmp_path) > 25
+
+
+@pytest.mark.parametrize("tool", ["promptfoo", "deepeval", "adk", "agentevals"])
+def test_a_move_from_another_tool_ends_with_a_green_case(tool: str, tmp_path: Path) -> None:
+    assert walk(cut_section((DOCS / "moving.md").read_text("utf-8"), tool), tmp_path) > 3
+
+
+@pytest.mark.parametrize("kind", ["plain", "openai", "gemini", "command", "mcp", "http"])
+def test_a_kind_of_agent_gets_to_a_green_case(kind: str, tmp_path: Path) -> None:
+    assert walk(cut_section((DOCS / "how-to.md").read_text("utf-8"), kind), tmp_path) > 3
+
+
+def test_every_kind_of_agent_is_tested() -> None:
+    frameworks = ["langgraph", "adk", "pydantic_ai", "openai_agents"]  # tests/adapters/test_how_to.py
+    kinds = ["plain", "openai", "gemini", *frameworks, "command", "mcp", "http"]
+    assert re.findall(r"<!-- folder: (\w+) -->", (DOCS / "how-to.md").read_text("utf-8")) == kinds
+
+
+def test_the_workflow_of_the_tutorial_is_that_of_the_page_on_ci() -> None:
+    (shown,) = re.findall(
+        r"<!-- same as: ci.md -->\n(```yaml\n.*?```)", (DOCS / "tutorial.md").read_text("utf-8"), re.DOTALL
+    )
+    assert shown in (DOCS / "ci.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("play", ["right", "wrong"])
+def test_the_cases_of_the_cookbook_pass_and_see_the_mistake_that_they_are_about(play: str, tmp_path: Path) -> None:
+    folder = tmp_path / "cookbook"
+    shutil.copytree(COOKBOOK, folder, ignore=shutil.ignore_patterns(".evalkit", "__pycache__"))
+    if play == "wrong":
+        shutil.copytree(folder / "mistakes", folder / "mocks" / "cassettes" / "scenarios", dirs_exist_ok=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--evalkit",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--evalkit-results=run.json",
+    ]
+    environment = {**os.environ, "COOKBOOK": play}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    verdicts = json.loads((folder / "run.json").read_text("utf-8"))["verdicts"]
+    codes = {Path(verdict["case_id"]).stem: [reason["code"] for reason in verdict["reasons"]] for verdict in verdicts}
+    expected = {name: [] if play == "right" else [recipe["code"]] for name, recipe in PLAYS.items()}
+    assert {name: found[:1] for name, found in codes.items()} == expected, done.stdout
+    assert (done.returncode, len(codes) >= 30) == (int(play == "wrong"), True)
+
+
+def test_every_page_is_on_the_site() -> None:
+    configuration = (DOCS / "site" / "mkdocs.yml").read_text("utf-8")
+    assert set(re.findall(r"(\S+\.md)$", configuration, re.MULTILINE)) == {page.name for page in DOCS.glob("*.md")}
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="the extra docs is not installed")
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "-q",
+        "--strict",
+        "-f",
+        "docs/site/mkdocs.yml",
+        "-d",
+        str(tmp_path),
+    ]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+SEMANTICS = (DOCS / "semantics.md").read_text("utf-8")
+VALUES = re.findall(r"^\| `([^`]+)` \| (?:`([^`]+)`|\(not sent\)) \| (yes|no) \|", SEMANTICS, re.MULTILINE)
+CALLS = re.findall(r"^\| (`[^|]+`) \| (`[^|]+`) \| (passed|failed) \|$", SEMANTICS, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("expected", "actual", "equal"), VALUES)
+def test_the_table_of_equality_is_true(expected: str, actual: str, equal: str) -> None:
+    calls = [{"function_name": "f", "arguments": {"x": json.loads(expected)}}]
+    sent = {"name": "f", "arguments": {"x": json.loads(actual)} if actual else {}}
+    assert evalkit.judge({"expected_function_calls": calls}, [sent]).passed is (equal == "yes")
+
+
+@pytest.mark.parametrize(("expected", "actual", "status"), CALLS)
+def test_the_table_of_assignments_is_true(expected: str, actual: str, status: str) -> None:
+    demand = [
+        {"function_name": name, **({"arguments": arguments} if arguments else {})}
+        for name, arguments in read_calls(expected)
+    ]
+    sent = [{"name": name, "arguments": arguments} for name, arguments in read_calls(actual)]
+    for calls in (sent, sent[::-1]):
+        for demands in (demand, demand[::-1]):
+            verdict = evalkit.judge({"expected_function_calls": demands, "call_order": "any"}, calls)
+            assert verdict.status == status
+
+
+def read_calls(cell: str) -> list[tuple[str, dict[str, object]]]:
+    """`f(a=1)`, `g` as names and arguments."""
+    found = [ast.parse(code, mode="eval").body for code in re.findall(r"`(.+?)`", cell)]
+    return [
+        (call.func.id, {word.arg or "": ast.literal_eval(word.value) for word in call.keywords})
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        else (ast.unparse(call), {})
+        for call in found
+    ]
+
+
+def test_the_tables_were_found() -> None:
+    assert (len(VALUES), len(CALLS)) == (6, 3)
+
+
+PEERS = (DOCS / "peers.md").read_text("utf-8")
+JUDGED = re.findall(r"^\| (`.*?|nothing) \| (`.*?) \| .* \| (passed|failed) \|$", PEERS, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("expected", "called", "status"), JUDGED)
+def test_evalkit_judges_the_calls_of_the_page_on_peers_as_it_says(expected: str, called: str, status: str) -> None:
+    demands = [{"function_name": name, "arguments": arguments} for name, arguments in read_calls(expected)]
+    calls = [{"name": name, "arguments": arguments} for name, arguments in read_calls(called)]
+    assert evalkit.judge({"expected_function_calls": demands}, calls).status == status
+
+
+def test_the_table_of_peers_is_whole() -> None:
+    rows = [row for row in PEERS.splitlines() if row.startswith("| ") and row[-3] in "●◐○–"]
+    assert {row.count("|") for row in rows} == {10}
+    assert (len(rows) > 35, len(JUDGED)) == (True, 6)
