@@ -106,10 +106,7 @@ async def run_loop(
             task.messages.pop()
         task.messages.append({"role": "user", "text": message})
     request = ModelRequest(
-        system=instruction.body,
-        functions=functions,
-        temperature=task.settings.temperature,
-        seed=task.settings.seed,
+        system=instruction.body, functions=functions, temperature=task.settings.temperature, seed=task.settings.seed
     )
     stop_reason, text = await _run_turns(task, request)
     if stop_reason == COMPLETED and require_last:

@@ -150,11 +150,7 @@ class ModelSession:
         """Record a call that no function has answered, unless code has executed it with other arguments."""
         if not self._call_log.claim_direct_call(pending.call.name, pending.since):
             context = CallContext.of_call(
-                pending.call,
-                pending.turn,
-                refusal=error,
-                answered_by=answered_by,
-                user_turn=pending.user_turn,
+                pending.call, pending.turn, refusal=error, answered_by=answered_by, user_turn=pending.user_turn
             )
             later_calls = self._turns[pending.turn].calls[pending.position + 1 :]
             self._call_log.record(pending.call, value, context, later_calls)
@@ -416,11 +412,7 @@ class RunningStream:
         """Return the calls that have become complete since the last call of this method."""
         return [
             ModelCall(
-                name=call.name,
-                arguments=call.arguments,
-                call_id=call.id,
-                channel=self._channel,
-                repairs=call.repairs,
+                name=call.name, arguments=call.arguments, call_id=call.id, channel=self._channel, repairs=call.repairs
             )
             for call in self._accumulator.take()
         ]

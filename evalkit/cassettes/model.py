@@ -33,14 +33,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, describe_value
 from evalkit.model.case import split_case_id
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
-from evalkit.providers.turns import (
-    Chunk,
-    read_text,
-    read_turn,
-    read_written_reply,
-    replay_pieces,
-    report_unknown_keys,
-)
+from evalkit.providers.turns import Chunk, read_text, read_turn, read_written_reply, replay_pieces, report_unknown_keys
 from evalkit.text.redact import redact_secrets
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.positions import read_positions

@@ -211,11 +211,7 @@ _NO_DEMANDS = Expectation(valid_arguments=False)
 
 
 def compile_on_fault(
-    on_fault: object,
-    function: str,
-    *,
-    declarations: Mapping[str, Declaration] | None = None,
-    input: object = None,
+    on_fault: object, function: str, *, declarations: Mapping[str, Declaration] | None = None, input: object = None
 ) -> Expectation:
     """Compile the demands on a run in which `function` fails: its own, and those for every function.
 

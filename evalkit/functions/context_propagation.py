@@ -30,12 +30,7 @@ class PatchedCase:
     real function: its calls are refused, and all other callers get the real function.
     """
 
-    def __init__(
-        self,
-        dispatcher: FakeDispatcher,
-        names: Mapping[Hashable, str],
-        remove: Callable[[], None],
-    ) -> None:
+    def __init__(self, dispatcher: FakeDispatcher, names: Mapping[Hashable, str], remove: Callable[[], None]) -> None:
         self.dispatcher = dispatcher
         self.task = dispatcher.task  # alive for as long as any code runs in the case's context
         self.names = names

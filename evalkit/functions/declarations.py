@@ -40,11 +40,7 @@ def is_function_name(text: str) -> bool:
 
 
 def parse_declarations(
-    data: object,
-    *,
-    path: KeyPath = ("functions",),
-    check_targets: bool = True,
-    permissions: Permissions | None = None,
+    data: object, *, path: KeyPath = ("functions",), check_targets: bool = True, permissions: Permissions | None = None
 ) -> tuple[tuple[Declaration, ...], list[PathProblem]]:
     """Return the declarations in `data`, and everything that is wrong with them.
 

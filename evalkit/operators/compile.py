@@ -33,13 +33,7 @@ from evalkit.model.template import (
     strip_literals,
 )
 from evalkit.operators.base import DATA, LIST, LITERAL, MODIFIERS, VALUE, Matcher, Operand, Resolve, Undecided
-from evalkit.operators.builtin import (
-    BUILTIN_OPERATORS,
-    RESERVED_NAMES,
-    Custom,
-    is_probable_operator,
-    suggest_operator,
-)
+from evalkit.operators.builtin import BUILTIN_OPERATORS, RESERVED_NAMES, Custom, is_probable_operator, suggest_operator
 from evalkit.operators.lists import Length, ListContaining
 from evalkit.operators.logic import Absent, AllOf, AnyOf, Not, join_parts
 from evalkit.operators.numbers import Between, Compared, is_finite

@@ -269,19 +269,9 @@ VALUE_OPERATORS = (
         synonyms=("$neq",),
     ),
     Operator(
-        name="$any",
-        example={"$any": True},
-        doc="present, with any value",
-        build=_build_any,
-        synonyms=("$present",),
+        name="$any", example={"$any": True}, doc="present, with any value", build=_build_any, synonyms=("$present",)
     ),
-    Operator(
-        name="$absent",
-        example={"$absent": True},
-        doc="not sent",
-        build=_build_absent,
-        synonyms=("$missing",),
-    ),
+    Operator(name="$absent", example={"$absent": True}, doc="not sent", build=_build_absent, synonyms=("$missing",)),
     Operator(
         name="$type",
         example={"$type": "integer"},

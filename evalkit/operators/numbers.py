@@ -146,12 +146,7 @@ NUMBER_OPERATORS = (
         build=_build_approx,
         synonyms=("$close_to", "$near"),
     ),
-    Operator(
-        name="$gt",
-        example={"$gt": 5},
-        doc="a greater number",
-        build=_build_compared,
-    ),
+    Operator(name="$gt", example={"$gt": 5}, doc="a greater number", build=_build_compared),
     Operator(
         name="$ge",
         example={"$ge": 5},
@@ -159,12 +154,7 @@ NUMBER_OPERATORS = (
         build=_build_compared,
         synonyms=("$gte", "$min", "$minimum"),
     ),
-    Operator(
-        name="$lt",
-        example={"$lt": 5},
-        doc="a smaller number",
-        build=_build_compared,
-    ),
+    Operator(name="$lt", example={"$lt": 5}, doc="a smaller number", build=_build_compared),
     Operator(
         name="$le",
         example={"$le": 5},

@@ -40,13 +40,7 @@ from evalkit.plugin.progress import Activity, LastRow, Progress, read_activity
 from evalkit.plugin.publish import build_annotations, publish, read_baseline
 from evalkit.plugin.splitting import EXCHANGE_KEY, WorkerExchange, parse_case_id
 from evalkit.plugin.terminal import Display
-from evalkit.plugin.verdicts import (
-    WireVerdict,
-    apply_verdict_to_report,
-    detach_verdict,
-    has_own_text,
-    serialize,
-)
+from evalkit.plugin.verdicts import WireVerdict, apply_verdict_to_report, detach_verdict, has_own_text, serialize
 from evalkit.providers.budget import get_token_ledger
 from evalkit.reports.run_file import (
     JOURNAL_SUFFIX,

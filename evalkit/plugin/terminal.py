@@ -19,20 +19,8 @@ from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.verdicts import read_verdict
 from evalkit.reports.run_file import Journal
-from evalkit.reports.summary import (
-    build_fallback_warning,
-    format_accounting,
-    format_sweep_summary,
-    group_categories,
-)
-from evalkit.reports.trace import (
-    Line,
-    TraceOptions,
-    build_trace_lines,
-    format_duration,
-    join_spans,
-    render_ansi,
-)
+from evalkit.reports.summary import build_fallback_warning, format_accounting, format_sweep_summary, group_categories
+from evalkit.reports.trace import Line, TraceOptions, build_trace_lines, format_duration, join_spans, render_ansi
 from evalkit.stats.accounting import Accounting
 from evalkit.text.format import cut_at_word, escape_controls, fit_to_encoding, parse_percentage
 

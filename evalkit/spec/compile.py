@@ -199,11 +199,7 @@ class _ExpectationCompiler:
     """Compiler of the expectations of the whole run and of single turns. `declarations`: the functions known so far."""
 
     def __init__(
-        self,
-        reader: CaseReader,
-        case_input: JsonDict,
-        declarations: Mapping[str, Declaration],
-        expected_output: object,
+        self, reader: CaseReader, case_input: JsonDict, declarations: Mapping[str, Declaration], expected_output: object
     ) -> None:
         self._reader = reader
         self._case_input = case_input

@@ -45,11 +45,7 @@ _DEFAULT_MOCKS = Settings().mocks
 
 
 def load_case(
-    path: str | Path,
-    *,
-    root: str | Path | None = None,
-    settings: Settings | None = None,
-    check_targets: bool = True,
+    path: str | Path, *, root: str | Path | None = None, settings: Settings | None = None, check_targets: bool = True
 ) -> Case:
     """Load the case in the file at `path`, merged with the suite.yaml files from `root` down to it.
 

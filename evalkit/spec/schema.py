@@ -32,10 +32,7 @@ def build_case_schema(checks: Iterable[str] = (), operators: Iterable[str] = ())
         **_build_object(_describe_keys(CASE_KEYS), never_null={"input"}),
         # A case that extends another one has the input of that one, if it has none of its own.
         "if": {"required": ["extends"]},
-        "else": {
-            "required": ["input"],
-            "properties": {"input": {"oneOf": [{"required": [key]} for key in INPUTS]}},
-        },
+        "else": {"required": ["input"], "properties": {"input": {"oneOf": [{"required": [key]} for key in INPUTS]}}},
         "$defs": {
             **DEFINITIONS,
             "value": describe_value(operators),
@@ -107,12 +104,7 @@ def _build_object(properties: JsonDict, never_null: Iterable[str] = ()) -> JsonD
 
 
 def _build_agent(required: str, keys: Mapping[str, CaseKey]) -> JsonDict:
-    return {
-        "type": "object",
-        "properties": _describe_keys(keys),
-        "required": [required],
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": _describe_keys(keys), "required": [required], "additionalProperties": False}
 
 
 def _build_answer() -> JsonDict:

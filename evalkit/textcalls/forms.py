@@ -14,13 +14,7 @@ from msgspec import Struct
 
 from evalkit.jsonvalue import JsonDict
 from evalkit.textcalls.lenient_json import MalformedJsonError, decode, describe_duplicates
-from evalkit.textcalls.names import (
-    ARGUMENT_KEYS,
-    Names,
-    NotACallError,
-    UnreadableCallError,
-    read_calls,
-)
+from evalkit.textcalls.names import ARGUMENT_KEYS, Names, NotACallError, UnreadableCallError, read_calls
 
 Call = tuple[str, JsonDict, list[str]]  # name, arguments, repairs
 

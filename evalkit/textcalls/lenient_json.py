@@ -95,10 +95,7 @@ _SHOWN_KEYS = 5
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.+-])")
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
-_PLAIN = {
-    '"': re.compile(r'[^"\\\x00-\x1f]*'),
-    "'": re.compile(r"[^'\\\x00-\x1f]*"),
-}
+_PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]*'), "'": re.compile(r"[^'\\\x00-\x1f]*")}
 _ENDS_STRING = re.compile(r"\s*(?:[,}\]:]|$)")
 _LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _WORDS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}

@@ -21,11 +21,7 @@ from collections.abc import Callable, Iterable
 from evalkit.textcalls.envelopes import BETWEEN, CONTROL_ANCHORS, LIST_OF_CALLS, SPACE, ControlTokens, Span, StopError
 from evalkit.textcalls.forms import DSML, Call
 from evalkit.textcalls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
-from evalkit.textcalls.names import (
-    NotACallError,
-    RejectedCallError,
-    find_balanced_end,
-)
+from evalkit.textcalls.names import NotACallError, RejectedCallError, find_balanced_end
 from evalkit.textcalls.parsed import ParsedText
 
 # -- marks: Mistral's ``[TOOL_CALLS]``, Llama's ``<|python_tag|>`` and lists in Python's syntax

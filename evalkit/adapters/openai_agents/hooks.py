@@ -33,9 +33,7 @@ from agents import (
     ToolOutputGuardrailTripwireTriggered,
     handoff,
 )
-from agents import (
-    Usage as SdkUsage,
-)
+from agents import Usage as SdkUsage
 from agents.function_schema import function_schema
 from agents.items import TResponseInputItem, TResponseOutputItem
 from agents.run import AgentRunner

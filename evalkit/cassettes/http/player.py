@@ -39,14 +39,7 @@ from evalkit.cassettes.model import (
     raise_problems,
     write_atomically,
 )
-from evalkit.errors import (
-    EvalkitError,
-    KeyPath,
-    MissingCassetteError,
-    PathProblem,
-    StaleCassetteError,
-    did_you_mean,
-)
+from evalkit.errors import EvalkitError, KeyPath, MissingCassetteError, PathProblem, StaleCassetteError, did_you_mean
 from evalkit.jsonvalue import JsonDict, JsonObject, describe_value, map_strings
 from evalkit.providers.turns import report_unknown_keys
 from evalkit.yamlfile.events import Limits

@@ -268,12 +268,7 @@ _OF_DEFAULT: dict[type, tuple[str, ...]] = {  # bool first: it is an int
 
 
 def find_keys(
-    body: Iterable[ast.AST],
-    name: str,
-    file: PythonFile,
-    *,
-    also: Iterable[ast.AST] = (),
-    left_out: Container[int] = (),
+    body: Iterable[ast.AST], name: str, file: PythonFile, *, also: Iterable[ast.AST] = (), left_out: Container[int] = ()
 ) -> tuple[tuple[Parameter, ...], bool] | None:
     """Return the keys that the statements `body` read from the mapping `name`, and whether it is passed on.
 
