@@ -142,6 +142,12 @@ class Task:
         """The reason why the run can't be measured, if it can't."""
         return None if self._opened_session is None else self._opened_session.fault
 
+    def add_delay(self, seconds: float) -> None:
+        """Add time for which other cases kept this one from running: no deadline counts it, nor its own time."""
+        self.queueing_time.add(seconds)
+        if not self.waiting_time.is_running:
+            self.waiting_time.add(seconds)
+
     def describe_hung_request(self, limit_s: float) -> str:
         """Describe a request that the model's service did not answer, if that is why `limit_s` seconds are over."""
         return "" if self._opened_session is None else self._opened_session.describe_hung_request(limit_s)

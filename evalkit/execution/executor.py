@@ -190,16 +190,14 @@ class Executor:
             assert loop is not None
             if loop.interrupt is not None:
                 raise loop.interrupt
-            # While an agent blocks the loop, the others' time stands still, as if they ran alone: at frequent looks,
-            # the loop is found with each agent for the share of the time that it takes.
+            # Time for which the loop is held is given back to all others (`share_interpreter`): at frequent looks, the
+            # loop is found with each agent for the share of the time that it takes.
             at = now()
             since, self._last_look = at - self._last_look, at
             holder = loop.find_blocking_run()
             nap = _LONGEST_NAP_S if holder is None else _SHORTEST_NAP_S
             if holder is not None:
-                for run in list(self._runs.values()):
-                    if run is not holder:
-                        run.watch.add_delay(since)
+                holder.watch.add_hold(since)
             self._replace_blocked_loop(loop)
 
     def _hand_on_verdicts(self) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextvars import Context
 from functools import partial
 from traceback import FrameSummary, StackSummary
 from types import FrameType, coroutine
@@ -16,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
-from evalkit.agents.clock import now
+from evalkit.agents.clock import Occupancy, current_occupancy, give_time_back, now
 from evalkit.agents.contract import AgentUnderTest
 from evalkit.agents.task import Task
 from evalkit.runner.agent_threads import Work, current_agent_thread
@@ -59,11 +60,13 @@ async def call_agent(
     context = agent_thread.get_thread_context()
     late = _BothEvents(on_late_end)
     threads: list[int] = []
+    occupancy = current_occupancy.get()
 
     def run_agent() -> object:
         threads.append(threading.get_ident())
         try:
-            return context.run(agent.run, task)
+            with nullcontext() if occupancy is None else occupancy.measure_thread():
+                return context.run(agent.run, task)
         finally:
             late.record()
 
@@ -99,7 +102,9 @@ async def _capture_outcome(start: Callable[[], object]) -> CallOutcome:
     """Await what `start` returns. Exceptions become values: asyncio would let SystemExit end the loop."""
     owner = os.getpid()
     try:
-        value = start()
+        value, occupancy = start(), current_occupancy.get()
+        if occupancy is not None and inspect.iscoroutine(value):
+            return CallOutcome(await occupancy.measure_steps(value))
         return CallOutcome(await value if inspect.isawaitable(value) else value)
     except BaseException as error:
         current = asyncio.current_task()
@@ -182,12 +187,30 @@ def _read_clock(task: Task) -> float:
 
 
 async def _wait_until_done(future: asyncio.Future[CallOutcome], task: Task, until: float) -> bool:
-    """Wait until `future` is done or `_read_clock` is `until`. Return whether it is done."""
-    while True:
-        remaining = until - _read_clock(task)
-        done, _ = await asyncio.wait({future}, timeout=max(remaining, 0.02 if task.queueing_time.is_running else 0.0))
-        if done or until <= _read_clock(task):
-            return bool(done)
+    """Wait until `future` is done or `_read_clock` is `until`. Return whether it is done.
+
+    Not by `asyncio.wait`: its timer would keep the case's context, and so the run, until the loop next comes to it.
+    """
+    loop = asyncio.get_running_loop()
+    while not future.done():
+        waiter: asyncio.Future[None] = loop.create_future()
+
+        def release(*_: object, waiter: asyncio.Future[None] = waiter) -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        remaining = max(until - _read_clock(task), 0.02 if task.queueing_time.is_running else 0.0)
+        timer = loop.call_later(remaining, release, context=Context())
+        future.add_done_callback(release, context=Context())
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            future.remove_done_callback(release)
+        give_time_back()
+        if until <= _read_clock(task):
+            break
+    return future.done()
 
 
 class _BothEvents:
@@ -226,7 +249,10 @@ def list_task_calls(task: asyncio.Task[object]) -> list[FrameSummary]:
         frame = getattr(waiting, f"{kind}_frame")
         if frame is not None:
             frames.append(frame)
-        waiting = getattr(waiting, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+        if frame is not None and frame.f_code is Occupancy.measure_steps.__code__:
+            waiting = frame.f_locals["steps"]
+        else:
+            waiting = getattr(waiting, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
     return _extract_summaries(frames)
 
 

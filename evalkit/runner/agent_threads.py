@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from itertools import count
@@ -21,6 +22,7 @@ from weakref import WeakSet
 
 from msgspec import Struct
 
+from evalkit.agents.clock import current_occupancy
 from evalkit.functions.context_propagation import bind
 
 _numbers = count(1)
@@ -151,12 +153,14 @@ class LoopPool(ThreadPoolExecutor):
         """Run `fn` like the base class does, in the context of the case, which threads of agents also have."""
         future: Future[Any] = Future()
         function = bind(fn)
+        occupancy = current_occupancy.get()
 
         def run_function() -> None:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                result = function(*args, **kwargs)
+                with nullcontext() if occupancy is None else occupancy.measure_thread():
+                    result = function(*args, **kwargs)
             except BaseException as error:
                 future.set_exception(error)
             else:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from evalkit.agents import offline
-from evalkit.agents.clock import keep_time, now
+from evalkit.agents.clock import Occupancy, keep_time, now, share_interpreter
 from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.model_choice import RECORD_MODES, aclose_shared, check_model, select_provider
 from evalkit.agents.task import Task, copy_visible_input
@@ -152,9 +152,10 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
         task.http_player = http_recording.create_player(task, settings)
         task.is_live = task.http_player is None and settings.model is not None
         task.client_budget = create_client_budget(settings)
-        run = RunState(plan, task, dispatcher)
+        run = RunState(plan, task, dispatcher, Occupancy(task.add_delay))
         watch.start_run(run)
-        await _run_conversation(run)
+        with share_interpreter(run.occupancy):
+            await _run_conversation(run)
     if run.fault is None and run.task.fault is None:
         for recorder in (run.task.provider, run.task.http_player):
             save = getattr(recorder, "save", None)  # only what records has it
@@ -332,13 +333,10 @@ class Watchdog:
         """Forget the current run."""
         self._run = None
 
-    def add_delay(self, seconds: float) -> None:
-        """Add time for which another case held the loop; neither the deadline nor the agent's own time counts it."""
-        run = self._run
-        if run is not None and run.plan.agent.is_async:
-            run.task.queueing_time.add(seconds)
-            if not run.task.waiting_time.is_running:
-                run.task.waiting_time.add(seconds)
+    def add_hold(self, seconds: float) -> None:
+        """Add time for which the loop was found with this case: it is given back to the others, not to this one."""
+        if self._run is not None:
+            self._run.occupancy.sampled_s += seconds
 
     def get_seconds_left(self) -> float:
         """Return how long to wait before looking again."""

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.agents import offline
+from evalkit.agents.clock import Occupancy
 from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.registry import resolve_agent
 from evalkit.agents.task import Task, TaskSettings, merge_settings
@@ -97,6 +98,7 @@ class RunState(Struct, eq=False):
     plan: CasePlan
     task: Task
     dispatcher: FakeDispatcher
+    occupancy: Occupancy
     replies: list[Reply] = field(default_factory=list)
     fault: RunFault | None = None
     warnings: list[str] = field(default_factory=list)

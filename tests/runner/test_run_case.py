@@ -27,7 +27,7 @@ from evalkit.model.verdict import Verdict
 from evalkit.providers.turns import ScriptedProvider
 from evalkit.runner.agent_call import count_abandoned_agents
 from evalkit.runner.faults import locate_frame
-from evalkit.runner.run_case import Watchdog, arun_case, run_case
+from evalkit.runner.run_case import arun_case, run_case
 
 MakeCase = Callable[..., Case]
 
@@ -469,15 +469,13 @@ def test_context_variables_reach_the_agent(make_case: MakeCase, settings: Settin
 def test_time_for_which_others_held_the_loop_is_not_the_cases_own(
     make_case: MakeCase, settings: Settings, seconds: float, found: list[str]
 ) -> None:
-    watch = Watchdog()
-
     async def agent(task: Task) -> str:
-        watch.add_delay(seconds)
+        task.add_delay(seconds)
         await asyncio.sleep(0.3)
         await task.acall("check_warranty", serial_number="SN12345")
         return "It is valid."
 
-    verdict = asyncio.run(arun_case(make_case(settings={"deadline_s": 0.1}), agent, settings, watch=watch))
+    verdict = asyncio.run(arun_case(make_case(settings={"deadline_s": 0.1}), agent, settings))
     assert codes(verdict)[:1] == found
     timing = verdict.transcript.timing
     assert timing is not None
