@@ -88,9 +88,13 @@ class StreamAccumulator:
     def _add_fragment(self, piece: JsonObject) -> None:
         function = piece.get("function") or {}
         name, arguments = function.get("name") or "", function.get("arguments")
-        slot = self._find_slot(piece.get("index"), piece.get("id") or "", name, bool(arguments))
-        if piece.get("id") and slot.id != piece["id"]:
-            self._slots.rename(slot, slot.id + piece["id"])
+        # The call that it belongs to: by index, else by id, else the last; or a new one.
+        index, call_id = piece.get("index"), piece.get("id") or ""
+        slot = self._slots.find(index, call_id)
+        if slot is None or (name and self._is_new_call(slot, call_id, name, bool(arguments))):
+            slot = self._slots.add(Slot(index))
+        if call_id and slot.id != call_id:
+            self._slots.rename(slot, slot.id + call_id)
         if name:
             slot.is_named_late = slot.is_named_late or (not slot.name and slot.has_arguments)
             repeated = name == slot.name and not self._is_split_name(slot, name)
@@ -102,13 +106,6 @@ class StreamAccumulator:
             slot.arguments_object = dict(arguments)
         elif arguments is not None and arguments != "":
             slot.add(arguments if isinstance(arguments, str) else json.dumps(arguments))
-
-    def _find_slot(self, index: object, id: str, name: str, has_arguments: bool) -> Slot:
-        """Find the call that a fragment belongs to: by index, else by id, else the last; or start a new one."""
-        slot = self._slots.find(index, id)
-        if slot is None or (name and self._is_new_call(slot, id, name, has_arguments)):
-            slot = self._slots.add(Slot(index))
-        return slot
 
     def _is_new_call(self, slot: Slot, id: str, name: str, has_arguments: bool) -> bool:
         """Some servers give every call index 0: a new id with a name, or a name behind whole arguments, is new."""

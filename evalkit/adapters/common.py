@@ -283,7 +283,9 @@ class AgentRunRecorder:
 
     async def _begin_call(self, name: str, arguments: object, call_id: str | None) -> tuple[int | None, ModelCall]:
         """Find the call and the turn that asks for it, and wait until it is its turn to begin."""
-        turn, call = self._find_call(name, arguments, call_id)
+        turn, call = None, ModelCall(name=name, arguments=arguments, call_id=call_id, channel="direct")
+        if candidates := self._calls.get(call_id or ""):
+            turn, call = max(candidates, key=lambda entry: _score_fit(entry[1], name, arguments))
         await self._wait_in_order(turn, call)
         self.recorder.settle(call)
         return turn, call
@@ -309,12 +311,6 @@ class AgentRunRecorder:
     def _remove_pending(self, turn: int | None, call: ModelCall) -> None:
         pending = self._pending.get(-1 if turn is None else turn, [])
         pending[:] = [waiter for waiter in pending if waiter is not call]
-
-    def _find_call(self, name: str, arguments: object, call_id: str | None) -> tuple[int | None, ModelCall]:
-        candidates = self._calls.get(call_id or "")
-        if not candidates:
-            return None, ModelCall(name=name, arguments=arguments, call_id=call_id, channel="direct")
-        return max(candidates, key=lambda entry: _score_fit(entry[1], name, arguments))
 
 
 def _score_fit(call: ModelCall, name: str, arguments: object) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 
 from msgspec import Struct
@@ -190,8 +190,18 @@ class ModelSession:
             pieces = fetch_pieces(self._open_provider(), request)
         stream: RunningStream | None = None
         try:
-            while (piece := await self._read_piece(pieces)) is not None:
-                stream = stream or self._begin_stream(request)
+            while True:
+                with self._count_waiting():
+                    piece = await anext(pieces, None)
+                    if isinstance(piece, ModelTurn):
+                        await self._wait_recorded_time(piece)
+                if piece is None:
+                    return
+                if stream is None:
+                    with self._lock:
+                        stream = RunningStream(len(self._turns), request.functions, len(self._call_log))
+                        self._turns.append(stream.build_turn())
+                        self._streams.append(stream)
                 if isinstance(piece, ModelTurn):
                     self._end_stream(stream, piece)
                     return
@@ -201,20 +211,6 @@ class ModelSession:
             if stream is not None:
                 self._end_stream(stream, stream.build_turn())
             await pieces.aclose()
-
-    async def _read_piece(self, pieces: AsyncGenerator[Chunk | ModelTurn]) -> Chunk | ModelTurn | None:
-        with self._count_waiting():
-            piece = await anext(pieces, None)
-            if isinstance(piece, ModelTurn):
-                await self._wait_recorded_time(piece)
-            return piece
-
-    def _begin_stream(self, request: ModelRequest) -> RunningStream:
-        with self._lock:
-            stream = RunningStream(len(self._turns), request.functions, len(self._call_log))
-            self._turns.append(stream.build_turn())
-            self._streams.append(stream)
-        return stream
 
     def _end_stream(self, stream: RunningStream, turn: ModelTurn) -> None:
         """Record the turn of a stream that is over, unless it is recorded already."""

@@ -204,7 +204,10 @@ class _SmokeRun:
             draft.arguments.update({"body": "\n".join(phrases)} if phrases else {})
         stated = find_stated_arguments(planned, is_after_open=is_after_open)
         circumstances = CallCircumstances(stated, draft.arguments, is_after_open, self._leaves_calls_open)
-        if reason := explain_open_answer(self._find_mock(planned.name, declaration), circumstances):
+        names = (planned.name,) if declaration is None else (planned.name, declaration.name, *declaration.aliases)
+        mocks = get_mocks(self._case).answers
+        mock = next((mocks[name] for name in names if mocks.get(name) is not None), None)
+        if reason := explain_open_answer(mock, circumstances):
             self._open[len(self._dispatcher.calls)] = reason
         return draft
 
@@ -242,11 +245,6 @@ class _SmokeRun:
             elif isinstance(error, MockError):
                 self._add_finding("mock_error", planned.path, str(error))
                 self._unsure.add(index)
-
-    def _find_mock(self, name: str, declaration: Declaration | None) -> Answer | None:
-        mocks = get_mocks(self._case).answers
-        names = (name,) if declaration is None else (name, declaration.name, *declaration.aliases)
-        return next((mock for key in names if (mock := mocks.get(key)) is not None), None)
 
     def _build_resolver(self) -> Resolve:
         return build_resolver(self._dispatcher.calls, self._case.input, self._names_by_alias)

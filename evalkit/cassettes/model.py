@@ -384,24 +384,22 @@ class RecordingProvider:
         turns = []
         before: JsonDict | None = None
         for request, reply in self._exchange:
-            turns.append({"request": _serialize_request(request, before), **self._serialize_reply(reply)})
+            turn: JsonDict = {"request": _serialize_request(request, before)}
+            turn |= redact_secrets(describe_reply(reply), self._secrets)
+            if reply.finish_reason != ("tool_calls" if reply.calls else "stop"):
+                turn["finish_reason"] = reply.finish_reason
+            if reply.finish_message is not None:
+                turn["finish_message"] = redact_secrets(reply.finish_message, self._secrets)
+            if reply.usage is not None:
+                turn["usage"] = {name: count for name, count in asdict(reply.usage).items() if count}
+            if reply.model is not None:
+                turn["model"] = reply.model
+            turns.append({**turn, "duration_ms": round(reply.duration_ms)})
             reply_data = redact_secrets({"model": describe_reply(reply)}, self._secrets)
             before = {**request, "messages": [*request["messages"], reply_data]}
         model = redact_secrets(self._model, self._secrets)  # its base_url may hold a password
         data = {"evalkit_cassette": CASSETTE_VERSION, "model": model, "turns": turns}
         write_atomically(self.path, (HEADER + dump(replace_lone_surrogates(data))).encode())
-
-    def _serialize_reply(self, reply: ModelTurn) -> JsonDict:
-        data = redact_secrets(describe_reply(reply), self._secrets)
-        if reply.finish_reason != ("tool_calls" if reply.calls else "stop"):
-            data["finish_reason"] = reply.finish_reason
-        if reply.finish_message is not None:
-            data["finish_message"] = redact_secrets(reply.finish_message, self._secrets)
-        if reply.usage is not None:
-            data["usage"] = {name: count for name, count in asdict(reply.usage).items() if count}
-        if reply.model is not None:
-            data["model"] = reply.model
-        return {**data, "duration_ms": round(reply.duration_ms)}
 
 
 def _serialize_request(request: JsonObject, before: JsonObject | None) -> JsonDict:

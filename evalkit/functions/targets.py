@@ -70,7 +70,14 @@ def find_object(target: object, example: str) -> TargetObject:
     """Import and walk to `target`. TargetError where that is impossible; `example` shows the form in its text."""
     match = check_form(target, example)
     owner: object = None
-    value: AgentObject = _import_module(match[1])
+    try:
+        value: AgentObject = importlib.import_module(match[1])
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{match[1]}.".startswith(f"{error.name}."):
+            raise TargetError(f"importing '{match[1]}' failed: {error}") from error
+        raise TargetError(f"there is no module '{error.name}'{_suggest_module(error.name)}") from None
+    except Exception as error:
+        raise TargetError(f"importing '{match[1]}' failed: {type(error).__name__}: {error}") from error
     for name in match[2].split("."):
         owner = value
         try:
@@ -82,17 +89,6 @@ def find_object(target: object, example: str) -> TargetObject:
             hint = did_you_mean(name, [candidate for candidate in dir(owner) if not candidate.startswith("__")])
             raise TargetError(f"{kind} '{owner_name}' has no '{name}'{hint}") from None
     return TargetObject(owner, name, value)
-
-
-def _import_module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise TargetError(f"importing '{name}' failed: {error}") from error
-        raise TargetError(f"there is no module '{error.name}'{_suggest_module(error.name)}") from None
-    except Exception as error:
-        raise TargetError(f"importing '{name}' failed: {type(error).__name__}: {error}") from error
 
 
 def _suggest_module(name: str) -> str:

@@ -458,7 +458,9 @@ def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | Usa
         records = [item for item in records if not is_export(item[1])]
     found: dict[str, list[Exchange]] = {}  # by the exports that they were in
     for source, record in records:
-        export = _find_export(record, form)
+        export = None
+        if isinstance(record, Mapping) and (form is None or form in EXPORTS):
+            export = form or next((name for name, kind in EXPORTS.items() if kind.fits(record)), None)
         if export is not None:
             found.setdefault(export, []).extend(EXPORTS[export].read(record, source))
             continue
@@ -475,13 +477,6 @@ def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | Usa
             except UnreadableLogError as error:
                 yield UsageError(f"{exchange.source}: {error}")
     yield from select_longest(conversations)
-
-
-def _find_export(record: object, form: str | None) -> str | None:
-    """Return the name of the export that a record is of; None if it is of none, or another format is asked for."""
-    if not isinstance(record, Mapping) or (form is not None and form not in EXPORTS):
-        return None
-    return form or next((name for name, export in EXPORTS.items() if export.fits(record)), None)
 
 
 def select_longest(conversations: list[Conversation]) -> list[Conversation]:

@@ -70,7 +70,10 @@ class Unordered(Group, frozen=True):
         spare = sorted(set(range(len(actual))).difference(pairing))
         differences: list[Mismatch] = []
         for item in unpaired:
-            nearest = _find_nearest_item(item, spare, actual, path) if max(len(unpaired), len(spare)) <= _NEAR else None
+            # The leftover mapping or list that differs least.
+            kinds = item.kinds & {OBJECT, ARRAY} if max(len(unpaired), len(spare)) <= _NEAR else frozenset()
+            explained = [(at, item.explain(actual[at], (*path, at))) for at in spare if get_kind(actual[at]) in kinds]
+            nearest = min(explained, key=lambda pair: len(pair[1]), default=None)
             if nearest is None:
                 differences.append(Mismatch(path, WRONG, f"no item is {item.describe()}", item.to_data(), actual))
             else:
@@ -125,15 +128,6 @@ def _find_choices(
         if stop and not choices[-1]:
             break
     return choices
-
-
-def _find_nearest_item(
-    item: Matcher, spare: list[int], actual: list[Any], path: KeyPath
-) -> tuple[int, list[Mismatch]] | None:
-    """Find the leftover mapping or list that differs least from `item`, and its differences; None if there is none."""
-    candidates = [at for at in spare if get_kind(actual[at]) in (OBJECT, ARRAY) and get_kind(actual[at]) in item.kinds]
-    explained = [(at, item.explain(actual[at], (*path, at))) for at in candidates]
-    return min(explained, key=lambda pair: len(pair[1]), default=None)
 
 
 class HasItem(Wrapper, frozen=True):
@@ -247,20 +241,17 @@ class _Matching:
                     continue
                 came_from[candidate] = item
                 if candidate not in self.item_of_partner:
-                    self._apply_path(candidate, came_from)
+                    # Give it to the item that found it, that item's former partner to the one before, back to the root.
+                    free: int | None = candidate
+                    while free is not None:
+                        item = came_from[free]
+                        previous = self.partner_of_item[item]
+                        self.partner_of_item[item], self.item_of_partner[free] = free, item
+                        free = previous
                     return True
                 queue.append(self.item_of_partner[candidate])
         self.exhausted.update(came_from)
         return False
-
-    def _apply_path(self, free: int, came_from: dict[int, int]) -> None:
-        """Give `free` to the item that found it, that item's former partner to the one before, back to the root."""
-        candidate: int | None = free
-        while candidate is not None:
-            item = came_from[candidate]
-            previous = self.partner_of_item[item]
-            self.partner_of_item[item], self.item_of_partner[candidate] = candidate, item
-            candidate = previous
 
 
 # ---- how they are built ----

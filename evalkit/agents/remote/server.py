@@ -386,7 +386,16 @@ class FunctionsApp:
         elif path == "call" and rest and scope["method"] == "POST":
             await self._serve_call(rest, scope, receive, send)
         elif self._relay is not None and (url := self._relay.find_url(f"{path}/{rest}", _read_query(scope))):
-            await _serve_model(self._relay, url, scope, receive, send)
+            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+            try:
+                response = await self._relay.answer(scope["method"], url, headers, (await receive())["body"])
+            except EvalkitError as error:  # 400: clients try again after others
+                await _send_json(send, 400, {"error": {"type": error.code, "code": error.code, "message": str(error)}})
+                return
+            lines = [(b"content-type", response.get_header("content-type").encode("latin-1"))]
+            lines.append((b"content-length", str(len(response.body)).encode()))
+            await send({"type": "http.response.start", "status": response.status, "headers": lines})
+            await send({"type": "http.response.body", "body": response.body})
         else:
             endpoint = f"{scope['method']} /{'/'.join(filter(None, (path, rest)))}"
             message = f"there is no {endpoint}; there are GET /functions, POST /call/<name> and /mcp"
@@ -415,19 +424,6 @@ class FunctionsApp:
 def _read_query(scope: Message) -> str:
     query: bytes = scope["query_string"]
     return query.decode("latin-1")
-
-
-async def _serve_model(relay: Relay, url: str, scope: Message, receive: Receive, send: Send) -> None:
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    try:
-        response = await relay.answer(scope["method"], url, headers, (await receive())["body"])
-    except EvalkitError as error:  # 400: clients try again after others
-        await _send_json(send, 400, {"error": {"type": error.code, "code": error.code, "message": str(error)}})
-        return
-    lines = [(b"content-type", response.get_header("content-type").encode("latin-1"))]
-    lines.append((b"content-length", str(len(response.body)).encode()))
-    await send({"type": "http.response.start", "status": response.status, "headers": lines})
-    await send({"type": "http.response.body", "body": response.body})
 
 
 def _parse_arguments(body: bytes) -> tuple[object, str | None]:
@@ -490,7 +486,16 @@ async def send_request(
             "connection": "close",
             **headers,
         }
-        return await _exchange(channel, method, target, all_headers, body, limit)
+        lines = [(name.encode("latin-1"), value.encode("utf-8")) for name, value in all_headers.items()]
+        await channel.write(h11.Request(method=method.encode("ascii"), target=target.encode("utf-8"), headers=lines))
+        await channel.write(h11.Data(data=body))
+        await channel.write(h11.EndOfMessage())
+        head = await channel.read_head()
+        if not isinstance(head, h11.Response):
+            raise DisconnectedError
+        content = await channel.read_body(limit)
+        named = {name.decode("latin-1"): value.decode("utf-8", "replace") for name, value in head.headers}
+        return ServiceResponse(head.status_code, named, content)
     except (DisconnectedError, ConnectionError, RejectedMessageError) as error:
         if isinstance(error, RejectedMessageError) and error.status == 413:
             raise
@@ -504,18 +509,3 @@ def get_peer(url: str) -> tuple[str | None, int]:
     """Return the host and the port of `url`."""
     parts = urlsplit(url)
     return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-
-
-async def _exchange(
-    channel: Channel, method: str, target: str, headers: Mapping[str, str], body: bytes, limit: int
-) -> ServiceResponse:
-    lines = [(name.encode("latin-1"), value.encode("utf-8")) for name, value in headers.items()]
-    await channel.write(h11.Request(method=method.encode("ascii"), target=target.encode("utf-8"), headers=lines))
-    await channel.write(h11.Data(data=body))
-    await channel.write(h11.EndOfMessage())
-    head = await channel.read_head()
-    if not isinstance(head, h11.Response):
-        raise DisconnectedError
-    content = await channel.read_body(limit)
-    named = {name.decode("latin-1"): value.decode("utf-8", "replace") for name, value in head.headers}
-    return ServiceResponse(head.status_code, named, content)

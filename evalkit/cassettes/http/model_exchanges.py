@@ -200,7 +200,21 @@ _TO_URL_SAFE = str.maketrans("+/", "-_")
 
 def normalise_exchanges(exchanges: list[JsonDict]) -> list[JsonDict]:
     """Copy `exchanges` without what would differ in a second recording."""
-    names = _find_stand_ins(exchanges)
+    names: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for exchange in exchanges:
+        for reply in _find_replies(exchange["response"]):
+            for key, value in _find_random_values(reply):
+                if value not in names:
+                    # Return the prefix of an id, ``call_`` of ``call_9xYz``, which clients may look at.
+                    prefix = re.match(r"[A-Za-z]{2,12}[_-]", value)
+                    kind = prefix[0] if prefix is not None and key not in _BASE64 else f"{_IDS[key]}-"
+                    counts[kind] = counts.get(kind, 0) + 1
+                    # Clients send bytes back in the other of base64's two alphabets.
+                    for form in {value, value.translate(_TO_URL_SAFE)} if key in _BASE64 else {value}:
+                        name = f"{kind}{counts[kind]}"
+                        names[form] = base64.b64encode(name.encode()).decode() if key in _BASE64 else name
+    names = {value: names[value] for value in sorted(names, key=len, reverse=True)}
 
     def replace_names(text: str) -> str:
         if text in names or len(text) < _SHORTEST:
@@ -222,24 +236,6 @@ def normalise_exchanges(exchanges: list[JsonDict]) -> list[JsonDict]:
             exchange = {**exchange, "response": response}
         normalised.append(exchange)
     return normalised
-
-
-def _find_stand_ins(exchanges: list[JsonDict]) -> dict[str, str]:
-    names: dict[str, str] = {}
-    counts: dict[str, int] = {}
-    for exchange in exchanges:
-        for reply in _find_replies(exchange["response"]):
-            for key, value in _find_random_values(reply):
-                if value not in names:
-                    # Return the prefix of an id, ``call_`` of ``call_9xYz``, which clients may look at.
-                    prefix = re.match(r"[A-Za-z]{2,12}[_-]", value)
-                    kind = prefix[0] if prefix is not None and key not in _BASE64 else f"{_IDS[key]}-"
-                    counts[kind] = counts.get(kind, 0) + 1
-                    # Clients send bytes back in the other of base64's two alphabets.
-                    for form in {value, value.translate(_TO_URL_SAFE)} if key in _BASE64 else {value}:
-                        name = f"{kind}{counts[kind]}"
-                        names[form] = base64.b64encode(name.encode()).decode() if key in _BASE64 else name
-    return {value: names[value] for value in sorted(names, key=len, reverse=True)}
 
 
 def _find_random_values(data: object) -> Iterator[tuple[str, str]]:

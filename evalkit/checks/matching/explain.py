@@ -49,37 +49,30 @@ class _AugmentingPaths:
         came_from = {self.start: self.start}  # by column that was visited
         column = self.start
         while (current := self.row_of[column]) is not None:
-            best, nearest = self._relax(current, column, slack)
-            self._shift(best, came_from, slack)
+            costs, base = self.cost[current], self.row_potential[current]
+            best: tuple[int, int] | None = None
+            for candidate, (distance, _) in slack.items():  # the open columns, which may be nearer by way of `column`
+                reduced = costs[candidate] - base - self.column_potential[candidate]
+                if distance is None or reduced < distance:
+                    slack[candidate], distance = (reduced, column), reduced
+                if best is None or distance < best[0]:
+                    best = distance, candidate
+            assert best is not None  # there are at least as many columns as rows
+            shift, nearest = best
+            for visited in came_from:
+                owner = self.row_of[visited]
+                assert owner is not None  # only columns with a row are visited
+                self.row_potential[owner] += shift
+                self.column_potential[visited] -= shift
+            for candidate, (distance, origin) in slack.items():
+                assert distance is not None  # every open column was reached from the first row
+                slack[candidate] = distance - shift, origin
             came_from[nearest] = slack.pop(nearest)[1]
             column = nearest
         while column != self.start:
             previous = came_from[column]
             self.row_of[column] = self.row_of[previous]
             column = previous
-
-    def _relax(self, row: int, column: int, slack: dict[int, tuple[int | None, int]]) -> tuple[int, int]:
-        """Update the open columns that are nearer by way of `column`; return the least distance, and its column."""
-        costs, base = self.cost[row], self.row_potential[row]
-        best: tuple[int, int] | None = None
-        for candidate, (distance, _) in slack.items():
-            reduced = costs[candidate] - base - self.column_potential[candidate]
-            if distance is None or reduced < distance:
-                slack[candidate], distance = (reduced, column), reduced
-            if best is None or distance < best[0]:
-                best = distance, candidate
-        assert best is not None  # there are at least as many columns as rows
-        return best
-
-    def _shift(self, by: int, visited: dict[int, int], slack: dict[int, tuple[int | None, int]]) -> None:
-        for column in visited:
-            row = self.row_of[column]
-            assert row is not None  # only columns with a row are visited
-            self.row_potential[row] += by
-            self.column_potential[column] -= by
-        for column, (distance, origin) in slack.items():
-            assert distance is not None  # every open column was reached from the first row
-            slack[column] = distance - by, origin
 
 
 class CallSlot(NamedTuple):
