@@ -39,7 +39,7 @@ from evalkit.plugin.exit_guard import guard_exit
 from evalkit.plugin.progress import Activity, LastRow, Progress, read_activity
 from evalkit.plugin.publish import build_annotations, publish, read_baseline
 from evalkit.plugin.splitting import EXCHANGE_KEY, WorkerExchange, parse_case_id
-from evalkit.plugin.terminal import Display
+from evalkit.plugin.terminal import Display, describe_recording
 from evalkit.plugin.verdicts import WireVerdict, apply_verdict_to_report, detach_verdict, has_own_text, serialize
 from evalkit.providers.budget import get_token_ledger
 from evalkit.reports.run_file import (
@@ -102,12 +102,13 @@ class ResultCollector:
     # What is selected, and what is handed to workers
 
     def pytest_report_header(self) -> list[str]:
-        model, grader = self._configuration.settings.model, self._configuration.settings.grader
+        settings = self._configuration.settings
+        grader = settings.grader
         grades = f"; {grader.partition('?')[0]} grades what has no recorded grade" if grader else ""
-        lines = [
-            f"evalkit {evalkit.__version__}: "
-            f"{f'live model {model}' if model else 'offline, models from cassettes'}{grades}"
-        ]
+        source = f"live model {settings.model}" if settings.model else "offline, models from cassettes"
+        if settings.record is not None:
+            source = describe_recording(settings)
+        lines = [f"evalkit {evalkit.__version__}: {source}{grades}"]
         if self._configuration.resume:
             lines.append(self._describe_resumed())
         return lines
@@ -352,6 +353,8 @@ class ResultCollector:
             )
             if self._unpaid or (self._outcomes and not self._is_complete()):  # interrupted, or -x
                 terminalreporter.write_line("pytest --evalkit --evalkit-resume runs the cases that have no verdict yet")
+            if self._configuration.settings.record is not None:
+                self._display.write_recordings(terminalreporter)
             for line in self._annotations:
                 terminalreporter.write_line(line)
 

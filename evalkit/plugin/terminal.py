@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
+from evalkit.cassettes.http.binding import NEEDS_EXTRA, has_vcrpy
 from evalkit.gate.outcomes import CaseOutcome
 from evalkit.model.run import MET, MISSED, GateDecision
+from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.verdicts import read_verdict
@@ -27,6 +29,7 @@ from evalkit.text.format import cut_at_word, escape_controls, fit_to_encoding, p
 MOST_PASSED_TRACES = 50
 _MOST_PREPARED = 10_000_000  # characters of traces in memory
 _MOST_NAMED = 3
+_MOST_RECORDINGS = 20
 _TRACEBACKS = ("long", "short", "native")  # of --tb; "auto" is its default
 _WORDS = {MET: "gate met", MISSED: "gate MISSED"}
 _COLOURS = {MET: {"green": True}, MISSED: {"red": True}}
@@ -73,6 +76,7 @@ class Display:
         self._columns = shutil.get_terminal_size().columns
         self._prepared: dict[str, str] = {}  # case id -> the trace of a passed case
         self._remaining_characters = _MOST_PREPARED
+        self._cassettes_before = self._find_cassettes()
 
     @cached_property
     def _options(self) -> TraceOptions:
@@ -182,6 +186,29 @@ class Display:
         if warning is not None:
             reporter.write_line(self._encode(f"evalkit: {warning}"), yellow=True, bold=True)
 
+    def _find_cassettes(self) -> dict[Path, int]:
+        """Find the cassettes of the project with the times at which they were written, if this run records."""
+        settings = self._configuration.settings
+        if settings.record is None:
+            return {}
+        files = (self._configuration.root / settings.cassettes).rglob("*.yaml")
+        return {path: path.stat().st_mtime_ns for path in files}
+
+    def write_recordings(self, reporter: pytest.TerminalReporter) -> None:
+        """Write which cassettes were recorded, by whatever process."""
+        before = self._cassettes_before
+        written = sorted(path for path, time in self._find_cassettes().items() if before.get(path) != time)
+        files = "1 file" if len(written) == 1 else f"{len(written)} files"
+        new = sum(path not in before for path in written)
+        again = f", {len(written) - new} of them recorded anew" if new < len(written) else ""
+        reporter.write_line(f"recorded: {files}{again}" if written else "recorded: nothing")
+        if self._config.option.verbose < 0:
+            return
+        for path in written[:_MOST_RECORDINGS]:
+            reporter.write_line(self._encode(f"  {self._format_path(path)}"))
+        if len(written) > _MOST_RECORDINGS:
+            reporter.write_line(f"  and {len(written) - _MOST_RECORDINGS} more")
+
     def write_unused_mocks(self, reporter: pytest.TerminalReporter, passed: Sequence[str]) -> None:
         """Write the passed cases with mocks that answered no call: the agent does not do what their author expected."""
         if not passed or self._config.option.verbose < 0:
@@ -261,6 +288,21 @@ class Display:
     def _format_path(self, path: Path) -> str:
         start = self._config.invocation_params.dir
         return path.relative_to(start).as_posix() if path.is_relative_to(start) else path.as_posix()
+
+
+_RECORDED = {
+    "all": "everything is recorded anew",
+    "missing": "what has no cassette is recorded",
+    "stale": "what has no cassette, or an outdated one, is recorded",
+}
+
+
+def describe_recording(settings: Settings) -> str:
+    """Return what goes live, and where it is written to."""
+    model = settings.model or "the models that cases name"
+    clients = ", and clients of agents' own" if has_vcrpy() else f"; of clients of agents' own nothing, {NEEDS_EXTRA}"
+    what = _RECORDED.get(str(settings.record), "recording")
+    return f"live, {what} in {settings.cassettes.as_posix()}: {model}{clients}"
 
 
 def _has_failed(outcomes: Mapping[str, CaseOutcome]) -> bool:

@@ -25,7 +25,7 @@ Run = Callable[..., Verdict]
 
 @pytest.fixture(autouse=True)
 def no_vcrpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_recording, "_has_vcrpy", lambda: False)
+    monkeypatch.setattr(http_recording, "has_vcrpy", lambda: False)
 
 
 @pytest.fixture(autouse=True)

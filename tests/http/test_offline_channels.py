@@ -268,7 +268,7 @@ def test_offline_no_channel_leads_to_the_internet(
     if with_vcr:
         pytest.importorskip("vcr")
     else:
-        monkeypatch.setattr(binding, "_has_vcrpy", lambda: False)
+        monkeypatch.setattr(binding, "has_vcrpy", lambda: False)
     host, use = CHANNELS[channel]
 
     async def careless_async(task: Task) -> str:

@@ -276,7 +276,7 @@ def test_the_cassettes_can_be_switched_off(clients: Any, echo: Any, run: Run) ->
 def test_without_vcrpy_requests_go_out_and_asking_for_cassettes_is_refused(
     clients: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evalkit.cassettes.http.binding._has_vcrpy", lambda: False)
+    monkeypatch.setattr("evalkit.cassettes.http.binding.has_vcrpy", lambda: False)
 
     assert run(clients["urllib"]).status == "passed"
     with pytest.raises(evalkit.UsageError) as refused:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from evalkit.model.settings import Settings
+from evalkit.plugin.terminal import describe_recording
+from tests.servers.replay import Answer, ReplayServer
 
 Project = Any
 
@@ -248,3 +253,60 @@ def test_where_no_case_was_measured_its_error_alone_says_why_no_model_was_asked(
     result = project.run("--evalkit-model=gemini:x")
     assert result.ret == 6
     assert "was asked for" not in result.stdout.str()
+
+
+RECORDING_CONFTEST = """
+import urllib.request
+import evalkit
+
+@evalkit.agent("own-client")
+def own_client(task):
+    request = urllib.request.Request("URL/ask", b"{}", {"content-type": "application/json"})
+    return urllib.request.urlopen(request, timeout=5).read().decode()
+"""
+
+
+@pytest.fixture
+def recording(project: Project) -> Iterator[Project]:
+    """Two cases of an agent whose client asks a server of its own."""
+    server = ReplayServer()
+    server.answers = [Answer('"done"') for _ in range(9)]
+    project.write("conftest.py", RECORDING_CONFTEST.replace("URL", server.url))
+    for number in (1, 2):
+        project.case(f"ask_{number:03}", agent="own-client", expected_output={"response_contains": "done"})
+    yield project
+    server.close()
+
+
+def test_a_run_that_records_says_that_it_goes_live_and_what_it_wrote(recording: Project) -> None:
+    first = recording.run_apart("--evalkit-record=missing", "-n2")
+    first.stdout.fnmatch_lines(
+        [
+            "evalkit *: live, what has no cassette is recorded in mocks/cassettes: "
+            "the models that cases name, and clients of agents' own",
+            "recorded: 2 files",
+            "  mocks/cassettes/scenarios/ask_001.http.yaml",
+            "  mocks/cassettes/scenarios/ask_002.http.yaml",
+        ]
+    )
+    (recording.root / "mocks/cassettes/scenarios/ask_002.http.yaml").unlink()
+    again = recording.run_apart("--evalkit-record=missing")
+    again.stdout.fnmatch_lines(["recorded: 1 file", "  mocks/cassettes/scenarios/ask_002.http.yaml"])
+    assert "ask_001.http.yaml" not in again.stdout.str()
+    recording.run_apart("--evalkit-record=missing").stdout.fnmatch_lines(["recorded: nothing"])
+    anew = recording.run_apart("--evalkit-record=all", "--evalkit-model=openai:m")
+    anew.stdout.fnmatch_lines(
+        [
+            "evalkit *: live, everything is recorded anew in mocks/cassettes: openai:m, and clients of agents' own",
+            "recorded: 2 files, 2 of them recorded anew",
+        ]
+    )
+    assert "recorded:" not in recording.run_apart().stdout.str()
+
+
+def test_without_vcrpy_a_recording_run_says_what_it_does_not_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evalkit.plugin.terminal.has_vcrpy", lambda: False)
+    assert describe_recording(Settings(record="stale")) == (
+        "live, what has no cassette, or an outdated one, is recorded in mocks/cassettes: the models that cases name; "
+        "of clients of agents' own nothing, HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
+    )

@@ -86,7 +86,7 @@ def create_player(task: RunTask, settings: Settings) -> Player | None:
     goes_live = settings.model is not None and settings.record is None
     if goes_live or settings.http.cassettes is False:
         return None
-    if not _has_vcrpy():
+    if not has_vcrpy():
         if settings.http.cassettes:
             raise UsageError(NEEDS_EXTRA)
         return None
@@ -105,7 +105,8 @@ def create_player(task: RunTask, settings: Settings) -> Player | None:
 
 
 @cache
-def _has_vcrpy() -> bool:
+def has_vcrpy() -> bool:
+    """Return whether requests of agents' own clients can be recorded and played."""
     return find_spec("vcr") is not None
 
 
