@@ -27,6 +27,7 @@ class Service:
         """Begin anew: a full bucket, nothing counted."""
         self._level, self._since, self._minutes = self.options.burst, time.monotonic(), dict[int, int]()
         self.began: float | None = None  # at the first request
+        self.answered = 0.0  # at the last answer
         self.accepted, self.refused_at = 0, list[float]()
 
     def refuse(self) -> tuple[int, float | None] | None:
@@ -52,7 +53,9 @@ class Service:
         late = [moment - (self.began or 0) for moment in self.refused_at if moment - (self.began or 0) > 3]
         seconds = [int(moment) for moment in late]
         busiest = max(map(seconds.count, seconds), default=0)
-        return {"accepted": self.accepted, "refused": len(self.refused_at), "late": len(late), "busiest": busiest}
+        span_s = self.answered - (self.began or 0)
+        counts = {"accepted": self.accepted, "refused": len(self.refused_at), "late": len(late), "busiest": busiest}
+        return {**counts, "seconds": span_s}
 
     async def answer(self, body: bytes) -> tuple[int, dict[str, Any], float | None]:
         """Return status, reply and Retry-After."""
@@ -64,13 +67,19 @@ class Service:
             return status, {"error": {"message": "Rate limit reached", "type": "rate_limit_exceeded"}}, said
         self.accepted += 1
         await asyncio.sleep(self.options.latency)
-        messages = json.loads(body)["messages"]
-        turn = sum(message["role"] == "tool" for message in messages)
+        self.answered = time.monotonic()
+        asked = json.loads(body)
+        turn = sum(message["role"] == "tool" for message in asked["messages"])
+        functions = [tool["function"]["name"] for tool in asked.get("tools", ())]
+        if "look_up" not in functions:  # a grader, or a prompt of one turn
+            turn = len(CALLS)
         message: dict[str, Any] = {"role": "assistant", "content": None if turn < len(CALLS) else "Both are there."}
         if turn < len(CALLS):
             name, arguments = CALLS[turn]
             function = {"name": name, "arguments": json.dumps(arguments)}
             message["tool_calls"] = [{"id": f"call_{turn}", "type": "function", "function": function}]
+        if "grade" in functions:
+            message["content"] = json.dumps({"grades": [{"criterion": 1, "reason": "It does.", "pass": True}]})
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if turn < len(CALLS) else "stop"}
         usage = {"prompt_tokens": 300, "completion_tokens": 50, "total_tokens": 350}
         head = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
