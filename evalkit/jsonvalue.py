@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, time
 from decimal import Decimal
@@ -447,11 +447,23 @@ def _refuse_constant(name: str) -> Any:
 
 def map_strings(data: Any, function: Callable[[str], str]) -> Any:
     """Copy JSON data with `function` applied to each string that is a value."""
-    if isinstance(data, str):
-        return function(data)
-    if isinstance(data, Mapping):
-        return {key: map_strings(value, function) for key, value in data.items()}
-    return [map_strings(value, function) for value in data] if isinstance(data, list) else data
+    return map_leaves(data, lambda leaf: function(leaf) if isinstance(leaf, str) else leaf)
+
+
+def map_leaves(data: object, function: Callable[[Any], object]) -> Any:
+    """Copy `data` with `function` applied to each value that is neither a mapping nor a list."""
+    if isinstance(data, dict):
+        return {key: map_leaves(value, function) for key, value in data.items()}
+    return [map_leaves(value, function) for value in data] if isinstance(data, list) else function(data)
+
+
+def walk_leaves(data: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
+    """Yield each value in `data` that is neither a mapping nor a list, with its path."""
+    if isinstance(data, (dict, list)):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from walk_leaves(value, (*path, key))
+    else:
+        yield path, data
 
 
 def describe_value(value: object) -> str:

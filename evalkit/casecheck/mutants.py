@@ -22,7 +22,7 @@ from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
 from evalkit.errors import KeyPath, format_path
 from evalkit.functions.declarations import find_argument_violations
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, walk_leaves
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import Reference, TemplateError
@@ -391,11 +391,9 @@ def build_nested(path: KeyPath, leaf: object) -> object:
 
 def iter_facts(value: object) -> Iterator[str]:
     """Yield the texts in a value that look like facts: short and with a digit, such as ticket numbers and dates."""
-    if isinstance(value, (dict, list)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from iter_facts(item)
-    elif isinstance(value, str) and "\n" not in value and _FACT.fullmatch(value):
-        yield value
+    for _, leaf in walk_leaves(value):
+        if isinstance(leaf, str) and "\n" not in leaf and _FACT.fullmatch(leaf):
+            yield leaf
 
 
 def replace_fact(text: str, fact: str) -> str:

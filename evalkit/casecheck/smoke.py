@@ -7,7 +7,7 @@ What a mock makes of arguments that were filled in tells nothing about the case:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -51,7 +51,7 @@ from evalkit.functions.mocks.answers import (
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
-from evalkit.model.template import Reference, TemplateError
+from evalkit.model.template import TemplateError
 from evalkit.model.transcript import MOCK, FunctionCall, ModelCall, Transcript
 from evalkit.model.verdict import CheckResult, Reason
 from evalkit.runner.judge import compile_with_aliases, parse_path
@@ -431,7 +431,12 @@ def explain_open_answer(mock: Answer | None, call: CallCircumstances) -> str:
             return explain_open_answer(mock.default, call)
         case CallableAnswer():  # it may look at all arguments, and at what other calls left in the state
             return (OPEN_CALLS if call.is_after_open else "") if stated.is_complete else OPEN_ARGUMENTS
-    for reference in _iter_references(mock):
+    parts: list[object] = []
+    if isinstance(mock, StaticAnswer) and mock.has_templates:
+        parts = [mock.value]
+    elif isinstance(mock, FailureAnswer):
+        parts = [mock.message, dict(mock.detail)]
+    for _, reference in find_references(parts):
         if reference.root == "arguments":
             is_known = stated.is_known(str(reference.path[0])) if reference.path else stated.is_complete
             if not is_known:
@@ -439,16 +444,6 @@ def explain_open_answer(mock: Answer | None, call: CallCircumstances) -> str:
         elif reference.root != "input" and (call.is_after_open or call.is_loose):
             return OPEN_CALLS if call.is_after_open else OPEN_ORDER
     return ""
-
-
-def _iter_references(mock: Answer | None) -> Iterator[Reference]:
-    parts: tuple[object, ...] = ()
-    if isinstance(mock, StaticAnswer) and mock.has_templates:
-        parts = (mock.value,)
-    elif isinstance(mock, FailureAnswer):
-        parts = (mock.message, dict(mock.detail))
-    for part in parts:
-        yield from (reference for _, reference in find_references(part))
 
 
 def leaves_calls_open(expected: JsonObject) -> bool:

@@ -21,6 +21,8 @@ from evalkit.jsonvalue import (
     is_list,
     is_mapping,
     is_string,
+    map_leaves,
+    walk_leaves,
 )
 from evalkit.model.registry import OPERATORS
 from evalkit.model.template import (
@@ -243,7 +245,7 @@ class Compiler:
             return operator.build(Operand(name, value, siblings, path, self))
         data = self._parse_operand(value, path)
         modifiers = {key: self._parse_operand(siblings[key], (*path[:-1], key)) for key in MODIFIERS if key in siblings}
-        if _has_template(data) or _has_template(modifiers):
+        if any(isinstance(leaf, Template) for _, leaf in walk_leaves([data, modifiers])):
             return Deferred(name, data, modifiers, self.mode)
         if operator is None:
             return Custom(name[1:], strip_literals(data))
@@ -339,7 +341,9 @@ class Deferred(Matcher, frozen=True):
         return format_value(self.to_data())
 
     def to_data(self) -> JsonValue:
-        return {self.name: _restore_templates(self.value), **_restore_templates(self.modifiers)}
+        data = {self.name: self.value, **self.modifiers}
+        written: JsonDict = map_leaves(data, lambda leaf: str(leaf) if isinstance(leaf, Template) else leaf)
+        return written
 
     def bind(self, resolve: Resolve) -> Matcher:
         """Build the operator. A wrong operand is a TemplateError."""
@@ -357,23 +361,6 @@ class Deferred(Matcher, frozen=True):
         if compiler.problems:
             raise TemplateError(f"{self.describe()}: {compiler.problems[0].message}")
         return matcher
-
-
-def _has_template(value: object) -> bool:
-    if isinstance(value, dict):
-        return any(_has_template(item) for item in value.values())
-    if isinstance(value, list):
-        return any(_has_template(item) for item in value)
-    return isinstance(value, Template)
-
-
-def _restore_templates(value: object) -> Any:
-    """Put the text of each Template back in its place."""
-    if isinstance(value, dict):
-        return {key: _restore_templates(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_restore_templates(item) for item in value]
-    return str(value) if isinstance(value, Template) else value
 
 
 def _escape_pattern(value: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from evalkit.errors import KeyPath, PathProblem
-from evalkit.jsonvalue import JsonObject, copy_json, measure_json
+from evalkit.jsonvalue import JsonObject, copy_json, map_leaves, measure_json, walk_leaves
 from evalkit.model.case import Case
 from evalkit.model.template import MAX_RENDERED, Reference, Template, TemplateError, parse_template, render_templates
 from evalkit.model.transcript import AgentValue
@@ -171,16 +171,10 @@ def _compile_templates(value: object, path: KeyPath, problems: list[PathProblem]
     return parsed
 
 
-def find_references(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Reference]]:
+def find_references(value: object) -> Iterator[tuple[KeyPath, Reference]]:
     """List every reference in a compiled value, with the path of its string."""
-    if isinstance(value, Template):
-        yield from ((path, part) for part in value.parts if isinstance(part, Reference))
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from find_references(item, (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from find_references(item, (*path, index))
+    templates = ((path, leaf) for path, leaf in walk_leaves(value) if isinstance(leaf, Template))
+    return ((path, part) for path, template in templates for part in template.parts if isinstance(part, Reference))
 
 
 def render_answer(value: object, resolve: Resolve) -> Any:
@@ -191,21 +185,17 @@ def render_answer(value: object, resolve: Resolve) -> Any:
     """
     size = 0
 
-    def render(value: object) -> Any:
+    def render(leaf: object) -> object:
         nonlocal size
-        if isinstance(value, Template):
-            rendered = render_templates(value, resolve).value
-            size += measure_json(rendered, MAX_RENDERED)
-            if size > MAX_RENDERED:
-                raise TemplateError(f"the result comes to more than {MAX_RENDERED:,} characters and values")
-            return copy_json(rendered)
-        if isinstance(value, dict):
-            return {key: render(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [render(item) for item in value]
-        return value
+        if not isinstance(leaf, Template):
+            return leaf
+        rendered = render_templates(leaf, resolve).value
+        size += measure_json(rendered, MAX_RENDERED)
+        if size > MAX_RENDERED:
+            raise TemplateError(f"the result comes to more than {MAX_RENDERED:,} characters and values")
+        return copy_json(rendered)
 
-    return render(value)
+    return map_leaves(value, render)
 
 
 # ---- the leaf of a mock that answers a call, and the parts that no call used ----
