@@ -20,7 +20,7 @@ from evalkit.gate.decision import decide, decide_outcomes
 from evalkit.gate.outcomes import build_outcome, build_outcomes
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.run import MET, MISSED, GateDecision, Policy, Run
-from evalkit.reports.run_file import JOURNAL_SUFFIX, StoredRun, load_run, read_journal, write_run
+from evalkit.reports.run_file import JOURNAL_SUFFIX, StoredRun, load_run, write_run
 from evalkit.stats.accounting import Tally
 from evalkit.text.format import escape_controls, format_case_count, join_names
 
@@ -42,7 +42,7 @@ def find_doubts(path: Path, run: Run) -> Iterator[str]:
         yield f"{path} does not say that its session came to its end; `pytest --evalkit` writes one that does"
     journal = path.with_suffix(JOURNAL_SUFFIX)
     if path.suffix != ".jsonl" and journal.is_file():
-        begun = read_journal(journal).started
+        begun = load_run(journal).started
         if begun != run.started:
             yield (
                 f"{path} is of an earlier run: a session began at {begun or 'an unknown time'} and did not come to its "

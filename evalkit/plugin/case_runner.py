@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextvars import copy_context
 from itertools import islice
@@ -211,6 +212,14 @@ class CaseRunner:
         return verdict if verdict.case == current.case else None
 
     # Report its verdict
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
+        """Make the text of a warning, which may be an agent's, fit for logs, before pytest and xdist take it."""
+        text = str(warning_message.message)
+        clean = escape_lines(self._redact(text))
+        if clean != text:
+            warning_message.message = UserWarning(clean)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(

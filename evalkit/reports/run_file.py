@@ -6,12 +6,13 @@ import json
 import os
 import threading
 import types
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Union, get_args, get_origin, get_type_hints
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
@@ -56,13 +57,43 @@ def load_run(path: str | os.PathLike[str]) -> Run:
         raise UsageError(f"{file}: a damaged run file: {error}") from None
 
 
-def _check_run(run: Run, data: Container[str]) -> Run:
+def _check_run(run: Run, data: JsonObject) -> Run:
     """Raise ValueError for a run that does not say which cases were selected, or with verdicts that are no verdicts."""
     if "selected" not in data:
         raise ValueError("it has no 'selected', the cases that should have a verdict")
     for _ in _check_verdicts(run.verdicts):
         pass
+    if "shard" not in data:
+        raise ValueError("it has no 'shard', which says whether it is a part of a run")
+    for verdict in data["verdicts"]:
+        _check_demands(verdict)
     return run
+
+
+class _Demands(Struct):
+    """What a verdict of a file says in any case: a gate asks for it, and must not take a default for what is lost."""
+
+    case_id: str
+    must_pass: bool
+    quarantined: str | None
+
+
+def _check_demands(verdict: JsonObject) -> None:
+    for key in _Demands.__struct_fields__:
+        if key not in verdict:
+            raise ValueError(f"the verdict of {verdict.get('case_id')} has no '{key}'")
+
+
+def _read_line(line: bytes) -> Verdict:
+    """Return the verdict of a file's line. Raises ValueError for one that leaves out what a gate asks for."""
+    try:
+        _DEMANDS_DECODER.decode(line)
+    except ValueError:  # or it holds half a surrogate pair
+        _check_demands(json.loads(line))
+    return from_line(line.decode("ascii"))
+
+
+_DEMANDS_DECODER = msgspec.json.Decoder(_Demands)
 
 
 def _check_verdicts(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
@@ -89,7 +120,7 @@ def _load_by_lines(file: Path) -> Run | None:
         with file.open("rb") as opened:
             opened.readline()
             lines = (line.rstrip(b",\n") for line in opened)
-            verdicts = tuple(from_line(line.decode("ascii")) for line in lines if line.startswith(b"{"))
+            verdicts = tuple(_read_line(line) for line in lines if line.startswith(b"{"))
         return replace(head, verdicts=tuple(_check_verdicts(verdicts)))
     except (UsageError, TypeError, AttributeError, KeyError, ValueError):
         return None
@@ -176,7 +207,7 @@ class StoredRun:
             text = raw.rstrip(b",\n")
             if text.startswith(b"{"):
                 self._places.append((start, len(text)))
-                yield from_line(text.decode("ascii"))
+                yield _read_line(text)
             start += len(raw)
 
     def read_line(self, index: int) -> str:
@@ -384,9 +415,13 @@ def read_journal(path: Path) -> Run:
         if head.get(_HEAD_KEY) != JOURNAL_VERSION:
             raise UsageError(f"{path}: not a journal of version {JOURNAL_VERSION} of evalkit")
         entries = (_parse_line(line) for line in file)
-        verdicts = {entry["case_id"]: Verdict.from_json(entry) for entry in entries if "case_id" in entry}
+        verdicts = {}
+        for entry in entries:
+            if "case_id" in entry:
+                _check_demands(entry)
+                verdicts[entry["case_id"]] = Verdict.from_json(entry)
     return Run(
-        verdicts=tuple(verdicts.values()),
+        verdicts=tuple(_check_verdicts(verdicts.values())),
         selected=tuple(head.get("selected", ())),
         collected=int(head.get("collected", 0)),
         started=str(head.get("started", "")),

@@ -78,7 +78,7 @@ def from_line(line: str) -> Verdict:
 _KEPT_FIELDS = frozenset(
     {
         "case_id", "status", "code", "check", "category", "tags", "path", "schema_path", "place", "location",
-        "expectation", "outcome", "channel", "stop_reason", "finish_reason", "cassette", "fault", "selected", "started",
+        "expectation", "outcome", "channel", "finish_reason", "cassette", "fault", "selected", "started",
         "ended",
         "evalkit", "shard",
     }

@@ -147,6 +147,14 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> 
             "{file}: a damaged run file: verdicts[0]: the status 'great' is none of passed, failed, error, not_run",
         ),
         (
+            '{"version": 1, "selected": ["a"], "verdicts": [{"case_id": "a", "status": "passed"}]}',
+            "{file}: a damaged run file: it has no 'shard', which says whether it is a part of a run",
+        ),
+        (
+            '{"version": 1, "shard": null, "selected": ["a"], "verdicts": [{"case_id": "a", "status": "failed"}]}',
+            "{file}: a damaged run file: the verdict of a has no 'must_pass'",
+        ),
+        (
             '{"version": 1, "selected": ["a"], "verdicts": [{"case_id": "a", "status": "failed"}, '
             '{"case_id": "b", "status": "passed"}, {"case_id": "a", "status": "passed"}]}',
             "{file}: a damaged run file: a has two verdicts, verdicts[0] and [2]",
@@ -232,3 +240,15 @@ def test_no_run_file_is_renamed_over_what_is_no_file(tmp_path: Path) -> None:
     ):
         write_run(pipe, Run())
     assert pipe.is_fifo()
+
+
+def test_a_verdict_of_a_journal_says_what_a_gate_asks_for(tmp_path: Path) -> None:
+    journal = tmp_path / "run.journal.jsonl"
+    head = '{"evalkit_journal": 1, "selected": ["a"]}'
+    for verdict, problem in (
+        ('{"case_id": "a", "status": "failed"}', "the verdict of a has no 'must_pass'"),
+        ('{"case_id": "a", "status": "failel", "must_pass": true, "quarantined": null}', "the status 'failel' is none"),
+    ):
+        journal.write_text(f"{head}\n{verdict}\n")
+        with pytest.raises(UsageError, match=problem):
+            load_run(journal)
