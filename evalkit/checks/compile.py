@@ -36,6 +36,7 @@ from evalkit.checks.run_checks import (
 )
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
 from evalkit.fields.reader import describe_unknown_key
+from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS
 from evalkit.text.format import describe_type, format_value
@@ -64,14 +65,15 @@ def compile_expectation(
     path: KeyPath = ("expected_output",),
     declarations: Mapping[str, Declaration] | None = None,
     input: object = None,
+    defaults: Mapping[str, JsonObject] | None = None,
 ) -> tuple[Expectation, list[PathProblem]]:
     """Compile `expected_output`. The Expectation can be used only if there are no problems.
 
     `declarations` are the functions known when the case is loaded, by canonical name; without any, names of functions
-    and arguments are not checked. `input` is the case's, where ``{{ input... }}`` is looked up. Each problem has the
-    path of its place, starting with `path`.
+    and arguments are not checked. `input` is the case's, where ``{{ input... }}`` is looked up; `defaults` are those of
+    arguments, by function, beside the declared ones. Each problem has the path of its place, starting with `path`.
     """
-    reader = ExpectationReader(path, declarations or {}, input)
+    reader = ExpectationReader(path, declarations or {}, input, defaults)
     if not isinstance(expected, dict):
         reader.report_wrong(path, expected, "a mapping of what is expected")
         return Expectation(), reader.problems

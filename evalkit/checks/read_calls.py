@@ -67,7 +67,8 @@ _NO_CALLS = InOrder(())
 class CallReader:
     """Reader of the calls of one expectation; `valid_arguments` is the case's own switch.
 
-    Of the arguments `ignored` nothing is demanded where a call does not name them.
+    Of the arguments `ignored` nothing is demanded where a call does not name them; one with a default may be left out,
+    or sent with that value.
     """
 
     def __init__(self, reader: ExpectationReader, *, valid_arguments: bool, ignored: Sequence[str] = ()) -> None:
@@ -208,23 +209,26 @@ class CallReader:
                     kinds = KINDS | {""} if forbids else (declared | TEXT_ONLY) - {NULL}
                     checks.append(TextCheck(argument, phrases, key.endswith("_excludes"), key_path, kinds))
             elif key in _MATCHING_MODES:
-                checks.append(self._read_values(key_path, key, value, name if judges_arguments else None))
+                checks.append(self._read_values(key_path, key, value, name, check_names=judges_arguments))
             elif key in _READERS:
                 checks.append(_READERS[key](self, key_path, value, name))
         return [check for check in checks if check is not None]
 
-    def _read_values(self, path: KeyPath, key: str, value: Any, name: str | None) -> ValuesCheck | None:
+    def _read_values(
+        self, path: KeyPath, key: str, value: Any, name: str | None, *, check_names: bool
+    ) -> ValuesCheck | None:
         if key != "result_contains":
             value = self.reader.read_arguments(path, value)
             if value is None:
                 return None
         names = tuple(value) if isinstance(value, dict) and not is_operator(value) else ()
-        if key != "result_contains":
+        if key != "result_contains" and check_names:
             for argument in names:
                 self.reader.check_argument((*path, argument), name, argument, at_key=True)
         expected = value
-        if self._ignored and key == "arguments" and not is_operator(value):
-            expected = {**self._ignored, **value}
+        if key == "arguments" and not is_operator(value):
+            defaults = {argument: {"$default": item} for argument, item in self.reader.find_defaults(name).items()}
+            expected = {**defaults, **self._ignored, **value} if defaults or self._ignored else value
         matcher = self.reader.read_matcher(path, expected, _MATCHING_MODES[key])
         return ValuesCheck(key, matcher, path, names, value) if matcher else None
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.fields.reader import FieldReader, suggest_key
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
 from evalkit.model.template import (
     Reference,
@@ -62,8 +63,15 @@ def suggest(key: str, names: list[str]) -> str:
 class ExpectationReader(FieldReader):
     """Typed values of `expected_output`: functions and their arguments, matchers."""
 
-    def __init__(self, root: KeyPath, declarations: Mapping[str, Declaration], case_input: object = None) -> None:
+    def __init__(
+        self,
+        root: KeyPath,
+        declarations: Mapping[str, Declaration],
+        case_input: object = None,
+        defaults: Mapping[str, JsonObject] | None = None,
+    ) -> None:
         super().__init__(root, synonyms=SYNONYMS)
+        self.defaults = defaults or {}  # of arguments, by function
         self.case_input = case_input  # the case's input, where it is known
         self.declarations = declarations
         self.aliases = {alias: name for name, declaration in declarations.items() for alias in declaration.aliases}
@@ -120,6 +128,12 @@ class ExpectationReader(FieldReader):
         """Return the declared name that `name` is or is an alias of; None if nothing of that name is declared."""
         return self._canonical.get(name)
 
+    def find_defaults(self, function: str | None) -> JsonObject:
+        """Return the values of the arguments that `function` need not be sent: those declared, and `defaults`."""
+        declaration = self.declarations.get(function or "")
+        declared = {} if declaration is None else get_declared_defaults(declaration)
+        return {**declared, **self.defaults.get(function or "", {})}
+
     def check_argument(self, path: KeyPath, function: str | None, argument: str, *, at_key: bool = False) -> None:
         """Report `argument` if the declaration of `function` rules it out."""
         declaration = self.declarations.get(function or "")
@@ -133,6 +147,13 @@ class ExpectationReader(FieldReader):
             hint = did_you_mean(argument, names) or f"; it has: {', '.join(sorted(names)) or 'no arguments'}"
             message = f"function '{function}' has no argument '{argument}'{hint}"
             self.add_problem(path, message, "unknown_argument", at_key=at_key)
+
+
+def get_declared_defaults(declaration: Declaration) -> JsonDict:
+    """Return the arguments of a function that have a `default`, with it."""
+    properties = (declaration.parameters or {}).get("properties")
+    schemas = properties.items() if isinstance(properties, dict) else ()
+    return {name: schema["default"] for name, schema in schemas if isinstance(schema, dict) and "default" in schema}
 
 
 _OPEN_KEYWORDS = frozenset(

@@ -91,7 +91,7 @@ INSTEAD: Final[dict[str, str]] = {
     "$nin": "{$not: {$one_of: [...]}}",
     "$nor": "{$not: {$one_of: [...]}}",
     "$exists": "{$any: true} or {$absent: true}",
-    "$optional": "{$one_of: [{$absent: true}, ...]}",
+    "$optional": "{$default: value}, or {$one_of: [{$absent: true}, ...]}",
     "$raw": LITERAL,
 }
 

@@ -41,6 +41,25 @@ class Absent(Matcher, frozen=True):
         return {"$absent": True}
 
 
+class Default(Wrapper, frozen=True):
+    """This value, or not sent: what a function does without the argument."""
+
+    absence = True
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return self.inner.kinds
+
+    def evaluate(self, actual: object) -> bool:
+        return self.inner.evaluate(actual)
+
+    def describe_fully(self) -> str:
+        return f"{self.inner.describe_fully()}, the default, or nothing"
+
+    def to_data(self) -> JsonValue:
+        return {"$default": self.inner.to_data()}
+
+
 class OfType(Matcher, frozen=True):
     """A value of one of these JSON types; `integer` is a number without a fraction, 5.0 included."""
 
@@ -272,6 +291,14 @@ VALUE_OPERATORS = (
         name="$any", example={"$any": True}, doc="present, with any value", build=_build_any, synonyms=("$present",)
     ),
     Operator(name="$absent", example={"$absent": True}, doc="not sent", build=_build_absent, synonyms=("$missing",)),
+    Operator(
+        name="$default",
+        example={"$default": "en"},
+        doc="this JSON value, or not sent",
+        build=lambda operand: Default(operand.compiler.compile_nested(operand.value, operand.path, mode="equal")),
+        operand_form=VALUE,
+        synonyms=("$or_absent",),
+    ),
     Operator(
         name="$type",
         example={"$type": "integer"},

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
 from evalkit.checks.keys import merge_turn_keys
+from evalkit.checks.reader import get_declared_defaults
 from evalkit.errors import (
     BudgetSpentError,
     EvalkitError,
@@ -47,7 +49,7 @@ def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declara
         reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
         return build_verdict(case, NOT_RUN, (reason,), transcript)
     expectation, turns = plan.expectation, [get_expectation(turn) for turn in case.turns]
-    if any(function.aliases for function in declared):
+    if declared:
         expectation, turns = compile_with_aliases(case, expectation, declared)
     if turns:
         judgement = judge_conversation(transcript, expectation, turns, input=case.input)
@@ -216,26 +218,40 @@ def combine_verdicts(runs: Sequence[Verdict], repeat: Repeat) -> Verdict:
     )
 
 
-# Aliases known only from the run: an instruction file or an agent in code declares them, and a case may use them.
-# Expectations are compiled when the case is loaded, with the functions that the case declares. A call by an alias is
-# recorded under the function's own name, so an expectation that names the alias is compiled anew after the run.
+# Aliases and defaults known only from the run: an instruction file or an agent in code declares them, and a case may
+# use them. Expectations are compiled when the case is loaded, with the functions that the case declares. A call by an
+# alias is recorded under the function's own name, so an expectation that names the alias is compiled anew after the
+# run; so is one of a function whose arguments have defaults.
+
+
+class _RunDeclarations(NamedTuple):
+    """What functions declared in the run add: aliases, the declarations that have them, defaults by function."""
+
+    aliases: set[str]
+    additions: list[Declaration]
+    defaults: Mapping[str, JsonObject]
 
 
 def compile_with_aliases(
     case: Case, expectation: Expectation | None, declared: Iterable[Declaration]
 ) -> tuple[Expectation | None, list[Expectation | None]]:
-    """Return `expectation` and those of the case's turns, compiled anew where they name an alias of `declared`."""
+    """Return `expectation` and those of the case's turns, compiled anew where `declared` has aliases or defaults for
+    names in them."""
     turns = [get_expectation(turn) for turn in case.turns]
+    own_names = {name for function in case.functions for name in (function.name, *function.aliases)}
     additions = [function for function in declared if function.aliases]
-    if not additions:
-        return expectation, turns
-    aliases = {alias for function in additions for alias in function.aliases}
-    aliases -= {name for function in case.functions for name in (function.name, *function.aliases)}
-    if not aliases:
+    aliases = {alias for function in additions for alias in function.aliases} - own_names
+    defaults = {
+        function.name: values
+        for function in declared
+        if function.name not in own_names and (values := get_declared_defaults(function))
+    }
+    if not aliases and not defaults:
         return expectation, turns
     user_turns = case.input.get("turns") or ()
-    return _recompile(case, expectation, ("expected_output",), case.expected_output, aliases, additions), [
-        _recompile(case, turn, ("input", "turns", number, "expected_output"), user_turns[number], aliases, additions)
+    known = _RunDeclarations(aliases, additions, defaults)
+    return _recompile(case, expectation, ("expected_output",), case.expected_output, known), [
+        _recompile(case, turn, ("input", "turns", number, "expected_output"), user_turns[number], known)
         for number, turn in enumerate(turns)
     ]
 
@@ -245,8 +261,7 @@ def _recompile(
     compiled: Expectation | None,
     path: KeyPath,
     expected: object,
-    aliases: set[str],
-    additions: list[Declaration],
+    known: _RunDeclarations,
 ) -> Expectation | None:
     if path[0] == "input" and isinstance(expected, Mapping):
         turn_expected = expected.get("expected_output")
@@ -256,16 +271,24 @@ def _recompile(
             else turn_expected
         )
     words = set(_walk_words(expected))
-    if compiled is None or not words & aliases or not isinstance(expected, Mapping):
+    names = known.aliases | known.defaults.keys()
+    if compiled is None or not words & names or not isinstance(expected, Mapping):
         return compiled
     # All names count as known: undeclared ones were reported when the case was loaded.
-    declarations = {name: Declaration(name=name) for name in sorted(words - aliases)}
+    declarations = {name: Declaration(name=name) for name in sorted(words - known.aliases)}
     declarations |= {function.name: function for function in case.functions}
-    for function in additions:
+    for function in known.additions:
         declarations[function.name] = replace(
             declarations.get(function.name, Declaration(name=function.name)), aliases=function.aliases
         )
-    expectation, problems = compile_expectation(expected, path=path, declarations=declarations, input=case.input)
+    own_defaults = case.merged.get("defaults") or {}
+    defaults = {
+        name: {**known.defaults.get(name, {}), **own_defaults.get(name, {})}
+        for name in (*known.defaults, *own_defaults)
+    }
+    expectation, problems = compile_expectation(
+        expected, path=path, declarations=declarations, input=case.input, defaults=defaults
+    )
     return compiled if problems else expectation
 
 

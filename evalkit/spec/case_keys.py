@@ -109,6 +109,12 @@ CASE_KEYS: dict[str, CaseKey] = {
         {"$ref": "#/$defs/functions"},
         "The functions that the agent may call, by name: `{description, parameters, returns, patch, alias}`.",
     ),
+    "defaults": CaseKey(
+        CaseReader.read_anything,
+        {"type": "object", "additionalProperties": {"type": ["object", "null"]}},
+        "Values of arguments that a call need not send, by function: `{send_email: {language: en}}`. "
+        "Those that declarations name count without it.",
+    ),
     "settings": CaseKey(CaseReader.read_mapping, {"$ref": "#/$defs/settings"}, "How the case is run."),
 }
 

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from evalkit.checks.compile import compile_expectation, find_on_fault_problems
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.keys import GROUP_KEYS, merge_turn_keys
+from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath, PathProblem, find_nearest
 from evalkit.fields.reader import explain_quoting
 from evalkit.functions.declarations import parse_declarations
@@ -91,7 +92,8 @@ def compile_case(
         reader.problems.extend(
             find_on_fault_problems(data["on_fault"], names, declarations=known_functions, input=case_input)
         )
-    expectations = _ExpectationCompiler(reader, case_input, known_functions, data.get("expected_output"))
+    defaults = _read_defaults(reader, data.get("defaults"), known_functions)
+    expectations = _ExpectationCompiler(reader, case_input, known_functions, data.get("expected_output"), defaults)
     case.turns = expectations.compile_turns()
     case.expectation = expectations.compile_case_expectation(data, case.turns)
     case.problems = tuple(reader.problems)
@@ -127,6 +129,23 @@ def _read_functions(
         _SHARED[id(shared[0]), check_targets, permissions] = shared
     data["functions"], declarations = shared
     return declarations
+
+
+def _read_defaults(reader: CaseReader, value: object, declared: Mapping[str, Declaration]) -> Mapping[str, JsonObject]:
+    """Read `defaults`: by function, the values of arguments that need not be sent."""
+    if value is None:
+        return {}
+    path: KeyPath = ("defaults",)
+    read = {}
+    names = ExpectationReader((), declared)
+    for function, arguments in (reader.read_mapping(path, value, "a mapping of functions") or {}).items():
+        name = names.read_function((*path, function), function)
+        values = reader.read_mapping((*path, function), arguments, "a mapping of arguments to their default values")
+        for argument in values or {}:
+            names.check_argument((*path, function, argument), name, argument, at_key=True)
+        read[name or function] = values or {}
+    reader.problems.extend(names.problems)
+    return read
 
 
 def _guess_keys(data: JsonDict, table: JsonObject, synonyms: Mapping[str, str]) -> set[str]:
@@ -199,16 +218,26 @@ class _ExpectationCompiler:
     """Compiler of the expectations of the whole run and of single turns. `declarations`: the functions known so far."""
 
     def __init__(
-        self, reader: CaseReader, case_input: JsonDict, declarations: Mapping[str, Declaration], expected_output: object
+        self,
+        reader: CaseReader,
+        case_input: JsonDict,
+        declarations: Mapping[str, Declaration],
+        expected_output: object,
+        defaults: Mapping[str, JsonObject],
     ) -> None:
         self._reader = reader
         self._case_input = case_input
         self._declarations = declarations
         self._expected_output = expected_output
+        self._defaults = defaults
 
     def _compile(self, expected: JsonObject, path: KeyPath, ignored_codes: Container[str] = ()) -> Expectation:
         compiled, problems = compile_expectation(
-            expected, path=path, declarations=self._declarations, input=self._case_input
+            expected,
+            path=path,
+            declarations=self._declarations,
+            input=self._case_input,
+            defaults=self._defaults,
         )
         self._reader.problems.extend(problem for problem in problems if problem.code not in ignored_codes)
         return compiled

@@ -14,7 +14,7 @@ def answer(task: evalkit.Task) -> str:
     if not order["refundable"]:
         return f"I am sorry: order {order_id} can't be refunded any more."
     arguments = {"order_id": order_id, "amount": order["total"]}
-    if order["currency"] != "eur":
+    if order["currency"] != "eur" or "in euros" in task.message:
         arguments["currency"] = order["currency"]
     refund = task.call("issue_refund", **arguments)
     return f"{order['total']} {order['currency']} are on their way, as refund {refund['refund_id']}."

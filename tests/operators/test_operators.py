@@ -27,6 +27,8 @@ TABLE: list[tuple[Any, list[Any], list[Any]]] = [
     ({"$type": "number"}, [5, 5.5], [True, "5", None]),
     ({"$type": "integer"}, [5, 5.0, -3, 10**30], [5.5, True, "5", NAN, float("inf")]),
     ({"$type": "boolean"}, [True, False], [0, 1, "true"]),
+    ({"$default": "en"}, ["en"], ["de", None, "", ["en"]]),
+    ({"$default": {"a": 1}}, [{"a": 1}], [{}, {"a": 1, "b": 2}]),
     ({"$type": "array"}, [[], [1]], [(), {}, "[]"]),
     ({"$type": "object"}, [{}, {"a": 1}], [[], "{}"]),
     ({"$type": "null"}, [None], [0, "null", False]),
