@@ -70,13 +70,10 @@ def resolve_agent(spec: AgentObject, *, case: Case, root: Path) -> AgentUnderTes
     looked up beside the case, then in its suites' folders (the nearest first), then below `root`; a module with `root`
     first on ``sys.path``. Raises UnknownAgentError; a broken instruction file is a SpecError.
     """
-    permissions = (
-        case.permissions if spec is case.agent else None
-    )  # what an option or Python code names may be anything
+    permissions = case.permissions if spec is case.agent else None  # an option or Python code may name anything
     if permissions is not None:
         permissions = replace(permissions, folders=(str(root), *permissions.folders))
-        reason = explain_agent(spec, permissions, AGENTS.__contains__)
-        if reason:
+        if reason := explain_agent(spec, permissions, AGENTS.__contains__):
             raise UnknownAgentError(f"agent {format_value(spec)} is refused: {reason}")
     if isinstance(spec, Mapping):
         if ("command" in spec) == ("url" in spec):
@@ -100,8 +97,7 @@ def resolve_agent(spec: AgentObject, *, case: Case, root: Path) -> AgentUnderTes
         return _build_instruction_agent(spec, case, root)
     if ":" in spec:
         imported = _import_attribute(spec, root)
-        reason = explain_callable(spec, permissions)
-        if reason:
+        if reason := explain_callable(spec, permissions):
             raise UnknownAgentError(f"agent '{spec}' is refused: {reason}")
         return build_agent(spec, imported)
     return _find_in_conftests(spec, case, root)

@@ -84,12 +84,8 @@ def decide_outcomes(
     )
     findings = sorted((f for rule in RULES for f in rule(evidence)), key=lambda finding: _WEIGHT.index(finding[0]))
     status = findings[0][0] if findings else MET
-    return GateDecision(
-        status=status,
-        reasons=tuple(text for _, text in findings),
-        exit_status=EXIT_STATUS[status],
-        facts=_collect_facts(evidence),
-    )
+    reasons, facts = tuple(text for _, text in findings), _collect_facts(evidence)
+    return GateDecision(status=status, reasons=reasons, exit_status=EXIT_STATUS[status], facts=facts)
 
 
 def _collect_facts(evidence: GateEvidence) -> JsonDict:

@@ -441,20 +441,15 @@ def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | Usa
 
     A record that another one continues (an agent logs every request, and each repeats what went before) is left out.
     """
-    records: list[tuple[str, Any]] = []
-    for item in _read_records(path):
-        if isinstance(item, UsageError):
-            yield item
-        else:
-            records.append(item)
+    items = [*_read_records(path)]
+    yield from (item for item in items if isinstance(item, UsageError))
+    records = [item for item in items if not isinstance(item, UsageError)]
     exports = [record for _, record in records if is_export(record)]
     conversations: list[Conversation] = []
     if exports and form in (None, "otel"):
-        for result in read_spans(exports, path.name):
-            if isinstance(result, UsageError):
-                yield result
-            else:
-                conversations.append(result)
+        results = [*read_spans(exports, path.name)]
+        yield from (result for result in results if isinstance(result, UsageError))
+        conversations += [result for result in results if not isinstance(result, UsageError)]
         records = [item for item in records if not is_export(item[1])]
     found: dict[str, list[Exchange]] = {}  # by the exports that they were in
     for source, record in records:

@@ -169,7 +169,8 @@ def build_transcript(run: RunState) -> Transcript:
     reported = next((turn.model for turn in reversed(turns) if turn.model), None)
     model = reported or (cassette.model if cassette else task.model)
     usage, cost_usd = _measure_usage(run, turns, model)
-    overhead_s = max(run.wall_s - task.waiting_time.seconds, 0.0)
+    model_ms = sum(turn.duration_ms for turn in turns)
+    overhead_ms = round(max(run.wall_s - task.waiting_time.seconds, 0.0) * 1000, 3)
     return Transcript(
         input=task.input,
         calls=dispatcher.calls,
@@ -179,11 +180,7 @@ def build_transcript(run: RunState) -> Transcript:
         stop_reason=reply.stop_reason if fault is None else fault.code,
         fault=fault,
         usage=usage,
-        timing=Timing(
-            model_ms=sum(turn.duration_ms for turn in turns),
-            function_ms=dispatcher.virtual_ms,
-            overhead_ms=round(overhead_s * 1000, 3),
-        ),
+        timing=Timing(model_ms=model_ms, function_ms=dispatcher.virtual_ms, overhead_ms=overhead_ms),
         instruction_used=reply.instruction_used or task.instruction_used,
         model=model,
         cassette=cassette.kind if cassette else task.http_player.kind if task.http_player else None,
