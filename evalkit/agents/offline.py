@@ -14,7 +14,6 @@ import _thread
 import asyncio
 import inspect
 import os
-import secrets
 import subprocess
 import sys
 import threading
@@ -27,7 +26,6 @@ from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from weakref import WeakSet
 
 from evalkit.agents.offline_rules import NetworkGuard, is_ignored
 from evalkit.agents.task import Task
@@ -58,8 +56,8 @@ class GuardedRun:
         self.report = choose_report_path()
         self.owner = os.getpid()
         self.loop = _find_loop()
-        others = [thread for thread in threading.enumerate() if not thread.name.startswith(AGENT_THREADS)]
-        self.older_threads = WeakSet(others)  # code outside of cases may run there
+        # Code outside of cases may run there.
+        self.older_threads = {each for each in threading.enumerate() if not each.name.startswith(AGENT_THREADS)}
 
 
 def _find_loop() -> object:
@@ -70,13 +68,26 @@ def _find_loop() -> object:
 
 
 _runs: dict[Task, GuardedRun] = {}
+_keepers: set[object] = set()
+
+
+def keep_guard(keeper: object) -> None:
+    """Keep the guard in place between cases, where it lets everything pass, until `remove_guard` of each keeper."""
+    _keepers.add(keeper)
+
+
+def remove_guard(keeper: object) -> None:
+    """Take the guard away as soon as no case is guarded and nobody else keeps it."""
+    with _lock:
+        _keepers.discard(keeper)
+        _stop_what_is_unused()
 
 
 def cut_off(task: Task, settings: Settings) -> None:
     """Cut the run of `task` off the internet, if it is offline."""
     goes_out = settings.model is not None or settings.record is not None or settings.http.cassettes is False
     with _lock:
-        if not goes_out and not _guard.is_active:
+        if not goes_out and not (_guard.is_active and _list_guarded()):
             _guard.start()
             if not _process_patches:
                 _process_patches.append((_thread, "start_new_thread", _start_in_case))
@@ -112,11 +123,15 @@ def abandon(task: Task) -> None:
         _stop_what_is_unused()
 
 
+def _list_guarded() -> list[GuardedRun]:
+    return [run for run in _runs.values() if run.ignored_hosts is not None]
+
+
 def _stop_what_is_unused() -> None:
-    guarded = [run for run in _runs.values() if run.ignored_hosts is not None]
+    guarded = _list_guarded()
     if all(run.is_abandoned for run in guarded):
         stop_propagation(_NEED)
-        if not guarded and _guard.is_active:
+        if not guarded and not _keepers and _guard.is_active:
             _guard.stop()
 
 
@@ -250,40 +265,43 @@ def _check_grpc_call(real: Callable[..., object]) -> Callable[..., object]:
 
 _CHILD_FOLDER = str(Path(__file__).with_name("offline_child"))
 _TEMPORARY = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108 - the name can't be guessed
-_REPORTS = Path(_TEMPORARY, f"evalkit-offline-{secrets.token_hex(16)}")
+_REPORTS = os.path.join(_TEMPORARY, f"evalkit-offline-{os.urandom(16).hex()}")
 _numbers = count(1)
 
 Function = Callable[..., Any]
 BuildVariables = Callable[[], dict[str, str] | None]
 
 
-def choose_report_path() -> Path:
+def choose_report_path() -> str:
     """Choose the file in which the processes of a run note what they are refused. Most runs need none."""
-    return _REPORTS / str(next(_numbers))
+    return f"{_REPORTS}{os.sep}{next(_numbers)}"
 
 
-def write_report(report: Path, place: str) -> None:
+def write_report(report: str, place: str) -> None:
     """Note that a process of a run was refused `place`."""
-    report.parent.mkdir(mode=0o700, exist_ok=True)
-    with report.open("a", encoding="utf-8") as file:
+    os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
+    with open(report, "a", encoding="utf-8") as file:
         file.write(f"{place}\n")
 
 
-def build_guard_environment(ignored_hosts: tuple[str, ...], report: Path) -> dict[str, str]:
+def build_guard_environment(ignored_hosts: tuple[str, ...], report: str) -> dict[str, str]:
     """Build the variables that guard a child process."""
-    report.parent.mkdir(mode=0o700, exist_ok=True)
-    return {"EVALKIT_OFFLINE": "\n".join(ignored_hosts), "EVALKIT_OFFLINE_REPORT": str(report)}
+    os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
+    return {"EVALKIT_OFFLINE": "\n".join(ignored_hosts), "EVALKIT_OFFLINE_REPORT": report}
 
 
-def read_report(report: Path) -> list[str]:
+def read_report(report: str) -> list[str]:
     """Read and remove a report: the places that child processes were refused, each once."""
+    if not os.path.isdir(_REPORTS):  # opening a file that is not there takes four times as long
+        return []
     try:
-        places = report.read_text("utf-8", "replace").split()
+        with open(report, encoding="utf-8", errors="replace") as file:
+            places = file.read().split()
     except OSError:
         return []
     with suppress(OSError):
-        report.unlink()
-        report.parent.rmdir()  # unless another run has one
+        os.unlink(report)
+        os.rmdir(_REPORTS)  # unless another run has one
     return list(dict.fromkeys(places))
 
 

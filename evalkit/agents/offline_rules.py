@@ -139,7 +139,8 @@ class NetworkGuard:
         return self._is_active
 
     def start(self) -> None:
-        """Check everything from now on."""
+        """Check everything from now on. Where the guard is in place already, put back what code has taken out of it."""
+        self._names.clear()
         list_own_names()
         list_proxies()
         if not self._is_hooked:
@@ -164,6 +165,8 @@ class NetworkGuard:
         replacement is kept."""
         own, real = vars(owner).get(name), getattr(owner, name)
         known, replacement = self._made.get((owner, name), (None, None))
+        if self._undo and real is replacement:
+            return
         if known is not real or replacement is None:
             replacement = make(real)
             self._made[owner, name] = (real, replacement)

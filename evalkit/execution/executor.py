@@ -22,6 +22,7 @@ from msgspec import Struct, field
 
 from evalkit.agents.clock import keep_time, now
 from evalkit.agents.model_choice import aclose_shared
+from evalkit.agents.offline import keep_guard, remove_guard
 from evalkit.errors import EvalkitError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
@@ -154,6 +155,7 @@ class Executor:
         self._hand_on_verdicts()
         for scheduled_run in reversed(list(self._runs.values())):  # the last first: none may start in another's place
             self._cancel(scheduled_run)
+        remove_guard(self)
 
     def close(self) -> None:
         """Stop the loop. The executor starts a new one if it is used again."""
@@ -164,6 +166,7 @@ class Executor:
 
     def _start(self, runs: list[ScheduledRun]) -> None:
         self._runs.update((run.request.case.id, run) for run in runs)
+        keep_guard(self)
         if self._loop is None:
             self._loop = BackgroundLoop(self._concurrency)
         self._loop.start(runs, self._run_scheduled)

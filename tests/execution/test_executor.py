@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 import evalkit
+from evalkit.agents import offline
 from evalkit.execution.executor import Executor, RunRequest, ScheduledRun
 from evalkit.model.settings import Settings
 from evalkit.spec.load import case_from_dict
@@ -347,6 +349,28 @@ def test_settle_stops_what_ran_ahead_and_it_can_be_asked_for_again(made: Callabl
     executor.cancel_pending()
     assert executor.run(all_jobs[1]).status == "passed"
     assert counter.started.count("case_001") == 2
+
+
+def test_the_offline_guard_stays_between_cases_and_each_case_finds_it_whole(
+    made: Callable[[int], Executor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offline, "_runs", {})  # without the agents of other tests that never end
+    offline.remove_guard(None)
+    real, found = socket.socket.send, []
+
+    def taking_it_out(task: evalkit.Task) -> str:
+        found.append(socket.socket.send)
+        socket.socket.send = real  # type: ignore[method-assign]
+        return task.message
+
+    executor = made(1)
+    assert run_all(executor, jobs(taking_it_out, 2)) == ["passed", "passed"]
+    assert real not in found
+    assert len(set(found)) == 1
+    assert executor.run(jobs(Counter().agent, 1)[0]).status == "passed"
+    assert socket.socket.send is found[0]
+    executor.cancel_pending()  # as before a test that is no case
+    assert socket.socket.send is real
 
 
 def test_an_executor_can_be_used_after_it_was_closed(made: Callable[[int], Executor]) -> None:
