@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "streaming": {"errors", "jsonvalue", "model", "textcalls"},
     "providers": {"errors", "fields", "jsonvalue", "model", "streaming", "text", "textcalls"},
     "cassettes": {"errors", "fields", "functions", "jsonvalue", "model", "providers", "streaming", "text", "yamlfile"},
-    "spec": {"checks", "errors", "fields", "functions", "jsonvalue", "model", "operators", "text", "yamlfile"},
+    "spec": {"checks", "errors", "fields", "functions", "jsonvalue", "model", "operators", "stats", "text", "yamlfile"},
     "agents": {
         *{"cassettes", "errors", "fields", "functions", "jsonvalue", "model", "providers", "streaming", "text"},
         *{"textcalls", "yamlfile"},

@@ -107,7 +107,7 @@ class FieldReader:
     def read_choice(self, path: KeyPath, value: object, choices: tuple[str, ...]) -> str | None:
         if isinstance(value, str) and value in choices:
             return value
-        listed = ", ".join(f"'{choice}'" for choice in choices[:-1]) + f" or '{choices[-1]}'"
+        listed = " or ".join(filter(None, (", ".join(f"'{choice}'" for choice in choices[:-1]), f"'{choices[-1]}'")))
         hint = did_you_mean(value, choices)
         self.add_problem(path, f"{self.format_place(path)} must be {listed}, got {format_value(value)}{hint}")
         return None

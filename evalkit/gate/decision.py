@@ -130,6 +130,7 @@ def _list_notes(evidence: GateEvidence) -> Iterator[str]:
         yield f"reasons, by cases: {join_names(reasons)}"
     yield from _list_repeat_rates(evidence)
     yield from _list_unsteady(evidence)
+    yield from _describe_saved_runs(evidence)
     hand_written = sum(outcome.hand_written for outcome in evidence.list_outcomes())
     if hand_written:
         verb = "replays a hand-written cassette" if hand_written == 1 else "replay hand-written cassettes"
@@ -155,6 +156,17 @@ def _list_unsteady(evidence: GateEvidence) -> Iterator[str]:
         yield f"broken in every run: {join_names([o.case_id for o in broken])}"
 
 
+def _describe_saved_runs(evidence: GateEvidence) -> Iterator[str]:
+    """Yield how many planned runs were not needed. The turns of those are estimated by the runs that were made."""
+    early = [o for o in evidence.list_outcomes() if o.runs_made < o.runs_planned and o.status in (PASSED, FAILED)]
+    early = [outcome for outcome in early if not outcome.hand_written]
+    if early:
+        saved, planned = sum(o.runs_planned - o.runs_made for o in early), sum(o.runs_planned for o in early)
+        turns = round(sum((o.runs_planned - o.runs_made) * o.model_turns / o.runs_made for o in early))
+        spared = f" and about {turns} model turns" if turns else ""
+        yield f"decided early: {format_case_count(len(early))}, {saved} of {planned} runs spared{spared}"
+
+
 def _list_repeat_rates(evidence: GateEvidence) -> Iterator[str]:
     """Yield pass^k and pass@k by the number of runs, k being all of them.
 
@@ -163,7 +175,7 @@ def _list_repeat_rates(evidence: GateEvidence) -> Iterator[str]:
     """
     groups: dict[int, list[CaseOutcome]] = {}
     for outcome in evidence.list_outcomes():
-        if outcome.runs_planned > 1 and not outcome.hand_written:
+        if outcome.runs_planned > 1 and not outcome.hand_written and not outcome.until_decided:
             groups.setdefault(outcome.runs_planned, []).append(outcome)
     for runs, members in sorted(groups.items()):
         shares, count = [], len(members)

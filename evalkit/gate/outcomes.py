@@ -29,6 +29,9 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     runs_passed: int = 0
     runs_measured: int = 0
     runs_planned: int = 1  # more than were made, where the case was settled early
+    runs_made: int = 1
+    until_decided: bool = False  # a sequential test said when to stop
+    model_turns: int = 0
     cost_usd: float | None = None
     elapsed_ms: float = 0.0
     latencies: tuple[float, ...] = ()  # ms of each measured run of which the time is known
@@ -62,6 +65,7 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
     costs = [_compute_cost(run) for run in runs]
     timings = [run.transcript.timing for run in runs if run.transcript.timing is not None]
     runs_passed = sum(run.status == PASSED for run in measured)
+    repeat = verdict.case.get("repeat")
     measured_timings = [run.transcript.timing for run in measured if run.transcript.timing is not None]
     return CaseOutcome(
         case_id=verdict.case_id,
@@ -73,6 +77,9 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         runs_passed=runs_passed,
         runs_measured=len(measured),
         runs_planned=verdict.runs_planned,
+        runs_made=len(runs),
+        until_decided=isinstance(repeat, Mapping) and "until" in repeat,
+        model_turns=sum(len(run.transcript.turns) for run in runs),
         cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
         elapsed_ms=sum(timing.elapsed_ms for timing in timings),
         latencies=tuple(timing.total_ms for timing in measured_timings),

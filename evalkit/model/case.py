@@ -27,19 +27,40 @@ def get_case_name(case_id: str) -> str:
     return PurePosixPath(file).stem + ("" if row is None else f"[{row}]")
 
 
+class StoppingRule(Protocol):
+    """Decides after each run of a case whether another one is needed."""
+
+    def decide(self, passed: int, failed: int) -> str | None:
+        """Return `passed` or `failed`, or None if another run is needed."""
+
+    def limit_to(self, runs: int) -> StoppingRule:
+        """Return the rule for exactly so many runs."""
+
+    @property
+    def min_pass(self) -> int:
+        """How many of all runs must pass, where no run decides earlier."""
+
+
 class Repeat(Struct, frozen=True):
     """`repeat: {runs, min_pass}`: how often the case runs, and how many runs must pass.
 
-    `is_whole`: all runs are made, also those that can't change the outcome any more.
+    `is_whole`: all runs are made, also those that can't change the outcome any more. `rule` decides in place of
+    `min_pass` for `repeat: {until: decided}`; `runs` are then made at most.
     """
 
     runs: int = 1
     min_pass: int = 1
     is_whole: bool = False
+    rule: StoppingRule | None = None
 
     def override(self, runs: int | None) -> Repeat:
         """Return what `--evalkit-repeat` makes of it: all of `runs`, of which the same share must pass, rounded up."""
-        return self if runs is None else Repeat(runs, -(-self.min_pass * runs // self.runs), is_whole=True)
+        if runs is None:
+            return self
+        if self.rule is not None:
+            rule = self.rule.limit_to(runs)
+            return Repeat(runs, rule.min_pass, is_whole=True, rule=rule)
+        return Repeat(runs, -(-self.min_pass * runs // self.runs), is_whole=True)
 
 
 class Declaration(Struct, frozen=True, kw_only=True):

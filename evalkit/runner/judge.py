@@ -163,17 +163,20 @@ def build_verdict(
 
 # Several runs of one case. A run that could not be measured, or was not made for lack of budget, counts neither way.
 # The case passes once `min_pass` runs passed. It failed once the runs that were not made or not measured could not
-# lift it there; if they could, it is an error, or not run.
+# lift it there; if they could, it is an error, or not run. A rule (`until: decided`) takes the place of `min_pass`: it
+# decides on the measured runs, and what it leaves open is not measured.
 
 ONE_CASSETTE = "{runs} runs over one hand-written cassette would be the same run: it ran once"
 
 
 def is_decided(runs: Sequence[Verdict], repeat: Repeat) -> bool:
     """Return whether no further run is to be made: it can't change the status, or would be the same run."""
+    if repeat.is_whole or is_hand_written_replay(runs[-1]):
+        return is_hand_written_replay(runs[-1])
     passed = sum(run.status == PASSED for run in runs)
-    remaining = repeat.runs - len(runs)
-    is_settled = passed >= repeat.min_pass or passed + remaining < repeat.min_pass
-    return (is_settled and not repeat.is_whole) or is_hand_written_replay(runs[-1])
+    if repeat.rule is not None:
+        return repeat.rule.decide(passed, sum(run.status == FAILED for run in runs)) is not None
+    return passed >= repeat.min_pass or passed + repeat.runs - len(runs) < repeat.min_pass
 
 
 def is_hand_written_replay(run: Verdict) -> bool:
@@ -190,19 +193,23 @@ def combine_verdicts(runs: Sequence[Verdict], repeat: Repeat) -> Verdict:
     errors = sum(run.status in (ERROR, NOT_RUN) for run in runs)
     remaining = repeat.runs - len(runs)
     unmeasured_status = NOT_RUN if runs[-1].status == NOT_RUN else ERROR
-    status = (
-        PASSED
-        if passed >= repeat.min_pass
-        else unmeasured_status
-        if passed + remaining + errors >= repeat.min_pass
-        else FAILED
-    )
+    if repeat.rule is not None:
+        status = repeat.rule.decide(passed, len(runs) - errors - passed) or unmeasured_status
+    elif passed >= repeat.min_pass:
+        status = PASSED
+    else:
+        status = unmeasured_status if passed + remaining + errors >= repeat.min_pass else FAILED
     representative = next(
         (run for candidate in (status, FAILED, ERROR) for run in runs if run.status == candidate), runs[0]
     )
     early = f", stopped after {len(runs)} of {repeat.runs}: decided" if remaining and unmeasured_status == ERROR else ""
     measured = f" ({errors} not measured)" if errors else ""
-    summary = f"{passed}/{len(runs)} runs passed{measured}, {repeat.min_pass} needed{early}"
+    needed = (
+        f"{repeat.min_pass} needed"
+        if repeat.rule is None
+        else f"{repeat.min_pass} of {repeat.runs} or a clear trend needed"
+    )
+    summary = f"{passed}/{len(runs)} runs passed{measured}, {needed}{early}"
     reasons: tuple[Reason, ...] = ()
     if status != PASSED:  # those of the first run with this status, each with the number of the run
         number, run = next((n, run) for n, run in enumerate(runs, 1) if run.status == status)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from evalkit.checks.keys import EXPECTED_KEYS, NO_TEXT
 from evalkit.jsonvalue import JsonObject
-from evalkit.spec.case_reader import EMAIL_KEYS, REFUSED_TAGS, TAG_PATTERN, CaseKey, CaseReader
+from evalkit.spec.case_reader import EMAIL_KEYS, REFUSED_TAGS, SEQUENTIAL_TEST, TAG_PATTERN, CaseKey, CaseReader
 
 _TEXT = {"type": "string"}
 _NAME = {"type": "string", "minLength": 1}
@@ -77,9 +77,20 @@ CASE_KEYS: dict[str, CaseKey] = {
                     "required": ["runs"],
                     "additionalProperties": False,
                 },
+                {
+                    "type": "object",
+                    "properties": {
+                        "until": {"const": "decided"},
+                        "max_runs": _WHOLE,
+                        **{key: {"type": "number", "minimum": 0, "maximum": 1} for key in SEQUENTIAL_TEST},
+                    },
+                    "required": ["until"],
+                    "additionalProperties": False,
+                },
             ]
         },
-        "How often the case runs; all runs must pass, or at least `min_pass` of `{runs: 5, min_pass: 4}`.",
+        "How often the case runs; all runs must pass, or at least `min_pass` of `{runs: 5, min_pass: 4}`, or "
+        "`{until: decided}`: until a sequential test tells good from bad.",
     ),
     "skip": CaseKey(
         CaseReader.read_reason, _REASON, "Why the case is not run. It is listed, and leaves the pass rate alone."

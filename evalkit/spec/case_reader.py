@@ -16,6 +16,7 @@ from evalkit.errors import KeyPath
 from evalkit.fields.reader import FieldReader, describe_unknown_key, explain_quoting, suggest_boolean
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Repeat
+from evalkit.stats.pass_rates import SequentialTest
 from evalkit.text.format import format_value
 
 AGENT_FORMS = "a name, package.module:attribute, an instruction file (.md), or a mapping with 'command' or 'url'"
@@ -55,6 +56,7 @@ class CaseKey(NamedTuple):
 
 
 MAX_RUNS = 10_000
+SEQUENTIAL_TEST = {"good": 0.95, "bad": 0.8, "alpha": 0.05, "beta": 0.05}  # defaults of `repeat: {until: decided}`
 
 
 class CaseReader(FieldReader):
@@ -163,10 +165,12 @@ class CaseReader(FieldReader):
         return tag
 
     def read_repeat(self, path: KeyPath, value: object) -> Repeat | None:
-        """Read `5`, five runs that all pass, or `{runs: 5, min_pass: 4}`, at least four."""
+        """Read `5`, five runs that all pass, `{runs: 5, min_pass: 4}`, at least four, or `{until: decided}`."""
         if not isinstance(value, dict):
             runs = self._read_runs(path, value)
             return None if runs is None else Repeat(runs, runs)
+        if "until" in value:
+            return self._read_sequential_test(path, value)
         for key in value:
             if key not in ("runs", "min_pass"):
                 self.report_unknown_key(path, key, ("runs", "min_pass"))
@@ -181,6 +185,27 @@ class CaseReader(FieldReader):
             self.add_problem((*path, "min_pass"), f"repeat.min_pass is {min_pass}, more than the {runs} runs")
             return None
         return Repeat(runs, min_pass)
+
+    def _read_sequential_test(self, path: KeyPath, value: JsonDict) -> Repeat | None:
+        """Read `{until: decided, max_runs: 60, good: 0.95, bad: 0.8, alpha: 0.05, beta: 0.05}`."""
+        rates, max_runs, before = dict(SEQUENTIAL_TEST), 60, len(self.problems)
+        for key, option in value.items():
+            if key == "until":
+                self.read_choice((*path, key), option, ("decided",))
+            elif key == "max_runs":
+                max_runs = self._read_runs((*path, key), option) or max_runs
+            elif key in rates:
+                rates[key] = self.read_number((*path, key), option, minimum=0, maximum=1) or 0
+            else:
+                self.report_unknown_key(path, key, ("until", "max_runs", *rates))
+        if len(self.problems) > before:
+            return None
+        try:
+            rule = SequentialTest(**rates, max_runs=max_runs)
+        except ValueError as error:
+            self.add_problem(path, f"{self.format_place(path)}: {error}")
+            return None
+        return Repeat(rule.max_runs, rule.min_pass, rule=rule)
 
     def _read_runs(self, path: KeyPath, value: object) -> int | None:
         runs = self.read_count(path, value)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 SMALL = 30  # trials below this are called small
 _Z_95 = 1.9599639845400536  # the normal quantile of 95 %, which every gate asks for: no `statistics` for it alone
@@ -277,6 +278,21 @@ class SequentialTest(Struct, frozen=True):
             return None
         return PASSED if good >= bad else FAILED
 
+    def limit_to(self, runs: int) -> SequentialTest:
+        """Return the test with `runs` as its `max_runs`."""
+        return replace(self, max_runs=runs)
+
+    @property
+    def min_pass(self) -> int:
+        """How many of `max_runs` must pass, where no run decides earlier: from there on the good rate is likelier."""
+        good, bad = float(parse_rate(self.good)), float(parse_rate(self.bad))
+        if not bad:
+            return 1
+        if good == 1:
+            return self.max_runs
+        lost = math.log((1 - bad) / (1 - good))  # by a failure, in the logarithm of the ratio of likelihoods
+        return math.ceil(self.max_runs * lost / (lost + math.log(good / bad)))
+
     def characteristic(self, true_rate: Rate) -> Characteristic:
         """Compute how often an agent with this true rate passes, and after how many runs, over every path."""
         p = float(parse_rate(true_rate, "true_rate"))
@@ -290,7 +306,7 @@ class SequentialTest(Struct, frozen=True):
             outcomes = {passed: self.decide(passed, run - passed) for passed in after}
             passing += sum(after[passed] for passed, outcome in outcomes.items() if outcome == PASSED)
             if run == self.max_runs:
-                longer = SequentialTest(self.good, self.bad, self.alpha, self.beta, run + 1)
+                longer = self.limit_to(run + 1)
                 truncated = sum(after[passed] for passed in after if longer.decide(passed, run - passed) is None)
             open_paths = {passed: after[passed] for passed, outcome in outcomes.items() if outcome is None}
         return Characteristic(passing, expected, truncated)

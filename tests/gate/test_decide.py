@@ -258,6 +258,20 @@ def test_flaky_and_broken_are_told_apart() -> None:
     assert "broken in every run: b" in notes
 
 
+def test_runs_that_an_early_decision_spared_are_counted() -> None:
+    def repeated(case_id: str, made: int, planned: int, **case: Any) -> Verdict:
+        runs = (Verdict(status="passed", transcript=Transcript(turns=(ModelTurn(), ModelTurn()))),) * made
+        return Verdict(case_id=case_id, status="passed", runs=runs, runs_planned=planned, min_pass=1, case=case)
+
+    run = Run(verdicts=(repeated("a", 18, 30, repeat={"until": "decided"}), repeated("b", 5, 5)), selected=("a", "b"))
+    notes = decide(run, Policy()).facts["notes"]
+
+    assert "decided early: 1 case, 12 of 30 runs spared and about 24 model turns" in notes
+    assert [note for note in notes if note.startswith("repeated")] == [
+        "repeated 5 times: pass^5 100 % (1 of 1 case), pass@5 100 % (1 of 1 case)"
+    ]
+
+
 def categories(**statuses: str) -> Run:
     verdicts = [
         Verdict(case_id=f"{category}_{number}", category=category.replace("_", "-"), **KINDS[kind])

@@ -28,6 +28,7 @@ from evalkit.providers.turns import ScriptedProvider
 from evalkit.runner.agent_call import count_abandoned_agents
 from evalkit.runner.faults import locate_frame
 from evalkit.runner.run_case import arun_case, run_case
+from evalkit.stats.pass_rates import SequentialTest
 
 MakeCase = Callable[..., Case]
 
@@ -659,6 +660,54 @@ def test_a_demanded_number_of_runs_is_made_to_the_last(
 
     assert [run.passed for run in verdict.runs] == results
     assert (verdict.status, verdict.summary, verdict.runs_planned) == (status, summary, runs)
+
+
+def until_decided(**options: Any) -> Repeat:
+    rule = SequentialTest(**{"good": 0.95, "bad": 0.8, "max_runs": 30, **options})
+    return Repeat(rule.max_runs, rule.min_pass, rule=rule)
+
+
+NEEDED = "27 of 30 or a clear trend needed"
+
+
+@pytest.mark.parametrize(
+    ("repeat", "results", "status", "summary"),
+    [
+        (until_decided(), [True] * 18, "passed", f"18/18 runs passed, {NEEDED}, stopped after 18 of 30: decided"),
+        (until_decided(), [False] * 3, "failed", f"0/3 runs passed, {NEEDED}, stopped after 3 of 30: decided"),
+        (
+            until_decided(max_runs=4),
+            [True, True, False, True],
+            "failed",
+            "3/4 runs passed, 4 of 4 or a clear trend needed",
+        ),
+        (until_decided(max_runs=4), [True] * 4, "passed", "4/4 runs passed, 4 of 4 or a clear trend needed"),
+    ],
+)
+def test_a_sequential_test_says_when_to_stop(
+    make_case: MakeCase, settings: Settings, repeat: Repeat, results: list[bool], status: str, summary: str
+) -> None:
+    verdict = run_case(make_case(repeat=repeat), flaky(results), settings)
+
+    assert (verdict.status, verdict.summary) == (status, summary)
+    assert (len(verdict.runs), verdict.runs_planned) == (len(results), repeat.runs)
+
+
+def test_a_demanded_number_of_runs_holds_for_a_sequential_test_too(make_case: MakeCase, settings: Settings) -> None:
+    verdict = run_case(
+        make_case(repeat=until_decided()), flaky([False] * 3 + [True] * 37), replace(settings, repeat=40)
+    )
+    assert (verdict.status, len(verdict.runs), verdict.min_pass) == ("passed", 40, 36)
+
+
+def test_runs_that_are_not_measured_decide_nothing(make_case: MakeCase, settings: Settings) -> None:
+    def agent(task: Task) -> str:
+        raise ProviderError("the service is down")
+
+    verdict = run_case(make_case(repeat=until_decided(max_runs=4)), agent, settings)
+
+    assert (verdict.status, len(verdict.runs)) == ("error", 4)
+    assert verdict.summary == "0/4 runs passed (4 not measured), 4 of 4 or a clear trend needed"
 
 
 def test_one_demanded_run_is_one_run(make_case: MakeCase, settings: Settings) -> None:

@@ -17,6 +17,7 @@ from evalkit.functions.mocks.answers import StaticAnswer, get_mocks
 from evalkit.model.case import Case, CaseSettings, Repeat
 from evalkit.model.settings import Settings
 from evalkit.spec.load import load_case
+from evalkit.stats.pass_rates import SequentialTest
 
 WARRANTY = """\
 # yaml-language-server: $schema=../../evalkit/spec/case.schema.json
@@ -110,6 +111,12 @@ def test_what_a_case_does_not_say_has_a_default(project: Any) -> None:
         ("repeat: {runs: 3}", "repeat", Repeat(3, 3)),
         ("repeat: {runs: 3, min_pass: 1}", "repeat", Repeat(3, 1)),
         ("repeat: 5.0", "repeat", Repeat(5, 5)),
+        ("repeat: {until: decided}", "repeat", Repeat(60, 54, rule=SequentialTest(0.95, 0.8, max_runs=60))),
+        (
+            "repeat: {until: decided, max_runs: 50, good: 1, bad: 0.9, alpha: 0.1, beta: 0.2}",
+            "repeat",
+            Repeat(50, 50, rule=SequentialTest(1, 0.9, 0.1, 0.2, max_runs=50)),
+        ),
         ("skip: later", "skip", "later"),
         ("xfail: broken\nuntil: '2027-01-31'", "until", "2027-01-31"),
         ("created: 2026-01-18", "created", "2026-01-18"),
@@ -337,3 +344,19 @@ def test_two_endings_are_no_two_cases(project: Any) -> None:
         "s/a_001.yml: a_001.yaml stands beside this file: two cases of one name; give one another number"
     ]
     assert project.load("s/a_001.yaml", files).id == "s/a_001.yaml"
+
+
+@pytest.mark.parametrize(
+    ("repeat", "problem"),
+    [
+        ("{until: certain}", "repeat.until must be 'decided', got \"certain\""),
+        ("{until: decided, max: 9}", "unknown key 'max' in repeat; known are: until, max_runs, good, bad, alpha, beta"),
+        ("{until: decided, good: 95}", "repeat.good must be a number from 0 to 1, got 95"),
+        ("{until: decided, good: 0.7}", "repeat: the bad rate must be below the good one, got 0.8 and 0.7"),
+        ("{until: decided, alpha: 0.5}", "repeat: alpha must be above 0 and below 0.5, got 0.5"),
+    ],
+)
+def test_a_sequential_test_that_could_not_decide_is_a_problem(project: Any, repeat: str, problem: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        loaded(project, f"repeat: {repeat}\n")
+    assert [found.message for found in caught.value.problems] == [problem]

@@ -191,3 +191,10 @@ def test_one_more_pass_never_turns_passed_into_failed(passed: int, failed: int) 
 def test_a_test_that_could_not_decide_is_refused(options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         SequentialTest(**options)
+
+
+@given(st.integers(1, 60), st.sampled_from([(0.95, 0.8), (0.99, 0.5), (1, 0.9), (0.5, 0)]))
+def test_min_pass_is_what_decides_at_the_last_run(max_runs: int, rates: tuple[float, float]) -> None:
+    test = SequentialTest(*rates, alpha=1e-30, beta=1e-30, max_runs=max_runs)
+    enough = [passed for passed in range(max_runs + 1) if test.decide(passed, max_runs - passed) == "passed"]
+    assert enough == list(range(test.min_pass, max_runs + 1))

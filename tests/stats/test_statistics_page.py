@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.spec.case_reader import SEQUENTIAL_TEST
 from evalkit.stats.comparison import fisher_worse, mcnemar
 from evalkit.stats.pass_rates import SequentialTest, clean_runs_needed, small_numbers, wilson
 
@@ -74,3 +75,13 @@ def test_the_sequential_example_is_right() -> None:
 
 def test_the_clean_runs_are_explained_rightly() -> None:
     assert Fraction(99, 100) ** 298 > Fraction(5, 100) > Fraction(99, 100) ** 299
+
+
+def test_the_sequential_test_of_a_case_errs_as_the_page_says() -> None:
+    test = SequentialTest(**SEQUENTIAL_TEST, max_runs=60)
+    good, bad, worse = (test.characteristic(rate) for rate in (0.95, 0.8, 0.6))
+    assert (
+        f"fails in {100 * (1 - good.pass_probability):.1f} % of the cases and takes {good.expected_runs:.1f} runs on "
+        f"average, a bad one (80 %) passes in {100 * bad.pass_probability:.1f} % and takes {bad.expected_runs:.1f}, "
+        f"one at 60 % takes {worse.expected_runs:.1f}"
+    ) in PAGE
