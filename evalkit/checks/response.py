@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 from urllib.parse import unquote
@@ -15,7 +14,7 @@ from evalkit.checks.evidence import Evidence
 from evalkit.checks.reader import ExpectationReader, Phrases, check_references, read_phrases
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
 from evalkit.errors import KeyPath, did_you_mean, format_path
-from evalkit.fields.schema import compile_schema
+from evalkit.fields.schema import STANDARD_KEYWORDS, compile_schema, walk_schemas
 from evalkit.model.template import TemplateError
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher
@@ -164,25 +163,10 @@ def parse_response(response: str) -> tuple[Any, str]:
         return None, f"the response is not JSON ({why}){hint}: {format_value(response, TEXT_LIMIT)}"
 
 
-_NAMING = ("$schema", "$id", "$ref", "$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "$comment", "$vocabulary")
 # Words that describe and demand nothing; `format` is a note too, unless a validator is told otherwise.
 _ANNOTATIONS = (
     "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "$comment",
     "$defs", "definitions", "format", "contentEncoding", "contentMediaType", "contentSchema",
-)  # fmt: skip
-_SUBSCHEMA_MAP_KEYWORDS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_SUBSCHEMA_KEYWORDS = (
-    "items", "additionalItems", "contains", "additionalProperties", "unevaluatedProperties", "unevaluatedItems",
-    "propertyNames", "not", "if", "then", "else",
-)  # fmt: skip
-_SUBSCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
-KEYWORDS = frozenset(
-    {
-        *_NAMING, *_ANNOTATIONS, *_SUBSCHEMA_MAP_KEYWORDS, *_SUBSCHEMA_KEYWORDS, *_SUBSCHEMA_LIST_KEYWORDS,
-        "type", "enum", "const", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
-        "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "maxContains",
-        "minContains", "maxProperties", "minProperties", "required", "dependentRequired", "dependencies",
-    }
 )  # fmt: skip
 _VALUES_ADVICE = "to compare with values, write {$eq: ...} around them"
 
@@ -216,8 +200,8 @@ def read_response_json(reader: ExpectationReader, path: KeyPath, value: Any) -> 
     if isinstance(value, bool) or value == {}:
         reader.report_wrong(path, value, "a JSON Schema such as {type: object}, or values to compare with")
         return None
-    if not (isinstance(value, dict) and any(key in KEYWORDS for key in value)):
-        words = [word for word in KEYWORDS if not word.startswith("$")]
+    if not (isinstance(value, dict) and any(key in STANDARD_KEYWORDS for key in value)):
+        words = [word for word in STANDARD_KEYWORDS if not word.startswith("$")]
         for key in value if isinstance(value, dict) else ():
             keyword = get_close_matches(key, words, 1, 0.85) if isinstance(key, str) and not key.startswith("$") else ()
             if keyword:
@@ -241,12 +225,12 @@ def _check_schema(reader: ExpectationReader, path: KeyPath, value: dict[str, Any
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
 
-    subschemas = list(_walk_subschemas(value, path))
+    subschemas = list(walk_schemas(value, path))
     for schema_path, schema in subschemas:
         for word in schema:
-            if word not in KEYWORDS:
-                hint = f"{did_you_mean(word, KEYWORDS)} (a JSON Schema; {_VALUES_ADVICE})"
-                reader.report_unknown_key(schema_path, word, KEYWORDS, hint)
+            if word not in STANDARD_KEYWORDS:
+                hint = f"{did_you_mean(word, STANDARD_KEYWORDS)} (a JSON Schema; {_VALUES_ADVICE})"
+                reader.report_unknown_key(schema_path, word, STANDARD_KEYWORDS, hint)
     for schema_path, schema in subschemas:
         target = schema.get("$ref")
         if isinstance(target, str) and not _can_resolve(value, target):
@@ -261,29 +245,12 @@ def _check_schema(reader: ExpectationReader, path: KeyPath, value: dict[str, Any
         reader.add_problem(error_path, f"{place} is not valid JSON Schema: {error.message}; {_VALUES_ADVICE}")
 
 
-def _walk_subschemas(schema: object, path: KeyPath) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
-    """Iterate over the schema and every schema inside it, each with its path."""
-    pending: list[tuple[KeyPath, object]] = [(path, schema)]
-    while pending:
-        item_path, item = pending.pop()
-        if not isinstance(item, dict):
-            continue
-        yield item_path, item
-        for word, inner in item.items():
-            if word in _SUBSCHEMA_MAP_KEYWORDS and isinstance(inner, dict):
-                pending += [((*item_path, word, name), part) for name, part in inner.items()]
-            elif word in _SUBSCHEMA_KEYWORDS:
-                pending.append(((*item_path, word), inner))
-            if word in (*_SUBSCHEMA_LIST_KEYWORDS, "items") and isinstance(inner, list):
-                pending += [((*item_path, word, index), part) for index, part in enumerate(inner)]
-
-
 def _can_resolve(schema: object, target: str) -> bool:
     """Return whether a reference leads to a part of the schema itself. Dynamic anchors are left to the validator."""
     if not target.startswith("#"):
         return False
     if target != "#" and not target.startswith("#/"):
-        return any(item.get("$anchor") == target[1:] for _, item in _walk_subschemas(schema, ()))
+        return any(item.get("$anchor") == target[1:] for _, item in walk_schemas(schema))
     value = schema
     for step in target.split("/")[1:]:
         name = unquote(step).replace("~1", "/").replace("~0", "~")

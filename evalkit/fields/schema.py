@@ -303,34 +303,65 @@ def _is_portable(pattern: str) -> bool:
 
 # ---- mistakes in a schema ----
 
-_NESTED = ("items", "contains", "not", "if", "then", "else", "propertyNames", "additionalProperties", "additionalItems")
+_NESTED = [
+    "items",
+    "contains",
+    "not",
+    "if",
+    "then",
+    "else",
+    "propertyNames",
+    "additionalProperties",
+    "additionalItems",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+]
 _NESTED_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_NESTED_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_NESTED_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _STANDARD = """$anchor $comment $defs $dynamicAnchor $dynamicRef $id $ref $schema $vocabulary additionalItems
     additionalProperties allOf anyOf const contains contentEncoding contentMediaType contentSchema default definitions
     dependencies dependentRequired dependentSchemas deprecated description else enum examples exclusiveMaximum
-    exclusiveMinimum format id if items maxContains maxItems maxLength maxProperties maximum minContains minItems
+    exclusiveMinimum format if items maxContains maxItems maxLength maxProperties maximum minContains minItems
     minLength minProperties minimum multipleOf not oneOf pattern patternProperties prefixItems properties
     propertyNames readOnly required then title type unevaluatedItems unevaluatedProperties uniqueItems writeOnly"""
-_DIALECTS = "discriminator example externalDocs nullable propertyOrdering xml"  # OpenAPI's and Gemini's
-_KEYWORDS = frozenset(_STANDARD.split()) | frozenset(_DIALECTS.split())
+_DIALECTS = "discriminator example externalDocs id nullable propertyOrdering xml"  # old drafts', OpenAPI's, Gemini's
+STANDARD_KEYWORDS = frozenset(_STANDARD.split())
+_KEYWORDS = STANDARD_KEYWORDS.union(_DIALECTS.split())
 
 
 def find_schema_problems(schema: JsonObject) -> list[SchemaProblem]:
     """List the mistakes in `schema`. References are followed only in a schema that is well-formed otherwise."""
-    problems = [*_find_malformed(schema), *_find_misspelt(schema, ())]
-    return problems or [*_find_large_patterns(schema, ()), *_find_unresolved(schema, schema, ())]
+    problems = [*_find_malformed(schema), *_find_misspelt(schema)]
+    return problems or [*_find_large_patterns(schema), *_find_unresolved(schema)]
 
 
-def _find_large_patterns(schema: JsonObject, path: KeyPath) -> Iterator[SchemaProblem]:
-    patterns: list[tuple[KeyPath, object]] = [((*path, "pattern"), schema.get("pattern"))]
-    named = schema.get("patternProperties")
-    patterns += [((*path, "patternProperties", name), name) for name in (named if isinstance(named, Mapping) else ())]
-    for place, pattern in patterns:
-        if isinstance(pattern, str) and "too large" in (problem := find_pattern_problem(pattern)):
-            yield place, f"the pattern {pattern[:_SHOWN_PATTERN]!r} {problem}"
-    for step, part in _iter_subschemas(schema):
-        yield from _find_large_patterns(part, (*path, *step))
+def walk_schemas(schema: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, JsonObject]]:
+    """Yield a schema and every schema inside it, with their paths from `path` on."""
+    pending: list[tuple[KeyPath, object]] = [(path, schema)]
+    while pending:
+        path, item = pending.pop()
+        if not isinstance(item, Mapping):
+            continue
+        yield path, item
+        inner: list[tuple[KeyPath, object]] = []
+        for key, part in item.items():
+            if key in _NESTED_NAMED and isinstance(part, Mapping):
+                inner += [((*path, key, name), named) for name, named in part.items()]
+            elif key in _NESTED_LISTS and isinstance(part, list):
+                inner += [((*path, key, index), listed) for index, listed in enumerate(part)]
+            elif key in _NESTED:
+                inner.append(((*path, key), part))
+        pending += reversed(inner)
+
+
+def _find_large_patterns(root: JsonObject) -> Iterator[SchemaProblem]:
+    for path, schema in walk_schemas(root):
+        patterns: list[tuple[KeyPath, object]] = [((*path, "pattern"), schema.get("pattern"))]
+        named = schema.get("patternProperties")
+        patterns += [((*path, "patternProperties", key), key) for key in (named if isinstance(named, Mapping) else ())]
+        for place, pattern in patterns:
+            if isinstance(pattern, str) and "too large" in (problem := find_pattern_problem(pattern)):
+                yield place, f"the pattern {pattern[:_SHOWN_PATTERN]!r} {problem}"
 
 
 def _find_malformed(schema: JsonObject) -> Iterator[SchemaProblem]:
@@ -366,37 +397,23 @@ def _find_malformed(schema: JsonObject) -> Iterator[SchemaProblem]:
             yield path, text if len(text) <= 200 else f"{text[:120]} … {text[-60:]}"
 
 
-def _find_misspelt(schema: Any, path: KeyPath) -> Iterator[SchemaProblem]:
+def _find_misspelt(root: JsonObject) -> Iterator[SchemaProblem]:
     """Find keywords like `requird`, which JSON Schema would silently ignore."""
-    for key in schema:
-        if isinstance(key, str) and key not in _KEYWORDS and not key.startswith("x-"):
-            close = get_close_matches(key, _KEYWORDS, n=1, cutoff=0.85)
-            if close:
-                yield (*path, key), f"unknown keyword '{key}'; did you mean '{close[0]}'?"
-    for step, part in _iter_subschemas(schema):
-        yield from _find_misspelt(part, (*path, *step))
+    for path, schema in walk_schemas(root):
+        for key in schema:
+            if isinstance(key, str) and key not in _KEYWORDS and not key.startswith("x-"):
+                close = get_close_matches(key, _KEYWORDS, n=1, cutoff=0.85)
+                if close:
+                    yield (*path, key), f"unknown keyword '{key}'; did you mean '{close[0]}'?"
 
 
-def _iter_subschemas(schema: JsonObject) -> Iterator[tuple[KeyPath, JsonObject]]:
-    for key in _NESTED:
-        if isinstance(schema.get(key), Mapping):
-            yield (key,), schema[key]
-    for key in _NESTED_NAMED:
-        if isinstance(schema.get(key), Mapping):
-            yield from (((key, name), part) for name, part in schema[key].items() if isinstance(part, Mapping))
-    for key in _NESTED_LISTS:
-        if isinstance(schema.get(key), list):
-            yield from (((key, index), part) for index, part in enumerate(schema[key]) if isinstance(part, Mapping))
-
-
-def _find_unresolved(root: JsonObject, schema: JsonObject, path: KeyPath) -> Iterator[SchemaProblem]:
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and "$id" not in root and not _is_resolvable(root, reference):
-        named = [f"#/{key}/{name}" for key in ("$defs", "definitions") for name in root.get(key) or ()]
-        hint = "" if reference.startswith("#") else "; references must lead into the declaration itself ('#/...')"
-        yield (*path, "$ref"), f"'{reference}' leads nowhere{did_you_mean(reference, named) or hint}"
-    for step, part in _iter_subschemas(schema):
-        yield from _find_unresolved(root, part, (*path, *step))
+def _find_unresolved(root: JsonObject) -> Iterator[SchemaProblem]:
+    for path, schema in walk_schemas(root):
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and "$id" not in root and not _is_resolvable(root, reference):
+            named = [f"#/{key}/{name}" for key in ("$defs", "definitions") for name in root.get(key) or ()]
+            hint = "" if reference.startswith("#") else "; references must lead into the declaration itself ('#/...')"
+            yield (*path, "$ref"), f"'{reference}' leads nowhere{did_you_mean(reference, named) or hint}"
 
 
 def _is_resolvable(root: JsonObject, reference: str) -> bool:

@@ -154,6 +154,15 @@ PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
         ],
     ),
     (
+        {"f": {"parameters": {"type": "object", "unevaluatedProperties": {"minLenght": 3}}}},
+        [
+            (
+                "functions.f.parameters.unevaluatedProperties.minLenght",
+                "PLACE: unknown keyword 'minLenght'; did you mean 'minLength'?",
+            )
+        ],
+    ),
+    (
         {"f": {"parameters": {"type": "object", "properties": {"a": {}}, "required": "a"}}},
         [("functions.f.parameters.required", "PLACE: 'a' is not of type 'array'")],
     ),

@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from evalkit.errors import KeyPath, did_you_mean, format_path
-from evalkit.fields.schema import compile_schema
+from evalkit.fields.schema import compile_schema, walk_schemas
 from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.project import ProjectFacts
 from evalkit.lint.facts.records import (
@@ -135,7 +135,7 @@ def check_defaults(function: DeclaredFunction) -> Iterator[Finding]:
     """Find defaults that the schema around them rules out; null may stand for no default at all."""
     if not isinstance(function.parameters, Mapping) or any(compile_schema(function.parameters).find_problems()):
         return
-    for schema, path in _walk_schema(function.parameters):
+    for path, schema in walk_schemas(function.parameters):
         default = schema.get("default")
         if default is None or not {"type", "enum"} & schema.keys():
             continue
@@ -417,7 +417,7 @@ def check_gemini(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, str
     if function.form != GEMINI_SCHEMA:
         return
     instead = "or declare with parameters_json_schema"
-    for schema, path in _walk_schema(function.parameters):
+    for path, schema in walk_schemas(function.parameters):
         at = ("parameters", *path)
         for key in schema:
             if key not in rules.fields:
@@ -450,7 +450,7 @@ def check_openai(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, str
         if key in root:
             advice = "say in the description which parameters go together"
             yield ("parameters", key), f"OpenAI refuses '{key}' at the root", advice
-    for schema, path in _walk_schema(root):
+    for path, schema in walk_schemas(root):
         at = ("parameters", *path)
         if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
             yield at, f"{_describe_schema(path)} is an array without 'items'", "say what its items are"
@@ -475,23 +475,6 @@ def check_strict(schema: JsonObject, at: KeyPath, rules: SchemaRules) -> Iterato
         listed = f"{', '.join(map(repr, missing))} {'is' if len(missing) == 1 else 'are'}"
         message = f"strict mode wants every parameter in 'required'; {listed} not"
         yield at, message, "list it and let it be null (type: [string, 'null']), or drop strict"
-
-
-def _walk_schema(schema: object, path: KeyPath = ()) -> Iterator[tuple[JsonObject, KeyPath]]:
-    """Yield the schema and every schema inside it, with their paths."""
-    if not isinstance(schema, Mapping):
-        return
-    yield schema, path
-    for key in ("properties", "$defs", "definitions", "patternProperties"):
-        named = schema.get(key)
-        for name, item in named.items() if isinstance(named, Mapping) else ():
-            yield from _walk_schema(item, (*path, key, name))
-    for key in ("items", "additionalProperties", "not", "if", "then", "else", "contains"):
-        yield from _walk_schema(schema.get(key), (*path, key))
-    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
-        inner = schema.get(key)
-        for index, item in enumerate(inner if isinstance(inner, list) else ()):
-            yield from _walk_schema(item, (*path, key, index))
 
 
 def _describe_schema(path: KeyPath) -> str:
