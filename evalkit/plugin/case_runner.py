@@ -26,10 +26,10 @@ from evalkit.plugin.verdicts import (
     attach_verdict,
     build_case_error,
     build_invalid_file_verdict,
-    build_properties,
     from_report,
     get_first_reason,
     serialize,
+    set_properties,
 )
 from evalkit.providers.pacing import TRAFFIC
 from evalkit.reports.serialization import from_line, redact_verdict
@@ -250,7 +250,7 @@ class CaseRunner:
         if wire is None or landed is not run.verdict:
             wire = serialize(run.verdict, self._config, self._redact)
         run.verdict = None  # its transcript need not stay in memory
-        item.user_properties += build_properties(wire.verdict)
+        set_properties(item, wire.verdict)
         apply_verdict_to_report(report, wire.verdict)
         attach_verdict(report, wire, self._config)
 

@@ -39,10 +39,10 @@ from evalkit.plugin.verdicts import (
     attach_verdict,
     build_case_error,
     build_invalid_file_verdict,
-    build_properties,
     from_test_report,
     has_own_text,
     serialize,
+    set_properties,
 )
 from evalkit.reports.trace import TraceOptions, render_trace
 from evalkit.runner.agent_threads import AgentThread, current_agent_thread
@@ -313,7 +313,7 @@ class MarkedTests:
             verdict = from_test_report(state.marked_case.case, state.verdict, item, report)
         wire = serialize(verdict, self._config, self._redact)
         verdict = wire.verdict
-        item.user_properties += build_properties(verdict)
+        set_properties(item, verdict)
         if has_own_text(verdict, report):
             if verdict.status == ERROR:
                 report.when = "setup"

@@ -6,6 +6,7 @@ Everything is rendered from the run file, which holds no secrets.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,9 @@ from evalkit.model.verdict import ERROR, FAILED
 from evalkit.plugin.configuration import Configuration
 from evalkit.reports.run_file import StoredRun, load_run, read_head, read_verdicts
 from evalkit.reports.table import REPORTS, ReportInput, send_spans
+
+# pytest's writer escapes < and > in texts and attributes, so that neither stands in another place.
+_TESTCASE = re.compile(r'<testcase (?P<names>classname="[^"]*" name="[^"]*")[^>]*?(?:/>|>.*?</testcase>)', re.DOTALL)
 
 
 def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | None, Run | None]:
@@ -64,6 +68,19 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
                 file.writelines((*REPORTS["markdown"].render(source), "\n"))
         except OSError as error:
             yield f"the step summary was not written: {error}"
+
+
+def drop_reruns_from_junit(file: Path) -> None:
+    """Leave the last testcase of each case in pytest's JUnit file: where another plugin reruns tests, pytest writes one
+    for each attempt, and those before the last, which say nothing of how they ended, count as passed for its readers.
+    """
+    text = file.read_text("utf-8")
+    found = [match for match in _TESTCASE.finditer(text) if '<property name="evalkit_status"' in match[0]]
+    last = {match["names"]: match for match in found}
+    for match in reversed(found):
+        if match is not last[match["names"]]:
+            text = text[: match.start()] + text[match.end() :]
+    file.write_text(text, "utf-8")
 
 
 def build_annotations(configuration: Configuration) -> list[str]:

@@ -37,7 +37,7 @@ from evalkit.plugin.configuration import (
 )
 from evalkit.plugin.exit_guard import guard_exit
 from evalkit.plugin.progress import Activity, LastRow, Progress, read_activity
-from evalkit.plugin.publish import build_annotations, publish, read_baseline
+from evalkit.plugin.publish import build_annotations, drop_reruns_from_junit, publish, read_baseline
 from evalkit.plugin.splitting import EXCHANGE_KEY, WorkerExchange, parse_case_id
 from evalkit.plugin.terminal import Display, describe_recording
 from evalkit.plugin.verdicts import WireVerdict, apply_verdict_to_report, detach_verdict, has_own_text, serialize
@@ -81,6 +81,7 @@ class ResultCollector:
         self._unpaid: list[str] = []  # messages of the cases that were not run because the budget was spent
         self._cases_with_unused_mocks: dict[str, None] = {}  # passed cases with mocks that no call used
         self._ledger: Path | None = None  # the file of spent money, which the workers of xdist share
+        self._has_reruns = False  # another plugin has run a case more than once
         self._failed_reports = 0  # of cases; any further failure is of something else
         self._case_ids_by_node: dict[str, str] = {}  # under xdist: of the cases that a worker collected
         self._collected_count = 0  # of a worker
@@ -184,6 +185,7 @@ class ResultCollector:
 
     def _record(self, wire_verdict: WireVerdict, report: pytest.TestReport) -> None:
         verdict = wire_verdict.verdict
+        self._has_reruns |= verdict.case_id in self._outcomes
         effective = self._case_verdicts.record(wire_verdict, report.nodeid)
         self._outcomes[verdict.case_id] = build_outcome(
             effective.verdict, is_live=self._configuration.settings.model is not None
@@ -294,6 +296,8 @@ class ResultCollector:
         if is_listing(self._config):
             return
         self._display.sort_reports(self._case_ids_by_node)
+        if self._has_reruns and (junit := self._config.getoption("xmlpath", None)):
+            drop_reruns_from_junit(Path(os.path.expandvars(junit)).expanduser())
         interrupted = exitstatus not in (*_GATED_STATUSES, _NO_TESTS)
         self._record_landed(interrupted=interrupted)
         selected, selection = self._list_selected(), self._files.selection

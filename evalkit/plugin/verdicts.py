@@ -100,8 +100,8 @@ def get_first_reason(verdict: Verdict) -> str:
     return next((reason.message or reason.code for reason in verdict.reasons), verdict.summary or verdict.status)
 
 
-def build_properties(verdict: Verdict) -> list[tuple[str, object]]:
-    """Return the properties of a case in JUnit files."""
+def set_properties(item: pytest.Item, verdict: Verdict) -> None:
+    """Set the properties of a case in JUnit files, in place of those of an attempt before."""
     properties: list[tuple[str, object]] = [("evalkit_status", verdict.status)]
     if verdict.category:
         properties.append(("evalkit_category", escape_controls(verdict.category)))
@@ -109,7 +109,8 @@ def build_properties(verdict: Verdict) -> list[tuple[str, object]]:
         properties.append(("evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))))
     if verdict.faults:
         properties.append(("evalkit_faults", escape_controls(format_faults(verdict))))
-    return properties
+    others = [entry for entry in item.user_properties if not entry[0].startswith("evalkit_")]
+    item.user_properties[:] = [*others, *properties]
 
 
 def build_invalid_file_verdict(case_id: str, problems: tuple[Problem, ...]) -> Verdict:
