@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Awaitable, Callable, Container, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -299,7 +299,14 @@ class FakeDispatcher:
         try:
             self._responder.begin(call)
             if call.awaitable is not None:
-                await self._await_result(call, call.awaitable)
+                try:
+                    raw = await call.awaitable
+                    call.raw_result = await raw if inspect.isawaitable(raw) else raw
+                except (Exception, SystemExit, asyncio.CancelledError) as error:
+                    task = asyncio.current_task()
+                    if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                        raise  # we are being stopped; otherwise the callable let a cancellation of its own escape
+                    call.error = self._responder.convert_error(call, error)
             if self._settings.real_sleep and call.delay_ms:
                 await asyncio.sleep(call.delay_ms / 1000)
         except BaseException as error:  # the run is being stopped; the call stays on record
@@ -307,16 +314,6 @@ class FakeDispatcher:
             raise
         finally:
             self._finish(call, started)
-
-    async def _await_result(self, call: PendingCall, awaitable: Awaitable[object]) -> None:
-        try:
-            raw = await awaitable
-            call.raw_result = await raw if inspect.isawaitable(raw) else raw
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
-                raise  # we are being stopped; otherwise the callable let a cancellation of its own escape
-            call.error = self._responder.convert_error(call, error)
 
 
 def _return_outcome(call: PendingCall) -> Any:

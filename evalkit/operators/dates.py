@@ -65,7 +65,7 @@ def parse_moment(text: str) -> Moment | None:
     match = _FORM.fullmatch(text)
     if match is None:
         return None
-    year, _, month, of_month, hour, minute, second, fraction, _, sign, off_hours, off_minutes = match.groups()
+    year, _, month, of_month, hour, minute, second, fraction, zulu, sign, off_hours, off_minutes = match.groups()
     try:
         day = date(int(year), int(month), int(of_month)).toordinal()
     except ValueError:
@@ -74,22 +74,17 @@ def parse_moment(text: str) -> Moment | None:
         return Moment(day)
     time = (int(hour), int(minute or 0), int(second or 0))
     digits = (fraction or "").rstrip("0")
-    offset = None if match[9] is None and sign is None else _compute_offset(sign, off_hours, off_minutes)
+    offset = 0 if zulu else None  # seconds east of UTC
+    if sign is not None:
+        hours, minutes = int(off_hours or 0), int(off_minutes or 0)
+        if hours > 23 or minutes > 59:
+            return None
+        offset = (hours * 3600 + minutes * 60) * (-1 if sign == "-" else 1)
     end_of_day = time == (24, 0, 0) and not digits
-    if offset == _DAY_S or time[1] > 59 or time[2] > 59 or (time[0] > 23 and not end_of_day):
+    if time[1] > 59 or time[2] > 59 or (time[0] > 23 and not end_of_day):
         return None
     whole_days, rest = divmod(time[0] * 3600 + time[1] * 60 + time[2], _DAY_S)
     return Moment(day + whole_days, rest, digits, offset)
-
-
-def _compute_offset(sign: str | None, hours: str | None, minutes: str | None) -> int:
-    """Return the seconds east of UTC; a whole day for an offset that does not exist."""
-    if sign is None:
-        return 0
-    if int(hours or 0) > 23 or int(minutes or 0) > 59:
-        return _DAY_S
-    size = int(hours or 0) * 3600 + int(minutes or 0) * 60
-    return -size if sign == "-" else size
 
 
 class SameDate(Matcher, frozen=True):

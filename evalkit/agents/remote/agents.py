@@ -250,10 +250,10 @@ class CommandAgent(Struct, frozen=True, eq=False):
         if child.is_flooded:
             problem = f"printed more than {MAX_OUTPUT:,} bytes to stdout and was ended; logs belong on stderr"
             raise self._make_error("output_limit", problem, child)
-        if child.returncode:
-            raise self._make_error(
-                "crashed", f"{_describe_exit(child.returncode)} instead of exiting with status 0", child
-            )
+        if status := child.returncode:
+            name = next((number.name for number in signal.Signals if number == -status), f"signal {-status}")
+            ending = f"exited with status {status}" if status > 0 else f"was ended by {name}"
+            raise self._make_error("crashed", f"{ending} instead of exiting with status 0", child)
         try:
             return read_reply(bytes(child.stdout), self.who, task)
         except RemoteAgentError as error:
@@ -281,15 +281,6 @@ def build_environment(task: Task, served: FunctionUrls, case_env: Mapping[str, s
     for name in ("no_proxy", "NO_PROXY"):
         merged[name] = ",".join(filter(None, (merged.get(name), _LOCAL_HOSTS)))
     return {name: value for name, value in merged.items() if value is not None}
-
-
-def _describe_exit(returncode: int) -> str:
-    if returncode > 0:
-        return f"exited with status {returncode}"
-    try:
-        return f"was ended by {signal.Signals(-returncode).name}"
-    except ValueError:
-        return f"was ended by signal {-returncode}"
 
 
 def _format_stderr(child: ChildProcess) -> str:

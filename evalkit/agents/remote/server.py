@@ -410,7 +410,11 @@ class FunctionsApp:
             )
             await _send_json(send, 400, {"error": {"type": "bad_request", "message": message}})
             return
-        arguments, malformed = _parse_arguments((await receive())["body"])
+        body, malformed = (await receive())["body"], None
+        try:
+            arguments = json.loads(body) if body.strip() else {}
+        except (ValueError, RecursionError) as error:
+            arguments, malformed = body.decode("utf-8", "replace"), f"the body is not JSON: {error}"
         call = ModelCall(
             name=name,
             arguments=arguments,
@@ -424,17 +428,6 @@ class FunctionsApp:
 def _read_query(scope: Message) -> str:
     query: bytes = scope["query_string"]
     return query.decode("latin-1")
-
-
-def _parse_arguments(body: bytes) -> tuple[object, str | None]:
-    """Parse the arguments. Return them, and the reason if they could not be read. An empty body has none."""
-    if not body.strip():
-        return {}, None
-    try:
-        arguments = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        return body.decode("utf-8", "replace"), f"the body is not JSON: {error}"
-    return arguments, None
 
 
 async def _send_json(send: Send, status: int, data: object) -> None:
