@@ -258,6 +258,26 @@ def new_command(target: Path, message: str | None, calls: tuple[str, ...]) -> No
             click.echo(note)
 
 
+@click.command(
+    short_help="Say what a code means, such as [wrong_argument].",
+    epilog=format_examples("evalkit explain wrong_argument"),
+)
+@click.argument("code", required=False)
+@click.option("--all", "whole", is_flag=True, help="Print the whole page of codes, as Markdown.")
+def explain(code: str | None, *, whole: bool) -> None:
+    """Say what CODE means and what to do about it: a code of reasons, of problems, or a rule of lint.
+
+    Without CODE, list the codes.
+    """
+    from evalkit.cli.explain import explain, list_codes, read_page
+
+    if whole:
+        click.echo(read_page(), nl=False)
+        return
+    for line in list_codes() if code is None else (explain(code),):
+        click.echo(line)
+
+
 WRITING = (init, new_command, import_command, record_mocks_command)
 CHECKING = (lint_command, smoke, mutate, faults)
-REFERENCE = (schema,)
+REFERENCE = (explain, schema)

@@ -57,6 +57,7 @@ def _build_command(level: str, verdict: Verdict, folder: str) -> str:
     place = next((match for match in matches if match is not None), None)
     file, line, column = (verdict.path or verdict.case_id, "1", "") if place is None else place.groups("")
     title = f"{get_case_name(verdict.case_id)} {'failed' if verdict.status == FAILED else 'could not be measured'}"
+    title += "".join(f" [{reason.code}]" for reason in verdict.reasons[:1])
     pairs = {
         "file": (PurePosixPath(folder) / file).as_posix() if file else "",
         "line": line,

@@ -248,7 +248,8 @@ def _build_remarks(verdict: Verdict) -> list[Line]:
     location = next((reason.location for reason in verdict.reasons if reason.location), "")
     is_said = any(location in reason.message for reason in verdict.reasons)  # a broken file's problems begin with it
     if verdict.status in (FAILED, ERROR) and location and not is_said:
-        remarks += _build_message(f"at {location}", "  ", "quiet")
+        codes = ", ".join(dict.fromkeys(reason.code for reason in verdict.reasons))  # for `evalkit explain`
+        remarks += _build_message(f"at {location} [{codes}]", "  ", "quiet")
     return remarks
 
 

@@ -121,7 +121,7 @@ def test_a_pass_with_a_note_says_so() -> None:
 def test_reasons_beside_the_calls_come_once_and_the_place_last() -> None:
     reason = Reason(code="budget_exceeded", message="took 70 s", location="a/b_001.yaml:9:3")
     verdict = Verdict(case_id="a/b_001.yaml", status="failed", reasons=(reason, reason))
-    assert render_trace(verdict).splitlines()[1:] == ["  took 70 s", "  at a/b_001.yaml:9:3"]
+    assert render_trace(verdict).splitlines()[1:] == ["  took 70 s", "  at a/b_001.yaml:9:3 [budget_exceeded]"]
 
 
 def test_warnings_are_told_once_and_unused_mocks_where_anything_was_called() -> None:
@@ -359,7 +359,7 @@ def test_time_below_a_millisecond_is_not_told() -> None:
 
 @pytest.mark.parametrize(
     ("message", "last"),
-    [("unknown agent 'x'", "  at a_001.yaml:2:8"), ("a_001.yaml:2:8: unknown key", "  a_001.yaml:2:8: unknown key")],
+    [("unknown agent 'x'", "  at a_001.yaml:2:8 [unknown_agent]"), ("a_001.yaml:2:8: unknown key", "  a_001.yaml:2:8: unknown key")],
 )
 def test_what_could_not_be_measured_is_told_with_its_place_once(message: str, last: str) -> None:
     reason = Reason(code="unknown_agent", message=message, location="a_001.yaml:2:8")
