@@ -48,7 +48,8 @@ def test_the_baseline_of_the_project_is_taken_without_being_named(runs: Desk) ->
 def test_annotations_name_the_file_from_the_root_of_the_checkout(runs: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_WORKSPACE", str(runs.root.parent))
     assert runs.run("report", "head.json", "--format", "github").out == (
-        f"::error file={runs.root.name}/scenarios/a_002.yaml,line=3,col=5,title=a_002 failed::sent canary-of-the-shop\n"
+        f"::error file={runs.root.name}/scenarios/a_002.yaml,line=3,col=5,title=a_002 failed [x]"
+        "::sent canary-of-the-shop\n"
     )
 
 

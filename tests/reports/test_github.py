@@ -29,7 +29,7 @@ def lines(*verdicts: Verdict, folder: str = "") -> list[str]:
 
 def test_a_failure_stands_at_the_line_of_the_expectation() -> None:
     assert lines(CASE) == [
-        "::error file=scenarios/shop/valid_001.yaml,line=14,col=7,title=valid_001 failed"
+        "::error file=scenarios/shop/valid_001.yaml,line=14,col=7,title=valid_001 failed [wrong_argument]"
         '::arguments.id: expected "A1", got "B2"'
     ]
 
@@ -43,7 +43,7 @@ def test_a_project_in_a_part_of_a_repository_is_named_with_its_folder() -> None:
 def test_a_reason_without_a_place_stands_at_the_head_of_the_file() -> None:
     verdict = replace(CASE, status="error", reasons=(Reason(code="crashed", message="it died"),))
     assert lines(verdict) == [
-        "::error file=scenarios/shop/valid_001.yaml,line=1,title=valid_001 could not be measured::it died"
+        "::error file=scenarios/shop/valid_001.yaml,line=1,title=valid_001 could not be measured [crashed]::it died"
     ]
 
 
@@ -71,7 +71,7 @@ def test_text_of_an_agent_is_no_command() -> None:
     assert "\n" not in line
     assert "\r" not in line
     assert line == (
-        r"::error file=a%2Cb%3Ac\x0a%3A%3Ax,line=1,title=a%2Cline=3%3Ab%25 failed"
+        r"::error file=a%2Cb%3Ac\x0a%3A%3Ax,line=1,title=a%2Cline=3%3Ab%25 failed [x]"
         r"::%0A\x3a:stop-commands::x%0A\x3a:error::fake %250A 100%25 \x1b[2J \u202e"
     )
 

@@ -359,7 +359,10 @@ def test_time_below_a_millisecond_is_not_told() -> None:
 
 @pytest.mark.parametrize(
     ("message", "last"),
-    [("unknown agent 'x'", "  at a_001.yaml:2:8 [unknown_agent]"), ("a_001.yaml:2:8: unknown key", "  a_001.yaml:2:8: unknown key")],
+    [
+        ("unknown agent 'x'", "  at a_001.yaml:2:8 [unknown_agent]"),
+        ("a_001.yaml:2:8: unknown key", "  a_001.yaml:2:8: unknown key"),
+    ],
 )
 def test_what_could_not_be_measured_is_told_with_its_place_once(message: str, last: str) -> None:
     reason = Reason(code="unknown_agent", message=message, location="a_001.yaml:2:8")
