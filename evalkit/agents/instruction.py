@@ -14,8 +14,8 @@ from evalkit.fields.reader import describe_unknown_key
 from evalkit.functions.declarations import parse_declarations
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration, Permissions
+from evalkit.yamlfile.events import read_positions
 from evalkit.yamlfile.parse import load
-from evalkit.yamlfile.positions import read_positions
 
 FRONTMATTER_KEYS = ("name", "trigger", "version", "description", "available_functions")
 CODE = "invalid_instruction"

@@ -35,8 +35,8 @@ from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.turns import Chunk, read_text, read_turn, read_written_reply, replay_pieces, report_unknown_keys
 from evalkit.text.redact import redact_secrets
+from evalkit.yamlfile.events import read_positions
 from evalkit.yamlfile.parse import load
-from evalkit.yamlfile.positions import read_positions
 from evalkit.yamlfile.write import dump
 
 CASSETTE_VERSION = 1

@@ -19,8 +19,7 @@ from msgspec import Struct
 from evalkit.errors import KeyPath, Location, Problem, UsageError
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.case import split_case_id
-from evalkit.yamlfile.events import read_file
-from evalkit.yamlfile.positions import Positions, read_positions
+from evalkit.yamlfile.events import Positions, read_file, read_positions
 
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "cassettes"})  # cassettes bear the names of cases
 _SUITE_NEAR_MISS = re.compile(r"suites?\.ya?ml", re.IGNORECASE)

@@ -20,6 +20,7 @@ from evalkit.errors import Location, Problem, SpecError, did_you_mean
 from evalkit.yamlfile import events
 from evalkit.yamlfile.events import (
     DEFAULT_LIMITS,
+    TAG_PREFIX,
     AliasEvent,
     Event,
     GetEvent,
@@ -27,13 +28,16 @@ from evalkit.yamlfile.events import (
     MappingEndEvent,
     MappingStartEvent,
     Node,
+    Positions,
     ScalarEvent,
     SequenceEndEvent,
     SequenceStartEvent,
     StreamEndEvent,
     count_expanded,
+    describe_refused_tag,
+    explain_syntax_error,
+    read_positions,
 )
-from evalkit.yamlfile.positions import TAG_PREFIX, Positions, describe_refused_tag, explain_syntax_error, read_positions
 
 _CORE_INT = r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+"
 _CORE_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"

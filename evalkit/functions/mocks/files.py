@@ -19,9 +19,8 @@ from evalkit.functions.targets import AnyFunction, TargetError, find_object, wai
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json
 from evalkit.model.transcript import AgentValue
 from evalkit.text.format import format_value
-from evalkit.yamlfile.events import read_file
+from evalkit.yamlfile.events import read_file, read_positions
 from evalkit.yamlfile.parse import load
-from evalkit.yamlfile.positions import read_positions
 
 _ENDINGS = (".yaml", ".yml", ".json")
 _REFERENCE = r"(?P<file>(?:[\w-]+/)*[\w-]+)(?:\.(?P<key>.+))?"
