@@ -6,9 +6,11 @@ expected, the nearest name, the next step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 KeyPath = tuple[str | int, ...]  # leads from the root of parsed data to a value in it
 
@@ -29,12 +31,29 @@ class Location(Struct, frozen=True):
         return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
 
 
+LONGEST_WORD = 4000
+_SHOWN = 200
+
+
+def shorten_words(text: str) -> str:
+    """Cut what is too long to be a word of a message: a key or a name of a megabyte."""
+    if len(text) <= LONGEST_WORD:
+        return text
+    return re.sub(
+        rf"\S{{{LONGEST_WORD + 1},}}", lambda word: f"{word[0][:_SHOWN]}… ({len(word[0]):,} characters)", text
+    )
+
+
 class Problem(Struct, frozen=True):
     """A problem of a file, as one line: ``file:line:col: message``."""
 
     location: Location
     message: str
     code: str = "invalid_case"
+
+    def __post_init__(self) -> None:
+        if len(self.message) > LONGEST_WORD:
+            force_setattr(self, "message", shorten_words(self.message))
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}"
@@ -58,6 +77,9 @@ class EvalkitError(Exception):
     code = "error"
 
 
+_MOST_PROBLEMS = 200  # in one message; `problems` has them all
+
+
 class SpecError(EvalkitError):
     """A file or mapping breaks the format. Lists every problem, not only the first."""
 
@@ -67,7 +89,10 @@ class SpecError(EvalkitError):
         self.problems: tuple[Problem, ...] = tuple(problems)
         if self.problems:
             self.code = self.problems[0].code
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        lines = [str(problem) for problem in self.problems[:_MOST_PROBLEMS]]
+        if len(self.problems) > _MOST_PROBLEMS:
+            lines.append(f"... and {len(self.problems) - _MOST_PROBLEMS:,} problems more")
+        super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[type[SpecError], tuple[tuple[Problem, ...]]]:
         # The default would rebuild from the joined text, and lose the places on the way through xdist.

@@ -9,6 +9,7 @@ import click
 
 from evalkit.config import read_options
 from evalkit.project import Project
+from evalkit.reports.run_file import replace_file
 from evalkit.text.redact import Redactor, find_secrets
 
 
@@ -30,8 +31,8 @@ def build_redactor(root: Path) -> Redactor:
 
 def write_output(path: Path, text: str) -> None:
     """Write the file that `-o` names, in a folder that is made if need be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n", "utf-8")
+    with replace_file(path) as file:
+        file.write(text + "\n")
 
 
 def format_examples(*lines: str) -> str:

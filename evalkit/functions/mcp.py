@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
@@ -120,17 +121,24 @@ class McpApp:
             await asyncio.wait({self._manager_task})
 
 
-# ---- over stdio: ``python -m evalkit.functions.mcp URL`` hands every call to the run's functions server at URL ----
+# ---- over stdio: ``python -m evalkit.functions.mcp FILE`` hands every call to the run's functions server, whose URL is
+# in FILE: it holds a token, and any user of the machine can read the arguments of a process ----
 
-USAGE = "usage: python -m evalkit.functions.mcp FUNCTIONS_URL"
+USAGE = "usage: python -m evalkit.functions.mcp FUNCTIONS_URL, or a file that holds it"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until stdin ends."""
     values = sys.argv[1:] if arguments is None else arguments
-    if len(values) != 1 or not values[0].startswith("http"):
+    if len(values) != 1:
         raise SystemExit(USAGE)
-    asyncio.run(_serve(values[0].rstrip("/")))
+    url = values[0]
+    if not url.startswith("http"):
+        try:
+            url = Path(url).read_text("utf-8").strip()
+        except OSError as error:
+            raise SystemExit(f"{url}: can't be read: {error.strerror}; {USAGE}") from None
+    asyncio.run(_serve(url.rstrip("/")))
 
 
 async def _serve(base: str) -> None:

@@ -82,6 +82,9 @@ class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.outcome == "error" and self.answered_by != MOCK and not (self.mock_rule or self.problem)
 
 
+_MOST_TOKENS = 10**15
+
+
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens. `output_tokens` excludes reasoning; `input_tokens` includes cached ones."""
 
@@ -90,6 +93,13 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning_tokens: int = always_written(0)
     cached_tokens: int = always_written(0)
     total_tokens: int = always_written(0)
+
+    def __post_init__(self) -> None:
+        # A service, or a client's adapter, may report anything; a negative count would give a budget back.
+        for name in self.__struct_fields__:
+            count = getattr(self, name)
+            if type(count) is not int or not 0 <= count < _MOST_TOKENS:
+                force_setattr(self, name, 0)
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(**{f: getattr(self, f) + getattr(other, f) for f in self.__struct_fields__})

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
-from evalkit.errors import KeyPath
+from evalkit.errors import LONGEST_WORD, KeyPath, shorten_words
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.codec import always_written, decode, to_plain_json
 from evalkit.model.transcript import FunctionCall, Transcript
@@ -31,6 +32,10 @@ class Reason(Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: KeyPath = ()  # in that call's arguments or result
     expected: Any = None
     actual: Any = None
+
+    def __post_init__(self) -> None:
+        if len(self.message) > LONGEST_WORD:
+            force_setattr(self, "message", shorten_words(self.message))
 
 
 class CheckResult(Struct, frozen=True, kw_only=True, omit_defaults=True):

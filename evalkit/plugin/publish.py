@@ -16,7 +16,7 @@ from evalkit.gate.outcomes import CaseOutcome, build_outcome, build_outcomes
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED
 from evalkit.plugin.configuration import Configuration
-from evalkit.reports.run_file import StoredRun, load_run, read_head, read_verdicts
+from evalkit.reports.run_file import StoredRun, load_run, read_head, read_verdicts, replace_file
 from evalkit.reports.table import REPORTS, ReportInput, send_spans
 
 # pytest's writer escapes < and > in texts and attributes, so that neither stands in another place.
@@ -42,12 +42,7 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if configuration.html is not None:
         try:
-            page = configuration.html
-            page.parent.mkdir(parents=True, exist_ok=True)
-            with (
-                closing(StoredRun(configuration.results)) as stored,
-                page.open("w", encoding="utf-8", newline="\n") as file,
-            ):
+            with closing(StoredRun(configuration.results)) as stored, replace_file(configuration.html) as file:
                 verdicts = stored.iter_verdicts()
                 source = ReportInput(run=stored.run, decision=decision, baseline=baseline, verdicts=verdicts)
                 file.writelines(REPORTS["html"].render(source))

@@ -7,22 +7,23 @@ import os
 import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, Union, get_args, get_origin, get_type_hints
+from typing import IO, Any, TextIO, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from evalkit.errors import UsageError
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, parse_strictly
 from evalkit.model.codec import decode, to_plain_json
-from evalkit.model.run import RUN_VERSION, Run, Selection
+from evalkit.model.run import RUN_VERSION, Run
 from evalkit.model.verdict import NOT_RUN, STATUSES, Verdict
 from evalkit.reports.serialization import from_line, to_line
 
+_LONGEST_MS = 1e15
 _VERDICTS_OPEN = b', "verdicts": ['  # how the first line of a run file that evalkit wrote ends
 
 
@@ -38,7 +39,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
         run = _load_by_lines(file)
         if run is not None:
             return run
-        data = json.loads(file.read_bytes())
+        data = _parse(file.read_bytes())
     except FileNotFoundError:
         raise UsageError(
             f"{file}: there is no such run file; `pytest --evalkit` writes .evalkit/last-run.json"
@@ -108,7 +109,30 @@ def _check_verdicts(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
         if verdict.case_id in places:
             raise ValueError(f"{verdict.case_id} has two verdicts, verdicts[{places[verdict.case_id]}] and [{index}]")
         places[verdict.case_id] = index
+        for part in (verdict, *verdict.runs):
+            _check_parts(part, index)
         yield verdict
+
+
+def _check_parts(verdict: Verdict, index: int) -> None:
+    """Raise ValueError for states and numbers that no run has, and that reports could not show."""
+    for call in verdict.calls:
+        if call.status not in STATUSES:
+            raise ValueError(
+                f"verdicts[{index}]: the status {call.status!r} of a call is none of {', '.join(STATUSES)}"
+            )
+    timing = verdict.transcript.timing
+    for value in () if timing is None else (timing.model_ms, timing.function_ms, timing.overhead_ms):
+        if not abs(value) < _LONGEST_MS:
+            raise ValueError(f"verdicts[{index}]: {value!r} ms is no time that a run can take")
+
+
+def _parse(data: bytes) -> Any:
+    """Read JSON as evalkit writes it, without NaN. Raises ValueError."""
+    try:
+        return parse_strictly(data.decode("utf-8-sig"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _load_by_lines(file: Path) -> Run | None:
@@ -134,7 +158,7 @@ def read_head(path: Path) -> Run | None:
             file.seek(max(path.stat().st_size - 4, 0))
             if not first.endswith(_VERDICTS_OPEN) or file.read() != b"\n]}\n":
                 return None
-            data = {**json.loads(first.removesuffix(_VERDICTS_OPEN) + b"}"), "verdicts": []}
+            data = {**_parse(first.removesuffix(_VERDICTS_OPEN) + b"}"), "verdicts": []}
             return _check_run(Run.from_json(data), data)
     except (OSError, ValueError):
         return None
@@ -149,20 +173,32 @@ def write_run(path: str | os.PathLike[str], run: Run, lines: Iterable[str] | Non
     target = Path(path)
     if target.exists() and not target.is_file():
         raise UsageError(f"{target} is no regular file, and the run file would take its place; name another")
+    with replace_file(target) as file:
+        head = to_plain_json(replace(run, verdicts=()))
+        del head["verdicts"]
+        file.write(json.dumps(head)[:-1] + _VERDICTS_OPEN.decode())
+        separator = "\n"
+        for line in map(to_line, run.verdicts) if lines is None else lines:
+            file.write(separator + line)
+            separator = ",\n"
+        file.write("\n]}\n")
+        file.flush()
+        os.fsync(file.fileno())  # the journal is removed next
+
+
+@contextmanager
+def replace_file(target: Path) -> Iterator[TextIO]:
+    """Write `target` anew, all or nothing: a full disk leaves the old file, and no half of a new one."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and not target.is_file():  # a device, /dev/stdout
+        with target.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        return
+    target = target.resolve()  # the file that a link leads to
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with partial.open("w", encoding="utf-8", newline="\n") as file:
-            head = to_plain_json(replace(run, verdicts=()))
-            del head["verdicts"]
-            file.write(json.dumps(head)[:-1] + _VERDICTS_OPEN.decode())
-            separator = "\n"
-            for line in map(to_line, run.verdicts) if lines is None else lines:
-                file.write(separator + line)
-                separator = ",\n"
-            file.write("\n]}\n")
-            file.flush()
-            os.fsync(file.fileno())  # the journal is removed next
+            yield file
         partial.replace(target)
     finally:
         with suppress(OSError):
@@ -286,6 +322,7 @@ def _build_schema(hint: Any, definitions: JsonDict) -> JsonDict:
 JOURNAL_VERSION = 1
 JOURNAL_SUFFIX = ".journal.jsonl"  # beside the run file
 _HEAD_KEY = "evalkit_journal"
+_HEAD_KEYS = ("selected", "collected", "started", "evalkit", "shard", "selection", "metadata")
 
 
 class Journal:
@@ -303,15 +340,9 @@ class Journal:
             self._file: IO[bytes] = TemporaryFile()  # noqa: SIM115 - until `close`
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            with partial.open("wb") as file:
-                for line in (json.dumps({_HEAD_KEY: JOURNAL_VERSION, **(head or {})}), *previous_lines):
-                    file.write(f"{line}\n".encode("ascii"))
-            partial.replace(path)  # there is always a whole journal, the old one or this
-        finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
+        with replace_file(path) as file:  # there is always a whole journal, the old one or this
+            for line in (json.dumps({_HEAD_KEY: JOURNAL_VERSION, **(head or {})}), *previous_lines):
+                file.write(f"{line}\n")
         self._file = path.open("r+b")
 
     def append(self, case_id: str, line: str) -> None:
@@ -416,26 +447,21 @@ def read_journal(path: Path) -> Run:
             raise UsageError(f"{path}: not a journal of version {JOURNAL_VERSION} of evalkit")
         entries = (_parse_line(line) for line in file)
         verdicts = {}
-        for entry in entries:
-            if "case_id" in entry:
-                _check_demands(entry)
-                verdicts[entry["case_id"]] = Verdict.from_json(entry)
-    return Run(
-        verdicts=tuple(_check_verdicts(verdicts.values())),
-        selected=tuple(head.get("selected", ())),
-        collected=int(head.get("collected", 0)),
-        started=str(head.get("started", "")),
-        evalkit=str(head.get("evalkit", "")),
-        shard=head.get("shard"),
-        selection=None if head.get("selection") is None else decode(Selection, head["selection"]),
-        metadata=head.get("metadata") or {},
-        interrupted=True,
-    )
+        try:
+            for entry in entries:
+                if "case_id" in entry:
+                    _check_demands(entry)
+                    verdicts[entry["case_id"]] = Verdict.from_json(entry)
+            data = {key: head[key] for key in _HEAD_KEYS if head.get(key) is not None}
+            run = decode(Run, {**data, "verdicts": [], "interrupted": True})
+            return replace(run, verdicts=tuple(_check_verdicts(verdicts.values())))
+        except (UsageError, TypeError, AttributeError, ValueError) as error:
+            raise UsageError(f"{path}: a damaged journal: {error}") from None
 
 
 def _parse_line(line: bytes) -> JsonDict:
     try:
-        data = json.loads(line)
+        data = _parse(line)
     except ValueError:
         return {}
     return data if isinstance(data, dict) else {}
@@ -471,7 +497,7 @@ def read_durations(paths: Iterable[Path]) -> dict[str, float]:
         table: object = None
         if path.suffix != ".jsonl":
             with suppress(OSError, ValueError):
-                table = json.loads(path.read_bytes())
+                table = _parse(path.read_bytes())
         if not isinstance(table, dict) or "verdicts" in table:  # it is to be a run
             durations |= measure_durations(load_run(path))
             continue
@@ -484,5 +510,5 @@ def read_durations(paths: Iterable[Path]) -> dict[str, float]:
 
 def write_durations(path: Path, seconds: Mapping[str, float]) -> None:
     """Write a small file with a line per case, in the order of their ids, so that a change of it reads well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(dict(sorted(seconds.items())), indent=0) + "\n", "ascii", newline="\n")
+    with replace_file(path) as file:
+        file.write(json.dumps(dict(sorted(seconds.items())), indent=0) + "\n")

@@ -41,6 +41,7 @@ from evalkit.errors import RemoteAgentError, UnknownAgentError
 from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.transcript import Usage
+from evalkit.text.redact import build_redactor
 
 PROTOCOL = 1
 MAX_OUTPUT = 10_000_000  # bytes of a reply
@@ -231,6 +232,11 @@ class CommandAgent(Struct, frozen=True, eq=False):
         if not folder.is_dir():
             raise UnknownAgentError(f"{self.who}: its 'cwd' is no folder: {self.cwd or self.root.as_posix()}")
         first, *rest = self.words
+        if build_redactor(()).redact_data(list(self.words)) != list(self.words):
+            task.warnings.append(
+                f"{self.who}: an argument of its command looks like a secret, and any user of the machine can read the "
+                "arguments of a process; hand it over in 'env'"
+            )
         words = [sys.executable if first == OWN_PYTHON else first, *rest]
         try:
             return await start_process(

@@ -21,11 +21,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import secrets
 import ssl
 import sys
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, suppress
+from tempfile import mkstemp
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -329,18 +331,25 @@ class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
         self._token = secrets.token_urlsafe(18)
         self._app = FunctionsApp(task, self._token, relay)
         self._server = HttpServer(self._app)
+        self._url_file: str | None = None
 
     async def __aenter__(self) -> FunctionUrls:
         await self._server.__aenter__()
         base = f"http://127.0.0.1:{self._server.port}/{self._token}"
         if not has_mcp():
             return FunctionUrls(base)
-        return FunctionUrls(base, f"{base}/mcp", (sys.executable, "-m", "evalkit.functions.mcp", base))
+        handle, self._url_file = mkstemp(prefix="evalkit-", suffix=".url")  # readable by its owner alone
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(base)
+        return FunctionUrls(base, f"{base}/mcp", (sys.executable, "-m", "evalkit.functions.mcp", self._url_file))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if self._url_file is not None:
+                with suppress(OSError):
+                    os.unlink(self._url_file)
             await self._server.__aexit__(kind, error, trace)
         finally:
             await self._app.aclose()
