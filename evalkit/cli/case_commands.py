@@ -27,12 +27,16 @@ FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), d
 def init(folder: Path) -> None:
     """Write a small working suite into FOLDER, for `pytest --evalkit`.
 
-    A project without a configuration of pytest gets one in pyproject.toml.
+    A project without a configuration of pytest gets one in pyproject.toml. One with a scenarios/conftest.py keeps it,
+    and gets no suite.
     """
-    from evalkit.cli.new import write_configuration, write_suite
+    from evalkit.cli.new import AGENTS, write_configuration, write_suite
 
-    for path in write_suite(folder):
+    written = write_suite(folder)
+    for path in written:
         click.echo(f"wrote {path}")
+    if folder / AGENTS not in written:
+        click.echo(f"{folder / AGENTS} is there already: the example suite is left out")
     configuration = write_configuration(folder)
     if configuration is not None:
         click.echo(f"wrote {configuration}: [tool.pytest.ini_options]")

@@ -29,7 +29,10 @@ SCHEMA = "scenarios/case.schema.json"
 
 
 def write_suite(folder: Path) -> list[Path]:
-    """Write the suite, and return its files. Raise UsageError, and write nothing, if one of them exists."""
+    """Write the suite, and return its files. Raise UsageError, and write nothing, if one of them exists.
+
+    A project that has agents of its own gets the schema alone, unless it has that too.
+    """
     # The templates end in .txt, so that neither a wheel's compiler nor pytest takes them for code or cases of evalkit.
     texts = {}
     for entry in sorted(files("evalkit.cli").joinpath("template").iterdir(), key=lambda entry: entry.name):
@@ -37,6 +40,8 @@ def write_suite(folder: Path) -> list[Path]:
             name = entry.name.removesuffix(".txt")
             texts[AGENTS if name == "conftest.py" else f"{SUITE}/{name}"] = entry.read_text("utf-8")
     texts[SCHEMA] = json.dumps(build_case_schema(), indent=2) + "\n"
+    if (folder / AGENTS).exists():
+        texts = {SCHEMA: texts[SCHEMA]} if not (folder / SCHEMA).exists() else {}
     there = [name for name in texts if (folder / name).exists()]
     if there:
         raise UsageError(

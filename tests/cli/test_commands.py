@@ -168,6 +168,24 @@ def test_each_case_of_init_can_fail(command: Command, tmp_path: Path) -> None:
     assert "2 failed" in ran.stdout
 
 
+def test_init_leaves_the_example_out_where_agents_are_there(command: Command, tmp_path: Path) -> None:
+    mine = tmp_path / "scenarios" / "conftest.py"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    assert command("init").out.splitlines() == [
+        "wrote scenarios/case.schema.json",
+        "scenarios/conftest.py is there already: the example suite is left out",
+        "wrote pyproject.toml: [tool.pytest.ini_options]",
+        "now run: pytest --evalkit",
+    ]
+    assert mine.read_text() == "mine"
+    assert sorted(path.name for path in mine.parent.iterdir()) == ["case.schema.json", "conftest.py"]
+    assert command("init").out.splitlines() == [
+        "scenarios/conftest.py is there already: the example suite is left out",
+        "now run: pytest --evalkit",
+    ]
+
+
 def test_init_overwrites_nothing(command: Command, tmp_path: Path) -> None:
     mine = tmp_path / "deep" / "scenarios" / "example" / "suite.yaml"
     mine.parent.mkdir(parents=True)
