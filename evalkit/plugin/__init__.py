@@ -87,13 +87,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
-    """End with no green status where code leaves pytest at once, as the `repr` of an agent's object may."""
+    """End with no green status where the gate has another one, and code leaves pytest: the `repr` of an agent's object,
+    or `pytest.exit` with a status of 0."""
     try:
-        return (yield)
+        status = yield
     except SystemExit as error:
         if config.getoption("evalkit") and not error.code:
             raise SystemExit(_NOT_MEASURED_STATUS) from error
         raise
+    collector = config.pluginmanager.get_plugin("evalkit-keeper")
+    return collector.exit_status if status == 0 and collector is not None else status
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

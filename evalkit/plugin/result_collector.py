@@ -16,11 +16,11 @@ import pytest
 
 import evalkit
 from evalkit.errors import BudgetSpentError, EvalkitError, UsageError
-from evalkit.gate.decision import decide_outcomes
+from evalkit.gate.decision import EXIT_STATUS, decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
 from evalkit.model.case import split_case_id
 from evalkit.model.codec import encode
-from evalkit.model.run import GateDecision, Run, Selection
+from evalkit.model.run import NOT_MEASURED, GateDecision, Run, Selection
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.plugin.capture import UNATTRIBUTED_ATTRIBUTE, UnattributedOutput
 from evalkit.plugin.case_runner import RESUMED_KEY, CaseRunner
@@ -88,6 +88,7 @@ class ResultCollector:
         # Read now: it may be the run file that this session overwrites.
         self._baseline_outcomes, self._baseline = read_baseline(configuration)
         self._decision: GateDecision | None = None
+        self.exit_status = 0  # of the gate, and until it was asked that of a run not measured; 0 if it is not asked
         self._progress: Progress | None = None
         self._annotations: list[str] = []
         self._resumed_lines.update(self._files.read_resumable())
@@ -291,9 +292,14 @@ class ResultCollector:
         """Measure what the processes that run cases do."""
         return read_activity(self._exchange.folder) if self._case_ids_by_node else self._runner.measure_activity()
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        self.exit_status = EXIT_STATUS[NOT_MEASURED]
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if is_listing(self._config):
+            self.exit_status = 0
             return
         self._display.sort_reports(self._case_ids_by_node)
         if self._has_reruns and (junit := self._config.getoption("xmlpath", None)):
@@ -316,7 +322,9 @@ class ResultCollector:
             self._annotations = build_annotations(self._configuration)
         if self._files.losses:  # a gate that is met must be there to be seen
             self._decision = self._decide(selected, collected)
-        if is_ours and session.exitstatus == exitstatus:
+        self.exit_status = self._decision.exit_status
+        # Another plugin may say something else of the session, but not that it is green.
+        if is_ours and session.exitstatus in (exitstatus, 0):
             others_failed = session.testsfailed > self._failed_reports
             session.exitstatus = 1 if others_failed else self._decision.exit_status
 
