@@ -331,7 +331,13 @@ _KEYWORDS = STANDARD_KEYWORDS.union(_DIALECTS.split())
 
 def find_schema_problems(schema: JsonObject) -> list[SchemaProblem]:
     """List the mistakes in `schema`. References are followed only in a schema that is well-formed otherwise."""
-    problems = [*_find_malformed(schema), *_find_misspelt(schema)]
+    problems = list(_find_malformed(schema))
+    for path, part in walk_schemas(schema):
+        for key in part:  # JSON Schema would ignore `requird` in silence
+            if isinstance(key, str) and key not in _KEYWORDS and not key.startswith("x-"):
+                close = get_close_matches(key, _KEYWORDS, n=1, cutoff=0.85)
+                if close:
+                    problems.append(((*path, key), f"unknown keyword '{key}'; did you mean '{close[0]}'?"))
     return problems or [*_find_large_patterns(schema), *_find_unresolved(schema)]
 
 
@@ -395,16 +401,6 @@ def _find_malformed(schema: JsonObject) -> Iterator[SchemaProblem]:
         else:
             text = error.message
             yield path, text if len(text) <= 200 else f"{text[:120]} … {text[-60:]}"
-
-
-def _find_misspelt(root: JsonObject) -> Iterator[SchemaProblem]:
-    """Find keywords like `requird`, which JSON Schema would silently ignore."""
-    for path, schema in walk_schemas(root):
-        for key in schema:
-            if isinstance(key, str) and key not in _KEYWORDS and not key.startswith("x-"):
-                close = get_close_matches(key, _KEYWORDS, n=1, cutoff=0.85)
-                if close:
-                    yield (*path, key), f"unknown keyword '{key}'; did you mean '{close[0]}'?"
 
 
 def _find_unresolved(root: JsonObject) -> Iterator[SchemaProblem]:

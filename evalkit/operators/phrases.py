@@ -52,11 +52,6 @@ def has_phrase(text: str, phrase: str) -> bool:
     return find_phrase(fold_text(text), fold_text(phrase)) >= 0
 
 
-def has_words(text: str, words: str) -> bool:
-    """Return whether `words` are in `text` as a phrase, and neither start nor end inside a run of letters or digits."""
-    return find_words(fold_text(text), fold_text(words), whole_numbers=True) >= 0
-
-
 def find_phrase(text: str, phrase: str) -> int:
     """Return the first position of `phrase` in `text` by the rule of `has_phrase`, both as compared; -1 if none."""
     start = text.find(phrase)

@@ -268,7 +268,7 @@ class SequentialTest(Struct, frozen=True):
 
     def decide(self, passed: int, failed: int) -> str | None:
         """Return `passed` or `failed` if the runs so far tell the rates apart, None if another run is needed."""
-        good, bad = (_compute_likelihood(parse_rate(value), passed, failed) for value in (self.good, self.bad))
+        good, bad = (p**passed * (1 - p) ** failed for p in map(parse_rate, (self.good, self.bad)))
         alpha, beta = parse_rate(self.alpha), parse_rate(self.beta)
         if bad * alpha >= good * (1 - beta):
             return FAILED
@@ -310,7 +310,3 @@ class SequentialTest(Struct, frozen=True):
                 truncated = sum(after[passed] for passed in after if longer.decide(passed, run - passed) is None)
             open_paths = {passed: after[passed] for passed, outcome in outcomes.items() if outcome is None}
         return Characteristic(passing, expected, truncated)
-
-
-def _compute_likelihood(p: Fraction, passed: int, failed: int) -> Fraction:
-    return p**passed * (1 - p) ** failed
