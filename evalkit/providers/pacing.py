@@ -38,6 +38,7 @@ RATES = ("requests_per_minute", "tokens_per_minute")
 BURST_S = 6.0  # so many seconds' worth may go out at once
 PAUSE_S = 0.8  # after a 429 that does not say how long to wait
 SLOWEST = 1 / 60  # requests per second: a service that keeps refusing still gets one a minute
+OVERLOADED = (429, 503, 529)  # answers of a service that has too much to do
 MOST_REFUSALS = 100  # of one request while others get through: it is too large, or starved
 
 # The context in which a case waits for its turn: its deadline stands still meanwhile.
@@ -138,6 +139,7 @@ class AdaptivePace:
         self._catch_up_s = self.CATCH_UP_S
         self._forgotten_per_s = 0.0  # at this rate the limit is forgotten
         self._answered_at = float("-inf")
+        self._refusal = ""  # what the service said when it refused last
 
     def get_pause(self) -> float:
         """Return the seconds for which everybody waits."""
@@ -146,6 +148,21 @@ class AdaptivePace:
     def is_answering(self, patience_s: float) -> bool:
         """Tell whether the service has answered anybody lately."""
         return self._clock() - self._answered_at <= patience_s
+
+    def check_hope(self, patience_s: float, retries: int) -> None:
+        """Raise ProviderError while all wait for a service that has answered nobody for `patience_s`, or nobody ever in
+        more than `retries` attempts. Whoever asks after the pause finds out whether it answers again.
+        """
+        now = self._clock()
+        if now < self._paused_until and not self.is_answering(patience_s):
+            silence_s = now - self._answered_at
+            if silence_s < float("inf"):
+                raise ProviderError(
+                    f"{self._refusal} (the service answered nobody for {silence_s:.0f} s)", status=429
+                )
+            if self._pauses > retries:
+                attempts = f"in {self._pauses} attempts that the cases made together"
+                raise ProviderError(f"{self._refusal} (the service answered nobody {attempts})", status=429)
 
     def join(self) -> object:
         """Take a place in the queue."""
@@ -209,11 +226,14 @@ class AdaptivePace:
         with self._lock:
             self._has_scout = False
 
-    def record_refusal(self, retry_after_s: float | None, configured_per_s: float | None = None) -> None:
+    def record_refusal(
+        self, retry_after_s: float | None, configured_per_s: float | None = None, message: str = ""
+    ) -> None:
         """Record an answer 429, and the seconds after which the service may be asked again, if it says so."""
         with self._lock:
             now = self._clock()
             self._refusals += 1
+            self._refusal = message
             self._has_scout = False
             is_first = now - self._lowered_at >= 1.0 and now >= self._paused_until and not self._pauses
             if is_first:
@@ -257,6 +277,26 @@ class AdaptivePace:
         self._since = now
 
 
+class RetryPolicy(Struct, frozen=True):
+    """`retries` beyond the first attempt; waits in seconds, each at most `cap_s`.
+
+    Answers 429 are no attempts as long as the service has answered anybody within `patience_s`.
+    """
+
+    retries: int = 4
+    first_s: float = 1.0
+    cap_s: float = 60.0  # Gemini counts by the minute, and asks to wait for what is left of it
+    patience_s: float = 300.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def wait_s(self, attempt: int, retry_after_s: float | None) -> float:
+        """Return the seconds to wait after failed attempt number `attempt` (from 0). `retry_after_s` is what the
+        service asks for."""
+        backoff = min(self.first_s * 2**attempt, self.cap_s)
+        jittered = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads requests, keeps no secret
+        return float(jittered) if retry_after_s is None else max(retry_after_s, jittered / 10)
+
+
 class Limiter:
     """The limits of one provider: the configured rates, and the pace of its service. `clock` and `sleep` are for
     tests."""
@@ -278,13 +318,13 @@ class Limiter:
         self._tokens = _Bucket(rates.tokens_per_minute, clock())
         self._average = 0.0  # tokens of a request so far
 
-    async def enter(self, max_pause_s: float = float("inf")) -> float:
+    async def enter(self, policy: RetryPolicy = RetryPolicy(cap_s=float("inf"))) -> float:  # noqa: B008 - it is frozen
         """Wait for a place. Return the tokens that are reserved, for `leave`.
 
-        Raises ProviderError where the service demands a pause of more than `max_pause_s` seconds of another case:
-        all would wait, and none would get anything.
+        Raises ProviderError where the service demands a pause of more than ``policy.cap_s`` of another case, or answers
+        nobody for too long: all would wait, and none would get anything.
         """
-        self._check_pause(max_pause_s)
+        self._check_pause(policy)
         with self._lock:
             now = self._clock()
             reserved_tokens = self._average
@@ -294,7 +334,7 @@ class Limiter:
         ticket = self.pace.join()
         try:
             while (wait_s := self.pace.take_turn(ticket)) > 0:
-                self._check_pause(max_pause_s)
+                self._check_pause(policy)
                 await self._wait(wait_s)
         finally:
             self.pace.leave_queue(ticket)
@@ -304,12 +344,13 @@ class Limiter:
         with TRAFFIC.wait():
             await self._sleep(wait_s)
 
-    def _check_pause(self, max_pause_s: float) -> None:
+    def _check_pause(self, policy: RetryPolicy) -> None:
+        self.pace.check_hope(policy.patience_s, policy.retries)
         pause_s = self.pace.get_pause()
-        if pause_s > max_pause_s:
+        if pause_s > policy.cap_s:
             raise ProviderError(
                 f"429: another case was told to leave the service alone for {pause_s:.0f} s more, "
-                f"longer than the {max_pause_s:g} s that a run waits",
+                f"longer than the {policy.cap_s:g} s that a run waits",
                 status=429,
                 retry_after_s=pause_s,
             )
@@ -329,9 +370,9 @@ class Limiter:
             self._tokens.take(-reserved_tokens, self._clock())
         self.pace.record_failure()
 
-    def record_refusal(self, retry_after_s: float | None) -> None:
+    def record_refusal(self, retry_after_s: float | None, message: str = "") -> None:
         """Record an answer 429, and the seconds after which the service may be asked again, if it says so."""
-        self.pace.record_refusal(retry_after_s, self._requests.per_s)
+        self.pace.record_refusal(retry_after_s, self._requests.per_s, message)
 
     @property
     def requests_per_minute(self) -> float | None:
@@ -392,26 +433,6 @@ async def load_client(module: str) -> None:
 T = TypeVar("T")
 
 
-class RetryPolicy(Struct, frozen=True):
-    """`retries` beyond the first attempt; waits in seconds, each at most `cap_s`.
-
-    Answers 429 are no attempts as long as the service has answered anybody within `patience_s`.
-    """
-
-    retries: int = 4
-    first_s: float = 1.0
-    cap_s: float = 60.0  # Gemini counts by the minute, and asks to wait for what is left of it
-    patience_s: float = 300.0
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-
-    def wait_s(self, attempt: int, retry_after_s: float | None) -> float:
-        """Return the seconds to wait after failed attempt number `attempt` (from 0). `retry_after_s` is what the
-        service asks for."""
-        backoff = min(self.first_s * 2**attempt, self.cap_s)
-        jittered = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads requests, keeps no secret
-        return float(jittered) if retry_after_s is None else max(retry_after_s, jittered / 10)
-
-
 def is_transient(error: ProviderError) -> bool:
     """Tell whether a second attempt makes sense. No status: the connection broke or timed out."""
     status = error.status
@@ -427,7 +448,7 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
     attempts = refusals = tries = 0
     while True:
         tries += 1
-        reserved_tokens = 0.0 if limiter is None else await limiter.enter(policy.cap_s)
+        reserved_tokens = 0.0 if limiter is None else await limiter.enter(policy)
         try:
             reply = await send()
             if limiter is not None:
@@ -436,9 +457,9 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
         except ProviderError as error:
             if limiter is not None:
                 limiter.cancel(reserved_tokens)
-            is_refused = limiter is not None and error.status == 429
+            is_refused = limiter is not None and error.status in OVERLOADED
             if limiter is not None and is_refused:
-                limiter.record_refusal(error.retry_after_s)
+                limiter.record_refusal(error.retry_after_s, str(error))
                 refusals += 1
                 is_refused = limiter.pace.is_answering(policy.patience_s) and refusals < MOST_REFUSALS
             wait_s = policy.wait_s(0 if is_refused else attempts, error.retry_after_s)

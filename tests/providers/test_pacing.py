@@ -214,11 +214,12 @@ def test_all_models_of_a_service_take_their_turns_at_one_limiter() -> None:
     assert elsewhere.pace is not first.pace
 
 
-def test_a_refusal_is_no_failed_attempt_while_others_get_through() -> None:
+@pytest.mark.parametrize("status", [429, 503, 529])
+def test_a_refusal_is_no_failed_attempt_while_others_get_through(status: int) -> None:
     clock = Clock()
     asking = limiter(clock)
     asking.leave(0.0, None)  # somebody was answered
-    answers: list[Any] = [ProviderError("slow down", status=429) for _ in range(20)]
+    answers: list[Any] = [ProviderError("slow down", status=status) for _ in range(20)]
 
     async def ask() -> ModelTurn:
         if answers:
@@ -271,6 +272,47 @@ def test_no_case_is_lost_to_a_rate_limit_and_the_service_is_kept_busy(
     assert outcome.lost == 0
     assert outcome.seconds <= slowest * service.compute_bound(300, 3)
     assert outcome.refusals <= most_refusals
+
+
+@pytest.mark.parametrize(
+    ("service", "most_seconds"),
+    [
+        ({"rate": 1e-9, "burst": 0}, 30),
+        ({"rate": 1e-9, "burst": 0, "retry_after_s": 20.0}, 110),
+        ({"outage_s": 1e6}, 360),
+    ],
+    ids=["never answers", "and asks to wait", "has answered, and does no more"],
+)
+def test_cases_give_a_dead_service_up_together(service: dict[str, float], most_seconds: float) -> None:
+    outcome = bench.simulate(
+        bench.Service("dead", **service), cases=100, turns=3, concurrency=50, rates=Rates(), patience_s=300
+    )
+    assert outcome.lost > 90
+    assert outcome.seconds < most_seconds
+    assert outcome.refusals < 80
+
+
+def test_whoever_gives_up_says_what_the_service_said_and_a_later_case_tries_again() -> None:
+    clock = Clock()
+    asking = limiter(clock)
+    policy = RetryPolicy(sleep=clock.sleep)
+    for _ in range(5):
+        clock.now += max(asking.pace.get_pause(), 0)
+        asking.record_refusal(None, "429: no credit is left")
+    with pytest.raises(ProviderError) as caught:
+        asyncio.run(asking.enter(policy))
+    assert str(caught.value) == (
+        "429: no credit is left (the service answered nobody in 5 attempts that the cases made together)"
+    )
+    clock.now += asking.pace.get_pause()
+    asyncio.run(asking.enter(policy))
+    asking.pace.record_answer()
+    clock.now += 301
+    asking.record_refusal(20.0, "429: no credit is left")
+    asking.record_refusal(20.0, "429: no credit is left")
+    asking.record_refusal(20.0, "429: no credit is left")
+    with pytest.raises(ProviderError, match=r"no credit is left \(the service answered nobody for 301 s\)"):
+        asyncio.run(asking.enter(policy))
 
 
 def test_an_outage_of_an_hour_ends_without_a_storm() -> None:
