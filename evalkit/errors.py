@@ -130,14 +130,17 @@ class StaleCassetteError(MeasurementError):
 
 
 class ProviderError(MeasurementError):
-    """The model's service failed (429, 5xx, transport, refused request)."""
+    """The model's service failed (429, 5xx, transport, refused request). `is_final`: no further attempt will help."""
 
     code = "provider_error"
 
-    def __init__(self, message: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after_s: float | None = None, is_final: bool = False
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after_s = retry_after_s
+        self.is_final = is_final
 
 
 class BudgetSpentError(MeasurementError):

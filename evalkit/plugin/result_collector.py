@@ -52,6 +52,7 @@ from evalkit.reports.run_file import (
     write_run,
 )
 from evalkit.reports.serialization import from_line
+from evalkit.runner.faults import SERVICE_FAILED
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.spec.load import load_case
 from evalkit.stats.accounting import Accounting, Tally
@@ -80,6 +81,7 @@ class ResultCollector:
         self._tally = Tally()
         self._unpaid: list[str] = []  # messages of the cases that were not run because the budget was spent
         self._cases_with_unused_mocks: dict[str, None] = {}  # passed cases with mocks that no call used
+        self._has_failing_client = False  # some agent's own client could not reach its service
         self._ledger: Path | None = None  # the file of spent money, which the workers of xdist share
         self._has_reruns = False  # another plugin has run a case more than once
         self._failed_reports = 0  # of cases; any further failure is of something else
@@ -196,6 +198,8 @@ class ResultCollector:
             self._unpaid += [reason.message for reason in verdict.reasons if reason.code == BudgetSpentError.code]
         if verdict.status == PASSED and verdict.transcript.unused_mocks and verdict.transcript.calls:
             self._cases_with_unused_mocks[verdict.case_id] = None
+        fault = verdict.transcript.fault
+        self._has_failing_client |= fault is not None and fault.message.startswith(SERVICE_FAILED)
         self._failed_reports += report.failed
         if self._progress is not None:
             self._progress.count(report, passed=verdict.status == PASSED)
@@ -357,6 +361,7 @@ class ResultCollector:
                 terminalreporter, self._decision, self._outcomes, selected, self._files.journal, self._files.trouble
             )
             measured = any(outcome.status in (PASSED, FAILED) for outcome in self._outcomes.values())
+            measured = measured or self._has_failing_client
             self._display.write_accounting(
                 terminalreporter, self._tally.to_accounting(), self._unpaid, is_measured=measured
             )

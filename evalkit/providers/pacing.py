@@ -21,12 +21,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib import import_module
+from ipaddress import ip_address
 from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 
@@ -157,9 +159,7 @@ class AdaptivePace:
         if now < self._paused_until and not self.is_answering(patience_s):
             silence_s = now - self._answered_at
             if silence_s < float("inf"):
-                raise ProviderError(
-                    f"{self._refusal} (the service answered nobody for {silence_s:.0f} s)", status=429
-                )
+                raise ProviderError(f"{self._refusal} (the service answered nobody for {silence_s:.0f} s)", status=429)
             if self._pauses > retries:
                 attempts = f"in {self._pauses} attempts that the cases made together"
                 raise ProviderError(f"{self._refusal} (the service answered nobody {attempts})", status=429)
@@ -436,6 +436,8 @@ T = TypeVar("T")
 def is_transient(error: ProviderError) -> bool:
     """Tell whether a second attempt makes sense. No status: the connection broke or timed out."""
     status = error.status
+    if error.is_final:
+        return False
     return status is None or status in (408, 429) or 500 <= status <= 599
 
 
@@ -499,11 +501,48 @@ def to_transport_error(error: BaseException, service: str) -> ProviderError | No
     if isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower():
         return ProviderError(f"{service} did not answer in time: {kind}")
     if isinstance(error, OSError) or any(cls.__module__.startswith(_TRANSPORT_PACKAGES) for cls in type(error).__mro__):
-        return ProviderError(f"{service} could not be reached: {kind}")
+        url, is_refused = find_url(error), is_connection_refused(error)
+        if url is None:
+            return ProviderError(f"{service} could not be reached: {kind}")
+        if is_refused and is_loopback(url):  # no program listens there, and a second attempt starts none
+            return ProviderError(f"{service}: nothing listens at {url}: connection refused", is_final=True)
+        return ProviderError(f"{service} could not be reached at {url}: {kind}")
     # JSONDecodeError and its like; a ValidationError is of the request, which the client did not send.
     if isinstance(error, ValueError) and type(error).__name__ not in ("ValueError", "ValidationError"):
         return ProviderError(f"{service} answered something that is no JSON: {kind}")
     return None
+
+
+def find_url(error: BaseException) -> str | None:
+    """Find the URL of the request that failed, without what may be secret in it."""
+    for each in _iter_causes(error):
+        with suppress(Exception):  # httpx raises for a request that was never set
+            parts = urlsplit(str(each.request.url))  # type: ignore[attr-defined]
+            return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return None
+
+
+def is_connection_refused(error: BaseException) -> bool:
+    """Return whether nothing listens at the address, at each address of its name."""
+    causes = list(_iter_causes(error))
+    return any(isinstance(each, ConnectionRefusedError) for each in causes) or "refused" in str(causes[-1]).lower()
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether the URL is of this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _iter_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the exception, and those behind it; of a group, those of its first member."""
+    while error is not None:
+        yield error
+        inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
+        error = inner or error.__cause__ or error.__context__
 
 
 def parse_seconds(value: object) -> float | None:

@@ -20,6 +20,7 @@ from evalkit.agents.task import Task
 from evalkit.errors import EvalkitError, FunctionError, MeasurementError, RemoteAgentError, SpecError, UsageError
 from evalkit.functions import patching
 from evalkit.model.transcript import RunFault
+from evalkit.providers.pacing import find_url, is_connection_refused
 from evalkit.runner import agent_call as calling
 
 # Top-level packages of HTTP and model clients: a timeout or a refused connection that was raised in one of them is
@@ -46,6 +47,7 @@ GRPC_WORLD = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"
 
 _TASK_AS_VALUE = re.compile(r"['\"]Task['\"]|type Task\b")
 _HERE = str(Path(__file__).parents[1])
+SERVICE_FAILED = "the model's service failed"  # so begins what is said of a client of the agent's own
 SET_UP, TEAR_DOWN = "set-up", "tear-down"
 _PHASE_CODES = {SET_UP: "setup_failed", TEAR_DOWN: "teardown_failed"}
 
@@ -61,7 +63,7 @@ def build_fault(error: BaseException, root: Path) -> RunFault:
     if culprit is not None:
         is_known = isinstance(culprit, (MeasurementError, SpecError))
         code = getattr(culprit, "code", "not_measured") if is_known else "provider_error"
-        message = _read_text(culprit) if is_known else f"the model's service failed: {_describe(culprit)}"
+        message = _read_text(culprit) if is_known else _describe_service_failure(culprit)
         return RunFault(code=code, message=message, measured=False, traceback=_format_traceback(error))
     innermost = _get_innermost(error)
     place = _locate(innermost, root) or _locate(error, root)
@@ -74,6 +76,13 @@ def build_fault(error: BaseException, root: Path) -> RunFault:
         message=f"the agent raised {_describe(innermost)}{_hint_task(innermost)}{place}",
         traceback=_format_traceback(error),
     )
+
+
+def _describe_service_failure(error: BaseException) -> str:
+    """Describe what the client of an agent raised, with the URL that it asked."""
+    url = find_url(error)
+    refusal = ": connection refused" if is_connection_refused(error) else ""
+    return f"{SERVICE_FAILED}: {_describe(error)}" + ("" if url is None else f" ({url}{refusal})")
 
 
 def _hint_task(error: BaseException) -> str:

@@ -255,6 +255,28 @@ def test_where_no_case_was_measured_its_error_alone_says_why_no_model_was_asked(
     assert "was asked for" not in result.stdout.str()
 
 
+REFUSED_CONFTEST = """
+import evalkit
+import httpx
+
+@evalkit.agent("own-client")
+def own_client(task):
+    return httpx.post("http://user:word@127.0.0.1:9/v1/ask?key=k", json={}, trust_env=False).text
+"""
+
+
+def test_a_client_that_reaches_nobody_is_told_with_its_url_and_that_no_model_was_seen(project: Project) -> None:
+    project.write("conftest.py", REFUSED_CONFTEST)
+    project.case("good_001", agent="own-client")
+    result = project.run_apart("--evalkit-model=gemini:x")
+    result.stdout.re_match_lines(
+        [
+            r"  the model's service failed: ConnectError: .* \(http://127.0.0.1:9/v1/ask: connection refused\)",
+            r"evalkit: gemini:x was asked for, and no reply of a model was seen: do the agents use `task.model`\?",
+        ]
+    )
+
+
 RECORDING_CONFTEST = """
 import urllib.request
 import evalkit

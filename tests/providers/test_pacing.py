@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from evalkit.errors import ProviderError
@@ -22,7 +23,9 @@ from evalkit.providers.pacing import (
     current_limiter,
     find_rates,
     get_limiter,
+    is_transient,
     read_retry_after,
+    to_transport_error,
 )
 from evalkit.providers.turns import ScriptedProvider
 
@@ -404,3 +407,24 @@ DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
 )
 def test_retry_after_is_seconds_or_a_date(headers: dict[str, str], seconds: float | None) -> None:
     assert read_retry_after(SimpleNamespace(headers=headers)) == seconds
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["one address", "several"])
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://127.0.0.1:9/v1?key=k", "x: nothing listens at http://127.0.0.1:9/v1: connection refused"),
+        ("http://me:word@localhost:9/v1", "x: nothing listens at http://localhost:9/v1: connection refused"),
+        ("http://10.0.0.9/v1", "x could not be reached at http://10.0.0.9/v1: ConnectError: no"),
+    ],
+)
+def test_a_refused_connection_names_its_url_and_on_this_machine_ends_at_once(
+    url: str, message: str, group: bool
+) -> None:
+    refused: Exception = ConnectionRefusedError(111, "Connection refused")
+    error = httpx.ConnectError("no", request=httpx.Request("POST", url))
+    error.__cause__ = ExceptionGroup("all of them", [refused, refused]) if group else refused
+    converted = to_transport_error(error, "x")
+    assert str(converted) == message
+    assert converted is not None
+    assert is_transient(converted) is ("10.0.0.9" in url)
