@@ -288,9 +288,10 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "allow_commands": _read_strings,
     "allow_imports": _read_strings,
     "allow_urls": _read_strings,
+    "allow_paths": _read_strings,
     "lint": _read_table,  # its own keys are checked by evalkit.lint.options
 }
-PERMISSION_KEYS = ("allow_commands", "allow_imports", "allow_urls")
+PERMISSION_KEYS = ("allow_commands", "allow_imports", "allow_urls", "allow_paths")
 POLICY_KEYS = (
     "min_pass_rate",
     "min_lower_bound",
@@ -323,5 +324,6 @@ def build_permissions(
         commands=options.get("allow_commands", ()),
         imports=options.get("allow_imports", ()),
         urls=options.get("allow_urls", ()),
+        paths=options.get("allow_paths", ()),
         untrusted=untrusted,
     )

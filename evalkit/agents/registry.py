@@ -23,7 +23,7 @@ from evalkit.agents.contract import AgentUnderTest, Reply, build_agent
 from evalkit.agents.instruction import Instruction, load_instruction
 from evalkit.agents.task import Task
 from evalkit.errors import UnknownAgentError, UsageError, did_you_mean
-from evalkit.functions.permissions import explain_agent, explain_callable
+from evalkit.functions.permissions import explain_agent, explain_callable, explain_path
 from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS
@@ -167,6 +167,9 @@ def _build_instruction_agent(spec: str, case: Case, root: Path) -> AgentUnderTes
 def _find_instruction(spec: str, case: Case, root: Path) -> Instruction:
     folders = list(dict.fromkeys(_list_folders(case, root)))
     path = next((folder / spec for folder in folders if (folder / spec).is_file()), None)
+    permissions = case.permissions if spec == case.agent else None  # an option or Python code may name anything
+    if path is not None and (reason := explain_path(path, permissions)):
+        raise UnknownAgentError(f"{case.locate(('agent',))}: instruction file '{spec}' is refused: {reason}")
     if path is None:
         searched = ", ".join(_format_path(folder, root) for folder in folders)
         hint = did_you_mean(Path(spec).name, [file.name for folder in folders for file in folder.glob("*.md")])

@@ -116,6 +116,30 @@ def _list_installed() -> tuple[Path, ...]:
     return tuple(Path(os.path.realpath(sysconfig.get_paths()[name])) for name in names)
 
 
+def explain_path(path: str | Path, permissions: Permissions | None, *, folder: str | Path | None = None) -> str:
+    """Explain why the file or folder at `path`, to which a file or a link leads, may not be read; "" if it may.
+
+    `folder` is one that the project's configuration names: it may lie anywhere, but what lies in it may not lead out.
+    """
+    if permissions is None or not permissions.folders or "*" in permissions.paths:
+        return ""
+    root = permissions.folders[0]
+    bases = [*permissions.folders, *(os.path.join(root, path) for path in permissions.paths)]
+    if folder is not None and not _is_below_folder(os.path.abspath(folder), os.path.abspath(root)):
+        bases.append(str(folder))
+    real = os.path.realpath(path)
+    if any(_is_below_folder(real, os.path.realpath(base)) for base in bases):
+        return ""
+    outside = os.path.relpath(real if os.path.isdir(real) else os.path.dirname(real), os.path.realpath(root))
+    entry = outside.replace(os.sep, "/").replace('"', '\\"')
+    advice = f'if cases may read there, write allow_paths = ["{entry}"] into [tool.evalkit]'
+    return f"it leads out of the project, to {real}; {advice}"
+
+
+def _is_below_folder(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
 def explain_agent(spec: object, permissions: Permissions | None, is_registered: Callable[[str], bool]) -> str:
     """Explain why the `agent` of a file may not be used; "" if it may."""
     if permissions is None or spec is None:

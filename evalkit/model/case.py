@@ -123,7 +123,7 @@ class Locator(Protocol):
 
 
 class Permissions(Struct, frozen=True, kw_only=True):
-    """What a case file may start or import beside the project's own code, which lies in `folders`, the root first.
+    """What a case file may start, import or read beside the project's own files, those in `folders`, the root first.
 
     The lists are those of [tool.evalkit]; docs/permissions.md. `untrusted`: nothing at all.
     """
@@ -132,6 +132,7 @@ class Permissions(Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()  # folders outside of the project, from the root
     untrusted: bool = False
 
 

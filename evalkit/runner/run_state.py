@@ -3,6 +3,7 @@ transcript that is made of it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from traceback import FrameSummary
@@ -17,13 +18,16 @@ from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.registry import resolve_agent
 from evalkit.agents.task import Task, TaskSettings, merge_settings
 from evalkit.cassettes.http import binding as http_recording
+from evalkit.cassettes.http.player import build_http_path
+from evalkit.cassettes.model import SUFFIXES, build_cassette_name, build_grades_path
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
-from evalkit.errors import Location, PathProblem, Problem, ProviderError, SpecError, format_path
+from evalkit.errors import Location, MissingCassetteError, PathProblem, Problem, ProviderError, SpecError, format_path
 from evalkit.functions.context_propagation import PatchedCase
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet, get_mocks
 from evalkit.functions.mocks.reader import parse_mocks
+from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import to_json_safe
 from evalkit.model.case import Case, split_case_id
 from evalkit.model.settings import Settings, compute_cost, compute_turns_cost
@@ -81,7 +85,20 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
         expectation, problems = compile_expectation(case.expected_output, declarations=declarations)
         _raise_problems(case, problems)
     settings = settings if settings.root else replace(settings, root=root)
+    _check_recordings(case, settings, root)
     return CasePlan(case, resolved_agent, settings, task_settings, mocks, expectation, root)
+
+
+def _check_recordings(case: Case, settings: Settings, root: Path) -> None:
+    """Raise MissingCassetteError where a link leads the case's recordings out of the project."""
+    folder = root / settings.cassettes
+    base = folder / build_cassette_name(case.id)
+    files = [base.with_suffix(suffix) for suffix in SUFFIXES] + [build_http_path(base, 0), build_grades_path(base, 0)]
+    permissions = replace(settings.permissions, folders=(str(root), *settings.permissions.folders))
+    for path in (base.parent, *filter(os.path.islink, files)):
+        if reason := explain_path(path, permissions, folder=folder):
+            shown = path.relative_to(root) if path.is_relative_to(root) else path
+            raise MissingCassetteError(f"{shown.as_posix()} is refused: {reason}")
 
 
 def _raise_problems(case: Case, problems: list[PathProblem]) -> None:

@@ -262,7 +262,9 @@ class _CaseLoader:
             needs = "; it needs 'input' and 'expected_output'"
             raise SpecError([*file_problems, Problem(location, message + needs)])
         suite = Suite() if self.file is None else load_suites(os.path.dirname(self.file), self.root)
-        case = extend_case(data, layer, self.file, self.root) if EXTENDS in data else ExtendedCase(data)
+        case = ExtendedCase(data)
+        if EXTENDS in data:
+            case = extend_case(data, layer, self.file, self.root, self.permissions)
         names_python = self.uses_python or suite.names_python or any(map(may_name_python, case.contents))
         if check_targets and names_python:
             make_importable(self.root)
@@ -300,7 +302,7 @@ class _CaseLoader:
             parts = compile_case(
                 data,
                 stem=self.stem,
-                mocks=MockFiles(self.mocks, None if filler is None else filler.fill_included),
+                mocks=MockFiles(self.mocks, None if filler is None else filler.fill_included, self.permissions),
                 check_targets=check_targets,
                 permissions=self.permissions,
             )

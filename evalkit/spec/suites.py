@@ -15,7 +15,9 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from evalkit.errors import Location, Problem, did_you_mean
+from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict
+from evalkit.model.case import Permissions
 from evalkit.spec.case_keys import CASE_KEYS, INPUT_KEYS
 from evalkit.spec.files import (
     CASE_ENDINGS,
@@ -137,9 +139,11 @@ class ExtendedCase(Struct, frozen=True):
     contents: tuple[bytes, ...] = ()
 
 
-def extend_case(data: JsonDict, layer: Layer, file: str | None, root: str) -> ExtendedCase:
+def extend_case(
+    data: JsonDict, layer: Layer, file: str | None, root: str, permissions: Permissions | None = None
+) -> ExtendedCase:
     """Merge `data`, which `layer` holds, over the cases that it extends."""
-    chain = _ExtendsChain(root)
+    chain = _ExtendsChain(root, permissions)
     chain.follow(data, layer, file)
     inherited: JsonDict = {}
     for base in reversed(chain.bases):
@@ -155,8 +159,9 @@ def extend_case(data: JsonDict, layer: Layer, file: str | None, root: str) -> Ex
 class _ExtendsChain:
     """The cases that a case extends, from the nearest to the last."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, permissions: Permissions | None) -> None:
         self.root = root
+        self.permissions = permissions
         self.bases: list[JsonDict] = []
         self.layers: list[Layer] = []
         self.problems: list[Problem] = []
@@ -208,7 +213,10 @@ class _ExtendsChain:
             for ending in ("", *CASE_ENDINGS):
                 path = os.path.normpath(os.path.join(start, target + ending))
                 if is_case_name(os.path.basename(path)) and os.path.isfile(path):
-                    return path
+                    reason = explain_path(path, self.permissions)
+                    if reason:
+                        self._add_problem(layer, f"'extends' {format_value(target)} is refused: {reason}")
+                    return None if reason else path
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         siblings = [name.partition(".")[0] for name in names if is_case_name(name) and name != os.path.basename(file)]
         hint = did_you_mean(target, siblings) or "; name a case beside this one, or a path to one"

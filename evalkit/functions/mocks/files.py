@@ -15,8 +15,10 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.errors import EvalkitError, UsageError, did_you_mean
+from evalkit.functions.permissions import explain_path
 from evalkit.functions.targets import AnyFunction, TargetError, find_object, wait_for
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json
+from evalkit.model.case import Permissions
 from evalkit.model.transcript import AgentValue
 from evalkit.text.format import format_value
 from evalkit.yamlfile.events import read_file, read_positions
@@ -40,10 +42,16 @@ class MockFiles:
     not load. Files are read once per process and again when they change. No reference leads out of the folder.
     """
 
-    def __init__(self, folder: Path, fill: Callable[[Any], object] | None = None) -> None:
-        """`fill` fills the templates of a row into what is included."""
+    def __init__(
+        self,
+        folder: Path,
+        fill: Callable[[Any], object] | None = None,
+        permissions: Permissions | None = None,
+    ) -> None:
+        """`fill` fills the templates of a row into what is included. Links lead where `permissions` allow it."""
         self._folder = folder
         self._fill = fill
+        self._permissions = permissions
 
     def __call__(self, reference: str) -> object:
         data = self._find(reference)[2]
@@ -67,6 +75,8 @@ class MockFiles:
             files = (file for ending in _ENDINGS for file in folder.glob(f"**/*{ending}"))
             names = sorted({file.relative_to(folder).with_suffix("").as_posix() for file in files})
             raise IncludeError(f"there is no file {folder.name}/{name}.yaml{did_you_mean(name, names)}")
+        if reason := explain_path(path, self._permissions, folder=folder):
+            raise IncludeError(f"{self._format_path(path)} is refused: {reason}")
         data = _read_file(path, self._format_path(path))
         if key is None:
             return path, (), data
