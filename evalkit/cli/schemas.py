@@ -101,6 +101,7 @@ _FRONTMATTER: dict[str, JsonDict] = {
 
 def build_instruction_schema() -> JsonDict:
     """Build the schema of the frontmatter of an instruction file."""
+    shared = build_case_schema()["$defs"]
     return {
         "$schema": DIALECT,
         "title": "evalkit instruction",
@@ -109,5 +110,5 @@ def build_instruction_schema() -> JsonDict:
         "properties": {key: _FRONTMATTER[key] for key in FRONTMATTER_KEYS},
         "required": ["name"],
         "additionalProperties": False,
-        "$defs": {"functions": build_case_schema()["$defs"]["functions"]},
+        "$defs": {name: shared[name] for name in ("functions", "from_row")},
     }
