@@ -258,6 +258,7 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "no_regressions": _read_flag,
     "results": _read_text,
     "html": _read_text,
+    "history": _read_text,
     "otlp": _read_text,
     "baseline": _read_text,
     "durations": _read_text,

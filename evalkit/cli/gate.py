@@ -193,9 +193,9 @@ def _order_cases(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _find_common_metadata(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the model, commit and settings of the runs, None where they differ."""
+    """Return the model, commit, branch and settings of the runs, None where they differ."""
     first = runs[0].metadata
-    keys = ("model", "commit", "settings")
+    keys = ("model", "commit", "branch", "settings")
     return {
         key: first.get(key) if all(run.metadata.get(key) == first.get(key) for run in runs) else None for key in keys
     }

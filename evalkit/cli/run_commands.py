@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -23,6 +24,7 @@ from evalkit.cli.gate import (
 from evalkit.cli.project import OUTPUT, build_redactor, format_examples, write_output
 from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
+from evalkit.gate.history import KEPT_RUNS, History, describe_history, find_trends
 from evalkit.model.codec import to_plain_json
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import PASSED
@@ -30,7 +32,7 @@ from evalkit.reports.markdown import LIMIT, MarkdownOptions, render_markdown
 from evalkit.reports.run_file import load_run, read_durations, write_durations
 from evalkit.reports.table import REPORTS, ReportInput, send_spans
 from evalkit.reports.trace import TraceOptions, build_trace_lines, join_spans, render_ansi
-from evalkit.text.format import escape_json_commands, fit_to_encoding
+from evalkit.text.format import escape_controls, escape_json_commands, fit_to_encoding
 
 
 class Publication:
@@ -252,7 +254,59 @@ def comment(
         click.echo(publish(target, marker, render))
 
 
-COMMANDS = (report, compare, gate, merge, comment)
+@click.command(
+    short_help="Say how the suite does over many runs, and which cases changed.",
+    epilog=format_examples("evalkit trend", "evalkit trend nightly-*.json --branch main --last 50"),
+)
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1)
+@click.option(
+    "--history",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=".evalkit/history.sqlite",
+    show_default=True,
+    help="The history, as --evalkit-history keeps it.",
+)
+@click.option("--branch", help="Only runs of this branch.")
+@click.option("--model", metavar="KIND:MODEL", help="Only runs of this live model.")
+@click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many runs to look at.")
+@click.option("--recent", type=click.IntRange(1), default=5, show_default=True, help="How many of them are recent.")
+@click.option(
+    "--keep", type=click.IntRange(1), default=KEPT_RUNS, show_default=True, help="Runs that are kept at most."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the runs and trends as JSON.")
+def trend(
+    runs: tuple[Path, ...],
+    file: Path,
+    *,
+    branch: str | None,
+    model: str | None,
+    last: int,
+    recent: int,
+    keep: int,
+    as_json: bool,
+) -> None:
+    """Say how the suite does over many runs: rates, time and cost, newly flaky and newly broken cases, recovered ones.
+
+    RUNS are run files, or histories of other machines, which are first added to the history.
+    """
+    history = History(file)
+    for path in runs:
+        if path.suffix in (".sqlite", ".db"):
+            click.echo(f"{path}: {history.merge(History(path), keep=keep)} runs added", err=True)
+        else:
+            added = history.add(load_run(path), keep=keep)
+            click.echo(f"{path}: {'added' if added else 'was there'}", err=True)
+    found = history.read_runs(branch=branch, model=model, last=last)
+    if as_json:
+        trends = find_trends(found, recent)
+        click.echo(escape_json_commands(json.dumps(to_plain_json({"runs": found, "trends": trends}), indent=2)))
+        return
+    for line in describe_history(found, recent=recent, today=datetime.now(UTC).date()):
+        click.echo(escape_controls(line, keep="\n"))
+
+
+COMMANDS = (report, compare, trend, gate, merge, comment)
 
 
 # Names of before, which work and say what has taken their place.

@@ -64,6 +64,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     baseline: Path | None = None
     html: Path | None = None
+    history: Path | None = None
     otlp: str | None = None  # an OTLP/HTTP endpoint
     trace: str | None = None
     concurrency: int = DEFAULT_CONCURRENCY
@@ -176,6 +177,7 @@ class _ConfigurationReader:
             agent=self.read("agent"),
             baseline=self.read_path("baseline"),
             html=self.read_path("html"),
+            history=self.read_path("history"),
             otlp=self.read("otlp"),
             trace=self.read("trace"),
             concurrency=self.read("concurrency") or DEFAULT_CONCURRENCY,
@@ -223,6 +225,7 @@ def locate_ledger(results: Path, run: str) -> Path:
 
 
 _HASH = r"[0-9a-f]{40}|[0-9a-f]{64}"
+_BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME")
 _VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")  # where the code was unpacked without its repository
 
 
@@ -238,6 +241,20 @@ def find_commit(root: Path, environment: Mapping[str, str] = os.environ) -> str 
             except OSError:
                 break
     return next((environment[name] for name in _VARIABLES if environment.get(name)), None)
+
+
+def find_branch(root: Path, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the branch that the CI's environment names, else the one that is checked out around `root`, else None."""
+    named = next((environment[name] for name in _BRANCH_VARIABLES if environment.get(name)), None)
+    if named is not None:
+        return named
+    git = next((folder / ".git" for folder in (root, *root.parents) if (folder / ".git").exists()), None)
+    try:
+        name = "" if git is None or git.is_dir() else git.read_text("utf-8").removeprefix("gitdir:").strip()
+        head = "" if git is None else _read_text((git.parent / name if name else git) / "HEAD")
+    except OSError:
+        return None
+    return head.removeprefix("ref:").strip().removeprefix("refs/heads/") if head.startswith("ref:") else None
 
 
 def _read_head(folder: Path) -> str | None:

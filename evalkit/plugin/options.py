@@ -17,6 +17,7 @@ OPTIONS: dict[str, tuple[str | None, str]] = {
     "max_errors": ("N", "the gate: how many cases may end without being measured (default: 0)"),
     "results": ("FILE", "write the run file here (default: .evalkit/last-run.json)"),
     "html": ("FILE", "write an HTML report here: one file that opens from disk"),
+    "history": ("FILE", "add the run to this history (SQLite), which `evalkit trend` reads"),
     "otlp": ("URL", "send the run as OpenTelemetry spans to this OTLP/HTTP endpoint (extra otel)"),
     "baseline": ("FILE", "compare with the run file of an earlier run"),
     "model": ("KIND:MODEL", "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)"),
@@ -69,7 +70,9 @@ _LISTS = {"paths"}
 GROUPS: dict[str, tuple[str, ...]] = {
     "evaluation of tool-calling agents (evalkit)": ("model", "record", "update", "html"),
     "evalkit, the gate": ("min_pass_rate", "max_errors", "baseline", "no_regressions"),
-    "evalkit, what is shown and written": ("trace", "show", "results", "otlp", "update_diff", "max_fallback_rate"),
+    "evalkit, what is shown and written": (
+        "trace", "show", "results", "history", "otlp", "update_diff", "max_fallback_rate",
+    ),
     "evalkit, live models": ("grader", "repeat", "max_cost", "max_tokens", "requests_per_minute", "tokens_per_minute"),
     "evalkit, which cases run and where": (
         "resume", "retry_errors", "faults", "concurrency", "shard", "durations", "executor",

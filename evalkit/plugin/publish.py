@@ -48,9 +48,17 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
                 file.writelines(REPORTS["html"].render(source))
         except OSError as error:
             yield f"the HTML report was not written: {error}"
-    if configuration.otlp is None and not summary:
+    if configuration.otlp is None and configuration.history is None and not summary:
         return
     run = load_run(configuration.results)
+    if configuration.history is not None:
+        from evalkit.gate.history import History, explain_part
+
+        try:
+            if explain_part(run) is None:
+                History(configuration.history).add(run)
+        except (UsageError, OSError) as error:
+            yield f"the history was not written: {error}"
     if configuration.otlp is not None:
         try:
             send_spans(run, configuration.otlp)

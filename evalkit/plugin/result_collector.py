@@ -29,6 +29,7 @@ from evalkit.plugin.configuration import (
     IS_PARTIAL,
     SELECTION,
     Configuration,
+    find_branch,
     find_commit,
     is_listing,
     is_logging_live,
@@ -547,7 +548,12 @@ class SessionFiles:
             interrupted=interrupted,
             shard=self.shard,
             selection=self.selection,
-            metadata={"gate": decision, "accounting": accounting.to_json(), **self._describe_circumstances()},
+            metadata={
+                "gate": decision,
+                "accounting": accounting.to_json(),
+                "branch": find_branch(self._configuration.root),
+                **self._describe_circumstances(),
+            },
         )
         try:
             write_run(

@@ -506,3 +506,20 @@ def test_every_command_has_an_example_that_it_understands(member: click.Command)
 def test_the_help_of_a_command_shows_its_example_unbroken(command: Command, member: click.Command) -> None:
     shown = command(str(member.name), "--help").out
     assert all(line in shown for line in (member.epilog or "").splitlines()[1:])
+
+
+def test_trend_adds_runs_and_shows_the_history(tmp_path: Path, command: Command) -> None:
+    write_run(tmp_path / "first.json", run_of(good_001="passed", bad_001="failed"))
+
+    result = command("trend", "first.json", "--history", "h.sqlite")
+    again = command("trend", "first.json", "--history", "h.sqlite", "--json")
+    merged = command("trend", "h.sqlite", "--history", "other.sqlite")
+
+    assert (result.status, result.err) == (0, "first.json: added\n")
+    header, row = (line.split() for line in result.out.splitlines())
+    assert header == ["run", "commit", "branch", "model", "passed", "failed", "errors", "rate", "time", "cost"]
+    assert row[-7:] == ["1", "1", "0", "50", "%", "0.0", "s", "-"][-7:]
+    assert again.err == "first.json: was there\n"
+    assert [case["status"] for case in json.loads(again.out)["runs"][0]["cases"].values()] == ["failed", "passed"]
+    assert (merged.err, merged.out) == ("h.sqlite: 1 runs added\n", result.out)
+    assert command("trend", "--history", "none.sqlite").status == 4

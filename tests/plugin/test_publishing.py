@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from evalkit.gate.history import History
 from tests.servers.collector import Collector
 
 Project = Any
@@ -116,3 +117,31 @@ def test_junit_of_pytest_has_properties_readable_text_and_nothing_illegal(projec
     suite = root.find("testsuite")
     assert suite is not None
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "2", "1")
+
+
+def test_the_history_gets_every_whole_run(project: Project) -> None:
+    project.case("good_001")
+    project.case("bad_001", WRONG)
+    history = History(project.root / "out" / "history.sqlite")
+    for arguments in ((), ("-k", "good"), ("-n", "1")):
+        assert project.run_apart("--evalkit-history=out/history.sqlite", *arguments).ret == (
+            0 if arguments[:1] == ("-k",) else 1
+        )
+    runs = history.read_runs()
+    assert [sorted((case.case_id, case.status) for case in run.cases.values()) for run in runs] == [
+        [("scenarios/bad_001.yaml", "failed"), ("scenarios/good_001.yaml", "passed")]
+    ] * 2
+    assert {run.gate for run in runs} == {"missed"}
+
+
+def test_a_history_that_cannot_be_written_leaves_the_gate_not_measured(project: Project) -> None:
+    project.write("history.sqlite", "a text, and no database " * 50)
+    project.case("good_001")
+    result = project.run("--evalkit-history=history.sqlite")
+    assert result.ret == 6
+    result.stdout.fnmatch_lines(
+        [
+            "gate NOT MEASURED: the history was not written",
+            "evalkit: the history was not written: *history.sqlite: not readable as a history of evalkit: *",
+        ]
+    )

@@ -1,0 +1,293 @@
+"""The history of a suite: a small SQLite file with the outcome of every case in every run, and the trends in it.
+
+It informs people and decides nothing: no gate reads it, and no quarantine is set by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import date, timedelta
+from fractions import Fraction
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from evalkit.errors import UsageError
+from evalkit.gate.outcomes import build_outcomes
+from evalkit.model.run import Run
+from evalkit.model.verdict import ERROR, FAILED, PASSED
+from evalkit.stats.comparison import classify
+from evalkit.text.format import format_case_count, format_rate
+
+KEPT_RUNS = 500
+_APPLICATION = 0x65766B74  # "evkt" in SQLite's field for the application that owns a file
+_VERSION = 1
+_TABLES = (
+    f"pragma application_id = {_APPLICATION}",
+    f"pragma user_version = {_VERSION}",
+    """create table if not exists runs (
+        id text primary key, started text, commit_id text, branch text, model text, evalkit text, gate text, wall_s real
+    ) without rowid""",
+    """create table if not exists cases (
+        run text references runs on delete cascade, case_id text, status text, passed integer, measured integer,
+        elapsed_ms real, cost_usd real, must_pass integer, quarantined integer, codes text,
+        primary key (run, case_id)
+    ) without rowid""",
+)
+
+
+class CaseRecord(Struct, frozen=True):
+    """The outcome of a case in a run; the fields are the columns of the table `cases`."""
+
+    run: str
+    case_id: str
+    status: str
+    passed: int
+    measured: int
+    elapsed_ms: float
+    cost_usd: float | None
+    must_pass: bool
+    quarantined: bool
+    codes: str  # of its reasons, between spaces
+
+
+class HistoryRun(Struct, frozen=True):
+    """A run; the fields but the last, `cases` by id, are the columns of the table `runs`."""
+
+    id: str
+    started: str  # ISO 8601, UTC
+    commit: str | None
+    branch: str | None
+    model: str | None
+    evalkit: str
+    gate: str | None
+    wall_s: float
+    cases: dict[str, CaseRecord] = field(default_factory=dict)
+
+    def count(self, status: str) -> int:
+        """Count the cases of a status, but for those in quarantine, which a gate leaves out too."""
+        return sum(case.status == status and not case.quarantined for case in self.cases.values())
+
+
+class CaseTrend(Struct, frozen=True, kw_only=True):
+    """How a case does lately, beside what it did before. Tallies are (passed runs, measured runs)."""
+
+    case_id: str
+    kind: str  # of `stats.comparison.TallyChange`
+    is_significant: bool  # among all cases
+    before: tuple[int, int]
+    recent: tuple[int, int]
+    since: str  # when the first of the recent runs began in which it did not pass; "" if it passed in all
+    is_quarantined: bool
+
+
+def explain_part(run: Run) -> str | None:
+    """Return why `run` is no run of the whole suite; None if it is one."""
+    if run.shard is not None:
+        return f"shard {run.shard} alone is no run of the suite; join all shards with `evalkit merge`"
+    if run.interrupted:
+        return "a history holds whole runs, and this one was interrupted"
+    if run.metadata.get("part") or len(run.selected) < run.collected:
+        return f"a history holds whole runs, and this one has {len(run.selected)} of the suite's cases"
+    return None
+
+
+class History:
+    """The file at `path`, which is made where there is none. Raises UsageError for a file that is no history."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, run: Run, *, keep: int = KEPT_RUNS) -> bool:
+        """Add a run, unless it is there; the oldest above `keep` go. Return whether it was added.
+
+        Raises UsageError for a run of a part of the suite: cases that were left out would look as if they were gone.
+        """
+        if (part := explain_part(run)) is not None:
+            raise UsageError(part)
+        metadata = run.metadata
+        identity = [run.started, metadata.get("commit"), metadata.get("model"), *sorted(run.selected)]
+        key = hashlib.sha256("\n".join(map(str, identity)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        gate = metadata.get("gate")
+        texts = [metadata.get("commit"), metadata.get("branch"), metadata.get("model")]
+        row = (
+            key,
+            run.started,
+            *(text if isinstance(text, str) else None for text in texts),
+            run.evalkit,
+            str(gate.get("status")) if isinstance(gate, Mapping) else None,
+            run.wall_s,
+        )
+        cases = [
+            (
+                *(key, outcome.case_id, outcome.status, outcome.runs_passed, outcome.runs_measured),
+                *(outcome.elapsed_ms, outcome.cost_usd, outcome.must_pass, outcome.quarantined),
+                " ".join(outcome.codes),
+            )
+            for outcome in build_outcomes(run)
+        ]
+        with self._open() as database:
+            return _insert(database, [row], cases, keep) > 0
+
+    def merge(self, other: History, *, keep: int = KEPT_RUNS) -> int:
+        """Add the runs of another history that are not there. Return their number."""
+        with other._open(is_new=False) as database:
+            runs = database.execute("select * from runs").fetchall()
+            cases = database.execute("select * from cases").fetchall()
+        with self._open() as database:
+            return _insert(database, runs, cases, keep)
+
+    def read_runs(self, *, branch: str | None = None, model: str | None = None, last: int = 20) -> list[HistoryRun]:
+        """Return the `last` runs, the oldest first; of a branch or a model, if one is given."""
+        query = """
+            select * from runs where (:branch is null or branch = :branch) and (:model is null or model = :model)
+            order by started desc, id limit :last
+        """
+        with self._open(is_new=False) as database:
+            rows = database.execute(query, {"branch": branch, "model": model, "last": last}).fetchall()
+            runs = [HistoryRun(*row) for row in reversed(rows)]
+            for run in runs:
+                for row in database.execute("select * from cases where run = ? order by case_id", (run.id,)):
+                    run.cases[row[1]] = CaseRecord(*row)
+        return runs
+
+    @contextmanager
+    def _open(self, *, is_new: bool = True) -> Iterator[sqlite3.Connection]:
+        """Open the file for one transaction. Another process that writes is waited for."""
+        if not is_new and not self.path.is_file():
+            raise UsageError(
+                f"{self.path}: there is no such history; `pytest --evalkit --evalkit-history={self.path}` begins one"
+            )
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with closing(sqlite3.connect(self.path, timeout=30)) as database, database:
+                owner = database.execute("pragma application_id").fetchone()[0]
+                version = database.execute("pragma user_version").fetchone()[0]
+                tables = database.execute("select count(*) from sqlite_master").fetchone()[0]
+                if owner != _APPLICATION and tables:
+                    raise UsageError(f"{self.path}: a database, and no history of evalkit; name another file")
+                if version not in (0, _VERSION):
+                    raise UsageError(f"{self.path}: version {version} of a history; this evalkit reads {_VERSION}")
+                database.execute("pragma foreign_keys = on")
+                for statement in _TABLES:
+                    database.execute(statement)
+                yield database
+        except sqlite3.Error as error:
+            raise UsageError(f"{self.path}: not readable as a history of evalkit: {error}") from error
+
+
+def _insert(
+    database: sqlite3.Connection, runs: Sequence[tuple[object, ...]], cases: Iterable[tuple[object, ...]], keep: int
+) -> int:
+    """Insert runs with their cases, remove the oldest above `keep`, and return how many runs are new."""
+    known = {key for (key,) in database.execute("select id from runs")}
+    new = [row for row in runs if row[0] not in known]
+    keys = {row[0] for row in new}
+    database.executemany("insert into runs values (?, ?, ?, ?, ?, ?, ?, ?)", new)
+    database.executemany(
+        "insert into cases values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [row for row in cases if row[0] in keys]
+    )
+    database.execute(
+        "delete from runs where id not in (select id from runs order by started desc, id limit ?)", (keep,)
+    )
+    return len(new)
+
+
+def find_trends(runs: Sequence[HistoryRun], recent: int = 5) -> list[CaseTrend]:
+    """Compare the `recent` last of the runs with those before, case by case, for the cases of the last run.
+
+    Fisher's exact test, adjusted for the number of cases, tells what is more than luck.
+    """
+    before, now = runs[:-recent], runs[-recent:]
+    tallies = [_sum_tallies(before), _sum_tallies(now)]
+    last = runs[-1].cases if runs else {}
+    changes = classify(tallies[0], {case_id: tallies[1][case_id] for case_id in last})
+    return [
+        CaseTrend(
+            case_id=case_id,
+            kind=change.kind,
+            is_significant=is_significant,
+            before=tallies[0].get(case_id, (0, 0)),
+            recent=tallies[1][case_id],
+            since=next((r.started for r in now if case_id in r.cases and r.cases[case_id].status == FAILED), ""),
+            is_quarantined=last[case_id].quarantined,
+        )
+        for case_id, (change, is_significant) in changes.items()
+    ]
+
+
+def _sum_tallies(runs: Iterable[HistoryRun]) -> dict[str, tuple[int, int]]:
+    tallies: dict[str, tuple[int, int]] = {}
+    for run in runs:
+        for case in run.cases.values():
+            passed, measured = tallies.get(case.case_id, (0, 0))
+            tallies[case.case_id] = (passed + case.passed, measured + case.measured)
+    return tallies
+
+
+_TITLES = {
+    "newly_broken": "newly broken",
+    "newly_flaky": "newly flaky",
+    "fixed": "recovered",
+    "less_broken": "passes again at times",
+    "still_broken": "still broken",
+    "still_flaky": "still flaky",
+}
+_QUARANTINE_DAYS = 14
+
+
+def describe_history(runs: Sequence[HistoryRun], *, recent: int = 5, today: date) -> Iterator[str]:
+    """Yield the table of runs, the newest first, the cases that changed, and which might be put in quarantine."""
+    if not runs:
+        yield "no run of that kind is in the history"
+        return
+    rows: list[tuple[str, ...]] = [
+        ("run", "commit", "branch", "model", "passed", "failed", "errors", "rate", "time", "cost")
+    ]
+    rows += [_describe_run(run) for run in reversed(runs)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        texts = [text.ljust(width) for text, width in zip(row[:4], widths[:4], strict=True)]
+        numbers = [text.rjust(width) for text, width in zip(row[4:], widths[4:], strict=True)]
+        yield "  ".join([*texts, *numbers])
+    trends = find_trends(runs, recent)
+    span = f"the last {min(recent, len(runs))} runs" if len(runs) > recent else "all runs: none before to compare with"
+    for kind, title in _TITLES.items():
+        changed = [trend for trend in trends if trend.kind == kind]
+        if changed:
+            yield f"\n{title} ({format_case_count(len(changed))}; {span}):"
+            for trend in changed:
+                recent_runs, runs_before = _format_tally(trend.recent), _format_tally(trend.before)
+                luck = ", more than luck" if trend.is_significant else ""
+                yield f"  {trend.case_id}: {recent_runs} passed, {runs_before} before{luck}"
+    flaky = [t for t in trends if 0 < t.recent[0] < t.recent[1] and t.since and not t.is_quarantined]
+    if flaky:
+        yield "\na quarantine would leave these out of the gate for a while; it is yours to set:"
+        for trend in flaky:
+            until = (today + timedelta(days=_QUARANTINE_DAYS)).isoformat()
+            reason = f"flaky since {trend.since[:10]}: {_format_tally(trend.recent)} passed"
+            yield f"  {trend.case_id}\n    xfail: '{reason}'\n    until: {until}"
+
+
+def _describe_run(run: HistoryRun) -> tuple[str, ...]:
+    passed, failed = run.count(PASSED), run.count(FAILED)
+    costs = [case.cost_usd for case in run.cases.values() if case.cost_usd is not None]
+    is_priced = len(costs) == len(run.cases) and sum(costs) > 0
+    rate = f"{format_rate(Fraction(100 * passed, passed + failed))}" if passed + failed else "-"
+    return (
+        run.started[:16].replace("T", " "),
+        (run.commit or "-")[:8],
+        run.branch or "-",
+        run.model or "offline",
+        *map(str, (passed, failed, run.count(ERROR))),
+        rate,
+        f"{sum(case.elapsed_ms for case in run.cases.values()) / 1000:.1f} s",
+        f"${sum(costs):.4f}" if is_priced else "-",
+    )
+
+
+def _format_tally(tally: tuple[int, int]) -> str:
+    return f"{tally[0]} of {tally[1]}" if tally[1] else "none"

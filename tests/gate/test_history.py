@@ -1,0 +1,159 @@
+"""The history of runs: what is kept, what is merged, which trends are found, and what people are shown."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from evalkit.errors import UsageError
+from evalkit.gate.history import History, describe_history, find_trends
+from evalkit.model.run import Run
+from evalkit.model.transcript import Timing, Transcript
+from evalkit.model.verdict import Reason, Verdict
+
+TODAY = date(2026, 11, 23)
+
+
+def make_run(day: int, statuses: str, *, branch: str = "main", model: str | None = None, **fields: Any) -> Run:
+    """Return a run of the cases a, b, c ..., each `p`assed, `f`ailed, `e`rror or `q`uarantined and failed."""
+    names = {"p": "passed", "f": "failed", "e": "error", "q": "failed"}
+    verdicts = tuple(
+        Verdict(
+            case_id=chr(ord("a") + number),
+            status=names[letter],
+            quarantined="known" if letter == "q" else None,
+            reasons=(Reason(code="missing_call", message="not called"),) if letter in "fq" else (),
+            transcript=Transcript(timing=Timing(model_ms=250)),
+        )
+        for number, letter in enumerate(statuses)
+    )
+    metadata = {"commit": f"{day:040x}", "branch": branch, "model": model, "gate": {"status": "met"}}
+    ids = tuple(verdict.case_id for verdict in verdicts)
+    started = f"2026-11-{day:02}T08:00:00+00:00"
+    run = Run(verdicts=verdicts, selected=ids, collected=len(ids), started=started, evalkit="1", metadata=metadata)
+    return replace(run, **fields)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(tmp_path / "new" / "history.sqlite")
+
+
+def test_a_run_is_kept_once_with_its_outcomes(history: History) -> None:
+    assert history.add(make_run(2, "pfeq"))
+    assert not history.add(make_run(2, "pfeq"))
+
+    (run,) = history.read_runs()
+
+    assert (run.started, run.commit, run.branch, run.gate) == ("2026-11-02T08:00:00+00:00", f"{2:040x}", "main", "met")
+    assert [run.count(status) for status in ("passed", "failed", "error")] == [1, 1, 1]
+    case = run.cases["b"]
+    assert (case.status, case.passed, case.measured, case.elapsed_ms, case.codes) == (
+        "failed",
+        0,
+        1,
+        250,
+        "missing_call",
+    )
+
+
+def test_runs_are_selected_by_branch_and_model_the_oldest_first(history: History) -> None:
+    for run in (make_run(3, "p"), make_run(1, "p", branch="x"), make_run(2, "p", model="gemini:m"), make_run(4, "p")):
+        history.add(run)
+    assert [run.started[8:10] for run in history.read_runs()] == ["01", "02", "03", "04"]
+    assert [run.started[8:10] for run in history.read_runs(last=2)] == ["03", "04"]
+    assert [run.started[8:10] for run in history.read_runs(branch="x")] == ["01"]
+    assert [run.started[8:10] for run in history.read_runs(model="gemini:m")] == ["02"]
+
+
+def test_the_oldest_runs_go_with_their_cases(history: History) -> None:
+    for day in range(1, 6):
+        history.add(make_run(day, "pp"), keep=3)
+    assert [run.started[8:10] for run in history.read_runs()] == ["03", "04", "05"]
+    with sqlite3.connect(history.path) as database:
+        assert database.execute("select count(*) from cases").fetchone() == (6,)
+
+
+def test_histories_of_several_machines_are_merged(history: History, tmp_path: Path) -> None:
+    other = History(tmp_path / "other.sqlite")
+    history.add(make_run(1, "pf"))
+    for day in (1, 2, 3):
+        other.add(make_run(day, "pf"))
+    assert history.merge(other) == 2
+    assert history.merge(other) == 0
+    assert [len(run.cases) for run in history.read_runs()] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"shard": "1/2"}, "shard 1/2 alone is no run of the suite; join all shards with `evalkit merge`"),
+        ({"interrupted": True}, "a history holds whole runs, and this one was interrupted"),
+        ({"collected": 9}, "a history holds whole runs, and this one has 2 of the suite's cases"),
+    ],
+)
+def test_a_part_of_the_suite_is_no_run_of_it(history: History, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        history.add(make_run(1, "pp", **fields))
+    assert str(caught.value) == message
+    assert not history.path.exists()
+
+
+def test_another_file_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "shop.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("create table orders (id)")
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=r"a database, and no history of evalkit; name another file"):
+        History(path).add(make_run(1, "p"))
+    assert path.read_bytes() == before
+    path.write_text("no database at all, but text " * 50)
+    with pytest.raises(UsageError, match="not readable as a history of evalkit: file is not a database"):
+        History(path).read_runs()
+    with pytest.raises(
+        UsageError, match=r"none\.sqlite: there is no such history; `pytest --evalkit --evalkit-history="
+    ):
+        History(tmp_path / "none.sqlite").read_runs()
+
+
+def test_cases_that_changed_are_told_from_those_that_stay_as_they_were(history: History) -> None:
+    """a is fine, b breaks, c becomes flaky, d recovers, e stays broken, f is new."""
+    for day in range(1, 11):
+        history.add(make_run(day, "pppff"))
+    for day, statuses in ((11, "pfpppp"), (12, "pffpfp"), (13, "pfppfp"), (14, "pffpfp")):
+        history.add(make_run(day, statuses.replace("p", "p")))
+    trends = {trend.case_id: trend for trend in find_trends(history.read_runs(), recent=4)}
+
+    kinds = {case_id: trend.kind for case_id, trend in trends.items()}
+    assert kinds == {
+        "a": "still_clean", "b": "newly_broken", "c": "newly_flaky", "d": "fixed", "e": "less_broken", "f": "new"
+    }  # fmt: skip
+    assert (trends["b"].before, trends["b"].recent, trends["b"].is_significant) == ((10, 10), (0, 4), True)
+    assert (trends["c"].recent, trends["c"].is_significant, trends["c"].since[:10]) == ((2, 4), False, "2026-11-12")
+
+    lines = list(describe_history(history.read_runs(), recent=4, today=TODAY))
+    assert lines[:2] == [
+        "run               commit    branch  model    passed  failed  errors     rate   time  cost",
+        "2026-11-14 08:00  00000000  main    offline       3       3       0     50 %  1.5 s     -",
+    ]
+    assert "\nnewly broken (1 case; the last 4 runs):" in lines
+    assert "  b: 0 of 4 passed, 10 of 10 before, more than luck" in lines
+    assert "  c: 2 of 4 passed, 10 of 10 before" in lines
+    assert "\nrecovered (1 case; the last 4 runs):" in lines
+    assert lines[-2:] == [
+        "  c\n    xfail: 'flaky since 2026-11-12: 2 of 4 passed'\n    until: 2026-12-07",
+        "  e\n    xfail: 'flaky since 2026-11-12: 1 of 4 passed'\n    until: 2026-12-07",
+    ]
+
+
+def test_an_empty_selection_says_so(history: History) -> None:
+    history.add(make_run(1, "p"))
+    assert list(describe_history(history.read_runs(branch="none"), today=TODAY)) == [
+        "no run of that kind is in the history"
+    ]
