@@ -153,8 +153,13 @@ class CallReader:
         if "function_name" in keys:
             return keys
         if not is_explained:
-            message = f"{self.reader.format_place(path)} has no 'function_name'; write which function is meant"
-            self.reader.add_problem(path, message)
+            misplaced = next((key for key in keys if key in EXPECTED_KEYS and key not in CALL_KEYS), None)
+            advice = (
+                f"'{misplaced}' belongs in expected_output, beside the list"
+                if misplaced
+                else "write which function is meant"
+            )
+            self.reader.add_problem(path, f"{self.reader.format_place(path)} has no 'function_name'; {advice}")
         return None
 
     def _find_declared_arguments(self, item: Mapping[Any, Any]) -> frozenset[str] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from pathlib import Path
 
 import click
 
@@ -42,6 +44,19 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
 
 class GroupedCommands(click.Group):
     """Commands whose help lists them by what they are for."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Called by click to find a command. Cases are run by pytest, not here: say so to those who try."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            paths = [arg for arg in args if Path(arg).exists()]
+            if args[0] not in ("run", "eval", "test", *paths):
+                raise
+            advice = f"Cases run under pytest: {shlex.join(['pytest', '--evalkit', *paths])}"
+            raise click.UsageError(f"{error.message} {advice}", error.ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Called by click to write the list of commands."""

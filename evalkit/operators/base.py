@@ -5,6 +5,7 @@ Hints lead with a space and stand in brackets, to be appended to a message; they
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,6 +42,8 @@ MAX_DIFFERENCES = 100  # of one value; an enormous list has millions, and nobody
 ALIGNED_ITEMS = 2000  # lists longer than this are compared item by item, not aligned
 
 _SCALARS = frozenset({STRING, NUMBER, BOOLEAN})
+# What a regular expression has and a text seldom: \d, .*, [0-9]+, or ^ and $ around it.
+_PATTERN_LIKE = re.compile(r"\\[dwsDWS]|\.[*+]|\][*+{]|^\^.*\$$", re.DOTALL)
 _PLAIN_NAMES = {ARRAY: "a list", OBJECT: "a mapping", NULL: "null"}
 
 Resolve = Callable[[Reference], Any]
@@ -400,13 +403,15 @@ def build_kind_hint(actual: object, kinds: frozenset[str]) -> str:
 
 
 def _build_text_hint(expected: str, actual: str) -> str:
-    """Explain why two texts that look alike differ: Unicode form, whitespace, case."""
+    """Explain why two texts that look alike differ: Unicode form, whitespace, case; or that a pattern was written."""
     if unicodedata.normalize("NFC", expected) == unicodedata.normalize("NFC", actual):
         return " (they differ only in Unicode normalisation)"
     if "".join(expected.split()) == "".join(actual.split()):
         return " (they differ only in whitespace)"
     if fold_case(expected) == fold_case(actual):
         return " (they differ only in case)"
+    if _PATTERN_LIKE.search(expected):
+        return f" (a text is no pattern; for one write {{$regex: {format_value(expected)}}})"
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections import Counter
@@ -146,7 +147,9 @@ class Display:
         if not selected and not outcomes:
             self._write_gate(reporter, decision, verbosity)
             if not decision.facts["collected"] and not reporter.stats.get("error"):  # else those say why
-                reporter.write_line("  a case is a file named <category>_<number>.yaml, such as refund_001.yaml")
+                folders = ", ".join(map(os.path.relpath, self._config.args))
+                named = "  a case is a file named <category>_<number>.yaml, such as refund_001.yaml"
+                reporter.write_line(self._encode(f"{named}, below {folders}"))
             return
         if journal is not None and self.is_showing_passed(len(selected)) and not _has_failed(outcomes):
             self._write_passed_traces(reporter, outcomes, selected, journal)

@@ -230,6 +230,8 @@ CASE_SYNONYMS = {
     "expect": "expected_output",
     "expects": "expected_output",
     "output": "expected_output",
+    **dict.fromkeys(("assert", "asserts", "assertions", "checks"), "expected_output"),
+    "vars": "input",
     "tools": "functions",
     "runs": "repeat",
     "repeats": "repeat",

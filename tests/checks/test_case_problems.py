@@ -195,6 +195,10 @@ LISTS: list[tuple[Any, str]] = [
     ([["a"]], f"{FIRST} is a list where a call is expected; write in_order, any_order or one_of before it"),
     ([{"function_name": 5}], f"{FIRST}.function_name must be the name of a function, got 5; quote it"),
     ([{"arguments": {}}], f"{FIRST} has no 'function_name'; write which function is meant"),
+    (
+        [{"response_contains": "x"}],
+        f"{FIRST} has no 'function_name'; 'response_contains' belongs in expected_output, beside the list",
+    ),
     ([{"name": "a"}], f"unknown key 'name' in {FIRST}; did you mean 'function_name'?"),
     ([{"tool": "a"}], f"unknown key 'tool' in {FIRST}; did you mean 'function_name'?"),
     ([{"in_ordr": ["a"]}], f"unknown key 'in_ordr' in {FIRST}; did you mean 'in_order'?"),

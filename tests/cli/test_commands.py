@@ -441,6 +441,11 @@ def test_runs_that_are_no_shards_can_be_joined(command: Command, tmp_path: Path)
             "Usage: evalkit [OPTIONS] COMMAND [ARGS]...\nTry 'evalkit --help' for help.\n\n"
             "Error: No such command 'nonsense'.\n",
         ),
+        (
+            ("run",),
+            "Usage: evalkit [OPTIONS] COMMAND [ARGS]...\nTry 'evalkit --help' for help.\n\n"
+            "Error: No such command 'run'. Cases run under pytest: pytest --evalkit\n",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_status_4(command: Command, arguments: tuple[str, ...], message: str) -> None:

@@ -16,6 +16,13 @@ LONG = (
 WRONG: list[tuple[Any, str, Any, str]] = [
     ("Łódź", "equal", "Lodz", 'expected "Łódź", got "Lodz"'),
     ("a", "equal", "A", 'expected "a", got "A" (they differ only in case)'),
+    (
+        r"SN\d+",
+        "equal",
+        "SN1",
+        r'expected "SN\\d+", got "SN1" (a text is no pattern; for one write {$regex: "SN\\d+"})',
+    ),
+    ("Dr. Ng", "equal", "Dr. No", 'expected "Dr. Ng", got "Dr. No"'),
     ("a b", "equal", "a  b ", 'expected "a b", got "a  b " (they differ only in whitespace)'),
     ("\u00e9", "equal", "e\u0301", 'expected "\u00e9", got "e\u0301" (they differ only in Unicode normalisation)'),
     (5, "equal", "5", 'expected 5, got "5" ("5" is a string, expected the number 5)'),

@@ -259,7 +259,7 @@ def test_a_run_without_cases_says_why_it_is_not_green(
     result = project.run(*arguments)
     assert result.ret == status
     assert says in result.outlines
-    hint = "  a case is a file named <category>_<number>.yaml, such as refund_001.yaml"
+    hint = f"  a case is a file named <category>_<number>.yaml, such as refund_001.yaml, below {arguments[-1]}"
     assert (hint in result.outlines) is ("no case was collected" in says)
 
 
