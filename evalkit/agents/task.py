@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Keys of a case's input that belong to the test: the answers of the functions, and later messages of the user.
-HIDDEN_KEYS = frozenset({"mock_function_responses", "mock_responses", "turns"})
+HIDDEN_KEYS = frozenset({"mock_function_responses", "mock_responses", "state", "state_probe", "turns"})
 
 
 class TaskSettings(Struct, frozen=True, kw_only=True):

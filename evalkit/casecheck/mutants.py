@@ -10,6 +10,7 @@ import asyncio
 import copy
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -20,9 +21,12 @@ from evalkit.agents.model_choice import aclose_shared
 from evalkit.casecheck.expected_calls import ExampleNotFoundError, NoExampleError, OmittedArgumentError, make_example
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
-from evalkit.errors import KeyPath, format_path
+from evalkit.errors import FunctionError, KeyPath, MockError, format_path
+from evalkit.functions.call_log import CallContext
 from evalkit.functions.declarations import find_argument_violations
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, walk_leaves
+from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.functions.mocks.answers import get_mocks
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, copy_json, walk_leaves
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import Reference, TemplateError
@@ -30,7 +34,7 @@ from evalkit.model.transcript import MOCK, FunctionCall, Transcript
 from evalkit.model.verdict import FAILED, PASSED, Verdict
 from evalkit.runner.judge import compile_with_aliases, parse_path
 from evalkit.runner.run_case import Watchdog, arun_case
-from evalkit.runner.run_state import RunState
+from evalkit.runner.run_state import RunState, copy_state
 
 KINDS: dict[str, str] = {
     "drop_call": "a call is not made",
@@ -451,12 +455,28 @@ def _judge(
 ) -> Judgement:
     """Judge `transcript` by the case; `instead` is an expectation to use at its path."""
     case = observed.case
+    transcript = _replay_state(observed, transcript)
     path, expectation = instead or ((), None)
     usual, turns = compile_with_aliases(case, get_expectation(case), observed.declarations.values())
     case_expectation = expectation if path == ("expected_output",) else usual
     if len(path) == 4:  # input.turns[n].expected_output
         turns[int(path[2])] = expectation
     return judge_conversation(transcript, case_expectation, turns, input=case.input)
+
+
+def _replay_state(observed: Observation, transcript: Transcript) -> Transcript:
+    """Return `transcript` with the state that its calls lead to, where mocks alone make the state."""
+    case, mocks = observed.case, get_mocks(observed.case)
+    is_mocked = "state" in case.input and mocks.state_probe is None
+    if not is_mocked or transcript.calls == observed.verdict.transcript.calls:
+        return transcript
+    dispatcher = FakeDispatcher(
+        mocks, observed.declarations.values(), input=case.input, case_id=case.id, state=copy_state(case)
+    )
+    for call in transcript.calls:
+        with suppress(FunctionError, MockError):
+            dispatcher.call(call.name, call.arguments, CallContext(turn=call.turn))
+    return replace(transcript, state=copy_json(dispatcher.state))
 
 
 def _list_candidates(observed: Observation, mutant: Mutant) -> list[tuple[KeyPath, Keys]]:
@@ -498,7 +518,13 @@ def _can_catch(observed: Observation, transcript: Transcript, place: KeyPath, ke
     if observed.declarations:  # where functions are declared, mocked ones are known, too
         mocked = {name: Declaration(name=name) for name in observed.verdict.transcript.functions}
         declarations = {**mocked, **observed.declarations}
-    compiled, problems = compile_expectation(expected, path=root, declarations=declarations, input=observed.case.input)
+    compiled, problems = compile_expectation(
+        expected,
+        path=root,
+        declarations=declarations,
+        input=observed.case.input,
+        defaults=observed.case.merged.get("defaults"),
+    )
     if problems:
         return False
     instead = (root, compiled)

@@ -34,6 +34,7 @@ from evalkit.casecheck.expected_calls import (
 from evalkit.checks.evidence import build_resolver
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.keys import EXPECTED_KEYS
+from evalkit.checks.reasons import NOT_JUDGED
 from evalkit.errors import FunctionError, KeyPath, MockError, format_path
 from evalkit.functions.call_log import CallContext
 from evalkit.functions.dispatcher import FakeDispatcher
@@ -48,13 +49,14 @@ from evalkit.functions.mocks.answers import (
     find_references,
     get_mocks,
 )
-from evalkit.jsonvalue import JsonObject
+from evalkit.jsonvalue import JsonObject, copy_json
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import MOCK, FunctionCall, ModelCall, Transcript
 from evalkit.model.verdict import CheckResult, Reason
 from evalkit.runner.judge import compile_with_aliases, parse_path
+from evalkit.runner.run_state import copy_state
 
 ADVICE = {
     "invalid_arguments": "change the expected arguments or the declared schema; `valid: false` expects a violation",
@@ -138,7 +140,7 @@ class _SmokeRun:
         """Reset the mocks to their beginning."""
         self._dispatcher = FakeDispatcher(
             get_mocks(self._case), self._declarations.values(), input=self._case.input, settings=self._settings,
-            case_id=self._case.id,
+            case_id=self._case.id, state=copy_state(self._case),
         )  # fmt: skip
         self._turns: dict[KeyPath, int] = {}
         self._turn = -1
@@ -288,6 +290,8 @@ class _SmokeRun:
             lines.append(next(generate_texts(pattern), ""))
         response = "\n".join(lines)
         number = self._dispatcher.user_turn
+        # Without expected calls, any that lead to the right state may be made: there are none to try.
+        can_tell_state = "state" in self._case.input and bool(expected.get("expected_function_calls"))
         return Transcript(
             input=self._case.input,
             calls=self._dispatcher.calls,
@@ -296,6 +300,7 @@ class _SmokeRun:
             stop_reason=expected.get("stop_reason", "completed"),
             instruction_used=expected.get("scenario_instruction_used"),
             functions=self._dispatcher.names,
+            state=copy_json(self._dispatcher.state) if can_tell_state else None,
         )
 
     def _is_reference_open(self, message: str) -> bool:
@@ -329,6 +334,8 @@ class _SmokeRun:
     def _report_check(self, check: CheckResult, path: KeyPath) -> None:
         if check.check == "judge":
             self.notes.append(f"{format_path(path)}.judge: {check.message.removeprefix('not judged: ')}")
+        if check.check in ("state", "state_contains") and check.status == NOT_JUDGED:
+            self.notes.append(f"{format_path(path)}.{check.check}: only a run can tell")
         if check.status != "failed":
             return
         key = check.check.partition("[")[0]

@@ -32,6 +32,7 @@ from evalkit.checks.run_checks import (
     read_custom,
     read_final_call,
     read_instruction,
+    read_state,
     read_stop_reason,
 )
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
@@ -47,6 +48,8 @@ _READERS: dict[str, Callable[[ExpectationReader, KeyPath, Any], RunCheck | None]
     "response_excludes": read_response_text,
     "response_matches": read_response_matches,
     "response_json": read_response_json,
+    "state": read_state,
+    "state_contains": read_state,
     "stop_reason": read_stop_reason,
     "scenario_instruction_used": read_instruction,
     "email_sent": read_succeeded,

@@ -126,6 +126,13 @@ EXPECTED_KEYS: dict[str, Key] = {
         {"type": ["object", "array", "string", "number", "null"], "minProperties": 1},
         "The final response must be JSON that satisfies this JSON Schema, or these values and operators.",
     ),
+    "state": Key(
+        {}, "The state at the end of the run (`input.state`, `input.state_probe`) must be this: values and operators."
+    ),
+    "state_contains": Key(
+        {"type": ["object", "array"], "minProperties": 1},
+        "The state at the end of the run must hold these keys, equal on their values; operators are allowed.",
+    ),
     "stop_reason": Key(_NAME, "Why the run ended; `completed` unless said otherwise."),
     "scenario_instruction_used": Key(_NAME, "The instruction file that the agent must have used; `-` and `_` are one."),
     "max_model_turns": Key(_COUNT, "At most so many model turns."),

@@ -24,7 +24,7 @@ _ORDER = (
     ("wrong_argument", "missing_argument", "unexpected_argument"),
     ("text_missing", "text_forbidden", "ungrounded_argument", "unresolved_reference"),
     ("invalid_arguments",),
-    ("wrong_outcome", "result_mismatch", "wrong_channel", "wrong_answerer"),
+    ("wrong_outcome", "result_mismatch", "wrong_channel", "wrong_answerer", "state_mismatch"),
     ("wrong_order", "not_parallel"),
     ("missing_call",),
     ("unexpected_call",),

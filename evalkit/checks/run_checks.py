@@ -30,7 +30,7 @@ from evalkit.model.registry import CHECKS
 from evalkit.model.template import Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.model.transcript import Grade, Grading, Transcript
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult
-from evalkit.operators.base import Resolve
+from evalkit.operators.base import Matcher, Resolve
 from evalkit.text.format import format_value
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -210,6 +210,49 @@ def read_instruction(reader: ExpectationReader, path: KeyPath, value: object) ->
     """Read `scenario_instruction_used`."""
     name = reader.read_name(path, value, "the name of an instruction")
     return InstructionUsed(name, path) if name else None
+
+
+class FinalState(Struct, frozen=True):
+    """`state` or `state_contains`: the state at the end of the run, whatever the calls that led there."""
+
+    key: str
+    matcher: Matcher
+    path: KeyPath
+
+    def judge(self, evidence: Evidence) -> CheckResult:
+        """Compare the state."""
+        state = evidence.transcript.state
+        if state is None:
+            message = "can't be judged: the run has no state; declare input.state, or input.state_probe"
+            return build_unmeasured(self.key, message, format_path(self.path), evidence.mode)
+        try:
+            matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
+        except TemplateError as error:
+            return build_failure(self.key, "unresolved_reference", str(error), format_path(self.path))
+        if matcher.is_match(state):
+            return build_pass(self.key, "the state is as expected")
+        return build_failures(
+            self.key,
+            [
+                build_reason(
+                    "state_mismatch",
+                    str(mismatch),
+                    format_path(self.path),
+                    path=mismatch.path[1:],
+                    expected=mismatch.expected,
+                    actual=mismatch.actual,
+                )
+                for mismatch in matcher.explain(state, ("state",))
+            ],
+        )
+
+
+def read_state(reader: ExpectationReader, path: KeyPath, value: object) -> FinalState | None:
+    """Read `state`, which is equal as a whole, or `state_contains`, partial over keys."""
+    key = str(path[-1])
+    matcher = reader.read_matcher(path, value, "equal" if key == "state" else "partial")
+    check_references(reader, path, value)
+    return None if matcher is None else FinalState(key, matcher, path)
 
 
 class FinalCall(Struct, frozen=True):

@@ -21,6 +21,7 @@ from evalkit.functions.mocks.answers import (
     StaticAnswer,
     UnansweredError,
 )
+from evalkit.functions.mocks.state import StateError
 from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
 from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, TemplateError, follow_path
@@ -388,7 +389,12 @@ class CallLog:
             return None
         resolve = self.build_roots(call.arguments).resolve
         try:
-            call.selection = self._mock_state.select(call.name, answer, call.arguments, resolve)
+            selection = self._mock_state.select(call.name, answer, call.arguments, resolve, self._state)
+            for change in selection.changes:
+                change.apply(self._state, resolve)
+            call.selection = selection
+        except (StateError, TemplateError) as error:
+            call.error = MockError(f"the mock of {call.name} can't change the state: {error}")
         except UnansweredError as error:
             call.error = unanswered = FunctionError(UNMOCKED, str(error))
             return unanswered

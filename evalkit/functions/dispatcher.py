@@ -1,8 +1,9 @@
 """The fake dispatcher: it answers function calls from a case's mocks, and records every one of them.
 
 A call counts from the moment it is made: unknown functions, unmocked calls and malformed arguments are recorded like
-any other. Its index, sequence element and rule are assigned when it is opened, which for the calls of one model turn
-happens in reply order before anything is awaited. Arguments on record are a snapshot; results handed out are copies.
+any other. Its index, sequence element and rule are assigned when it is opened, and its changes of the state are made,
+which for the calls of one model turn happens in reply order before anything is awaited. Arguments on record are a
+snapshot; results handed out are copies.
 """
 
 from __future__ import annotations
@@ -215,23 +216,23 @@ class FakeDispatcher:
     async def acall_batch(
         self, calls: Iterable[ModelCall], *, turn: int | None = None, offered_names: Container[str] | None = None
     ) -> list[tuple[ModelCall, object]]:
-        """Return the calls of one model turn: opened in reply order, then run side by side.
+        """Return the calls of one model turn: opened and begun in reply order, and run side by side.
 
         Each comes with its result, or with ``{"error": {"type": ..., "message": ...}}`` where it failed.
         """
-        pairs = [
-            (call, self._open(call.name, call.arguments, CallContext.of_call(call, turn), offered_names))
-            for call in calls
-        ]
-        pending_calls = [pending_call for _, pending_call in pairs]
+        pairs: list[tuple[ModelCall, PendingCall]] = []
+
+        async def complete(call: ModelCall) -> None:
+            pending_call = self._open(call.name, call.arguments, CallContext.of_call(call, turn), offered_names)
+            pairs.append((call, pending_call))
+            await self._acomplete(pending_call)
+
+        completions = [complete(call) for call in calls]
         try:
-            if any(map(self._responder.must_wait, pending_calls)):
-                await asyncio.gather(*map(self._acomplete, pending_calls))
-            else:
-                for pending_call in pending_calls:
-                    await self._acomplete(pending_call)
+            # Each is opened and begun before the next one, whose rule may depend on what it has changed.
+            await (completions[0] if len(completions) == 1 else asyncio.gather(*completions))
         finally:
-            self._clock.advance(max((pending_call.duration_ms for pending_call in pending_calls), default=0.0))
+            self._clock.advance(max((pending_call.duration_ms for _, pending_call in pairs), default=0.0))
         return [(call, build_error_result(done.error) if done.error else done.returned_value) for call, done in pairs]
 
     async def execute_call(
@@ -378,18 +379,6 @@ class MockResponder(Struct):
     get_task: Callable[[], object] = lambda: None  # a weak reference, once a task has been told of
     implementations: dict[str, AnyFunction] = field(default_factory=dict)
     _callable_lock: threading.RLock = field(default_factory=threading.RLock)
-
-    def must_wait(self, call: PendingCall) -> bool:
-        """Return whether this call takes time that others can use."""
-        if call.selection is None:
-            return False
-        leaf = call.selection.leaf
-        if isinstance(leaf, RealAnswer) or (self.settings.real_sleep and call.delay_ms > 0):
-            return True
-        try:
-            return isinstance(leaf, CallableAnswer) and is_async(load_callable(leaf.target))
-        except MockError:
-            return False  # `begin` will say so
 
     def begin(self, call: PendingCall) -> None:
         if call.selection is None:

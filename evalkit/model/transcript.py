@@ -248,6 +248,7 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unused_mocks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     metadata: JsonObject = field(default_factory=dict)
+    state: AgentValue = None  # at the end of the run, of a case that has a state or a probe of it
     gradings: tuple[Grading, ...] = ()  # of a case with `judge`
     version: int = always_written(TRANSCRIPT_VERSION)
 

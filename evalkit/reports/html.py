@@ -28,7 +28,7 @@ from evalkit.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.reports.summary import describe_grader, get_folder, group_categories, label_folders
 from evalkit.reports.trace import TraceOptions, format_duration, list_user_turns, render_trace
 from evalkit.stats.pass_rates import wilson
-from evalkit.text.format import cut_at_word, escape_controls, escape_lines
+from evalkit.text.format import cut_at_word, escape_controls, escape_lines, format_value
 
 
 def render_html(
@@ -104,6 +104,7 @@ Row = JsonDict
 
 _LONGEST = 20_000
 _HALF = 48  # columns of a trace beside another one
+_LONGEST_STATE = 2000  # characters of the state at the end of a run
 _SEARCHED = 200  # characters of each text that the list's search looks at
 
 
@@ -295,6 +296,8 @@ def _list_facts(transcript: Transcript) -> list[list[str]]:
         pairs["tokens"] = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
         if usage.reasoning_tokens or usage.cached_tokens:
             pairs["of them"] = f"{usage.reasoning_tokens:,} reasoning, {usage.cached_tokens:,} cached"
+    if transcript.state is not None:
+        pairs["state at the end"] = format_value(transcript.state, _LONGEST_STATE)
     if transcript.cost_usd is not None:
         pairs["cost"] = f"${transcript.cost_usd:.6f}"
     if transcript.gradings:

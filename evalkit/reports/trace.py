@@ -40,6 +40,7 @@ _STYLES = {"good": "green", "bad": "red bold", "error": "yellow bold", "quiet": 
 _MARK_STYLES = {PASSED: "good", FAILED: "bad", ERROR: "error", NOT_RUN: "quiet"}
 _WIDEST = 100
 _LONGEST_MESSAGE = 4000
+_STATE_LENGTH = 600
 _NARROWEST = 110  # lines of calls are not cut for terminals that are narrower; those break them
 _ROOM = 70  # columns for arguments below which the result goes to a line of its own
 _MOST_RUNS = 3
@@ -240,6 +241,8 @@ def _build_remarks(verdict: Verdict) -> list[Line]:
             remarks += [(("  the agent answered: ", "quiet"), (format_json(transcript.response, 300), ""))]
         elif not transcript.calls and transcript.input and transcript.fault is None:  # it was asked, and it came back
             remarks += [(("  the agent answered nothing", "quiet"),)]
+    if any(reason.code == "state_mismatch" for reason in verdict.reasons):
+        remarks += [(("  the state at the end: ", "quiet"), (format_json(transcript.state, _STATE_LENGTH), ""))]
     if transcript.calls:
         for unused in transcript.unused_mocks:
             remarks += _build_message(unused, "  ", "quiet")

@@ -26,7 +26,9 @@ from evalkit.errors import (
     UsageError,
 )
 from evalkit.functions.dispatcher import FakeDispatcher
+from evalkit.functions.mocks.answers import get_mocks
 from evalkit.functions.patching import patch_functions
+from evalkit.functions.state_probe import CallProbe, SqlProbe, read_state
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelTurn, RunFault, Transcript
@@ -54,7 +56,7 @@ from evalkit.runner.judge import (
     is_decided,
     judge_run,
 )
-from evalkit.runner.run_state import CasePlan, RunState, build_transcript, plan_case
+from evalkit.runner.run_state import CasePlan, RunState, build_transcript, copy_state, plan_case
 
 OUTDATED = (MissingCassetteError, StaleCassetteError)
 # How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
@@ -124,6 +126,7 @@ async def _run_repeats(plan: CasePlan, watch: Watchdog) -> Verdict:
         run = await _run_once(plan, number, watch)
         if settings.record == "stale" and isinstance(run.task.fault, OUTDATED):
             run = await _run_once(replace(plan, settings=replace(settings, record="all")), number, watch)
+        await _probe_state(run)
         transcript, declared = build_transcript(run), run.dispatcher.declarations
         if plan.is_graded:
             watch.clear_run()  # the agent has ended: it does not hang if its grader takes long
@@ -140,7 +143,9 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
     """Run the agent, with mocks and a task of their own, as run `number` (from 0)."""
     case, settings = plan.case, plan.settings
     async with get_slot(plan.agent):
-        dispatcher = FakeDispatcher(plan.mocks, case.functions, input=case.input, settings=settings, case_id=case.id)
+        dispatcher = FakeDispatcher(
+            plan.mocks, case.functions, input=case.input, settings=settings, case_id=case.id, state=copy_state(case)
+        )
         task = Task(
             dispatcher,
             input=copy_visible_input(case.input),
@@ -165,6 +170,18 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             except OSError as error:
                 run.task.record_fault(MissingCassetteError(f"the recording can't be written: {error}"))
     return run
+
+
+async def _probe_state(run: RunState) -> None:
+    """Read the state of the real system that the agent has changed, where the case says how."""
+    probe = get_mocks(run.plan.case).state_probe
+    if not isinstance(probe, (CallProbe, SqlProbe)) or run.fault is not None or run.is_abandoned:
+        return
+    given = {"state": run.dispatcher.state, "input": run.plan.case.input, "task": run.task}
+    try:
+        run.probed_state = await read_state(probe, given, run.plan.root, run.plan.task_settings.deadline_s)
+    except MockError as error:
+        run.fault = build_unmeasured_fault(error)
 
 
 async def _run_conversation(run: RunState) -> None:

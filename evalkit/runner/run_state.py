@@ -28,7 +28,7 @@ from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet, get_mocks
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.permissions import explain_path
-from evalkit.jsonvalue import to_json_safe
+from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
 from evalkit.model.case import Case, split_case_id
 from evalkit.model.settings import Settings, compute_cost, compute_turns_cost
 from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
@@ -124,6 +124,7 @@ class RunState(Struct, eq=False):
     timeout_s: float | None = None  # the agent's own time limit, where it ends before the deadline
     patches: PatchedCase | None = None
     is_abandoned: bool = False
+    probed_state: JsonValue = None  # what `input.state_probe` read at the end
     phase: str = ""  # "set-up" or "tear-down" of an agent that has them, while it is in one
 
     def release_resources(self) -> None:
@@ -206,7 +207,26 @@ def build_transcript(run: RunState) -> Transcript:
         unused_mocks=dispatcher.find_unused(),
         warnings=tuple(run.warnings),
         metadata=data,
+        state=_get_final_state(run),
     )
+
+
+def copy_state(case: Case) -> JsonDict:
+    """Copy the state that the mocks of a case begin with."""
+    state = case.input.get("state")
+    copy: JsonDict = copy_json(state) if isinstance(state, dict) else {}
+    return copy
+
+
+def _get_final_state(run: RunState) -> JsonValue:
+    """Return the state at the end: what the probe read, else what mocks made of `input.state`; None without either."""
+    if run.probed_state is not None or "state" not in run.plan.case.input:
+        return run.probed_state
+    state: JsonValue
+    state, problem = to_json_safe(run.dispatcher.state)
+    if problem:
+        run.warnings.append(f"the state is not JSON: {problem}")
+    return state
 
 
 def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:

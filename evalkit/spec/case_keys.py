@@ -147,6 +147,22 @@ INPUT_KEYS: dict[str, CaseKey] = {
         in_suite=False,
     ),
     "context": CaseKey(CaseReader.read_anything, {}, "Whatever else the agent gets; it is kept as it is."),
+    "state": CaseKey(
+        CaseReader.read_mapping,
+        {"type": "object"},
+        "The state of the world at the beginning, which mocks read and change, and `expected_output.state` judges.",
+    ),
+    "state_probe": CaseKey(
+        CaseReader.read_anything,
+        {
+            "type": "object",
+            "properties": {"$call": {"type": "string", "pattern": ":"}, "$sql": {"type": "object"}},
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        },
+        "What reads the state of a real system once the agent has ended: `{$call: ...}`, `{$sql: {database, query}}`.",
+    ),
     "mock_function_responses": CaseKey(
         CaseReader.read_anything,
         {"$ref": "#/$defs/mocks"},

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation, find_on_fault_problems
 from evalkit.checks.expectation import Expectation, get_expectation
@@ -20,6 +21,7 @@ from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.permissions import explain_agent
+from evalkit.functions.state_probe import read_probe
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import CaseSettings, Declaration, Permissions, UserTurn
 from evalkit.model.registry import AGENTS
@@ -38,7 +40,13 @@ from evalkit.spec.case_reader import CaseReader
 from evalkit.spec.files import MOCKS, OLD_MOCKS
 from evalkit.text.format import format_value
 
-_RUN_ONLY_KEYS = ("processing_time_ms", "max_overhead_ms", "max_cost_usd")  # no user turn has its own
+_RUN_ONLY_KEYS = (
+    "processing_time_ms",
+    "max_overhead_ms",
+    "max_cost_usd",
+    "state",
+    "state_contains",
+)  # no user turn has its own
 
 
 class CompiledCase(Struct):
@@ -82,6 +90,15 @@ def compile_case(
             permissions=permissions,
         )
         reader.problems.extend(problems)
+        if case_input.get("state_probe") is not None:
+            probe = read_probe(
+                case_input["state_probe"],
+                ("input", "state_probe"),
+                reader.problems,
+                check_targets=check_targets,
+                permissions=permissions,
+            )
+            case.mocks = replace(case.mocks, state_probe=probe)
     known_functions = declared
     if declared and case.mocks:  # where none are declared, an instruction file may declare them in the run
         aliases = {alias for function in case.functions for alias in function.aliases}

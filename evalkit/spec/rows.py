@@ -465,11 +465,15 @@ class RowFiller:
         if not isinstance(value, dict):
             return value
         filled = {}
-        for key, item in value.items():
+        for written_key, item in value.items():
+            key = str(self._fill_text(written_key, path, is_data=True)) if "{{" in written_key else written_key
+            if key in filled:
+                self.problems.append(PathProblem(path, f"the key '{key}' stands twice, once the row is filled in"))
             is_plain = is_data and not (path == ("input",) and key in _MOCKS) and key != "expected_output"
             is_literal = not is_data and key == "$literal"
             filled[key] = item if is_literal else self.fill(item, (*path, key), is_data=is_plain)
-        return value if all(map(operator.is_, filled.values(), value.values())) else filled
+        is_same = filled.keys() == value.keys() and all(map(operator.is_, filled.values(), value.values()))
+        return value if is_same else filled
 
     def fill_included(self, value: JsonValue) -> JsonValue:
         """Return what `$include` names, filled."""

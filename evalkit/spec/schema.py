@@ -116,7 +116,11 @@ def _build_answer() -> JsonDict:
         "properties": {
             "$sequence": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/answer"}},
             "$then": {"enum": ["error", "repeat_last", "cycle"]},
-            "$match": {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["when"]}},
+            "$match": {
+                "type": "array",
+                "minItems": 1,
+                "items": {"type": "object", "anyOf": [{"required": ["when"]}, {"required": ["when_state"]}]},
+            },
             "$default": {"$ref": "#/$defs/answer"},
             "$return": {"$ref": "#/$defs/answer"},
             "$error": {"type": ["string", "object", "null"]},
@@ -124,6 +128,9 @@ def _build_answer() -> JsonDict:
             "$call": {"type": "string", "pattern": ":"},
             "$include": {"type": "string", "minLength": 1},
             "$real": {"const": True},
+            "$set": {"type": "object", "minProperties": 1},
+            "$push": {"type": "object", "minProperties": 1},
+            "$remove": {"type": ["string", "array", "object"]},
         },
     }
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from scenarios.refunds import agent  # noqa: F401  (importing it registers the agent)
+from scenarios.refunds import agent, ledger  # noqa: F401  (importing them registers the agents)

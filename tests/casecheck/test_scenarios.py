@@ -14,6 +14,7 @@ REASONS = (
     "the case does not declare ",
     "its mock refers to arguments that the case leaves open",
     "is for a model to grade, in a run",
+    ": only a run can tell",
 )
 
 

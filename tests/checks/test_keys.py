@@ -43,6 +43,8 @@ VALUES: dict[str, Any] = {
     "response_excludes": "b",
     "response_matches": "^c",
     "response_json": {"type": "object"},
+    "state": {"orders": []},
+    "state_contains": {"orders": {"A-1": {"$any": True}}},
     "stop_reason": "completed",
     "scenario_instruction_used": "valid-warranty",
     "max_model_turns": 4,

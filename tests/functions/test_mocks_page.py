@@ -71,7 +71,7 @@ class Page:
         options: dict[str, Any] = {"input": data["input"]} if "input" in data else {}
         mocks, more = parse_mocks(data["mock_function_responses"], declarations=known, include=include, **options)
         self.problems = [f"problem at {format_path(p.path[2:])}: {p.message}" for p in (*problems, *more)]
-        self.dispatcher = FakeDispatcher(mocks, declarations, input=data.get("input"))
+        self.dispatcher = FakeDispatcher(mocks, declarations, input=data.get("input"), state=data.get("state"))
 
     def outcome(self, call: str) -> str:
         expression = ast.parse(re.sub(r"^[\w.:]+", "f", call), mode="eval").body

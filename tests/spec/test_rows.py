@@ -143,6 +143,17 @@ expected_output:
     assert second["arguments"] == {"q": "{{ calls.f.result.n }}", "l": {"$literal": "{{ row.text }}"}}
 
 
+def test_a_key_may_hold_a_template_of_a_row(project: Any) -> None:
+    text = CASE.replace("message:", "message: hi\n  context: {'{{ row.x }}': 1, '{{ row.y }}': 2} #")
+    case = project.load(
+        "a_001.yaml[one]", {"a_001.yaml": "cases: [{id: one, x: a, y: b}, {id: two, x: a, y: a}]\n" + text}
+    )
+    assert case.input["context"] == {"a": 1, "b": 2}
+    assert project.problems("a_001.yaml[two]") == [
+        "a_001.yaml:5:12: the key 'a' stands twice, once the row is filled in (row two, a_001.yaml:1)"
+    ]
+
+
 def test_a_value_of_a_row_may_be_an_operator(project: Any) -> None:
     case = project.load(
         "a_001.yaml[one]",

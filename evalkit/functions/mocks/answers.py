@@ -8,18 +8,19 @@ rule was hit, lives in the dispatcher, under the node's `id`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
 from evalkit.errors import KeyPath, PathProblem
-from evalkit.jsonvalue import JsonObject, copy_json, map_leaves, measure_json, walk_leaves
+from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, map_leaves, measure_json, walk_leaves
 from evalkit.model.case import Case
 from evalkit.model.template import MAX_RENDERED, Reference, Template, TemplateError, parse_template, render_templates
 from evalkit.model.transcript import AgentValue
 from evalkit.operators.base import Matcher
 from evalkit.text.format import format_value
 
+Resolve = Callable[[Reference], object]
 ERROR, REPEAT_LAST, CYCLE = "error", "repeat_last", "cycle"
 ENDINGS = (ERROR, REPEAT_LAST, CYCLE)
 
@@ -53,11 +54,24 @@ class RealAnswer(Struct, frozen=True):
     """`{$real: true}`: the real function answers, where the settings allow it."""
 
 
+class Change(Protocol):
+    """A change of the state, as `$set` makes it."""
+
+    def apply(self, state: JsonDict, resolve: Resolve) -> None: ...
+
+
+class Condition(Protocol):
+    """A condition on the state, of `when_state`."""
+
+    def holds(self, state: JsonDict, resolve: Resolve) -> bool: ...
+
+
 class DelayedAnswer(Struct, frozen=True):
-    """`$delay_ms`: latency on the run's clock, in milliseconds."""
+    """`$delay_ms`, latency on the run's clock, in milliseconds; and what changes in the state before it answers."""
 
     delay_ms: float
     answer: Answer
+    changes: tuple[Change, ...] = ()
 
 
 class SequenceAnswer(Struct, frozen=True):
@@ -74,6 +88,8 @@ class MatchRule(Struct, frozen=True):
     matcher: Matcher
     when: JsonObject
     answer: Answer
+    conditions: tuple[Condition, ...] = ()
+    when_state: JsonObject = field(default_factory=dict)
 
 
 class MatchAnswer(Struct, frozen=True):
@@ -96,6 +112,7 @@ class MockSet(Struct, frozen=True):
 
     answers: Mapping[str, Answer] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
+    state_probe: object = None  # what reads the state of a real system: a `CallProbe` or a `SqlProbe`
 
     def __contains__(self, name: object) -> bool:
         return name in self.answers
@@ -130,8 +147,6 @@ def iter_leaves(answer: Answer) -> Iterator[Leaf]:
 
 
 # ---- answers with templates: compiled at load, rendered once per call ----
-
-Resolve = Callable[[Reference], object]
 
 
 def compile_static(value: object, path: KeyPath, problems: list[PathProblem]) -> StaticAnswer:
@@ -211,6 +226,7 @@ class SelectedAnswer(Struct):
     leaf: Leaf
     delay_ms: float = 0.0
     label: str = ""
+    changes: tuple[Change, ...] = ()
 
 
 class MockState(Struct):
@@ -219,11 +235,13 @@ class MockState(Struct):
     call_counts: dict[int, int] = field(default_factory=dict)
     used_branches: set[tuple[int, int]] = field(default_factory=set)
 
-    def select(self, name: str, answer: Answer, arguments: object, resolve: Resolve) -> SelectedAnswer:
+    def select(self, name: str, answer: Answer, arguments: object, resolve: Resolve, state: JsonDict) -> SelectedAnswer:
         """Walk down `answer` to a leaf. UnansweredError where a sequence is used up or no rule fits."""
         delay, steps = 0.0, []
+        changes: tuple[Change, ...] = ()
         while True:
             if isinstance(answer, DelayedAnswer):
+                changes += answer.changes
                 delay, answer = delay + answer.delay_ms, answer.answer
             elif isinstance(answer, SequenceAnswer):
                 call_count, length = self.call_counts.get(answer.id, 0), len(answer.elements)
@@ -236,13 +254,15 @@ class MockState(Struct):
                 steps.append(f"$sequence[{index}]")
                 answer = answer.elements[index]
             elif isinstance(answer, MatchAnswer):
-                step, answer = self._select_rule(name, answer, arguments, resolve)
+                step, answer = self._select_rule(name, answer, arguments, resolve, state)
                 steps.append(step)
             else:
                 label = _LABELS.get(type(answer))
-                return SelectedAnswer(answer, delay, ".".join((*steps, label) if label else steps))
+                return SelectedAnswer(answer, delay, ".".join((*steps, label) if label else steps), changes)
 
-    def _select_rule(self, name: str, match: MatchAnswer, arguments: object, resolve: Resolve) -> tuple[str, Answer]:
+    def _select_rule(
+        self, name: str, match: MatchAnswer, arguments: object, resolve: Resolve, state: JsonDict
+    ) -> tuple[str, Answer]:
         for index, rule in enumerate(match.rules):
             matcher = rule.matcher
             if matcher.has_templates:
@@ -250,7 +270,7 @@ class MockState(Struct):
                     matcher = matcher.bind(resolve)
                 except TemplateError:
                     continue  # e.g. the id of a ticket that no call has created yet
-            if matcher.is_match(arguments):
+            if matcher.is_match(arguments) and all(part.holds(state, resolve) for part in rule.conditions):
                 self.used_branches.add((match.id, index))
                 return f"$match[{index}]", rule.answer
         if match.default is None:
@@ -289,7 +309,9 @@ class MockState(Struct):
                 if (answer.id, index) in self.used_branches:
                     yield from self._find_unused_branches(rule.answer, here)
                 else:
-                    yield f"{here} (when {format_value(rule.when, 120)}) answered no call"
+                    when = f"when {format_value(rule.when, 120)}" if rule.when else ""
+                    when_state = f"when_state {format_value(rule.when_state, 120)}" if rule.when_state else ""
+                    yield f"{here} ({', '.join(filter(None, (when, when_state)))}) answered no call"
             if answer.default is not None and (answer.id, -1) in self.used_branches:
                 yield from self._find_unused_branches(answer.default, f"{place}.$default")
 

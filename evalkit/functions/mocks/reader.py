@@ -35,6 +35,7 @@ from evalkit.functions.mocks.answers import (
     find_references,
     must_compile,
 )
+from evalkit.functions.mocks.state import CHANGES, StateChange, read_changes, read_conditions
 from evalkit.functions.targets import TargetError, check_form, find_callable, find_object, refuse_import
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json, to_recordable_json
 from evalkit.model.case import Declaration, Permissions
@@ -42,6 +43,7 @@ from evalkit.model.template import Reference, TemplateError, follow_path
 from evalkit.model.transcript import AgentValue
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
+from evalkit.operators.values import AnyValue
 from evalkit.text.format import format_value
 
 PLACEHOLDER = StaticAnswer(None)  # stands where a problem was found, so that reading can go on and find the others
@@ -140,8 +142,9 @@ class MockReader:
 # ---- directives ----
 
 ANSWERS = ("$return", "$sequence", "$match", "$error", "$call", "$include", "$literal", "$real")
+_CONDITIONS = frozenset({"when", "when_state"})  # of a rule
 _COMPANIONS = {"$then": "$sequence", "$default": "$match"}
-DIRECTIVES = (*ANSWERS, *_COMPANIONS, "$delay_ms")
+DIRECTIVES = (*ANSWERS, *_COMPANIONS, "$delay_ms", *CHANGES)
 
 
 class DirectiveReader:
@@ -158,16 +161,27 @@ class DirectiveReader:
             return PLACEHOLDER
         kind = kinds[0]
         answer: Answer = getattr(self, f"_read_{kind[1:]}")(data, place)
-        if "$delay_ms" not in data:
+        changes = self._read_changes(data, place)
+        if "$delay_ms" not in data and not changes:
             return answer
-        delay = data["$delay_ms"]
+        delay = data.get("$delay_ms", 0)
         if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < float("inf"):
             advice = suggest_number(delay)
             message = (
                 f"$delay_ms is a number of milliseconds, 0 or more; got {format_value(delay)}{advice and f'; {advice}'}"
             )
             return self._add_problem(place, message, "$delay_ms")
-        return DelayedAnswer(delay, answer)
+        return DelayedAnswer(delay, answer, changes)
+
+    def _read_changes(self, data: JsonObject, place: MockPlace) -> tuple[StateChange, ...]:
+        problems: list[PathProblem] = []
+        changes = read_changes(data, (), problems)
+        if "$error" in data and changes:
+            problems.append(
+                PathProblem((), "a function that fails changes nothing: '$error' and changes exclude each other")
+            )
+        self._reader.context.add_problems(place, problems)
+        return changes
 
     def _check_keys(self, data: JsonObject, kinds: list[str], place: MockPlace) -> bool:
         before = len(self._reader.context.problems)
@@ -195,7 +209,8 @@ class DirectiveReader:
             )
             self._add_problem(place, message, plain[0], at_key=True)
         elif not kinds:
-            self._add_problem(place, f"{here} has no answer beside '$delay_ms'; add one of {', '.join(ANSWERS)}")
+            listed = f"'{next(iter(data))}'; add one of {', '.join(ANSWERS)}"
+            self._add_problem(place, f"{here} has no answer beside {listed}")
         return len(self._reader.context.problems) == before
 
     def _read_return(self, data: JsonObject, place: MockPlace) -> Answer:
@@ -256,20 +271,25 @@ class DirectiveReader:
         if not isinstance(rule, Mapping):
             self._add_problem(place, f"a $match rule is a mapping with 'when' and an answer; got {format_value(rule)}")
             return None
-        rest = {key: value for key, value in rule.items() if key != "when"}
+        rest = {key: value for key, value in rule.items() if key not in _CONDITIONS}
         odd = [key for key in rest if not (isinstance(key, str) and key.startswith("$"))]
         if odd and "$include" not in rest:
             advice = "; what the rule answers belongs under '$return'"
-            message = describe_unknown_key(odd[0], here, ("when", *DIRECTIVES), otherwise=advice)
+            message = describe_unknown_key(odd[0], here, (*_CONDITIONS, *DIRECTIVES), otherwise=advice)
             self._add_problem(place, message, odd[0], at_key=True)
-        elif "when" not in rule:
+        elif not rule.keys() & _CONDITIONS:
             self._add_problem(place, f"{here} has no 'when'; an answer for all other arguments goes under '$default'")
         elif not rest:
             self._add_problem(place, f"{here} has no answer beside 'when'; add '$return' or another directive")
         else:
-            matcher = self._reader.context.compile_when(rule["when"], place.enter("when"))
+            context, problems = self._reader.context, list[PathProblem]()
+            when = rule.get("when", {})
+            matcher = context.compile_when(when, place.enter("when")) if "when" in rule else AnyValue()
+            conditions = read_conditions(rule["when_state"], ("when_state",), problems) if "when_state" in rule else ()
+            context.add_problems(place, problems)
             answer = self.read(rest, place)
-            return MatchRule(matcher, to_recordable_json(rule["when"]), answer) if matcher is not None else None
+            recorded = to_recordable_json(when), to_recordable_json(rule.get("when_state", {}))
+            return None if matcher is None else MatchRule(matcher, recorded[0], answer, conditions, recorded[1])
         return None
 
     def _read_include(self, data: JsonObject, place: MockPlace) -> Answer:
@@ -485,6 +505,11 @@ class MockContext(Struct):
         location = self.locate(place.source, place.inner, at_key) if self.locate is not None else f"'{place.source}'"
         self.problems.append(PathProblem(place.path, f"in {location}: {message}"))
 
+    def add_problems(self, place: MockPlace, problems: Iterable[PathProblem]) -> None:
+        """Add problems whose paths count from `place`."""
+        for problem in problems:
+            self.add_problem(place, problem.message, *problem.path, at_key=problem.at_key)
+
     @property
     def has_aliases(self) -> bool:
         """True if a function may be named in two ways."""
@@ -528,8 +553,7 @@ class MockContext(Struct):
         """`compile_static`, with the problems at `place`."""
         problems: list[PathProblem] = []
         static = compile_static(value, (), problems)
-        for problem in problems:
-            self.add_problem(place, problem.message, *problem.path, at_key=problem.at_key)
+        self.add_problems(place, problems)
         return static
 
     def check_references(self, static: StaticAnswer, place: MockPlace) -> None:
