@@ -431,11 +431,8 @@ class SequenceReader:
 
 def read_forbidden(calls: CallReader, path: KeyPath, value: object) -> ForbiddenCalls | None:
     """Read one forbidden call, or a list of them."""
-    if isinstance(value, list):
-        read = [calls.read_forbidden((*path, index), item) for index, item in enumerate(value)]
-    else:
-        read = [calls.read_forbidden(path, value)]
-    entries = tuple(entry for entry in read if entry is not None)
+    items = [((*path, index), item) for index, item in enumerate(value)] if isinstance(value, list) else [(path, value)]
+    entries = tuple(entry for item in items if (entry := calls.read_forbidden(*item)) is not None)
     return ForbiddenCalls(entries, path) if entries else None
 
 
