@@ -70,25 +70,20 @@ def generate_html(
     for row, detail in build_cases(clean.verdicts if verdicts is None else verdicts, before, decided):
         rows.append(row)
         details.append(to_script_json(detail))
-    suites = label_folders({row["suite"] for row in rows})
-    for row in rows:
-        row["suite"] = suites[row["suite"]]
+    shorten_suites(rows)
     environment = Environment(loader=FunctionLoader(_read_asset), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters["visible"] = escape_controls
     script = _read_asset("report.js")
-    notes = (note for note in decided.facts.get("notes", ()) if not note.startswith("reasons, by cases: "))  # buttons
     return environment.get_template("report.html.j2").generate(
         title=escape_controls(title),
         decision=decided,
         run=clean,
         tiles=build_tiles(rows, clean.wall_s, decided),
         charts=build_charts(rows),
-        reasons=[link_cases(line, rows) for line in (*(decided.reasons or ("no reasons",)), *notes)],
-        codes=decided.facts.get("reasons", {}),
+        reasons=[link_cases(line, rows) for line in list_reasons(decided)],
         index=Markup(to_script_json(rows)),  # noqa: S704 - escaped by `embedded`
         details=map(Markup, details),  # the same
-        style=Markup(_read_asset("report.css")),  # noqa: S704 - a file of this package
         script=Markup(script),  # noqa: S704 - a file of this package
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),
     )
@@ -129,6 +124,19 @@ def to_page_data(value: object) -> Any:
 @lru_cache(2_000, typed=True)  # most are the same in every case
 def _to_page_key(key: object) -> str:
     return escape_controls(str(key)[:_SEARCHED])
+
+
+def shorten_suites(rows: Sequence[Row]) -> None:
+    """Replace the folder of each row by its part that the others do not have."""
+    suites = label_folders({row["suite"] for row in rows})
+    for row in rows:
+        row["suite"] = suites[row["suite"]]
+
+
+def list_reasons(decision: GateDecision) -> list[str]:
+    """Return the reasons and notes of the gate, without the counts of codes, which are buttons."""
+    notes = [note for note in decision.facts.get("notes", ()) if not note.startswith("reasons, by cases: ")]
+    return [*(decision.reasons or ("no reasons",)), *notes]
 
 
 def link_cases(line: str, rows: Sequence[Row]) -> list[tuple[str, str]]:

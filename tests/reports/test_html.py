@@ -218,6 +218,11 @@ def test_reasons_are_counted_and_filter_the_list(opened: Open) -> None:
     assert "[wrong_argument, missing_call]" in page.inner_text("#rows tr:first-child")
 
 
+def test_of_a_long_reason_the_list_has_the_first_line(opened: Open) -> None:
+    page = opened(page_of(case("a_001", "error", "no cassette. Write it there:\n  turns:\n    - hi")))
+    assert page.inner_text("#rows .why-cell") == "no cassette. Write it there:\n[wrong_argument]"
+
+
 def test_the_charts_below_a_list_that_grows_are_a_view_of_their_own(opened: Open) -> None:
     page = opened(page_of(*(late(i, 1000) for i in range(300))))
     page.click("text=charts")

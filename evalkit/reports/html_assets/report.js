@@ -87,7 +87,7 @@
       ...row.changes.map((change) => make("span", { class: "badge" }, change)),
       row.description ? make("span", { class: "sub" }, row.description) : null),
     make("td", {}, row.category, row.tags.length ? make("span", { class: "sub" }, row.tags.map((tag) => `#${tag}`).join(" ")) : null),
-    make("td", { class: "why-cell" }, ...(row.status === "passed" ? [] : [row.why, row.codes.length ? make("span", { class: "sub" }, `[${row.codes.join(", ")}]`) : null])),
+    make("td", { class: "why-cell" }, ...(row.status === "passed" ? [] : [row.why.split("\n")[0], row.codes.length ? make("span", { class: "sub" }, `[${row.codes.join(", ")}]`) : null])),
     make("td", { class: "num" }, String(row.calls)), make("td", { class: "num" }, time(row.ms)), make("td", { class: "num" }, money(row.cost)));
 
   // A case
