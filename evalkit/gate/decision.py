@@ -111,6 +111,9 @@ def _collect_facts(evidence: GateEvidence) -> JsonDict:
     return facts
 
 
+INTERVAL = "95 % interval of the pass rate"  # so begins the note on how sure one can be
+
+
 def _list_notes(evidence: GateEvidence) -> Iterator[str]:
     """Yield notes beside the reasons, a line each."""
     counts = evidence.counts
@@ -118,7 +121,7 @@ def _list_notes(evidence: GateEvidence) -> Iterator[str]:
         yield f"over {len(evidence.selected)} of {evidence.collected} collected"
     if counts.measured:
         low, high = (format_rate(Fraction(bound) * 100) for bound in wilson(len(counts.passed), counts.measured))
-        text = f"95 % interval of the pass rate: {low} to {high} ({format_case_count(counts.measured)})"
+        text = f"{INTERVAL}: {low} to {high} ({format_case_count(counts.measured)})"
         target = parse_percentage(evidence.policy.min_pass_rate)
         if 0 < target < 100:
             text += f"; {clean_runs_needed(target / 100)} clean runs would show {format_rate(target)}"

@@ -80,6 +80,7 @@ class ResultCollector:
         self._files = SessionFiles(config, configuration)
         self._outcomes: dict[str, CaseOutcome] = {}
         self._tally = Tally()
+        self._own_tally = Tally()  # without passed cases whose cassettes are written by hand
         self._unpaid: list[str] = []  # messages of the cases that were not run because the budget was spent
         self._cases_with_unused_mocks: dict[str, None] = {}  # passed cases with mocks that no call used
         self._has_failing_client = False  # some agent's own client could not reach its service
@@ -194,10 +195,12 @@ class ResultCollector:
         self._outcomes[verdict.case_id] = build_outcome(
             effective.verdict, is_live=self._configuration.settings.model is not None
         )
-        self._tally.add(verdict)
+        self._count(verdict)
         if verdict.status == NOT_RUN:
             self._unpaid += [reason.message for reason in verdict.reasons if reason.code == BudgetSpentError.code]
-        if verdict.status == PASSED and verdict.transcript.unused_mocks and verdict.transcript.calls:
+        has_unused_mocks = verdict.status == PASSED and verdict.transcript.unused_mocks and verdict.transcript.calls
+        # `strict_mocks: false` of the case's own says that they may go unused; the default says nothing.
+        if has_unused_mocks and verdict.case.get("settings", {}).get("strict_mocks") is not False:
             self._cases_with_unused_mocks[verdict.case_id] = None
         fault = verdict.transcript.fault
         self._has_failing_client |= fault is not None and fault.message.startswith(SERVICE_FAILED)
@@ -212,6 +215,11 @@ class ResultCollector:
         with self._landing:
             self._landed.pop(verdict.case_id, None)
             self._write_to_journal(verdict.case_id, effective.line)
+
+    def _count(self, verdict: Verdict) -> None:
+        self._tally.add(verdict)
+        if verdict.status != PASSED or verdict.transcript.cassette != "hand-written":
+            self._own_tally.add(verdict)
 
     def _keep_landed(self, wire: WireVerdict) -> None:
         """Write the verdict of a case that pytest asks for later, behind slow ones; on a cluster, in any thread."""
@@ -234,7 +242,7 @@ class ResultCollector:
         for case_id, wire in landed.items():
             if case_id not in self._outcomes:
                 self._outcomes[case_id] = build_outcome(wire.verdict)
-                self._tally.add(wire.verdict)
+                self._count(wire.verdict)
                 self._write_to_journal(case_id, wire.line)
 
     def _write_to_journal(self, case_id: str, line: str) -> None:
@@ -364,7 +372,11 @@ class ResultCollector:
             measured = any(outcome.status in (PASSED, FAILED) for outcome in self._outcomes.values())
             measured = measured or self._has_failing_client
             self._display.write_accounting(
-                terminalreporter, self._tally.to_accounting(), self._unpaid, is_measured=measured
+                terminalreporter,
+                self._tally.to_accounting(),
+                self._own_tally.to_accounting(),
+                self._unpaid,
+                is_measured=measured,
             )
             self._display.write_unused_mocks(
                 terminalreporter, [case_id for case_id in selected if case_id in self._cases_with_unused_mocks]

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.cassettes.http.binding import NEEDS_EXTRA, has_vcrpy
+from evalkit.gate.decision import INTERVAL
 from evalkit.gate.outcomes import CaseOutcome
 from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.settings import Settings
@@ -30,6 +32,7 @@ from evalkit.text.format import cut_at_word, escape_controls, fit_to_encoding, p
 MOST_PASSED_TRACES = 50
 _MOST_PREPARED = 10_000_000  # characters of traces in memory
 _MOST_NAMED = 3
+_LARGE_RUN = 100  # cases, which can show how sure a gate that is met is
 _MOST_RECORDINGS = 20
 _TRACEBACKS = ("long", "short", "native")  # of --tb; "auto" is its default
 _WORDS = {MET: "gate met", MISSED: "gate MISSED"}
@@ -154,7 +157,9 @@ class Display:
         if journal is not None and self.is_showing_passed(len(selected)) and not _has_failed(outcomes):
             self._write_passed_traces(reporter, outcomes, selected, journal)
         if verbosity >= 0:
-            for row in (*build_category_table(outcomes, selected), *list_extremes(outcomes, 10 if verbosity else 3)):
+            is_live = self._configuration.settings.model is not None
+            extremes = list_extremes(outcomes, 10 if verbosity else 3, is_live=is_live)
+            for row in (*build_category_table(outcomes, selected), *extremes):
                 reporter.write_line(fit_to_encoding(row, self._encoding))
         self._write_gate(reporter, decision, verbosity)
         for line in trouble:
@@ -167,15 +172,24 @@ class Display:
             reporter.write_line(f"report: {self._format_path(self._configuration.html)}")
 
     def write_accounting(
-        self, reporter: pytest.TerminalReporter, accounting: Accounting, unpaid: Sequence[str], *, is_measured: bool
+        self,
+        reporter: pytest.TerminalReporter,
+        accounting: Accounting,
+        own: Accounting,
+        unpaid: Sequence[str],
+        *,
+        is_measured: bool,
     ) -> None:
         """Write the use of models, and warnings: cases that were not paid for, calls that came as text.
 
-        `is_measured`: some case passed or failed. Where none did, the errors of the cases say what the model did.
+        `own` leaves out passed cases whose cassettes are written by hand, unless -v asks for all: what they say is the
+        author's, and meant. `is_measured`: some case passed or failed. Where none did, the errors of the cases say what
+        the model did.
         """
-        used_models = accounting.turns or accounting.calls.total
-        if (used_models or accounting.grades) and self._config.option.verbose >= 0:
-            for line in format_accounting(accounting):
+        told = accounting if self._config.option.verbose > 0 else replace(own, grades=accounting.grades)
+        used_models = told.turns or told.calls.total
+        if (used_models or told.grades) and self._config.option.verbose >= 0:
+            for line in format_accounting(told):
                 reporter.write_line(self._encode(line))
         if unpaid:
             cases = "1 case was" if len(unpaid) == 1 else f"{len(unpaid)} cases were"
@@ -185,7 +199,7 @@ class Display:
             says = f"{live} was asked for, and no reply of a model was seen: do the agents use `task.model`?"
             reporter.write_line(self._encode(f"evalkit: {says}"), yellow=True, bold=True)
         limit = parse_percentage(self._configuration.max_fallback_rate)
-        warning = build_fallback_warning(accounting, limit) if used_models else None
+        warning = build_fallback_warning(told, limit) if used_models else None
         if warning is not None:
             reporter.write_line(self._encode(f"evalkit: {warning}"), yellow=True, bold=True)
 
@@ -281,9 +295,12 @@ class Display:
         reporter.write_line(self._encode(f"{word}: {first}"), bold=True, **colour)
         for reason in reasons:
             reporter.write_line(self._encode(f"  {reason}"))
+        measured = decision.facts["passed"] + decision.facts["failed"]
+        tells_interval = decision.status != MET or measured >= _LARGE_RUN or verbosity > 0
         if verbosity >= 0:
             for note in decision.facts["notes"]:
-                reporter.write_line(self._encode(f"  {note}"))
+                if tells_interval or not note.startswith(INTERVAL):
+                    reporter.write_line(self._encode(f"  {note}"))
 
     def _encode(self, text: str) -> str:
         return fit_to_encoding(escape_controls(text), self._encoding)
@@ -312,13 +329,19 @@ def _has_failed(outcomes: Mapping[str, CaseOutcome]) -> bool:
     return any(outcome.status in (FAILED, ERROR) and not outcome.quarantined for outcome in outcomes.values())
 
 
-def list_extremes(outcomes: Mapping[str, CaseOutcome], number: int) -> Iterator[str]:
-    """Yield a line of the slowest cases, of those that took a second or more, and one of the most expensive."""
+def list_extremes(outcomes: Mapping[str, CaseOutcome], number: int, *, is_live: bool) -> Iterator[str]:
+    """Yield a line of the slowest cases, of those that took a second or more, and one of the most expensive.
+
+    Offline the times are those of the runs' own clocks, on which nobody waited for recorded models and mocks.
+    """
     slow = [outcome for outcome in outcomes.values() if outcome.elapsed_ms >= 1000]
     slow = sorted(slow, key=lambda o: (-o.elapsed_ms, o.case_id))[:number]
     dear = sorted((o for o in outcomes.values() if o.cost_usd), key=lambda o: (-(o.cost_usd or 0), o.case_id))[:number]
     if slow:
-        yield "slowest: " + ", ".join(f"{escape_controls(o.case_id)} {format_duration(o.elapsed_ms)}" for o in slow)
+        clock = "" if is_live else " with the recorded time of models and mocks, for which nobody waited"
+        yield f"slowest{clock}: " + ", ".join(
+            f"{escape_controls(o.case_id)} {format_duration(o.elapsed_ms)}" for o in slow
+        )
     if dear:
         total = sum(o.cost_usd or 0 for o in outcomes.values())
         yield f"cost: {total:.4g} USD; dearest: " + ", ".join(

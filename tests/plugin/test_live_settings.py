@@ -127,24 +127,53 @@ def test_the_summary_says_what_models_took(asking: Project) -> None:
 def test_many_calls_as_text_warn_and_gate_where_asked(
     project: Project, options: list[str], table: str, warns: bool, status: int
 ) -> None:
-    project.write("conftest.py", CONFTEST)
+    project.write("conftest.py", CONFTEST + CALLS_AS_TEXT)
     project.write("pyproject.toml", f"[tool.evalkit]\n{table}")
-    functions = {"check": {"parameters": {"type": "object", "properties": {"id": {"type": "string"}}}}}
+    write_case_with_text_call(project)
+    result = project.run("--evalkit-model=gemini:text", *options)
+
+    assert result.ret == status
+    assert (TEXT_WARNING in result.stdout.str()) is warns
+
+
+CALLS_AS_TEXT = """
+from evalkit.model.transcript import ModelCall
+from evalkit.providers.turns import ScriptedProvider
+
+_shared_providers["gemini:text"] = ScriptedProvider([
+    ModelTurn(text='<function>{"name": "check", "parameters": {"id": "A1"}}</function>'),
+    ModelTurn(calls=(ModelCall(name="check", arguments={"id": "A1"}),)),
+    ModelTurn(text="done"),
+])
+"""
+TEXT_WARNING = "evalkit: 1 of 2 calls came as text (50 %), more than 10 %: check 1 of 2"
+
+
+def write_case_with_text_call(project: Project) -> None:
     project.write("desk.md", "---\nname: desk\n---\nAnswer.\n")
-    text = '<function>{"name": "check", "parameters": {"id": "A1"}}</function>'
-    turns = [{"text": text}, {"calls": [{"check": {"id": "A1"}}]}, {"text": "done"}]
-    project.write("mocks/cassettes/scenarios/text_001.yaml", json.dumps({"turns": turns}))
     project.case(
         "text_001",
         agent="desk.md",
-        functions=functions,
+        functions={"check": {"parameters": {"type": "object", "properties": {"id": {"type": "string"}}}}},
         expected_output={"expected_function_calls": [{"function_name": "check", "times": 2}]},
     )
-    result = project.run(*options)
 
-    assert result.ret == status
-    warning = "evalkit: 1 of 2 calls came as text (50 %), more than 10 %: check 1 of 2"
-    assert (warning in result.stdout.str()) is warns
+
+def test_what_a_hand_written_cassette_says_is_meant_and_no_news(project: Project) -> None:
+    """A suite may show how an agent copes with a model that errs; with -v it is counted."""
+    write_case_with_text_call(project)
+    text = '<function>{"name": "check", "parameters": {"id": "A1"}}</function>'
+    turns = [{"text": text}, {"calls": [{"check": {"id": "A1"}}]}, {"text": "done"}]
+    cassette = project.write("mocks/cassettes/scenarios/text_001.yaml", json.dumps({"turns": turns}))
+    quiet, whole = project.run(), project.run("-v")
+    assert (quiet.ret, whole.ret) == (0, 0)
+    assert not [line for line in quiet.outlines if line.startswith(("models:", "calls:", "evalkit:"))]
+    assert {"calls: 1 native (50 %), 1 as text (50 %), 0 malformed (0 %)", TEXT_WARNING} <= set(whole.outlines)
+
+    cassette.write_text(json.dumps({"turns": [turns[0], turns[2]]}), "utf-8")
+    failed = project.run()
+    assert failed.ret == 1
+    assert "calls: 0 native (0 %), 1 as text (100 %), 0 malformed (0 %)" in failed.outlines
 
 
 def test_an_agents_own_client_does_not_reach_the_network_unless_its_host_is_ignored(project: Project) -> None:

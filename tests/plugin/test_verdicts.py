@@ -23,11 +23,29 @@ def test_a_passing_suite_shows_its_traces_and_meets_the_gate(project: Project) -
             "✓ good_001  asks for A1 *1 call",
             '  1. ✓ check(id="A1") → {"ok": true}',
             "gate met: 1 of 1 cases passed (100 %); at least 99 % must pass",
-            "  95 % interval of the pass rate: 20.65 % to 100 % (1 case); 299 clean runs would show 99 %",
             "run file: .evalkit/last-run.json",
         ]
     )
     assert project.statuses() == {"good_001": "passed"}
+
+
+def test_how_sure_the_rate_is_stands_where_it_helps(project: Project) -> None:
+    """Under a gate that is missed, under a large run, and with -v; not under each small green run."""
+    project.case("good_001")
+    line = "  95 % interval of the pass rate: 20.65 % to 100 % (1 case); 299 clean runs would show 99 %"
+    assert [line in project.run(*flags).outlines for flags in ((), ("-v",))] == [False, True]
+    project.case("bad_001", WRONG)
+    project.run().stdout.fnmatch_lines(
+        ["  95 % interval of the pass rate: * (2 cases); 299 clean runs would show 99 %"]
+    )
+
+
+def test_the_slowest_cases_of_an_offline_run_say_whose_time_that_is(project: Project) -> None:
+    slow = {"check": {"$delay_ms": 2500, "$return": {"ok": True}}}
+    message = {"message": json.dumps({"calls": [["check", {"id": "A1"}]]}), "mock_function_responses": slow}
+    project.case("slow_001", input=message)
+    line = "slowest with the recorded time of models and mocks, for which nobody waited: scenarios/slow_001.yaml 2.5 s"
+    assert line in project.run().outlines
 
 
 def test_a_failed_case_fails_in_its_call_phase_and_its_trace_is_shown_once(project: Project) -> None:
@@ -521,6 +539,7 @@ def test_passed_cases_with_unused_mocks_are_named_at_the_end(project: Project) -
     project.case("a_001", input=orders)
     for number in range(1, 5):
         project.case(f"b_00{number}", input=orders)
+    project.case("b_005", input=orders, settings={"strict_mocks": False})  # says that they may go unused
     project.case("c_001")
     line = "mocks that no call used in 5 passed cases (strict_mocks: true fails them): "
     named = ", ".join(f"scenarios/{name}.yaml" for name in ("a_001", "b_001", "b_002"))
