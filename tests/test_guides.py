@@ -1,4 +1,4 @@
-"""docs/architecture.md and CONTRIBUTING.md name files and functions that exist."""
+"""docs/architecture.md, CONTRIBUTING.md and SECURITY.md name files and functions that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-GUIDES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"]
+GUIDES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 NEW = "NAME"  # stands for the name of what a recipe adds
 
 
@@ -42,3 +42,22 @@ def is_defined(path: str, name: str) -> bool:
         and re.search(rf"^\s*(?:async def|def|class) {name}\b|^{name}\b.* = ", file.read_text("utf-8"), re.MULTILINE)
         is not None
     )
+
+
+def test_links_of_the_security_page_lead_somewhere() -> None:
+    text = (ROOT / "SECURITY.md").read_text("utf-8")
+    links = [link.partition("#") for link in re.findall(r"\]\(([^)]+)\)", text)]
+    headings = {path: _list_anchors(ROOT / path) for path, mark, _ in links if mark}
+    lost = [
+        path for path, mark, anchor in links if not (ROOT / path).exists() or (mark and anchor not in headings[path])
+    ]
+    assert lost == []
+    tests = [path for path, _, _ in links if path.startswith("tests/")]
+    assert all("def test_" in (ROOT / path).read_text("utf-8") for path in tests)
+    suite = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/attack").glob("test_*.py")}
+    assert suite <= set(tests), "each part of the attack suite holds a promise"
+
+
+def _list_anchors(page: Path) -> set[str]:
+    headings = re.findall(r"(?m)^#+ (.+)$", page.read_text("utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -98,6 +98,7 @@ class OpenAIProvider:
             else:
                 turn = read_reply(values[0])
             if failed == len(values):
+                _check_shape(values, self._service)
                 turn = require_whole(turn, self._service, is_streamed=self.options.stream)
             if failed < len(values):
                 turn = self._apply_error(turn, _get_error(values[failed]))
@@ -339,6 +340,20 @@ def read_reply(data: object) -> ModelTurn:
         content=_build_content(message, text, calls),
         model=data.get("model") if isinstance(data.get("model"), str) else None,
     )
+
+
+def _check_shape(values: Iterable[object], service: str) -> None:
+    """Raise ProviderError for an answer without any message, or with calls that are no list: read as an empty reply, it
+    would be the model's."""
+    choices = [_get_choice(value.get("choices")) for value in values if isinstance(value, Mapping)]
+    parts = [choice.get(key) for choice in choices for key in ("message", "delta")]
+    messages = [part for part in parts if isinstance(part, Mapping)]
+    problem = "no message" if any(choices) and not messages else ""
+    for message in messages:
+        if not isinstance(calls := message.get("tool_calls"), list | None):
+            problem = f"calls that are {calls!r:.100}"
+    if problem:
+        raise ProviderError(f"{service} answered something that is no chat completion: it has {problem}")
 
 
 def _get_choice(choices: object) -> JsonObject:
