@@ -19,11 +19,10 @@ from evalkit.checks.read_calls import (
     SequenceReader,
     check_across_keys,
     find_text_argument,
-    list_declared_values,
     read_forbidden,
     read_grounded,
 )
-from evalkit.checks.reader import ExpectationReader, find_declared_arguments, suggest
+from evalkit.checks.reader import ExpectationReader, find_declared_arguments, list_declared_values, suggest
 from evalkit.checks.response import read_response_json, read_response_matches, read_response_text
 from evalkit.checks.run_checks import (
     StopReason,
@@ -31,6 +30,7 @@ from evalkit.checks.run_checks import (
     read_criteria,
     read_custom,
     read_final_call,
+    read_identical_calls,
     read_instruction,
     read_state,
     read_stop_reason,
@@ -48,6 +48,7 @@ _READERS: dict[str, Callable[[ExpectationReader, KeyPath, Any], RunCheck | None]
     "response_excludes": read_response_text,
     "response_matches": read_response_matches,
     "response_json": read_response_json,
+    "max_identical_calls": read_identical_calls,
     "state": read_state,
     "state_contains": read_state,
     "stop_reason": read_stop_reason,

@@ -137,6 +137,9 @@ EXPECTED_KEYS: dict[str, Key] = {
     "scenario_instruction_used": Key(_NAME, "The instruction file that the agent must have used; `-` and `_` are one."),
     "max_model_turns": Key(_COUNT, "At most so many model turns."),
     "max_function_calls": Key(_COUNT, "At most so many function calls, failed ones included."),
+    "max_identical_calls": Key(
+        {"type": "integer", "minimum": 1}, "At most so many calls of one function with the same arguments: no loops."
+    ),
     "max_tokens": Key(_COUNT, "At most so many tokens in all model turns together."),
     "max_cost_usd": Key(_AMOUNT, "At most this cost, in US dollars."),
     "processing_time_ms": Key(

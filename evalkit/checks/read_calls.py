@@ -39,13 +39,13 @@ from evalkit.checks.reader import (
     check_references,
     find_declared_arguments,
     find_declared_kinds,
+    list_declared_values,
     read_phrases,
     suggest,
 )
 from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.fields.reader import suggest_boolean
 from evalkit.jsonvalue import KINDS, NULL, is_json_equal
-from evalkit.model.case import Declaration
 from evalkit.model.transcript import ANSWERERS, NOBODY
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
 from evalkit.operators.phrases import find_phrase, fold_text, has_phrase
@@ -307,21 +307,6 @@ def read_grounded(reader: ExpectationReader, path: KeyPath, value: object) -> tu
     listed = f" (an argument of that name: [{value}])" if isinstance(value, str) else ""
     reader.report_wrong(path, value, "true, or names of arguments", suggest_boolean(value) + listed)
     return None
-
-
-def list_declared_values(declaration: Declaration | None) -> tuple[object, ...]:
-    """Return every `enum`, `const` and `default` in the parameters of a declaration."""
-    values: list[object] = []
-    pending: list[Any] = [declaration.parameters] if declaration else []
-    while pending:
-        schema = pending.pop()
-        if isinstance(schema, Mapping):
-            values += schema["enum"] if isinstance(schema.get("enum"), list) else []
-            values += [schema[word] for word in ("const", "default") if word in schema]
-            pending += schema.values()
-        elif isinstance(schema, list):
-            pending += schema
-    return tuple(values)
 
 
 def read_times(reader: ExpectationReader, path: KeyPath, value: object) -> tuple[int, int | None]:

@@ -156,6 +156,21 @@ def get_declared_defaults(declaration: Declaration) -> JsonDict:
     return {name: schema["default"] for name, schema in schemas if isinstance(schema, dict) and "default" in schema}
 
 
+def list_declared_values(declaration: Declaration | None) -> tuple[object, ...]:
+    """Return every `enum`, `const` and `default` in the parameters of a declaration."""
+    values: list[object] = []
+    pending: list[Any] = [declaration.parameters] if declaration else []
+    while pending:
+        schema = pending.pop()
+        if isinstance(schema, Mapping):
+            values += schema["enum"] if isinstance(schema.get("enum"), list) else []
+            values += [schema[word] for word in ("const", "default") if word in schema]
+            pending += schema.values()
+        elif isinstance(schema, list):
+            pending += schema
+    return tuple(values)
+
+
 _OPEN_KEYWORDS = frozenset(
     ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas")
 )

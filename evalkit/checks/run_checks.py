@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from evalkit.checks.reasons import (
     escape_surrogates,
 )
 from evalkit.errors import KeyPath, UsageError, find_nearest, format_path
+from evalkit.jsonvalue import to_hashable
 from evalkit.model.registry import CHECKS
 from evalkit.model.template import Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.model.transcript import Grade, Grading, Transcript
@@ -286,6 +288,38 @@ def read_final_call(reader: ExpectationReader, path: KeyPath, value: object) -> 
     """Read `final_function_call`."""
     name = reader.read_function(path, value)
     return FinalCall(name, path) if name else None
+
+
+class IdenticalCalls(Struct, frozen=True):
+    """`max_identical_calls`: how often a function may be called with the same arguments, failed calls included."""
+
+    limit: int
+    path: KeyPath
+
+    key = "max_identical_calls"
+
+    def judge(self, evidence: Evidence) -> CheckResult:
+        """Count the calls that are the same."""
+        counts: Counter[object] = Counter()
+        reasons = []
+        for call in evidence.calls:
+            identity = call.name, to_hashable(call.arguments)
+            counts[identity] += 1
+            if counts[identity] == self.limit + 1:
+                times = "once" if self.limit == 1 else f"{self.limit} times"
+                message = f"the same call was made {times} before, which is all that may be"
+                place = format_path(self.path)
+                reasons.append(build_reason("budget_exceeded", message, place, call=call, expected=self.limit))
+        if reasons:
+            return build_failures(self.key, reasons)
+        most = max(counts.values(), default=0)
+        return build_pass(self.key, f"no call was made more than {self.limit} times, at most {most}")
+
+
+def read_identical_calls(reader: ExpectationReader, path: KeyPath, value: object) -> IdenticalCalls | None:
+    """Read `max_identical_calls`."""
+    limit = reader.read_count(path, value)
+    return None if limit is None else IdenticalCalls(limit, path)
 
 
 class Budget(Struct, frozen=True):

@@ -288,3 +288,16 @@ def _iter_object_schemas(root: JsonObject, schema: object, depth: int) -> Iterat
         nested.append(target)
     for part in nested:
         yield from _iter_object_schemas(root, part, depth + 1)
+
+
+def find_return_problems(value: object, returns: JsonObject) -> list[tuple[KeyPath, str]]:
+    """List the places at which `value` breaks a `returns` schema, each with its message."""
+    return [
+        (tuple(error.absolute_path), describe_violation(error)) for error in compile_schema(returns).find_errors(value)
+    ]
+
+
+def explain_broken_returns(name: str, path: KeyPath, message: str) -> str:
+    """Return one `return_problems` entry as a sentence."""
+    at = f" at {format_path(path)}" if path else ""
+    return f"the mock breaks the 'returns' schema of {name}{at}: {message}"

@@ -31,6 +31,7 @@ from evalkit.functions.call_log import (
     TemplateRoots,
     build_error_result,
 )
+from evalkit.functions.declarations import explain_broken_returns, find_return_problems
 from evalkit.functions.mocks.answers import (
     CallableAnswer,
     FailureAnswer,
@@ -41,7 +42,6 @@ from evalkit.functions.mocks.answers import (
     iter_leaves,
     render_answer,
 )
-from evalkit.functions.mocks.reader import explain_broken_returns, find_return_problems
 from evalkit.functions.targets import (
     AnyFunction,
     ArgumentsRefusedError,

@@ -49,6 +49,7 @@ VALUES: dict[str, Any] = {
     "scenario_instruction_used": "valid-warranty",
     "max_model_turns": 4,
     "max_function_calls": 3,
+    "max_identical_calls": 2,
     "max_tokens": 1000,
     "max_cost_usd": 0.01,
     "processing_time_ms": 60000,

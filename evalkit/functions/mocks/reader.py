@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, KeyPath, PathProblem, SpecError, did_you_mean, format_path
 from evalkit.fields.reader import describe_unknown_key, suggest_number
-from evalkit.fields.schema import compile_schema
-from evalkit.functions.declarations import describe_violation, find_argument_names
+from evalkit.functions.declarations import explain_broken_returns, find_argument_names, find_return_problems
 from evalkit.functions.mocks.answers import (
     ENDINGS,
     ERROR,
@@ -176,10 +175,6 @@ class DirectiveReader:
     def _read_changes(self, data: JsonObject, place: MockPlace) -> tuple[StateChange, ...]:
         problems: list[PathProblem] = []
         changes = read_changes(data, (), problems)
-        if "$error" in data and changes:
-            problems.append(
-                PathProblem((), "a function that fails changes nothing: '$error' and changes exclude each other")
-            )
         self._reader.context.add_problems(place, problems)
         return changes
 
@@ -600,16 +595,3 @@ class MockContext(Struct):
         if declaration is not None and declaration.returns is not None:
             for path, message in find_return_problems(value, declaration.returns):
                 self.add_problem(place, explain_broken_returns(declaration.name, path, message), *path)
-
-
-def find_return_problems(value: object, returns: JsonObject) -> list[tuple[KeyPath, str]]:
-    """List the places at which `value` breaks a `returns` schema, each with its message."""
-    return [
-        (tuple(error.absolute_path), describe_violation(error)) for error in compile_schema(returns).find_errors(value)
-    ]
-
-
-def explain_broken_returns(name: str, path: KeyPath, message: str) -> str:
-    """Return one `return_problems` entry as a sentence."""
-    at = f" at {format_path(path)}" if path else ""
-    return f"the mock breaks the 'returns' schema of {name}{at}: {message}"

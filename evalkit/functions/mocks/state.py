@@ -164,7 +164,11 @@ def read_changes(data: Mapping[str, object], path: KeyPath, problems: list[PathP
     changes = (
         change for kind in data if kind in CHANGES for change in _read_kind(kind, data[kind], (*path, kind), problems)
     )
-    return tuple(changes)
+    read = tuple(changes)
+    if read and "$error" in data:
+        message = "a function that fails changes nothing: '$error' and changes exclude each other"
+        problems.append(PathProblem(path, message))
+    return read
 
 
 def _read_kind(kind: str, value: object, path: KeyPath, problems: list[PathProblem]) -> Iterator[StateChange]:

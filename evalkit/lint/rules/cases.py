@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, Problem, did_you_mean, find_nearest
 from evalkit.fields.schema import compile_schema
-from evalkit.functions.declarations import find_argument_names
-from evalkit.functions.mocks.reader import find_return_problems
+from evalkit.functions.declarations import find_argument_names, find_return_problems
 from evalkit.lint.facts.project import CaseCall, CaseFacts, ProjectFacts, is_operator
 from evalkit.lint.facts.records import DECORATED, SUITE, UNKNOWN, DeclaredFunction
 from evalkit.lint.finding import ERROR, WARNING, Edit, Finding, Rename, Rule
