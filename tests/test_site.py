@@ -57,6 +57,15 @@ def test_a_kind_of_agent_gets_to_a_green_case(kind: str, tmp_path: Path) -> None
     assert walk(cut_section((DOCS / "how-to.md").read_text("utf-8"), kind), tmp_path) > 3
 
 
+@pytest.mark.parametrize("name", ["tutorial", "how-to", "moving"])
+def test_a_reader_sees_the_name_of_every_file(name: str) -> None:
+    """The marks of a walk are comments, which nobody sees: the words above a block name its file."""
+    page = (DOCS / f"{name}.md").read_text("utf-8")
+    marks = list(re.finditer(r"<!-- (?:write|append|replace): (\S+?):? ", page))
+    hidden = [mark[1] for mark in marks if f"`{mark[1]}`" not in page[: mark.start()].rpartition("```\n")[2]]
+    assert (hidden, len(marks) > 5) == ([], True)
+
+
 def test_every_kind_of_agent_is_tested() -> None:
     frameworks = ["langgraph", "adk", "pydantic_ai", "openai_agents"]  # tests/adapters/test_how_to.py
     kinds = ["plain", "openai", "gemini", *frameworks, "command", "mcp", "http"]
