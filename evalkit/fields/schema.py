@@ -197,12 +197,6 @@ def _match_names(validator: Any, schema: Any, instance: JsonObject, references: 
             name: _match_names(validator, part, instance, references)
             for name, part in schema["dependentSchemas"].items()
         }
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#") and reference not in references:
-        target = validator._resolver.lookup(reference).contents
-        del matched["$ref"]
-        inner = _match_names(validator, target, instance, (*references, reference))
-        matched["allOf"] = [*matched.get("allOf", ()), inner]
     patterns = matched.pop("patternProperties", {})
     if patterns:
         properties = dict(schema.get("properties", {}))
@@ -211,7 +205,14 @@ def _match_names(validator: Any, schema: Any, instance: JsonObject, references: 
             if parts:
                 properties[name] = {"allOf": [properties[name], *parts] if name in properties else parts}
         matched["properties"] = properties
-    return matched
+    reference = schema.get("$ref")
+    if not instance or not isinstance(reference, str) or not reference.startswith("#") or reference in references:
+        return matched
+    del matched["$ref"]
+    target = validator._resolver.lookup(reference).contents
+    inner = _match_names(validator, target, instance, (*references, reference))
+    # What a reference evaluates counts also where it does not hold: so it is with `then` and `dependentSchemas`.
+    return {"if": {}, "then": matched, "dependentSchemas": {next(iter(instance)): inner}}
 
 
 def search_limited(pattern: str, text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
 
@@ -146,6 +146,15 @@ def without_reference(schema: dict[str, Any]) -> dict[str, Any]:
     return {keyword: part for keyword, part in schema.items() if keyword != "$ref"}
 
 
+@example(
+    schema={
+        "additionalProperties": False, "properties": {}, "$ref": "#/$defs/d", "type": "string",
+        "unevaluatedProperties": {"type": "string"},
+    },
+    defined={"properties": {"a": {"type": "string"}}},
+    value={"a": 1},
+    validator=Draft202012Validator,
+)
 @settings(max_examples=400, deadline=None)
 @given(
     schema=st.recursive(st.just({"type": "string"}), parts, max_leaves=6),
