@@ -148,7 +148,10 @@ def without_reference(schema: dict[str, Any]) -> dict[str, Any]:
 
 @example(
     schema={
-        "additionalProperties": False, "properties": {}, "$ref": "#/$defs/d", "type": "string",
+        "additionalProperties": False,
+        "properties": {},
+        "$ref": "#/$defs/d",
+        "type": "string",
         "unevaluatedProperties": {"type": "string"},
     },
     defined={"properties": {"a": {"type": "string"}}},
