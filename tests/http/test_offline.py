@@ -33,6 +33,8 @@ def nothing_stays_patched(monkeypatch: pytest.MonkeyPatch) -> Any:
     def patched() -> tuple[Any, ...]:
         return socket.getaddrinfo, socket.socket.connect, socket.socket.connect_ex, threading.Thread.start
 
+    monkeypatch.setattr(offline, "_runs", {})  # of agents that other tests have abandoned
+    offline._guard.stop()
     before = patched()
     yield
     monkeypatch.undo()
