@@ -14,6 +14,7 @@ import pytest
 
 from evalkit.agents.model_choice import check_model
 from evalkit.errors import UsageError, did_you_mean
+from evalkit.model.case import get_case_name, split_case_id
 from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
 from evalkit.plugin.configuration import IS_PARTIAL, Configuration, read_configuration
@@ -114,6 +115,10 @@ def select_paths(config: pytest.Config, configuration: Configuration) -> CasePat
     xdist hands its workers the original arguments, so each process applies the rule for itself.
     """
     if config.args_source is config.ArgsSource.ARGS:
+        for index, argument in enumerate(config.args):  # the id of a row, as reports write it: pytest's node id
+            file, row = split_case_id(argument)
+            if row is not None and (config.invocation_params.dir / file).is_file():
+                config.args[index] = f"{file}::{get_case_name(argument)}"
         names = [argument.partition("::")[0] for argument in config.args]
         paths = tuple(Path(os.path.normpath(config.invocation_params.dir / name)) for name in names)
         for name, path in zip(names, paths, strict=True):

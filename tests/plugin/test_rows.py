@@ -56,6 +56,7 @@ def test_each_row_is_a_test_with_a_verdict_of_its_own(rows: Project) -> None:
     ("arguments", "selected"),
     [
         ((node("basic"),), ["basic"]),
+        ((f"{FILE}[basic]", f"{FILE}[gold]"), ["basic", "gold"]),
         ((FILE,), ["gold", "basic", "guest"]),
         (("-k", "guest or gold"), ["gold", "guest"]),
         (("-m", "smoke"), ["gold", "guest"]),
