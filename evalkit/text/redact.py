@@ -59,17 +59,31 @@ _TOKENS: tuple[tuple[str, str], ...] = (
     ("hvs.", "[A-Za-z0-9_-]{20,}"),
     ("ATATT3", "[A-Za-z0-9_=-]{30,}"),
     ("lin_api_", "[A-Za-z0-9]{20,}"),
+    ("r8_", "[A-Za-z0-9]{30,}"),
+    ("key-", r"[a-f0-9]{32}\b"),
+    ("SK", r"[a-f0-9]{32}\b"),
+    ("whsec_", "[A-Za-z0-9+/]{20,}"),
+    ("sq0", "(?:csp|atp|idp)-[A-Za-z0-9_-]{20,}"),
+    ("ntn_", "[A-Za-z0-9]{30,}"),
+    ("dp.", r"(?:pt|st|ct|sa|scim|audit)\.[A-Za-z0-9._-]{30,}"),
+    ("pul-", r"[a-f0-9]{40}\b"),
+    ("NRAK-", "[A-Z0-9]{20,}"),
+    ("glsa_", "[A-Za-z0-9_]{30,}"),
+    ("pscale_", "(?:tkn|pw|oauth)_[A-Za-z0-9_.-]{20,}"),
+    ("AGE-SECRET-KEY-1", "[A-Z0-9]{40,}"),
     ("AKIA", r"[A-Z0-9]{16}\b"),
     ("ASIA", r"[A-Z0-9]{16}\b"),
 )
 
+_NO_PLAIN_WORD = r"(?=[^\s\"'&,;\\]{0,200}(?:\d|(?-i:[a-z][A-Z])))"
+_FLAG = r"(?:[a-z]+-){0,3}(?:password|passwd|passphrase|token|secret|api-?key|access-key|secret-key)"
 _NO_WORD = r"(?![A-Za-z][a-z]*(?![\w~+/=-]|\.\w))"  # "a basic understanding" and "bearer certificates" are prose
 
 
 def _build_token_pattern(begin: str, rest: str) -> str:
     """Build the pattern of a token that is whole, or cut off at an ellipsis. An escaped line break may precede it."""
     mark = re.escape(begin)
-    return rf"{mark}(?:(?<!\w{mark})|(?<=\\[nrt]{mark}))(?:{rest}|[\w.=-]{{4,}}(?=…|\\u2026|\.\.\.))"
+    return rf"{mark}(?:(?<!\w{mark})|(?<=\\[nrt]{mark}))(?:{rest}|[\w.=-]{{4,200}}(?=…|\\u2026|\.\.\.))"
 
 
 # A marker that the text must contain, and what is then looked for. Group 1, where there is one, is kept.
@@ -92,6 +106,13 @@ _SHAPES: tuple[tuple[str, str], ...] = (
         r"(?:-----END [A-Z ]*PRIVATE KEY-----|(?=…)|\Z)",
     ),
     ("://", r"(://[^/\s:@\"'\\]{0,200}:)[^/\s@\"'\\]{1,200}(?=@)"),
+    ("://", r"(://)[0-9a-f]{32}(?=@)"),
+    ("/api/webhooks/", r"(/api/webhooks/\d+/)[A-Za-z0-9_-]{20,}"),
+    ("--", rf"(--{_FLAG}(?:=|[ ]))(?<![\w-]--){_NO_PLAIN_WORD}[^\s\"'&,;\\\[]{{6,}}"),
+    (" -u ", r"( -u [^\s:'\"]{1,100}:)[^\s'\"]{4,}"),
+    ("login ", r"(login [^\s]{1,100} password )[^\s]{4,}"),
+    ("ookie: ", r"([Cc]ookie: [^=;\s]{1,60}=)[^;\s\"'\\\[]{16,}"),
+    (":AA", r"\b\d{6,12}:AA[A-Za-z0-9_-]{33}\b"),
     ("hooks.slack.com/services/", r"(hooks\.slack\.com/services/)[A-Za-z0-9/]{20,}"),
     ("AccountKey=", r"(AccountKey=)[A-Za-z0-9+/]{20,}=*"),
     ("sig=", r"(?<=[?&;])(sig=)[A-Za-z0-9%+/]{20,}=*"),
@@ -122,6 +143,8 @@ SECRET_KEYS = (
     "authorization",
     "x-api-key",
     "x-goog-api-key",
+    "private_token",
+    "shared_access_key",
     "connection_string",
 )
 # Keys that end so name a secret too, whatever stands before it: not every token is one (`next_page_token`).
@@ -135,7 +158,7 @@ _SECRET_NAME = re.compile(
     r"|(^|_)(PAT|PASS|PWD|DSN|PASSCODE|CONNECTION_STRING|CONN_STR|CONNSTR|WEBHOOK|WEBHOOK_URL|JWT|SAS|COOKIE)$"
 )
 _PATH = re.compile(
-    r"~[\w-]*(/|$)|\.{1,2}/|/(etc|home|root|usr|var|tmp|opt|run|mnt|srv|data|app|apps|work|Users|private|secrets|workspace"
+    r"~(?:[a-z_][a-z0-9_-]{0,15})?(/|$)|\.{1,2}/|/(etc|home|root|usr|var|tmp|opt|run|mnt|srv|data|app|apps|work|Users|private|secrets|workspace"
     r"|proc|dev|builds|github)(/|$)|[A-Za-z]:\\"
 )
 _SHORTEST_SECRET = 8  # shorter values of secret variables ("1", "true", "test") occur in harmless text
@@ -195,7 +218,7 @@ class Redactor:
         start = rf"(?<![\w-])(?:{key})"
         in_quotes = rf"""(?P<head8>{start}\s?[=:]\s?(?P<quote>["']))(?P<value8>[^"'\\\n]{{4,}})(?=(?P=quote))"""
         assigned = rf"""(?P<head>{start}=)(?P<value>[^\s"'&,;\\]{{4,}})"""
-        stated = rf"""(?P<head9>{start}:[ ])(?P<value9>(?=[^\s"'&,;\\]*\d)[^\s"'&,;\\\[]{{6,}})"""
+        stated = rf"""(?P<head9>{start}(?::[ ]|[ ]=[ ]))(?P<value9>{_NO_PLAIN_WORD}[^\s"'&,;\\\[]{{6,}})"""
         self._keyed = f"{quoted}|{in_quotes}|{assigned}|{stated}"
         parts = [re.split("[_-]", _fold(key.casefold())) for key in (*_LAST_WORDS, *keys)]
         self._clues = tuple((_drop_common(words[0].encode("ascii", "ignore")), words[0], words[-1]) for words in parts)
