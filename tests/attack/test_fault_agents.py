@@ -17,8 +17,7 @@ from tests.attack import fault_agents as agents
 from tests.attack.forms import choose
 
 Project = Any
-CASE = {
-    "settings": {"deadline_s": 1.5},
+CASE: dict[str, Any] = {
     "input": {"message": "A1", "mock_function_responses": {"check": {"ticket": "T-1"}, "drop": {}}},
     "expected_output": {
         "expected_function_calls": [{"function_name": "check", "arguments": {"id": "A1", "amount": 1.25}}],
@@ -31,11 +30,14 @@ KILLERS = choose(["exit_from_a_thread_of_its_own", "sends_sigterm"], agents.KILL
 WRECKERS = choose(["forgets_modules", "patches_json_dumps"], agents.WRECKERS)
 
 
+SHORT: dict[str, Any] = {"settings": {"deadline_s": 1.5}, **CASE}
+
+
 def write(project: Project, names: list[str]) -> None:
     shutil.copy(agents.__file__, project.root / "conftest.py")
     project.write("scenarios/a_000.yaml", json.dumps({"agent": agents.NEIGHBOUR, **CASE}))
     for number, name in enumerate(names):
-        project.write(f"scenarios/f{number:03}_001.yaml", json.dumps({"agent": name, **CASE}))
+        project.write(f"scenarios/f{number:03}_001.yaml", json.dumps({"agent": name, **SHORT}))
         project.write(f"scenarios/f{number:03}_002.yaml", json.dumps({"agent": agents.NEIGHBOUR, **CASE}))
 
 
