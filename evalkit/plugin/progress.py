@@ -14,15 +14,17 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 import msgspec
 import pytest
 
 from evalkit.model.settings import Settings
+from evalkit.plugin.configuration import is_listing, is_logging_live
 from evalkit.reports.trace import format_duration
 from evalkit.text.format import fit_to_encoding
 
+SHORTEST_RUN = 50  # cases; in shorter runs that ask no live model pytest's own progress suffices
 SLOW_S = 5.0  # a run that asks no live model is shown to be under way after so long
 _REDRAW_S = 0.25
 _LOG_S = 60.0  # between two lines of a log
@@ -287,6 +289,35 @@ class Progress:
         )
 
 
+def show_progress(
+    config: pytest.Config,
+    stream: TextIO,
+    measure: Callable[[], Activity],
+    settings: Settings,
+    total: int,
+    resumed: int,
+) -> Progress | None:
+    """Show the progress: on a terminal as a line, as long as only pytest writes there. None: not at all."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or config.getoption("verbose", 0) < -1 or is_listing(config):
+        return None
+    is_log = config.getoption("capture", "fd") == "no" or is_logging_live(config)
+    is_log = is_log or any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
+    progress = Progress(
+        LastRow(config.get_terminal_writer(), stream),
+        measure,
+        settings,
+        total=total,
+        resumed=resumed,
+        redraws=type(reporter) is pytest.TerminalReporter and bool(reporter.isatty) and not is_log,
+        is_long=total > SHORTEST_RUN or any((settings.model, settings.grader, settings.record)),
+    )
+    if progress.hides_letters and reporter.verbosity == 0:
+        reporter.showfspath = False
+    config.pluginmanager.register(progress, "evalkit-progress")
+    return progress
+
+
 def format_progress(
     done: int,
     passed: int,
@@ -317,12 +348,11 @@ def format_progress(
     # Cases that are under way are half done on average: without them the first estimate would be much too high.
     worth = done - resumed + now.under_way / 2
     per_s = worth / seconds if seconds > 0 and done > resumed else 0.0
-    if silent_s >= _SILENCE_S and (now.replies or not done):
-        parts.append((3, f"no reply for {silent_s:.0f} s", ""))
-    elif now.replies:
-        parts.append((3, _format_rate(replies_per_s, "requests"), _format_rate(replies_per_s, "")))
-    elif per_s > 0:
-        parts.append((3, _format_rate(per_s, ""), ""))
+    is_silent = silent_s >= _SILENCE_S and (now.replies or not done)
+    rate, what = (replies_per_s, "requests") if now.replies else (per_s, "")
+    if is_silent or now.replies or per_s > 0:
+        long = f"no reply for {silent_s:.0f} s" if is_silent else _format_rate(rate, what)
+        parts.append((3, long, "" if is_silent else _format_rate(rate, "")))
     if now.replies:
         parts.append((2, *_format_spent(now, settings or Settings())))
     if per_s > 0:

@@ -32,12 +32,11 @@ from evalkit.plugin.configuration import (
     find_branch,
     find_commit,
     is_listing,
-    is_logging_live,
     is_one_at_a_time,
     locate_ledger,
 )
 from evalkit.plugin.exit_guard import guard_exit
-from evalkit.plugin.progress import Activity, LastRow, Progress, read_activity
+from evalkit.plugin.progress import Activity, Progress, read_activity, show_progress
 from evalkit.plugin.publish import build_annotations, drop_reruns_from_junit, publish, read_baseline
 from evalkit.plugin.splitting import EXCHANGE_KEY, WorkerExchange, parse_case_id
 from evalkit.plugin.terminal import Display, describe_recording
@@ -60,7 +59,6 @@ from evalkit.stats.accounting import Accounting, Tally
 from evalkit.text.format import join_names
 from evalkit.text.redact import Redactor
 
-SHORTEST_RUN = 50  # cases; in shorter runs pytest's own progress suffices
 _GATED_STATUSES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
 
@@ -280,26 +278,9 @@ class ResultCollector:
         self._show_progress(sum(get_case_id(item) is not None for item in session.items))
 
     def _show_progress(self, total: int) -> None:
-        """Show the progress: on a terminal as a line, as long as nothing else than pytest writes there."""
-        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        is_unwanted = self._config.getoption("verbose", 0) < -1 or is_listing(self._config)
-        if self._progress is not None or not total or reporter is None or is_unwanted:
-            return
-        settings = self._configuration.settings
-        is_log = self._config.getoption("capture", "fd") == "no" or is_logging_live(self._config)
-        is_log = is_log or any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
-        self._progress = Progress(
-            LastRow(self._config.get_terminal_writer(), self._display.stream),
-            self._measure_activity,
-            settings,
-            total=total,
-            resumed=len(self._resumed_lines),
-            redraws=type(reporter) is pytest.TerminalReporter and bool(reporter.isatty) and not is_log,
-            is_long=total > SHORTEST_RUN or any((settings.model, settings.grader, settings.record)),
-        )
-        if self._progress.hides_letters and reporter.verbosity == 0:
-            reporter.showfspath = False
-        self._config.pluginmanager.register(self._progress, "evalkit-progress")
+        if self._progress is None and total:
+            stream, settings, resumed = self._display.stream, self._configuration.settings, len(self._resumed_lines)
+            self._progress = show_progress(self._config, stream, self._measure_activity, settings, total, resumed)
 
     def _measure_activity(self) -> Activity:
         """Measure what the processes that run cases do."""
@@ -369,8 +350,8 @@ class ResultCollector:
             self._display.write_summary(
                 terminalreporter, self._decision, self._outcomes, selected, self._files.journal, self._files.trouble
             )
-            measured = any(outcome.status in (PASSED, FAILED) for outcome in self._outcomes.values())
-            measured = measured or self._has_failing_client
+            statuses = {outcome.status for outcome in self._outcomes.values()}
+            measured = self._has_failing_client or not statuses.isdisjoint((PASSED, FAILED))
             self._display.write_accounting(
                 terminalreporter,
                 self._tally.to_accounting(),

@@ -256,7 +256,7 @@ class AdaptivePace:
         if rate is None:
             sent = sum(now - 1.0 <= moment for moment in self._sent)
             self._forgotten_per_s = max(self._forgotten_per_s, 2.0 * sent)
-            lowered = accepted_per_s or max(sent / 2, 1.0)
+            lowered = max(accepted_per_s, sent / 2, 1.0)
         else:
             lowered = min(max(accepted_per_s, rate / 2), 0.85 * rate)
             self._forgotten_per_s = max(self._forgotten_per_s, 2 * rate)

@@ -295,6 +295,19 @@ def test_cases_give_a_dead_service_up_together(service: dict[str, float], most_s
     assert outcome.refusals < 80
 
 
+def test_a_slow_service_that_refuses_is_asked_half_as_often_whatever_it_has_answered_by_then() -> None:
+    """Of forty requests on their way, three answers tell nothing."""
+    clock = Clock()
+    asking = limiter(clock)
+    for _ in range(40):
+        asyncio.run(asking.enter())
+        clock.now += 0.01
+    for _ in range(3):
+        asking.pace.record_answer()
+    asking.record_refusal(None)
+    assert asking.requests_per_minute == pytest.approx(20 * 60)
+
+
 def test_whoever_gives_up_says_what_the_service_said_and_a_later_case_tries_again() -> None:
     clock = Clock()
     asking = limiter(clock)
