@@ -352,8 +352,9 @@ def _count_tokens(transcript: Transcript) -> float | None:
     usage = transcript.usage
     if usage is None:
         return None
-    total = usage.count_tokens()
-    return total if total or not transcript.turns else None  # no turn is without tokens: they were not counted
+    # No turn is without tokens: where one has none they were not counted, or the service reported nonsense.
+    reported = [usage, *(turn.usage for turn in transcript.turns if turn.usage is not None)] if transcript.turns else []
+    return usage.count_tokens() if all(part.count_tokens() for part in reported) else None
 
 
 _NO_TIME = "the run's time was not measured"

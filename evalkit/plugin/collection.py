@@ -94,8 +94,10 @@ class Collection:
         self.selected_ids: list[str] = []
         self.collected_count = 0
 
-    def pytest_plugin_registered(self) -> None:
-        """Forget what was found out of all plugins: the new one is mostly a conftest file."""
+    def pytest_plugin_registered(self, plugin_name: str | None) -> None:
+        """Forget what was found out of all plugins: the new one is mostly a conftest file, if it is not our own."""
+        if plugin_name is not None and plugin_name.startswith("evalkit-"):
+            return
         self._can_ignore = None
         self.folder_hooks.clear()
 

@@ -16,7 +16,7 @@ from evalkit.checks.expectation import Expectation, Judgement
 from evalkit.model.case import Declaration
 from evalkit.model.codec import encode
 from evalkit.model.registry import CHECKS
-from evalkit.model.transcript import FunctionCall, RunFault, Timing, Transcript, Usage, Violation
+from evalkit.model.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage, Violation
 from evalkit.model.verdict import Reason
 
 CALLS = "expected_function_calls"
@@ -238,16 +238,20 @@ def test_hostile_names_and_texts_can_be_encoded(compiled: Callable[..., Expectat
 def test_evidence_of_the_wrong_kind_is_not_measured(compiled: Callable[..., Expectation]) -> None:
     """A provider that reports nonsense for tokens or times."""
     for nonsense in (float("nan"), "many", None, [], object()):
+        turns = (
+            ModelTurn(usage=Usage(total_tokens=2)),
+            ModelTurn(usage=Usage(total_tokens=nonsense)),  # type: ignore[arg-type]
+        )
         record = Transcript(
-            usage=Usage(total_tokens=nonsense),  # type: ignore[arg-type]
+            turns=turns,
+            usage=Usage(total_tokens=2),
             timing=Timing(model_ms=nonsense),  # type: ignore[arg-type]
             cost_usd=nonsense,  # type: ignore[arg-type]
         )
         for key in ("max_tokens", "processing_time_ms", "max_cost_usd"):
             judgement = compiled({key: 5}).judge(record)
             found = (judgement.status, [reason.code for reason in judgement.reasons])
-            no_total = key == "max_tokens" and nonsense in (None, [])  # the parts, all of them 0, are then added
-            assert found == (("passed", []) if no_total else ("error", ["not_measured"])), (key, nonsense)
+            assert found == ("error", ["not_measured"]), (key, nonsense)
 
 
 def test_a_check_of_our_own_that_breaks_is_an_error(judged: Callable[..., Judgement], monkeypatch: Any) -> None:
