@@ -31,6 +31,7 @@ _DELTA_KEYS = frozenset({"choices", "content", "finish_reason", "function_call",
 # Finish reasons of a reply that may have been cut off inside its last call.
 CUT_OFF = frozenset({"length", "model_length", "max_tokens", "MAX_TOKENS"})
 # Without one of these in a new piece of text no further call can have become whole.
+_LONG_TEXT = 20_000  # characters
 _MAY_CLOSE = re.compile(r"[>})\]]")
 
 
@@ -49,6 +50,7 @@ class StreamAccumulator:
         self._text: list[str] = []
         self._content: list[str] = []
         self._certain_calls: tuple[int, tuple[StreamCall, ...]] = (0, ())  # up to where the text holds just these calls
+        self._last_parse: tuple[int, tuple[StreamCall, ...]] = (0, ())
         self._counts_taken = {"gemini": 0, "text": 0}
         self._closed = False
         self.finish_reason: str | None = None
@@ -246,6 +248,9 @@ class StreamAccumulator:
         length, certain_calls = self._certain_calls
         if certain and length and not _MAY_CLOSE.search(text, length):
             return list(certain_calls)
+        parsed_length, parsed_calls = self._last_parse
+        if certain and parsed_length > _LONG_TEXT and len(text) < parsed_length * 1.1:
+            return list(parsed_calls)  # a long text is parsed again when it has grown by a tenth, for linear time
         parsed = self._parse_text()
         within = len(text) if parsed.open_at is None else parsed.open_at
         calls = []
@@ -257,6 +262,7 @@ class StreamAccumulator:
                 break  # what comes behind it waits too: calls are made in their order
             calls.append(StreamCall(call.name, call.arguments, None, call.repairs))
         self._certain_calls = (len(text), tuple(calls)) if certain and may_wait else (0, ())
+        self._last_parse = (len(text), tuple(calls)) if certain else (0, ())
         return calls
 
 
