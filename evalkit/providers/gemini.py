@@ -35,6 +35,7 @@ from evalkit.providers.pacing import (
     to_transport_error,
 )
 from evalkit.streaming import CallParts, explain_cut_off, parse_values
+from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
     from google import genai
@@ -124,13 +125,16 @@ class GeminiProvider:
             started = perf_counter()
             async with asyncio.timeout(timeout_s or self.options.timeout_s):  # the client's own is for each read
                 if self.options.stream:
-                    data = merge_chunks(await fetch_stream(models, arguments))
+                    chunks = await fetch_stream(models, arguments)
+                    _check_shape(chunks, f"gemini ({self.model})", is_streamed=True)
+                    data = merge_chunks(chunks)
                 else:
                     body = (await models.generate_content(**arguments)).sdk_http_response.body
                     reply = json.loads(body) if body else {}
                     data = reply if isinstance(reply, dict) else {}
             if "error" in data:
                 raise build_body_error(data["error"], self.model, self.options.version)
+            _check_shape([data], f"gemini ({self.model})", is_streamed=False)
             turn = read_reply(data, duration_ms=(perf_counter() - started) * 1000)
             return require_whole(turn, f"gemini ({self.model})", is_streamed=self.options.stream)
         except Exception as error:
@@ -461,6 +465,22 @@ def read_reply(data: object, *, duration_ms: float = 0.0) -> ModelTurn:
         model=data.get("modelVersion") if isinstance(data.get("modelVersion"), str) else None,
         duration_ms=duration_ms,
     )
+
+
+def _check_shape(values: Iterable[object], service: str, *, is_streamed: bool) -> None:
+    """Raise ProviderError for content that can't be read: as an empty reply, without the calls in it, it would be the
+    model's. In a stream, parts of a call that go on have no name."""
+    candidates = [_get_candidate(value.get("candidates")) for value in values if isinstance(value, Mapping)]
+    contents = [content for candidate in candidates if (content := candidate.get("content")) is not None]
+    lists = [content.get("parts", []) if isinstance(content, Mapping) else content for content in contents]
+    parts = [part for items in lists if items is not None for part in (items if isinstance(items, list) else [items])]
+    for part in parts:
+        text, call = (part.get("text"), part.get("functionCall")) if isinstance(part, Mapping) else (part, part)
+        is_named = call is None or (
+            isinstance(call, Mapping) and bool(call.get("name") or (is_streamed and "args" not in call))
+        )
+        if not isinstance(text, str | None) or not is_named:
+            raise ProviderError(f"{service} answered something that is no content: {format_value(part, 100)}")
 
 
 def _get_candidate(candidates: object) -> JsonObject:

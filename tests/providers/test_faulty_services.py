@@ -173,3 +173,26 @@ def test_an_agent_that_takes_its_time_elsewhere_fails(tmp_path: Path) -> None:
     verdict = judge("openai", answer, agent=loop_for_ever)
 
     assert (verdict.status, verdict.reasons[0].code) == ("failed", "deadline")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "content",
+    [
+        3,
+        {"parts": "x"},
+        {"parts": [3]},
+        {"parts": [{"text": 3}]},
+        {"parts": [{"functionCall": "drop"}]},
+        {"parts": [{"text": "hello"}, {"functionCall": {"args": {}}}]},
+    ],
+)
+def test_content_that_cannot_be_read_is_no_answer_of_the_model(content: object, stream: bool) -> None:
+    body = json.dumps({"candidates": [{"content": content, "finishReason": "STOP"}]})
+    text = f"data: {body}\r\n\r\n" if stream else body
+    kind = "text/event-stream" if stream else "application/json"
+
+    verdict = judge("gemini", lambda to: to.sendall(_head(len(text), kind) + text.encode()), stream=stream)
+
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "provider_error")
+    assert "gemini (m) answered something that is no content: " in verdict.reasons[0].message
