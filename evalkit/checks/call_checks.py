@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reader import Phrase, Phrases
-from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
+from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason, format_quantity
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind, is_json_equal, is_string
 from evalkit.model.template import TemplateError
-from evalkit.model.transcript import FunctionCall
+from evalkit.model.transcript import MOCK, FunctionCall
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher, Mismatch, Resolve
 from evalkit.operators.phrases import has_phrase
@@ -446,6 +446,39 @@ class AnswererCheck(BooleanCheck, frozen=True):
             call=call,
             expected=list(self.answered_by),
             actual=call.answered_by,
+        )
+
+
+class LatencyCheck(BooleanCheck, frozen=True):
+    """`max_latency_ms`: how long the function may take to answer, on the run's clock."""
+
+    max_latency_ms: float
+    path: KeyPath
+
+    key: ClassVar[str] = "max_latency_ms"
+
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return call.duration_ms <= self.max_latency_ms
+
+    def is_untimed(self, call: FunctionCall, evidence: Evidence) -> bool:
+        """Tell whether nobody took the time: the application answered by itself, or the call was recorded without."""
+        return not call.duration_ms and (call.answered_by != MOCK or evidence.mode == "judge")
+
+    def report_pass(self, call: FunctionCall) -> CheckResult:
+        took, limit = format_quantity(call.duration_ms), format_quantity(self.max_latency_ms)
+        return build_pass(self.key, f"took {took} ms, at most {limit}")
+
+    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        limit = format_quantity(self.max_latency_ms)
+        message = f"took {format_quantity(call.duration_ms)} ms, more than the {limit} allowed"
+        return build_failure(
+            self.key,
+            "budget_exceeded",
+            message,
+            format_path(self.path),
+            call=call,
+            expected=self.max_latency_ms,
+            actual=call.duration_ms,
         )
 
 

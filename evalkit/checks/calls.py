@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.call_checks import GroundedCheck, UnresolvedCheck, report_violations
+from evalkit.checks.call_checks import GroundedCheck, LatencyCheck, UnresolvedCheck, report_violations
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import (
     CallResult,
@@ -20,7 +20,14 @@ from evalkit.checks.expected_calls import (
     solve_without_disallowed,
 )
 from evalkit.checks.matching.plan import Assignment, InOrder, Leaf, Pair, Position, list_children, walk
-from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_failures, build_pass, build_unmeasured
+from evalkit.checks.reasons import (
+    NOT_JUDGED,
+    build_failure,
+    build_failures,
+    build_pass,
+    build_unmeasured,
+    describe_call,
+)
 from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CheckResult, Score
@@ -65,6 +72,17 @@ def judge_calls(expected: ExpectedCallList, evidence: Evidence) -> CallsResult:
 def _build_satisfied(lines: list[CallResult], count: int) -> CallsResult:
     message = f"{count} call{'' if count == 1 else 's'} as expected" if count else "no call was made"
     return CallsResult(lines, [build_pass(_KEY, message)], Score())
+
+
+def report_untimed(judged: CallsResult, evidence: Evidence) -> None:
+    """Say of which calls `max_latency_ms` can't be judged, since nobody took their time."""
+    for line in judged.lines:
+        call = line.call
+        for check in line.leaf.checks if line.leaf is not None and call is not None else ():
+            if isinstance(check, LatencyCheck) and call is not None and check.is_untimed(call, evidence):
+                line.results = tuple(result for result in line.results if result.check != check.key)
+                message = f"can't be judged: nobody took the time of {describe_call(call)}"
+                judged.results.append(build_unmeasured(check.key, message, format_path(check.path), evidence.mode))
 
 
 class _Explanation:

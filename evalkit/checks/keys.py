@@ -72,6 +72,7 @@ CALL_KEYS: dict[str, Key] = {
     "answered_by": Key(
         _make_ref("answered_by"), "Who must have answered the call: its `mock`, the `application` itself, or `nobody`."
     ),
+    "max_latency_ms": Key(_AMOUNT, "At most so many milliseconds for the function to answer, on the run's clock."),
     "valid": Key(_BOOLEAN, "`false`: arguments that violate the declared schema are expected here."),
     "grounded": Key(
         _make_ref("grounded"),

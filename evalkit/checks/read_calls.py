@@ -13,6 +13,7 @@ from evalkit.checks.call_checks import (
     CallCheck,
     ChannelCheck,
     GroundedCheck,
+    LatencyCheck,
     OutcomeCheck,
     TextCheck,
     ValidCheck,
@@ -259,6 +260,10 @@ class CallReader:
         answerers = self._read_choices(path, value, ANSWERERS)
         return AnswererCheck(answerers, path) if answerers else None
 
+    def read_latency(self, path: KeyPath, value: object, name: str | None) -> LatencyCheck | None:
+        limit = self.reader.read_number(path, value, minimum=0)
+        return None if limit is None else LatencyCheck(limit, path)
+
     def _read_choices(self, path: KeyPath, value: object, choices: tuple[str, ...]) -> tuple[str, ...]:
         """Read one of `choices` or a list of them; () if a value is none of them."""
         values = value if isinstance(value, list) and value else [value]
@@ -279,6 +284,7 @@ _READERS: dict[str, Callable[[CallReader, KeyPath, Any, str | None], CallCheck |
     "outcome": CallReader.read_outcome,
     "channel": CallReader.read_channel,
     "answered_by": CallReader.read_answerer,
+    "max_latency_ms": CallReader.read_latency,
     "valid": CallReader.read_valid,
     "grounded": CallReader.read_grounded,
 }

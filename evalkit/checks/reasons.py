@@ -50,6 +50,11 @@ def describe_call(call: FunctionCall) -> str:
     return f"call {call.index + 1}, {call.name}"
 
 
+def format_quantity(value: float) -> str:
+    """Return a quantity as messages write it: ``12.5``, ``0.003``, ``60000``."""
+    return str(int(value)) if value == int(value) else f"{value:.6g}"
+
+
 def escape_surrogates(text: str) -> str:
     """Escape lone surrogates, which names and messages of agents may hold, so that the text can be encoded."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")

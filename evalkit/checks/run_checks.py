@@ -25,6 +25,7 @@ from evalkit.checks.reasons import (
     build_reason,
     build_unmeasured,
     escape_surrogates,
+    format_quantity,
 )
 from evalkit.errors import KeyPath, UsageError, find_nearest, format_path
 from evalkit.jsonvalue import to_hashable
@@ -336,16 +337,11 @@ class Budget(Struct, frozen=True):
         place = format_path(self.path)
         if isinstance(actual, bool) or not isinstance(actual, (int, float)) or actual != actual:
             return build_unmeasured(self.key, f"can't be judged: {missing}", place, evidence.mode)
-        measured = template.format(format_number(actual), "" if actual == 1 else "s")
+        measured = template.format(format_quantity(actual), "" if actual == 1 else "s")
         if actual <= self.limit:
-            return build_pass(self.key, f"{measured}, at most {format_number(self.limit)}")
-        message = f"{measured}, expected at most {format_number(self.limit)}"
+            return build_pass(self.key, f"{measured}, at most {format_quantity(self.limit)}")
+        message = f"{measured}, expected at most {format_quantity(self.limit)}"
         return build_failure(self.key, "budget_exceeded", message, place, expected=self.limit, actual=actual)
-
-
-def format_number(value: float) -> str:
-    """Return a quantity as messages write it: ``12.5``, ``0.003``, ``60000``."""
-    return str(int(value)) if value == int(value) else f"{value:.6g}"
 
 
 def _count_tokens(transcript: Transcript) -> float | None:

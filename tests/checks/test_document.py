@@ -18,7 +18,7 @@ from evalkit.yamlfile.parse import load
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
 EXAMPLE = re.compile(r"```yaml\n(.*?)```\n+(Given .*?):\n\n```text\n(.*?)```", re.DOTALL)
-CALL = re.compile(r"`([a-zA-Z_]+\(.*?\))(?: → (\{.*?\}))?`(?: in turn (\d+))?", re.DOTALL)
+CALL = re.compile(r"`([a-zA-Z_]+\(.*?\))(?: → (\{.*?\}))?`(?: in turn (\d+))?(?: in (\d+) ms)?", re.DOTALL)
 
 
 class Example(NamedTuple):
@@ -41,7 +41,7 @@ def called(expression: str) -> tuple[str, dict[str, Any]]:
 
 
 def calls_in(given: str) -> Iterator[FunctionCall]:
-    for index, (expression, result, turn) in enumerate(CALL.findall(given)):
+    for index, (expression, result, turn, ms) in enumerate(CALL.findall(given)):
         name, arguments = called(expression)
         yield FunctionCall(
             name=name,
@@ -49,6 +49,7 @@ def calls_in(given: str) -> Iterator[FunctionCall]:
             index=index,
             result=json.loads(result) if result else None,
             turn=int(turn) - 1 if turn else None,
+            duration_ms=float(ms or 0),
         )
 
 

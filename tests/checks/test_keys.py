@@ -73,6 +73,7 @@ CALL_VALUES: dict[str, Any] = {
     "optional": True,
     "channel": ["native"],
     "answered_by": ["application"],
+    "max_latency_ms": 500,
     "valid": False,
     "grounded": True,
 }
