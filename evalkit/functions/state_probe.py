@@ -33,6 +33,7 @@ _EXAMPLE = "shop.database:read_orders"
 _SQL_KEYS = ("database", "query", "queries")
 _FORM = "{$call: shop.database:read_orders}, or {$sql: {database: shop.sqlite, query: SELECT ...}}"
 _MAX_ROWS = 100_000
+_MAX_VALUE = 10_000_000  # bytes of a text
 _STEPS_BETWEEN_CHECKS = 100_000  # instructions of SQLite's machine between two looks at the clock
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 
@@ -65,6 +66,7 @@ class SqlProbe(Struct, frozen=True):
         try:
             connection.row_factory = sqlite3.Row
             connection.set_authorizer(_authorize)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
             connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_CHECKS)
             if isinstance(self.queries, str):
                 return _select(connection, self.queries)
@@ -82,7 +84,12 @@ def _authorize(action: int, first: str | None, second: str | None, *_: object) -
 
 
 def _select(connection: sqlite3.Connection, query: str) -> JsonValue:
-    rows = connection.execute(query).fetchmany(_MAX_ROWS + 1)
+    cursor = connection.execute(query)
+    names = [column[0] for column in cursor.description or ()]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:  # one would hide the other, and what it holds would not be judged
+        raise MockError(f"the query gives two columns '{twice}'; name one with AS: {format_value(query, 60)}")
+    rows = cursor.fetchmany(_MAX_ROWS + 1)
     if len(rows) > _MAX_ROWS:
         raise MockError(f"the query gives more than {_MAX_ROWS:,} rows: {format_value(query, 60)}")
     return [dict(row) for row in rows]
@@ -134,16 +141,16 @@ async def read_state(probe: StateProbe, run: JsonObject, root: Path, limit_s: fl
     """Read the state by `probe`, in a thread. MockError if it raises, takes longer than `limit_s`, or gives no JSON."""
     name = probe.target if isinstance(probe, CallProbe) else probe.database
     try:
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(limit_s) as limit:
             value = await asyncio.to_thread(probe.read, dict(run), root, limit_s)
             value = await value if inspect.isawaitable(value) else value
         read: JsonValue = to_json(value)
-    except TimeoutError:
-        raise MockError(f"state_probe {name} was still running after {limit_s:g} s") from None
     except NotJsonError as error:
         raise MockError(f"state_probe {name} gave something else than JSON: {error}") from None
-    except ArgumentsRefusedError as error:
+    except (ArgumentsRefusedError, MockError) as error:
         raise MockError(f"state_probe {name}: {error}") from None
     except Exception as error:
+        if limit.expired():
+            raise MockError(f"state_probe {name} was still running after {limit_s:g} s") from None
         raise MockError(f"state_probe {name} raised {type(error).__name__}: {error}") from error
     return read

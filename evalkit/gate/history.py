@@ -163,7 +163,10 @@ class History:
             )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with closing(sqlite3.connect(self.path, timeout=30)) as database, database:
+            connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            with closing(connection) as database, database:
+                database.execute("pragma foreign_keys = on")
+                database.execute("begin immediate" if is_new else "begin")  # two processes may be the first at once
                 owner = database.execute("pragma application_id").fetchone()[0]
                 version = database.execute("pragma user_version").fetchone()[0]
                 tables = database.execute("select count(*) from sqlite_master").fetchone()[0]
@@ -171,8 +174,7 @@ class History:
                     raise UsageError(f"{self.path}: a database, and no history of evalkit; name another file")
                 if version not in (0, _VERSION):
                     raise UsageError(f"{self.path}: version {version} of a history; this evalkit reads {_VERSION}")
-                database.execute("pragma foreign_keys = on")
-                for statement in _TABLES:
+                for statement in _TABLES if not version else ():
                     database.execute(statement)
                 yield database
         except sqlite3.Error as error:
@@ -186,10 +188,12 @@ def _insert(
     known = {key for (key,) in database.execute("select id from runs")}
     new = [row for row in runs if row[0] not in known]
     keys = {row[0] for row in new}
-    database.executemany("insert into runs values (?, ?, ?, ?, ?, ?, ?, ?)", new)
-    database.executemany(
-        "insert into cases values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [row for row in cases if row[0] in keys]
-    )
+    tables = ((new, "runs values (?, ?, ?, ?, ?, ?, ?, ?)"), (cases, "cases values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"))
+    for rows, table in tables:
+        for row in rows:
+            if row[0] in keys:  # names of files and branches may be no Unicode, and SQLite's texts are
+                texts = [v.encode("utf-8", "backslashreplace").decode() if isinstance(v, str) else v for v in row]
+                database.execute(f"insert into {table}", texts)  # noqa: S608 - one of the two above
     database.execute(
         "delete from runs where id not in (select id from runs order by started desc, id limit ?)", (keep,)
     )

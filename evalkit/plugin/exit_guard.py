@@ -30,7 +30,7 @@ def guard_exit(config: pytest.Config) -> None:
                 raise SystemExit(f"os._exit({status!r}) would have ended pytest")
             with suppress(Exception):  # whatever pytest was doing: the process ends with this status
                 Context().run(_announce, config, status)  # in the agent's context it would count as its own output
-            status = status or EXIT_STATUS[NOT_MEASURED]
+            status = status if status & 0xFF else EXIT_STATUS[NOT_MEASURED]  # the system keeps one byte: 256 is 0
         original(status)
 
     os._exit = end_process

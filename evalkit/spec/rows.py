@@ -307,10 +307,7 @@ class YamlRows(FileRows):
             places.append((item.line, problem))
             self._rows.append("{}" if problem else json.dumps(item.value))
 
-        try:
-            problems = read_items(read_file(self.path, _LIMITS.max_bytes), self.file, _LIMITS, add)
-        except OSError as error:
-            raise SpecError([Problem(Location(self.file), f"can't be read: {error.strerror}")]) from None
+        problems = read_items(read_file(self.path, _LIMITS.max_bytes), self.file, _LIMITS, add)
         if problems and not places:
             raise SpecError(problems)
         for key, (line, problem) in enumerate(places):
@@ -368,11 +365,15 @@ def open_rows(file: str, root: str) -> RowFile | None:
     parsed = read(content, format_file_path(file, root))
     if not has_rows(parsed.value):
         return None
-    source = _find_source(parsed.value, Layer(format_file_path(file, root), file), root)
-    if isinstance(source, FileRows):
-        stamps.append(_stamp(source.path))
     data = {key: value for key, value in parsed.value.items() if key not in ROW_SOURCES}
-    rows = RowFile(content, data, parsed.problems, RowTable(source))
+    try:
+        source = _find_source(parsed.value, Layer(format_file_path(file, root), file), root)
+        if isinstance(source, FileRows):
+            stamps.append(_stamp(source.path))
+        rows = RowFile(content, data, parsed.problems, RowTable(source))
+    except OSError as error:
+        message = f"the rows of 'from' can't be read: {error.filename}: {error.strerror}"
+        raise SpecError([Problem(Location(format_file_path(file, root)), message)]) from None
     if len(_OPENED) >= _CACHE_SIZE:
         _OPENED.clear()
     _OPENED[file, root] = tuple(stamps), rows
@@ -418,7 +419,7 @@ def _find_source(data: JsonObject, layer: Layer, root: str) -> RowSource:
                 f"'matrix' is a mapping of names to lists, {{tier: [gold, basic]}}, got {format_value(value, 60)}"
             )
         return ListedRows(layer, value if value else [])
-    if not isinstance(value, str) or os.path.splitext(value)[1] not in _OPENERS:
+    if not isinstance(value, str) or os.path.splitext(value)[1] not in _OPENERS or "\0" in value:
         raise refuse(f"'from' names a file of rows ({', '.join(_OPENERS)}), got {format_value(value, 60)}")
     folder = os.path.dirname(layer.path or root)
     path = os.path.normpath(os.path.join(folder, value))

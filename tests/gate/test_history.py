@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,27 @@ def test_a_part_of_the_suite_is_no_run_of_it(history: History, fields: dict[str,
         history.add(make_run(1, "pp", **fields))
     assert str(caught.value) == message
     assert not history.path.exists()
+
+
+def test_reading_changes_nothing(history: History) -> None:
+    history.add(make_run(1, "p"))
+    before = history.path.read_bytes()
+    history.read_runs()
+    assert history.path.read_bytes() == before
+
+
+def test_two_processes_may_begin_a_history_at_once(history: History) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda day: history.add(make_run(day, "pf")), range(1, 9)))
+    assert len(history.read_runs()) == 8
+
+
+def test_names_that_are_no_unicode_are_escaped(history: History) -> None:
+    run = make_run(1, "p", branch="fix-\udcff")
+    verdict = replace(run.verdicts[0], case_id="a\udcff")
+    assert history.add(replace(run, verdicts=(verdict,), selected=("a\udcff",)))
+    (kept,) = history.read_runs()
+    assert (kept.branch, list(kept.cases)) == ("fix-\\udcff", ["a\\udcff"])
 
 
 def test_another_file_is_left_as_it_is(tmp_path: Path) -> None:

@@ -161,19 +161,20 @@ def test_it_is_the_same_under_xdist(project: Project, name: str) -> None:
     assert result.ret == expected
 
 
-def test_code_of_no_case_that_ends_the_process_with_status_0_is_not_green(project: Project) -> None:
+@pytest.mark.parametrize("status", [0, 256])  # of which the system keeps one byte
+def test_code_of_no_case_that_ends_the_process_with_status_0_is_not_green(project: Project, status: int) -> None:
     """One that forks is: a child of `multiprocessing` ends that way."""
     project.write(
         "conftest.py",
         "import contextvars, os, evalkit\n\n@evalkit.agent('ends')\ndef ends(task):\n"
-        "    contextvars.Context().run(os._exit, 0)\n",
+        f"    contextvars.Context().run(os._exit, {status})\n",
     )
     project.case("a_001", agent="ends")
     result = project.run_apart()
     assert result.ret == 6
     result.stdout.fnmatch_lines(
         [
-            "evalkit: a thread of no case called os._exit(0), which ends pytest here; the verdicts so far "
+            f"evalkit: a thread of no case called os._exit({status}), which ends pytest here; the verdicts so far "
             "are in the journal: pytest --evalkit --evalkit-resume goes on"
         ]
     )

@@ -298,6 +298,10 @@ async def read_later(task: evalkit.Task) -> Any:
     return {"sold": task.state["sold"]}
 
 
+def read_in_vain() -> Any:
+    raise TimeoutError("the shop does not answer")
+
+
 def read_slowly() -> Any:
     import time
 
@@ -339,6 +343,8 @@ def test_a_probe_that_raises_or_hangs_is_an_error(tmp_path: Path) -> None:
     verdict = probe(tmp_path, {"$call": f"{__name__}:read_slowly"}, {}, sell, deadline_s=0.2)
     assert verdict.status == "error"
     assert "read_slowly was still running after 0.2 s" in verdict.reasons[0].message
+    verdict = probe(tmp_path, {"$call": f"{__name__}:read_in_vain"}, {}, sell)
+    assert "read_in_vain raised TimeoutError: the shop does not answer" in verdict.reasons[0].message
 
 
 @pytest.fixture
@@ -370,8 +376,19 @@ def test_sql_reads_rows_of_sqlite(database: Path) -> None:
         ({"database": "shop.sqlite", "query": "SELECT load_extension('x')"}, "not authorized"),
         ({"database": "shop.sqlite", "query": "PRAGMA user_version"}, "not authorized"),
         ({"database": "shop.sqlite", "query": "SELECT * FROM order"}, "OperationalError: near"),
-        ({"database": "../shop.sqlite", "query": "SELECT 1"}, "database ../shop.sqlite lies outside of the project"),
-        ({"database": "none.sqlite", "query": "SELECT 1"}, "there is no database none.sqlite"),
+        (
+            {"database": "../shop.sqlite", "query": "SELECT 1"},
+            "state_probe ../shop.sqlite: database ../shop.sqlite lies outside of the project",
+        ),
+        ({"database": "none.sqlite", "query": "SELECT 1"}, "state_probe none.sqlite: there is no database none.sqlite"),
+        (
+            {"database": "shop.sqlite", "query": "SELECT a.id, b.id FROM orders a, orders b"},
+            "the query gives two columns 'id'; name one with AS",
+        ),
+        (
+            {"database": "shop.sqlite", "query": "SELECT length(hex(zeroblob(9000000))) AS n"},
+            "string or blob too big",
+        ),
         (
             {
                 "database": "shop.sqlite",

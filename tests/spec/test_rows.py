@@ -298,6 +298,11 @@ WHOLE = {
         {},
         "a_001.yaml:1:1: 'from' names ../r.csv, which lies outside of the project",
     ),
+    "a name that is none": (
+        'from: "r\\0.csv"\n',
+        {},
+        "a_001.yaml:1:1: 'from' names a file of rows (.csv, .jsonl, ",
+    ),
     "columns of one name": ("from: r.csv\n", {"r.csv": "x,x\n1,2\n"}, "r.csv:1: the header has the column 'x' twice"),
     "semicolons": ("from: r.csv\n", {"r.csv": "x;y\n1;2\n"}, "r.csv:1: the header is one column, 'x;y'; columns are"),
     "too many": (
@@ -327,6 +332,15 @@ def test_a_link_out_of_the_project_is_refused(tmp_path: Path, project: Any) -> N
     (root / "a_001.yaml").write_text("from: r.csv\n" + CASE)
     with pytest.raises(SpecError, match=r"'from' names r\.csv, which lies outside of the project"):
         load_case(root / "a_001.yaml", root=root)
+
+
+def test_a_file_of_rows_that_may_not_be_read_is_one_case_that_fails(project: Any, monkeypatch: Any) -> None:
+    def refuse(path: str, *_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", "r.csv")
+
+    project.write({"a_001.yaml": "from: r.csv\n" + CASE, "r.csv": "x\n1\n"})
+    monkeypatch.setattr("evalkit.spec.rows.open", refuse, raising=False)
+    assert problem(project, "a_001.yaml") == "a_001.yaml: the rows of 'from' can't be read: r.csv: Permission denied"
 
 
 def test_a_problem_of_a_row_names_the_template_and_the_row(project: Any) -> None:
