@@ -193,7 +193,7 @@ def _insert(
         for row in rows:
             if row[0] in keys:  # names of files and branches may be no Unicode, and SQLite's texts are
                 texts = [v.encode("utf-8", "backslashreplace").decode() if isinstance(v, str) else v for v in row]
-                database.execute(f"insert into {table}", texts)  # noqa: S608 - one of the two above
+                database.execute(f"insert into {table}", texts)
     database.execute(
         "delete from runs where id not in (select id from runs order by started desc, id limit ?)", (keep,)
     )
