@@ -255,6 +255,7 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "max_cost_usd": _read_number,
     "max_latency_ms": _read_number,
     "max_text_call_rate": _read_rate,
+    "max_malformed_rate": _read_rate,
     "no_regressions": _read_flag,
     "results": _read_text,
     "html": _read_text,
@@ -302,6 +303,7 @@ POLICY_KEYS = (
     "max_cost_usd",
     "max_latency_ms",
     "max_text_call_rate",
+    "max_malformed_rate",
     "no_regressions",
 )
 

@@ -19,7 +19,7 @@ from evalkit.gate.outcomes import (
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.run import MET, MISSED, NOT_MEASURED, GateDecision, Policy, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
-from evalkit.stats.accounting import nearest_rank
+from evalkit.stats.accounting import UNNAMED, Channels, nearest_rank
 from evalkit.stats.pass_rates import clean_runs_needed, wilson
 from evalkit.text.format import format_case_count, format_rate, join_names, parse_percentage
 
@@ -131,6 +131,7 @@ def _list_notes(evidence: GateEvidence) -> Iterator[str]:
     reasons = [f"{code} {number}" for code, number in count_codes(evidence.list_outcomes()).items()]
     if reasons and len(counts.failed) + len(counts.errors) > 1:
         yield f"reasons, by cases: {join_names(reasons)}"
+    yield from _compare_models(evidence)
     yield from _list_repeat_rates(evidence)
     yield from _list_unsteady(evidence)
     yield from _describe_saved_runs(evidence)
@@ -147,6 +148,16 @@ def _list_notes(evidence: GateEvidence) -> Iterator[str]:
             if ids:
                 yield f"{change.replace('_', ' ')}: {join_names(ids)}"
         yield from describe_significance(evidence, evidence.baseline)
+
+
+def _compare_models(evidence: GateEvidence) -> Iterator[str]:
+    """Yield how the calls of each model came, where more than one took part."""
+    came_by_model = {model: came for model, came in evidence.count_calls_by_model().items() if came.total}
+    if len(came_by_model.keys() - {UNNAMED}) > 1:
+        for model, came in sorted(came_by_model.items()):
+            ways = (("native", came.native), ("as text", came.text), ("malformed", came.malformed))
+            shares = [f"{count} {way} ({format_rate(Fraction(100 * count, came.total))})" for way, count in ways]
+            yield f"calls of {model}: {', '.join(shares)}"
 
 
 def _list_unsteady(evidence: GateEvidence) -> Iterator[str]:
@@ -373,6 +384,22 @@ def check_text_calls(evidence: GateEvidence) -> Iterator[Finding]:
         yield NOT_MEASURED, f"no call of a model was seen; at most {format_rate(limit)} may come as text"
 
 
+def check_malformed_calls(evidence: GateEvidence) -> Iterator[Finding]:
+    if evidence.policy.max_malformed_rate is None:
+        return
+    limit = parse_percentage(evidence.policy.max_malformed_rate, "max_malformed_rate")
+    came = sum(evidence.count_calls_by_model().values(), Channels())
+    if came.total and Fraction(100 * came.malformed, came.total) > limit:
+        rate = format_rate(Fraction(100 * came.malformed, came.total))
+        verb = "was" if came.malformed == 1 else "were"
+        yield (
+            MISSED,
+            f"{came.malformed} of {came.total} calls {verb} malformed ({rate}); at most {format_rate(limit)} may be",
+        )
+    elif not came.total and evidence.is_whole:
+        yield NOT_MEASURED, f"no call of a model was seen; at most {format_rate(limit)} may be malformed"
+
+
 def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
     if not evidence.policy.no_regressions:
         return
@@ -414,5 +441,6 @@ RULES: tuple[Callable[[GateEvidence], Iterator[Finding]], ...] = (
     check_cost,
     check_latency,
     check_text_calls,
+    check_malformed_calls,
     check_regressions,
 )

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from evalkit.model.run import Policy, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.stats.accounting import Channels, iter_channels
 from evalkit.stats.comparison import classify, compare_cases, compare_means, compare_tallies
 from evalkit.text.format import format_case_count, join_names
 
@@ -37,6 +38,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     latencies: tuple[float, ...] = ()  # ms of each measured run of which the time is known
     text_calls: int = 0
     model_calls: int = 0
+    models: Mapping[str, Channels] = field(default_factory=dict)  # how the calls of each came, unreadable ones too
     codes: tuple[str, ...] = ()  # of the reasons for which it failed or could not be measured, each once
     hand_written: bool = False  # a hand-written cassette played the model
     can_vary: bool = False  # a live model took part, or something that is not known to stay the same
@@ -65,6 +67,9 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
     costs = [_compute_cost(run) for run in runs]
     timings = [run.transcript.timing for run in runs if run.transcript.timing is not None]
     runs_passed = sum(run.status == PASSED for run in measured)
+    models: dict[str, Channels] = {}
+    for _, model, came in (row for run in runs for row in iter_channels(run.transcript)):
+        models[model] = models.get(model, Channels()) + came
     repeat = verdict.case.get("repeat")
     measured_timings = [run.transcript.timing for run in measured if run.transcript.timing is not None]
     return CaseOutcome(
@@ -85,6 +90,7 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         latencies=tuple(timing.total_ms for timing in measured_timings),
         text_calls=channels.count("text"),
         model_calls=len(channels),
+        models=models,
         codes=tuple(dict.fromkeys(reason.code for reason in verdict.reasons)) if verdict.status in _BAD else (),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
         can_vary=0 < runs_passed < len(measured) or any(_can_vary(run, is_live=is_live) for run in runs),
@@ -187,6 +193,14 @@ class GateEvidence(Struct, frozen=True, kw_only=True):
     def list_outcomes(self) -> list[CaseOutcome]:
         """Return the outcomes of the selected cases that have one."""
         return [self.outcomes[case_id] for case_id in self.selected if case_id in self.outcomes]
+
+    def count_calls_by_model(self) -> dict[str, Channels]:
+        """Count how the calls of each model came, over the selected cases."""
+        counts: dict[str, Channels] = {}
+        for outcome in self.list_outcomes():
+            for model, came in outcome.models.items():
+                counts[model] = counts.get(model, Channels()) + came
+        return counts
 
 
 # A run against a baseline: which cases changed, in what way, and whether that is more than luck.

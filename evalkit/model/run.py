@@ -69,6 +69,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_cost_usd: float | None = None
     max_latency_ms: float | None = None  # of the 95th percentile of runs, on the run's clock
     max_text_call_rate: str | None = None
+    max_malformed_rate: str | None = None
     no_regressions: bool = always_written(default=False)  # against the baseline
 
 

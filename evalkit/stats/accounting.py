@@ -67,6 +67,7 @@ class Grades(Struct, frozen=True):
 
 
 UNREADABLE = "(unreadable)"  # under this name stand replies whose call could not be read at all
+UNNAMED = "(unnamed)"  # a model of which neither its service nor the run says the name
 _MALFORMED = "malformed_call"
 
 
@@ -128,6 +129,7 @@ class Accounting(Struct, frozen=True, kw_only=True):
     turns: int = 0
     calls: Channels = Channels()
     functions: Mapping[str, Channels] = field(default_factory=dict)
+    models: Mapping[str, Channels] = field(default_factory=dict)  # by the model of the turn that made the call
     usage: Usage | None = None
     cost_usd: float | None = None
     without_usage: int = 0
@@ -160,6 +162,7 @@ class Accounting(Struct, frozen=True, kw_only=True):
             },
             "calls": encode(self.calls),
             "functions": {name: encode(channels) for name, channels in sorted(self.functions.items())},
+            "models": {name: encode(channels) for name, channels in sorted(self.models.items())},
             **({} if self.grades is None else {"grades": self.grades.to_json()}),
         }
 
@@ -200,6 +203,7 @@ class Tally:
     def __init__(self) -> None:
         self._runs = self._turns = self._without_usage = self._without_cost = 0
         self._functions: dict[str, Channels] = {}
+        self._models: dict[str, Channels] = {}
         self._usage: Usage | None = None
         self._cost: float | None = None
         self._latencies: list[float] = []
@@ -211,8 +215,9 @@ class Tally:
             self._runs += 1
             self._turns += len(run.transcript.turns)
             self._latencies += [turn.duration_ms for turn in run.transcript.turns]
-            for name, channels in _iter_channels(run.transcript):
+            for name, model, channels in iter_channels(run.transcript):
                 self._functions[name] = self._functions.get(name, Channels()) + channels
+                self._models[model] = self._models.get(model, Channels()) + channels
             if run.transcript.usage is not None:
                 self._usage = run.transcript.usage if self._usage is None else self._usage + run.transcript.usage
             if run.transcript.cost_usd is not None:
@@ -230,6 +235,7 @@ class Tally:
             turns=self._turns,
             calls=sum(self._functions.values(), Channels()),
             functions=dict(self._functions),
+            models=dict(self._models),
             usage=None if self._without_usage else self._usage,
             cost_usd=None if self._without_cost else self._cost,
             without_usage=self._without_usage,
@@ -247,19 +253,31 @@ def account(run: Run | Iterable[Verdict]) -> Accounting:
     return tally.to_accounting()
 
 
-def _iter_channels(transcript: Transcript) -> Iterable[tuple[str, Channels]]:
+def iter_channels(transcript: Transcript) -> Iterator[tuple[str, str, Channels]]:
+    """Yield for each call of a model its function, its model and how it came.
+
+    A turn's model is what its service calls it, else the one that the run asked for.
+    """
+    asked = (transcript.model or "").partition("?")[0]
+    default = asked.partition(":")[2] or asked or UNNAMED
+    models = [turn.model or default for turn in transcript.turns]
     for call in transcript.calls:
         if call.channel in ("native", "text") and not call.is_in_vain:
-            yield call.name, _read_channel(call)
-    for turn in transcript.turns:
+            is_of_turn = call.turn is not None and 0 <= call.turn < len(models)
+            yield call.name, models[call.turn or 0] if is_of_turn else default, _read_channel(call)
+    for turn, model in zip(transcript.turns, models, strict=True):
         if turn.finish_reason == _MALFORMED and not turn.calls:
-            yield UNREADABLE, Channels(malformed=1)
-    for request in _find_unanswered(transcript):
-        yield request.name, Channels(malformed=1) if request.malformed is not None else Channels(unanswered=1)
+            yield UNREADABLE, model, Channels(malformed=1)
+    for index, request in _find_unanswered(transcript):
+        channels = Channels(malformed=1) if request.malformed is not None else Channels(unanswered=1)
+        yield request.name, models[index], channels
 
 
-def _find_unanswered(transcript: Transcript) -> Iterator[ModelCall]:
-    """Yield native calls of the model that no record answers: neither one of its turn, nor one that code made."""
+def _find_unanswered(transcript: Transcript) -> Iterator[tuple[int, ModelCall]]:
+    """Yield native calls of the model that no record answers, with the number of their turn.
+
+    A record is one of the same turn, or one that code made.
+    """
     calls_by_turn: dict[int | None, list[FunctionCall]] = {}
     for call in transcript.calls:
         if call.is_in_vain:
@@ -281,7 +299,7 @@ def _find_unanswered(transcript: Transcript) -> Iterator[ModelCall]:
             if match is not None:
                 match[0].remove(match[1])
             else:
-                yield request
+                yield index, request
 
 
 def _read_channel(call: FunctionCall) -> Channels:

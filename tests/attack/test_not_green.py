@@ -91,6 +91,7 @@ RUNS: dict[str, tuple[dict[str, str], dict[str, str], tuple[str, ...]]] = {
     "too many skipped": ({"a_001": "good", "a_002": "skipped"}, {"pyproject.toml": GATE + "max_skipped = 0\n"}, ()),
     "a lower bound that few cases can't show": (GOOD, {"pyproject.toml": GATE + "min_lower_bound = 95\n"}, ()),
     "a rate of text calls without a model": (GOOD, {"pyproject.toml": GATE + "max_text_call_rate = 10\n"}, ()),
+    "a rate of malformed calls without a model": (GOOD, {"pyproject.toml": GATE + "max_malformed_rate = 10\n"}, ()),
     "no baseline where one is demanded": (GOOD, {}, ("--evalkit-no-regressions",)),
     "a baseline that is not there": (GOOD, {}, ("--evalkit-baseline=base.json", "--evalkit-no-regressions")),
     "a baseline that is no run file": (GOOD, {"base.json": "[]"}, ("--evalkit-baseline=base.json",)),

@@ -428,6 +428,58 @@ def test_a_limit_for_calls_written_as_text_is_not_met_by_seeing_none() -> None:
     assert decide(part, Policy(max_text_call_rate="10")).status == "met"
 
 
+def calls_run(*calls: tuple[str | None, str, str | None]) -> Run:
+    """A run whose calls came each in a turn of its own: model, channel, problem."""
+    turns = tuple(ModelTurn(model=model) for model, _, _ in calls)
+    made = tuple(
+        FunctionCall(name="f", channel=channel, problem=problem, turn=turn)
+        for turn, (_, channel, problem) in enumerate(calls)
+    )
+    transcript = Transcript(turns=turns, cost_usd=0, calls=made)
+    return Run(verdicts=(Verdict(case_id="a", transcript=transcript, status="passed"),), selected=("a",), collected=1)
+
+
+def test_a_limit_for_malformed_calls() -> None:
+    run = calls_run(
+        ("m", "native", "malformed_call"), ("m", "text", None), ("m", "native", None), ("m", "direct", None)
+    )
+    assert decide(run, Policy()).status == "met"
+    assert decide(run, Policy(max_malformed_rate="34")).status == "met"
+    decision = decide(run, Policy(max_malformed_rate="33"))
+    assert decision.status == "missed"
+    assert decision.reasons[0] == "1 of 3 calls was malformed (33.33 %); at most 33 % may be"
+
+
+def test_a_reply_that_could_not_be_read_is_a_malformed_call() -> None:
+    run = model_run(0)
+    unreadable = replace(run.verdicts[0].transcript, turns=(ModelTurn(finish_reason="malformed_call"),) * 2)
+    decision = decide(
+        replace(run, verdicts=(replace(run.verdicts[0], transcript=unreadable),)), Policy(max_malformed_rate="0")
+    )
+    assert decision.reasons[0] == "2 of 2 calls were malformed (100 %); at most 0 % may be"
+
+
+def test_a_limit_for_malformed_calls_is_not_met_by_seeing_none() -> None:
+    run = model_run(0, "direct")
+    decision = decide(run, Policy(max_malformed_rate="10"))
+    assert decision.status == "not_measured"
+    assert "no call of a model was seen; at most 10 % may be malformed" in decision.reasons
+    assert decide(replace(run, collected=10), Policy(max_malformed_rate="10")).status == "met"
+
+
+def test_models_are_compared_where_more_than_one_took_part() -> None:
+    big, small = ("big", "native", None), ("small", "text", None)
+    run = calls_run(big, small, ("small", "native", "malformed_call"), big, small, (None, "native", None))
+    told = [note for note in decide(run, Policy()).facts["notes"] if note.startswith("calls of ")]
+    assert told == [
+        "calls of (unnamed): 1 native (100 %), 0 as text (0 %), 0 malformed (0 %)",
+        "calls of big: 2 native (100 %), 0 as text (0 %), 0 malformed (0 %)",
+        "calls of small: 0 native (0 %), 2 as text (66.66 %), 1 malformed (33.33 %)",
+    ]
+    alone = decide(calls_run(big, (None, "text", None)), Policy()).facts["notes"]
+    assert not any(note.startswith("calls of ") for note in alone)
+
+
 def test_regressions_against_a_baseline() -> None:
     baseline = run_of("ppff")
     now = run_of("pfpf")

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from evalkit.gate.decision import decide
+from evalkit.model.run import Policy
 from evalkit.model.settings import Settings
 from evalkit.plugin.terminal import describe_recording
+from evalkit.reports.markdown import render_markdown
 from tests.servers.replay import Answer, ReplayServer
 
 Project = Any
@@ -174,6 +177,35 @@ def test_what_a_hand_written_cassette_says_is_meant_and_no_news(project: Project
     failed = project.run()
     assert failed.ret == 1
     assert "calls: 0 native (0 %), 1 as text (100 %), 0 malformed (0 %)" in failed.outlines
+
+
+def test_models_are_compared_and_malformed_calls_gate(project: Project) -> None:
+    write_case_with_text_call(project)
+    turns = [
+        {"model": "big", "calls": [{"check": {"id": "A1"}}]},
+        {"model": "small", "text": '<function>{"name": "check", "parameters": {"id": "A1"}}</function>'},
+        {"model": "small", "calls": [{"name": "check", "malformed": "no JSON", "arguments": "{"}]},
+        {"model": "big", "text": "done"},
+    ]
+    project.write("mocks/cassettes/scenarios/text_001.yaml", json.dumps({"turns": turns}))
+    project.write("pyproject.toml", "[tool.evalkit]\nmin_pass_rate = 0\nmax_malformed_rate = 33.4\n")
+    told = [
+        "calls of big: 1 native (100 %), 0 as text (0 %), 0 malformed (0 %)",
+        "calls of small: 0 native (0 %), 1 as text (50 %), 1 malformed (50 %)",
+    ]
+    allowed = project.run("--evalkit-html=report.html")
+    assert [line.strip() for line in allowed.outlines if "calls of" in line] == told
+    page = (project.root / "report.html").read_text("utf-8")
+    markdown = render_markdown(project.run_file, decide(project.run_file, Policy()))
+    assert all(line in page and line in markdown for line in told)
+    assert project.run_file.metadata["gate"]["status"] == "met"
+    assert set(project.run_file.metadata["accounting"]["models"]) == {"big", "small"}
+
+    project.write("pyproject.toml", "[tool.evalkit]\nmin_pass_rate = 0\nmax_malformed_rate = 33\n")
+    assert project.run().ret == 1
+    assert (
+        "1 of 3 calls was malformed (33.33 %); at most 33 % may be" in project.run_file.metadata["gate"]["reasons"][0]
+    )
 
 
 def test_an_agents_own_client_does_not_reach_the_network_unless_its_host_is_ignored(project: Project) -> None:

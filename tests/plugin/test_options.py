@@ -39,7 +39,8 @@ def test_the_table_can_say_all_of_the_policy(project: Project) -> None:
     project.write(
         "pyproject.toml",
         "[tool.evalkit]\nmin_pass_rate = 0\nmax_skipped = 0\nmax_errors = 1\nmax_cost_usd = 0.5\n"
-        "max_text_call_rate = 10\nmin_lower_bound = 0\n[tool.evalkit.category_floors]\nbad = 80\n",
+        "max_text_call_rate = 10\nmax_malformed_rate = 1.5\nmin_lower_bound = 0\n"
+        "[tool.evalkit.category_floors]\nbad = 80\n",
     )
     project.case("good_001")
     project.case("bad_001", WRONG)

@@ -48,6 +48,42 @@ def test_calls_are_counted_by_channel_for_each_function_and_in_all() -> None:
     assert found.turns_per_call == 0.4
 
 
+def asking_model(model: str | None, *names: str, **more: Any) -> ModelTurn:
+    return ModelTurn(model=model, calls=tuple(ModelCall(name=name, **more) for name in names))
+
+
+def test_calls_are_counted_by_the_model_of_the_turn_that_made_them() -> None:
+    handed_off = verdict(
+        call("a", turn=0),
+        call("b", "text", turn=1),
+        call("c", turn=1),
+        call("d", "direct"),
+        turns=[
+            asking_model("big", "a"),
+            asking_model("small", "c"),
+            ModelTurn(model="big", finish_reason="malformed_call"),
+        ],
+    )
+    unanswered = verdict(turns=[TURN, asking_model("small", "e"), asking_model("small", "f", malformed="no JSON")])
+    found = account([handed_off, unanswered])
+
+    assert found.models == {
+        "big": Channels(native=1, malformed=1),
+        "small": Channels(native=1, text=1, malformed=1, unanswered=1),
+    }
+    assert sum(found.models.values(), Channels()) == found.calls
+    assert found.to_json()["models"]["big"] == {"native": 1, "text": 0, "malformed": 1, "mended": 0, "unanswered": 0}
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [("openai:gpt?seed=1", "gpt"), ("gpt", "gpt"), (None, "(unnamed)"), ("http:a:b", "a:b")],
+)
+def test_a_turn_without_a_model_is_of_the_one_that_was_asked_for(asked: str | None, name: str) -> None:
+    calls = call("a", turn=0), call("b"), call("c", turn=7)
+    assert account([verdict(*calls, turns=[TURN], model=asked)]).models == {name: Channels(native=3)}
+
+
 def test_rates_of_nothing_are_unknown() -> None:
     found = account([verdict()])
 
@@ -102,6 +138,7 @@ def test_the_run_file_has_all_of_it() -> None:
         "latency_ms": {"median": 100.0, "p95": 100.0, "max": 100.0},
         "calls": {"native": 1, "text": 0, "malformed": 0, "mended": 0, "unanswered": 0},
         "functions": {"a": {"native": 1, "text": 0, "malformed": 0, "mended": 0, "unanswered": 0}},
+        "models": {"(unnamed)": {"native": 1, "text": 0, "malformed": 0, "mended": 0, "unanswered": 0}},
     }
 
 
