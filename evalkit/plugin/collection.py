@@ -85,7 +85,7 @@ class Collection:
         self._argument_paths = frozenset(os.fspath(path) for path in paths.arguments)
         self._prefixes = paths.build_prefixes()
         self._marks = TagMarks(config)
-        self._tag_scan = TagScanner(configuration.root)
+        self._tag_scan = TagScanner(configuration.root, configuration.settings.permissions)
         self._has_kept_case = False
         self._is_collecting = True
         self._python_items: list[CaseItem] = []  # those that name Python code, of equal ones the first

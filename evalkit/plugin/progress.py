@@ -130,7 +130,9 @@ class LastRow:
     @property
     def columns(self) -> int:
         """The width of the terminal; that of stdout is not to be had while pytest captures."""
-        columns = int(os.environ.get("COLUMNS") or 0)
+        columns = 0
+        with suppress(ValueError):
+            columns = int(os.environ.get("COLUMNS") or 0)
         with suppress(OSError):
             columns = columns or (0 if self._descriptor is None else os.get_terminal_size(self._descriptor).columns)
         return columns or 80

@@ -4,8 +4,8 @@ Every case of the process shares them. A request waits for its place in the orde
 afterwards: a request reserves the average of the requests so far, and the difference is settled with its reply. The
 clock is real time and the waits are computed, so that one limiter serves several event loops and threads.
 
-An answer 429 is no failed attempt as long as the service lets others through: the request waits and goes out again.
-`AdaptivePace` finds the rate that the service allows: additive increase, multiplicative decrease, one for each service.
+An answer 429 (or 503, 529) is no failed attempt as long as the service lets others through: the request waits and goes
+out again. `AdaptivePace` finds the rate that the service allows: additive increase, multiplicative decrease, one for each service.
 
 Broken connections, timeouts, and HTTP 408 and 5xx are retried, and 429 of a service that answers nobody. The wait
 doubles from one second to the cap, with jitter, so that concurrent cases don't come back together. A service that asks
@@ -229,7 +229,7 @@ class AdaptivePace:
     def record_refusal(
         self, retry_after_s: float | None, configured_per_s: float | None = None, message: str = ""
     ) -> None:
-        """Record an answer 429, and the seconds after which the service may be asked again, if it says so."""
+        """Record an answer of `OVERLOADED`, and the seconds after which the service may be asked again, if it says so."""
         with self._lock:
             now = self._clock()
             self._refusals += 1
@@ -280,7 +280,7 @@ class AdaptivePace:
 class RetryPolicy(Struct, frozen=True):
     """`retries` beyond the first attempt; waits in seconds, each at most `cap_s`.
 
-    Answers 429 are no attempts as long as the service has answered anybody within `patience_s`.
+    Answers of `OVERLOADED` are no attempts as long as the service has answered anybody within `patience_s`.
     """
 
     retries: int = 4
@@ -371,7 +371,7 @@ class Limiter:
         self.pace.record_failure()
 
     def record_refusal(self, retry_after_s: float | None, message: str = "") -> None:
-        """Record an answer 429, and the seconds after which the service may be asked again, if it says so."""
+        """Record an answer of `OVERLOADED`, and the seconds after which the service may be asked again, if it says so."""
         self.pace.record_refusal(retry_after_s, self._requests.per_s, message)
 
     @property
@@ -539,7 +539,9 @@ def is_loopback(url: str) -> bool:
 
 def _iter_causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield the exception, and those behind it; of a group, those of its first member."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # `raise error from error` is its own cause
+        seen.add(id(error))
         yield error
         inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
         error = inner or error.__cause__ or error.__context__

@@ -416,8 +416,9 @@ class FileScan(NamedTuple):
 class TagScanner:
     """Reader of the tags of one project's files. Suites are read once per folder."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], permissions: Permissions | None = None) -> None:
         self._root = os.path.abspath(root)
+        self._permissions = permissions
         self._suite_tags: dict[str, tuple[str, ...]] = {}
         self._targets: set[bytes] = set()
 
@@ -443,7 +444,8 @@ class TagScanner:
         """List the ids of the rows of `file`, which was scanned, with their tags: a row is read only if it has some."""
         data = rows.data
         if EXTENDS in data:
-            data = extend_case(data, Layer(format_file_path(file, self._root), file), file, self._root).data
+            layer = Layer(format_file_path(file, self._root), file)
+            data = extend_case(data, layer, file, self._root, self._permissions).data
         tags: JsonValue = data.get(_TAGS, list(self._suite_tags[os.path.dirname(file)]))
         shared = _read_tags(tags)
         is_filled = has_braces(tags)

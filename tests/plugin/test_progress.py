@@ -132,6 +132,11 @@ def test_a_row_that_the_terminal_has_broken_is_not_covered(monkeypatch: pytest.M
     assert read_screen(stream.getvalue()) == ["desk_001.yaml::desk_001"]
 
 
+def test_a_width_that_is_no_number_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "wide")
+    assert LastRow(Writer(StringIO()), StringIO()).columns == 80
+
+
 def test_a_line_of_a_log_stands_alone() -> None:
     stream = StringIO()
     writer = Writer(stream)

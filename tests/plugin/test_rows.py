@@ -185,3 +185,10 @@ def test_the_run_file_says_what_the_row_was(rows: Project) -> None:
     rows.run(node("guest"))
     (verdict,) = load_run(rows.root / ".evalkit/last-run.json").verdicts
     assert json.loads(verdict.case["input"]["message"]) == {"calls": [["check", {"id": "A3"}]]}
+
+
+def test_tags_of_a_case_outside_of_the_project_are_not_read(rows: Project) -> None:
+    case = rows.root / FILE
+    (rows.root.parent / "outside_001.yaml").write_text("tags: [secret]\n", "utf-8")
+    case.write_text("extends: ../../outside_001\n" + case.read_text("utf-8"), "utf-8")
+    assert rows.run("-m", "secret", "--collect-only").ret == 5

@@ -441,3 +441,9 @@ def test_a_refused_connection_names_its_url_and_on_this_machine_ends_at_once(
     assert str(converted) == message
     assert converted is not None
     assert is_transient(converted) is ("10.0.0.9" in url)
+
+
+def test_an_error_that_is_its_own_cause_is_converted_too() -> None:
+    error = httpx.ConnectError("no", request=httpx.Request("POST", "http://10.0.0.9/v1"))
+    error.__cause__ = error
+    assert str(to_transport_error(error, "x")) == "x could not be reached at http://10.0.0.9/v1: ConnectError: no"
