@@ -153,4 +153,6 @@ async def read_state(probe: StateProbe, run: JsonObject, root: Path, limit_s: fl
         if limit.expired():
             raise MockError(f"state_probe {name} was still running after {limit_s:g} s") from None
         raise MockError(f"state_probe {name} raised {type(error).__name__}: {error}") from error
+    if read is None:  # as of a function that lacks its `return`: mocks' own state would be judged in its place
+        raise MockError(f"state_probe {name} gave null; what it returns is the state")
     return read

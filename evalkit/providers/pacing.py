@@ -5,7 +5,8 @@ afterwards: a request reserves the average of the requests so far, and the diffe
 clock is real time and the waits are computed, so that one limiter serves several event loops and threads.
 
 An answer 429 (or 503, 529) is no failed attempt as long as the service lets others through: the request waits and goes
-out again. `AdaptivePace` finds the rate that the service allows: additive increase, multiplicative decrease, one for each service.
+out again. `AdaptivePace` finds the rate that the service allows: additive increase, multiplicative decrease, one for
+each service.
 
 Broken connections, timeouts, and HTTP 408 and 5xx are retried, and 429 of a service that answers nobody. The wait
 doubles from one second to the cap, with jitter, so that concurrent cases don't come back together. A service that asks
@@ -229,7 +230,8 @@ class AdaptivePace:
     def record_refusal(
         self, retry_after_s: float | None, configured_per_s: float | None = None, message: str = ""
     ) -> None:
-        """Record an answer of `OVERLOADED`, and the seconds after which the service may be asked again, if it says so."""
+        """Record an answer of `OVERLOADED`, and after how many seconds the service may be asked again, if it says so.
+        """
         with self._lock:
             now = self._clock()
             self._refusals += 1
@@ -371,7 +373,8 @@ class Limiter:
         self.pace.record_failure()
 
     def record_refusal(self, retry_after_s: float | None, message: str = "") -> None:
-        """Record an answer of `OVERLOADED`, and the seconds after which the service may be asked again, if it says so."""
+        """Record an answer of `OVERLOADED`, and after how many seconds the service may be asked again, if it says so.
+        """
         self.pace.record_refusal(retry_after_s, self._requests.per_s, message)
 
     @property

@@ -302,6 +302,10 @@ def read_in_vain() -> Any:
     raise TimeoutError("the shop does not answer")
 
 
+def read_nothing() -> None:
+    """A probe that lacks its `return`."""
+
+
 def read_slowly() -> Any:
     import time
 
@@ -345,6 +349,9 @@ def test_a_probe_that_raises_or_hangs_is_an_error(tmp_path: Path) -> None:
     assert "read_slowly was still running after 0.2 s" in verdict.reasons[0].message
     verdict = probe(tmp_path, {"$call": f"{__name__}:read_in_vain"}, {}, sell)
     assert "read_in_vain raised TimeoutError: the shop does not answer" in verdict.reasons[0].message
+    verdict = probe(tmp_path, {"$call": f"{__name__}:read_nothing"}, {}, sell)
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "mock_error")
+    assert "read_nothing gave null; what it returns is the state" in verdict.reasons[0].message
 
 
 @pytest.fixture
