@@ -230,7 +230,7 @@ class AdaptivePace:
     def record_refusal(
         self, retry_after_s: float | None, configured_per_s: float | None = None, message: str = ""
     ) -> None:
-        """Record an answer of `OVERLOADED`, and after how many seconds the service may be asked again, if it says so."""
+        """Record an answer of `OVERLOADED`, and the seconds to wait that the service asks for, if any."""
         with self._lock:
             now = self._clock()
             self._refusals += 1
@@ -372,7 +372,7 @@ class Limiter:
         self.pace.record_failure()
 
     def record_refusal(self, retry_after_s: float | None, message: str = "") -> None:
-        """Record an answer of `OVERLOADED`, and after how many seconds the service may be asked again, if it says so."""
+        """Record an answer of `OVERLOADED`, and the seconds to wait that the service asks for, if any."""
         self.pace.record_refusal(retry_after_s, self._requests.per_s, message)
 
     @property
