@@ -11,6 +11,7 @@ from typing import Any
 
 from iniconfig import IniConfig, ParseError
 
+from evalkit.bounds import read_bounds
 from evalkit.errors import UsageError
 from evalkit.fields.reader import describe_unknown_key
 from evalkit.model.case import Permissions
@@ -291,6 +292,7 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "allow_imports": _read_strings,
     "allow_urls": _read_strings,
     "allow_paths": _read_strings,
+    "bounds": read_bounds,
     "lint": _read_table,  # its own keys are checked by evalkit.lint.options
 }
 PERMISSION_KEYS = ("allow_commands", "allow_imports", "allow_urls", "allow_paths")

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.registry import import_conftests
+from evalkit.bounds import Bounds, set_bounds
 from evalkit.config import build_permissions, read_options, read_python_path
 from evalkit.errors import Problem, SpecError, UnknownAgentError, UsageError
 from evalkit.model.case import Case, Permissions
@@ -46,6 +47,7 @@ class Project:
         self.root = root
         self.python_path = read_python_path(root)
         options = read_options(root)
+        set_bounds(options.get("bounds", Bounds()))
         self.paths = drop_modules(options.get("paths", DEFAULT_PATHS))
         self.agent: str | None = options.get("agent")
         values: dict[str, Any] = {name: options[name] for name in _SETTINGS if name in options}

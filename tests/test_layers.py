@@ -16,29 +16,53 @@ PACKAGE = Path(__file__).parents[1] / "evalkit"
 # Who may import whom, from the bottom to the top: each room imports only rooms that stand above it in this table.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "bounds": {"errors"},
     "jsonvalue": {"errors"},
     "text": {"errors", "jsonvalue"},
     "fields": {"errors", "jsonvalue", "text"},
-    "model": {"errors", "jsonvalue", "text"},
-    "yamlfile": {"errors"},
+    "model": {"bounds", "errors", "jsonvalue", "text"},
+    "yamlfile": {"bounds", "errors"},
     "stats": {"jsonvalue", "model"},
     "operators": {"errors", "fields", "jsonvalue", "model", "text"},
-    "functions": {"errors", "fields", "jsonvalue", "model", "operators", "text", "yamlfile"},
-    "checks": {"errors", "fields", "jsonvalue", "model", "operators", "text"},
+    "functions": {"bounds", "errors", "fields", "jsonvalue", "model", "operators", "text", "yamlfile"},
+    "checks": {"bounds", "errors", "fields", "jsonvalue", "model", "operators", "text"},
     "textcalls": {"errors", "jsonvalue", "model"},
     "streaming": {"errors", "jsonvalue", "model", "textcalls"},
     "providers": {"errors", "fields", "jsonvalue", "model", "streaming", "text", "textcalls"},
-    "cassettes": {"errors", "fields", "functions", "jsonvalue", "model", "providers", "streaming", "text", "yamlfile"},
-    "spec": {"checks", "errors", "fields", "functions", "jsonvalue", "model", "operators", "stats", "text", "yamlfile"},
+    "cassettes": {
+        "bounds",
+        "errors",
+        "fields",
+        "functions",
+        "jsonvalue",
+        "model",
+        "providers",
+        "streaming",
+        "text",
+        "yamlfile",
+    },
+    "spec": {
+        "bounds",
+        "checks",
+        "errors",
+        "fields",
+        "functions",
+        "jsonvalue",
+        "model",
+        "operators",
+        "stats",
+        "text",
+        "yamlfile",
+    },
     "agents": {
-        *{"cassettes", "errors", "fields", "functions", "jsonvalue", "model", "providers", "streaming", "text"},
-        *{"textcalls", "yamlfile"},
+        *{"bounds", "cassettes", "errors", "fields", "functions", "jsonvalue", "model", "providers", "streaming"},
+        *{"text", "textcalls", "yamlfile"},
     },
     "adapters": {"agents", "errors", "functions", "jsonvalue", "model", "providers", "text"},
     "runner": {"agents", "cassettes", "checks", "errors", "functions", "jsonvalue", "model", "providers", "text"},
     "execution": {"agents", "errors", "model", "runner"},
     "gate": {"errors", "jsonvalue", "model", "stats", "text"},
-    "config": {"errors", "fields", "model", "text"},
+    "config": {"bounds", "errors", "fields", "model", "text"},
     "reports": {"errors", "jsonvalue", "model", "stats", "text"},
     "casecheck": {
         *{"agents", "checks", "errors", "fields", "functions", "jsonvalue", "model", "operators", "runner", "spec"},
@@ -46,7 +70,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "lint": {"agents", "errors", "fields", "functions", "jsonvalue", "model", "providers", "spec", "text", "yamlfile"},
     "importers": {"errors", "functions", "jsonvalue", "lint", "model", "text", "yamlfile"},
-    "project": {"agents", "config", "errors", "model", "spec"},
+    "project": {"bounds", "agents", "config", "errors", "model", "spec"},
     "public": {
         *{"agents", "checks", "errors", "functions", "gate", "model", "operators", "project", "providers", "reports"},
         *{"runner"},
@@ -55,7 +79,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 SHELLS = {"plugin", "cli", "__init__", "__main__"}  # they may import every room; nobody imports them
 ONLY_IMPORTER = {"yaml": {"yamlfile"}, "ruamel": {"yamlfile"}, "pytest": {"plugin"}, "_pytest": set(), "click": {"cli"}}
-PURE = {"errors", "model"}  # need the standard library and msgspec alone
+PURE = {"errors", "bounds", "model"}  # need the standard library and msgspec alone
 
 # Imports of evalkit that stand inside functions, each with its reason. All others stand at the top of their module.
 SEAMS: dict[tuple[str, str], str] = {

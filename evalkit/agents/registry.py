@@ -25,7 +25,7 @@ from evalkit.agents.task import Task
 from evalkit.errors import UnknownAgentError, UsageError, did_you_mean
 from evalkit.functions.permissions import explain_agent, explain_callable, explain_path
 from evalkit.functions.targets import AgentObject, AnyFunction
-from evalkit.model.case import Case
+from evalkit.model.case import Case, Permissions
 from evalkit.model.registry import AGENTS
 from evalkit.text.format import format_value
 
@@ -70,11 +70,9 @@ def resolve_agent(spec: AgentObject, *, case: Case, root: Path) -> AgentUnderTes
     looked up beside the case, then in its suites' folders (the nearest first), then below `root`; a module with `root`
     first on ``sys.path``. Raises UnknownAgentError; a broken instruction file is a SpecError.
     """
-    permissions = case.permissions if spec is case.agent else None  # an option or Python code may name anything
-    if permissions is not None:
-        permissions = replace(permissions, folders=(str(root), *permissions.folders))
-        if reason := explain_agent(spec, permissions, AGENTS.__contains__):
-            raise UnknownAgentError(f"agent {format_value(spec)} is refused: {reason}")
+    permissions = _get_permissions(spec, case, root)
+    if permissions is not None and (reason := explain_agent(spec, permissions, AGENTS.__contains__)):
+        raise UnknownAgentError(f"agent {format_value(spec)} is refused: {reason}")
     if isinstance(spec, Mapping):
         if ("command" in spec) == ("url" in spec):
             raise UnknownAgentError(f"an agent that is a mapping has one of 'command' and 'url', got {dict(spec)!r}")
@@ -164,11 +162,17 @@ def _build_instruction_agent(spec: str, case: Case, root: Path) -> AgentUnderTes
     return AgentUnderTest(spec, run, is_async=True)
 
 
+def _get_permissions(spec: AgentObject, case: Case, root: Path) -> Permissions | None:
+    """Return what `spec` may name, below `root` too; None for an option or Python code, which may name anything."""
+    if spec != case.agent or case.permissions is None:
+        return None
+    return replace(case.permissions, folders=(str(root), *case.permissions.folders))
+
+
 def _find_instruction(spec: str, case: Case, root: Path) -> Instruction:
     folders = list(dict.fromkeys(_list_folders(case, root)))
     path = next((folder / spec for folder in folders if (folder / spec).is_file()), None)
-    permissions = case.permissions if spec == case.agent else None  # an option or Python code may name anything
-    if path is not None and (reason := explain_path(path, permissions)):
+    if path is not None and (reason := explain_path(path, _get_permissions(spec, case, root))):
         raise UnknownAgentError(f"{case.locate(('agent',))}: instruction file '{spec}' is refused: {reason}")
     if path is None:
         searched = ", ".join(_format_path(folder, root) for folder in folders)

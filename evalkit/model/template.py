@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import EvalkitError, did_you_mean, find_nearest
 
 ROOTS = ("arguments", "input", "calls", "state")
@@ -28,7 +29,6 @@ _TEMPLATE = _QUOTED + "|" + _WORD + r"((?:[^{}'\"]|'[^']*'|\"[^\"]*\")*)\}\}"
 _UNCLOSED = _WORD + r"\s*[.\[][^\n]{0,40}"
 _STEP = r"\.([A-Za-z_][\w-]*)|\[\s*([0-9]{1,9})\s*\]|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
 
-MAX_RENDERED = 10_000_000  # characters of a text with templates; and, with all values, of a mock's result
 _SHOWN = 80
 
 JsonLike = Any  # JSON data in which templates and literals may stand
@@ -187,8 +187,9 @@ def render_templates(value: object, resolve: Callable[[Reference], object]) -> J
             rendered = part if isinstance(part, str) else resolve(part)
             texts.append(rendered if isinstance(rendered, str) else json.dumps(rendered, ensure_ascii=False))
             length += len(texts[-1])
-            if length > MAX_RENDERED:
-                raise TemplateError(f"'{str(value)[:_SHOWN]}' comes to more than {MAX_RENDERED:,} characters")
+            if length > (limit := get_bounds().result_characters):
+                more = explain_bound("result_characters")
+                raise TemplateError(f"'{str(value)[:_SHOWN]}' comes to more than {limit:,} characters{more}")
         return Literal("".join(texts))
     if isinstance(value, dict):
         return {key: render_templates(item, resolve) for key, item in value.items()}

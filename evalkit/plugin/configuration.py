@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from evalkit.bounds import Bounds, set_bounds
 from evalkit.config import PERMISSION_KEYS, POLICY_KEYS, build_permissions, read_project_table, read_value
 from evalkit.errors import UsageError
 from evalkit.execution.shards import Shard, parse_shard
@@ -156,6 +157,7 @@ class _ConfigurationReader:
 
     def build(self) -> Configuration:
         root = self._config.rootpath
+        set_bounds(self.read("bounds") or Bounds())
         paths = self.read("paths")
         results = self.read_path("results", DEFAULT_RESULTS)
         secrets = find_secrets(os.environ)

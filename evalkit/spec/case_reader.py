@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from typing import Any, NamedTuple
 
+from evalkit.bounds import get_bounds
 from evalkit.errors import KeyPath
 from evalkit.fields.reader import FieldReader, describe_unknown_key, explain_quoting, suggest_boolean
 from evalkit.jsonvalue import JsonDict, JsonObject
@@ -55,7 +56,6 @@ class CaseKey(NamedTuple):
     in_suite: bool = True
 
 
-MAX_RUNS = 10_000
 SEQUENTIAL_TEST = {"good": 0.95, "bad": 0.8, "alpha": 0.05, "beta": 0.05}  # defaults of `repeat: {until: decided}`
 
 
@@ -209,8 +209,9 @@ class CaseReader(FieldReader):
 
     def _read_runs(self, path: KeyPath, value: object) -> int | None:
         runs = self.read_count(path, value)
-        if runs is not None and runs > MAX_RUNS:
-            limit = f"more than the {MAX_RUNS:,} runs that a case file may ask for; --evalkit-repeat N may ask for more"
+        if runs is not None and runs > (allowed := get_bounds().runs):
+            more = "; --evalkit-repeat N may ask for more, and so does `runs` in [tool.evalkit.bounds]"
+            limit = f"more than the {allowed:,} runs that a case file may ask for{more}"
             self.add_problem(path, f"{self.format_place(path)} is {runs:,}, {limit}")
             return None
         return runs

@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, did_you_mean
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, map_strings, parse_strictly
 from evalkit.model.template import TemplateError, escape_braces, fill_row
@@ -34,8 +35,6 @@ from evalkit.yamlfile.parse import CONSTANTS, NUMBER_STARTS, ListItem, ScalarErr
 
 ROW_SOURCES = ("cases", "matrix", "from")
 _CASE_KEYS = ("description", "must_pass", "skip", "xfail", "until")  # of a row, above those of its file
-_LIMITS = Limits(max_bytes=100_000_000)
-_MAX_ROWS = 1_000_000
 _MAX_LINE = 10_000_000  # bytes
 _MAX_ID, _MAX_JOINED_ID = 100, 60  # characters
 
@@ -76,8 +75,8 @@ class RowTable:
         self._lines, self._keys = array("L"), array("Q")
         self._problems: dict[int, str] = {}
         for number, scanned in enumerate(source.scan(), 1):
-            if number > _MAX_ROWS:
-                raise SpecError([Problem(Location(source.file), f"more than {_MAX_ROWS:,} rows")])
+            if number > (limit := get_bounds().rows):
+                raise SpecError([Problem(Location(source.file), f"more than {limit:,} rows{explain_bound('rows')}")])
             self._add(scanned, number)
         if not self.ids:
             message = "there are no rows, so that no case would run; add one, or skip the case: 'skip: reason'"
@@ -153,8 +152,9 @@ class ListedRows(Struct):
     def scan(self) -> Iterator[ScannedRow]:
         place = self.layer.find(("matrix",), key=True) or Location(self.file)
         size = math.prod(map(len, self.values.values())) if isinstance(self.values, dict) else len(self.values)
-        if size > _MAX_ROWS:
-            raise SpecError([Problem(place, f"matrix has {size:,} products, more than {_MAX_ROWS:,}")])
+        if size > (limit := get_bounds().rows):
+            problem = f"matrix has {size:,} products, more than {limit:,}{explain_bound('rows')}"
+            raise SpecError([Problem(place, problem)])
         for index in range(size):
             if isinstance(self.values, dict):
                 yield ScannedRow(self.read(index), place.line, index)
@@ -307,7 +307,8 @@ class YamlRows(FileRows):
             places.append((item.line, problem))
             self._rows.append("{}" if problem else json.dumps(item.value))
 
-        problems = read_items(read_file(self.path, _LIMITS.max_bytes), self.file, _LIMITS, add)
+        limits = Limits(max_bytes=get_bounds().recording_bytes)
+        problems = read_items(read_file(self.path, "recording_bytes"), self.file, limits, add)
         if problems and not places:
             raise SpecError(problems)
         for key, (line, problem) in enumerate(places):

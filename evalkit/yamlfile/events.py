@@ -29,6 +29,7 @@ from yaml.events import (
     StreamEndEvent,
 )
 
+from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import Location, Problem, SpecError
 
 __all__ = [
@@ -62,7 +63,9 @@ class Limits(Struct, frozen=True):
     max_nodes: int = 100_000
 
 
-DEFAULT_LIMITS = Limits()
+def get_limits() -> Limits:
+    """Return the limits of case files, by the project's bounds."""
+    return Limits(max_bytes=get_bounds().file_bytes)
 
 
 class SourceText(Struct, frozen=True):
@@ -72,9 +75,10 @@ class SourceText(Struct, frozen=True):
     restore: dict[int, str] | None = None
 
 
-def read_file(path: str | os.PathLike[str], max_bytes: int = DEFAULT_LIMITS.max_bytes) -> bytes:
-    """Read an ordinary file of at most `max_bytes`. Raises OSError, which says so, for a larger one and for a device or
-    a pipe, which might never end."""
+def read_file(path: str | os.PathLike[str], bound: str = "file_bytes") -> bytes:
+    """Read an ordinary file within a bound of the project. Raises OSError, which says so, for a larger one and for a
+    device or a pipe, which might never end."""
+    max_bytes: int = getattr(get_bounds(), bound)
     with open(path, "rb", buffering=0, opener=_open_without_waiting) as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -83,7 +87,8 @@ def read_file(path: str | os.PathLike[str], max_bytes: int = DEFAULT_LIMITS.max_
         while 0 < len(content) <= max_bytes and (more := opened.read(_CHUNK)):
             content += more
     if len(content) > max_bytes:
-        message = f"it has {max(status.st_size, len(content)):,} bytes, more than the limit of {max_bytes:,}"
+        size = f"{max(status.st_size, len(content)):,} bytes, more than the limit of {max_bytes:,}"
+        message = f"it has {size}{explain_bound(bound)}"
         raise OSError(errno.EFBIG, message, os.fspath(path))
     return content
 

@@ -19,7 +19,6 @@ from typing import NamedTuple
 from evalkit.errors import Location, Problem, SpecError, did_you_mean
 from evalkit.yamlfile import events
 from evalkit.yamlfile.events import (
-    DEFAULT_LIMITS,
     TAG_PREFIX,
     AliasEvent,
     Event,
@@ -57,7 +56,7 @@ _CONTAINER = object()  # the key is a mapping or a list, and bad: it is read to 
 _MERGE = object()  # the key was `<<`
 
 
-def load(data: str | bytes, file: str, limits: Limits = DEFAULT_LIMITS) -> Node:
+def load(data: str | bytes, file: str, limits: Limits | None = None) -> Node:
     """Load the one document in `data`; None if it is empty. SpecError lists every problem with its place.
 
     Aliases give the same object twice: treat what comes back as immutable.
@@ -75,8 +74,9 @@ class ParsedYaml(NamedTuple):
     problems: tuple[Problem, ...]
 
 
-def read(data: str | bytes, file: str, limits: Limits = DEFAULT_LIMITS) -> ParsedYaml:
+def read(data: str | bytes, file: str, limits: Limits | None = None) -> ParsedYaml:
     """Read like `load`, but return problems beside the value: callers go on, and find further problems of the file."""
+    limits = limits or events.get_limits()
     try:
         builder = ValueBuilder(events.prepare(events.decode(data, file, limits.max_bytes)), file, limits)
     except SpecError as error:
@@ -348,11 +348,12 @@ ABSENT = object()
 _NEEDS_WHOLE_TEXT = object()  # only the whole text tells
 
 
-def read_key(data: bytes, key: str, limits: Limits = DEFAULT_LIMITS) -> Node:
+def read_key(data: bytes, key: str, limits: Limits | None = None) -> Node:
     """Read the value under `key` in the mapping that `data` holds; ABSENT if there is none, or if it can't be read.
 
     Only this value is built. Of a text with problems any answer may come: `read` reports them.
     """
+    limits = limits or events.get_limits()
     try:
         builder = ValueBuilder(events.prepare(events.decode(data, "", limits.max_bytes)), "", limits)
     except SpecError:

@@ -7,6 +7,7 @@ a key that says what it is.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,8 @@ def test_no_artefact_of_a_run_has_a_secret(
     spans = [body.decode("utf-8", "replace") for _, body in collector.taken]
     assert find_leaks(project.root, result.stdout.str(), result.stderr.str(), *spans) == []
     for form in choose(("trace", "json"), ("trace", "json", "html", "markdown", "github", "junit", "otel")):
-        told = project.pytester.run("evalkit", "report", ".evalkit/last-run.json", "--format", form)
+        command = (sys.executable, "-m", "evalkit", "report", ".evalkit/last-run.json", "--format", form)
+        told = project.pytester.run(*command)
         assert find_leaks(project.root, told.stdout.str(), told.stderr.str()) == []
 
 

@@ -57,7 +57,8 @@ def check(project: Project, names: list[str], *arguments: str) -> str:
 
 def test_each_fault_fails_alone(project: Project) -> None:
     """All of them in one run, where cases overlap."""
-    output = check(project, agents.CONTAINED)
+    # Its bytes go to the terminal if they come while pytest, between two cases, writes there itself.
+    output = check(project, [name for name in agents.CONTAINED if name != "odd_output"])
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e\ud800-\udfff]", output.replace("\r\n", "\n"))
     assert [line for line in output.splitlines() if re.match(r"\s*::\w+|##\w*\[", line)] == []
 

@@ -257,11 +257,13 @@ def test_joiners_of_emoji_and_persian_stay() -> None:
 def test_a_value_of_ten_megabytes_is_cut_and_a_message_is_told_whole_up_to_a_page() -> None:
     big = "x" * 10_000_000
     call = FunctionCall(name="f", arguments={"a": big, "b": [1] * 100_000}, result=big)
-    reason = Reason(code="x", message="m" * 5000)
+    reason = Reason(code="x", message="mm " * 1666 + "mm")
     verdict = Verdict(case_id="a_1.yaml", status="failed", calls=(CallVerdict(call=call),), reasons=(reason,))
     text = render_trace(verdict)
     assert len(text) < 5000
     assert text.endswith("m… (5,000 characters; whole in the run file)")
+    word = Verdict(case_id="a_1.yaml", status="failed", reasons=(Reason(code="x", message="m" * 5000),))
+    assert render_trace(word).endswith("mmm… (5,000 characters)")  # a word that nobody reads
 
 
 def test_the_conversation_shows_every_turn_whole() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from types import ModuleType
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 
 from evalkit import load_case, run_case
+from evalkit.bounds import Bounds, _Holder, get_bounds
 from evalkit.checks import read_calls
-from evalkit.errors import SpecError
-from evalkit.functions.mocks import answers
+from evalkit.errors import SpecError, UsageError
 from evalkit.jsonvalue import measure_json
 from evalkit.model import template
+from evalkit.project import Project
 from evalkit.spec.load import case_from_dict
 from evalkit.yamlfile import parse
 from evalkit.yamlfile.events import read_file
@@ -58,12 +60,46 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
     assert "it is no ordinary file" in problem
 
 
-def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
+def test_a_file_is_read_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f.yaml"
     path.write_bytes(b"x" * 100)
-    assert read_file(path, 100) == b"x" * 100
-    with pytest.raises(OSError, match="it has 100 bytes, more than the limit of 99"):
-        read_file(path, 99)
+    monkeypatch.setattr(_Holder, "bounds", Bounds(file_bytes=100, recording_bytes=99))
+    assert read_file(path) == b"x" * 100
+    more = r"; `recording_bytes` in \[tool.evalkit.bounds\] allows more"
+    with pytest.raises(OSError, match=f"it has 100 bytes, more than the limit of 99{more}"):
+        read_file(path, "recording_bytes")
+
+
+def test_a_project_sets_its_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Holder, "bounds", Bounds())
+    (tmp_path / "pyproject.toml").write_text("[tool.evalkit.bounds]\nruns = 2\nfile_bytes = 300\n")
+    case = {"input": {"message": "hi"}, "repeat": 3, "expected_output": {"expected_function_calls": []}}
+    (tmp_path / "small_001.yaml").write_text(json.dumps(case))
+    (tmp_path / "large_001.yaml").write_text(json.dumps(case) + "#" * 300)
+    project = Project(tmp_path)
+
+    (small,), (large,) = (list(project.load_cases([f"{name}_001.yaml"])) for name in ("small", "large"))
+
+    assert "repeat is 3, more than the 2 runs that a case file may ask for" in str(small.problems[0])
+    assert "more than the limit of 300; `file_bytes` in [tool.evalkit.bounds] allows more" in str(large.problems[0])
+    Project(tmp_path / "elsewhere")
+    assert get_bounds() == Bounds()
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("bounds = 3", "bounds must be a table of whole numbers, got 3"),
+        ("bounds = {rosw = 3}", "bounds.rosw is no bound; did you mean 'rows'?"),
+        ("bounds = {rows = 0}", "bounds.rows must be a whole number from 1, got 0"),
+        ("bounds = {rows = true}", "bounds.rows must be a whole number from 1, got True"),
+    ],
+)
+def test_bounds_that_are_none_are_refused(tmp_path: Path, table: str, message: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.evalkit]\n{table}\n")
+    with pytest.raises(UsageError) as caught:
+        Project(tmp_path)
+    assert str(caught.value).endswith(message)
 
 
 def test_a_text_with_many_duplicate_keys_is_located_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +159,7 @@ def test_a_case_file_may_not_ask_for_any_number_of_runs(repeat: Any) -> None:
 def test_a_mock_that_doubles_with_each_call_is_broken_and_does_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answers, "MAX_RENDERED", 1_000)
+    monkeypatch.setattr(_Holder, "bounds", Bounds(result_characters=1_000))
 
     def agent(task: Any) -> str:
         for _ in range(40):
@@ -148,7 +184,7 @@ def test_a_mock_that_doubles_with_each_call_is_broken_and_does_not_fill_the_memo
 
 
 def test_a_text_with_templates_has_a_greatest_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template, "MAX_RENDERED", 100)
+    monkeypatch.setattr(_Holder, "bounds", Bounds(result_characters=100))
     parsed = template.parse_template("{{ input.message }}" * 20)
     with pytest.raises(template.TemplateError, match="comes to more than 100 characters"):
         template.render_templates(parsed, lambda reference: "x" * 10)

@@ -9,7 +9,7 @@ from itertools import combinations, product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.stats.pass_rates import (
@@ -193,6 +193,7 @@ def test_a_test_that_could_not_decide_is_refused(options: Any, message: str) -> 
         SequentialTest(**options)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 60), st.sampled_from([(0.95, 0.8), (0.99, 0.5), (1, 0.9), (0.5, 0)]))
 def test_min_pass_is_what_decides_at_the_last_run(max_runs: int, rates: tuple[float, float]) -> None:
     test = SequentialTest(*rates, alpha=1e-30, beta=1e-30, max_runs=max_runs)

@@ -35,6 +35,7 @@ def call(name, **arguments):
         return json.load(answer)
 """
 MOCKS = {"check": {"status": "valid"}, "broken": {"$error": {"type": "timeout", "message": "no answer"}}}
+MORE = "; `agent_reply_bytes` in [tool.evalkit.bounds] allows more"
 
 
 class Desk:
@@ -255,7 +256,7 @@ UNMEASURED: dict[str, tuple[str, str, str]] = {
     "floods stdout": (
         "import os\nwhile True: os.write(1, b'y' * 100_000)",
         "output_limit",
-        f"printed more than 10,000,000 bytes to stdout and was ended; logs belong on stderr{NOTHING}",
+        f"printed more than 10,000,000 bytes to stdout and was ended; logs belong on stderr{MORE}{NOTHING}",
     ),
     "floods stdout and ignores SIGTERM": (
         "import os, signal\nsignal.signal(15, signal.SIG_IGN)\nwhile True: os.write(1, b'y' * 100_000)",

@@ -24,6 +24,7 @@ MakeCase = Callable[..., Case]
 Answering = Callable[[Any], tuple[int, dict[str, str], bytes]]
 
 MOCKS = {"check": {"status": "valid"}, "broken": {"$error": "timeout"}}
+MORE = "; `agent_reply_bytes` in [tool.evalkit.bounds] allows more"
 
 
 @contextmanager
@@ -140,7 +141,7 @@ UNMEASURED: dict[str, tuple[tuple[int, dict[str, str], bytes], str, str]] = {
         "invalid_reply",
         "answered with a JSON object that is no reply: unknown key 'answer'",
     ),
-    "a flood": ((200, {}, b"y" * 10_000_001), "output_limit", "answered with more than 10,000,000 bytes"),
+    "a flood": ((200, {}, b"y" * 10_000_001), "output_limit", f"answered with more than 10,000,000 bytes{MORE}"),
     "half an answer": (
         (200, {"content-length": "99"}, b"It is"),
         "agent_unreachable",

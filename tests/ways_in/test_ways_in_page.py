@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.agents.remote.agents import MAX_OUTPUT, REPLY_KEYS, USAGE_KEYS
+from evalkit.agents.remote.agents import REPLY_KEYS, USAGE_KEYS
+from evalkit.bounds import Bounds
 from evalkit.model.settings import Settings
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict, load_case
@@ -150,4 +151,4 @@ def test_the_page_names_what_the_protocol_has() -> None:
 
     assert tuple(re.findall(r"^\| `(\w+)` ", answers, re.MULTILINE)) == REPLY_KEYS
     assert set(re.findall(r'"(\w+_tokens)"', answers)) == set(USAGE_KEYS)
-    assert f"more than {MAX_OUTPUT // 1_000_000} MB" in protocol
+    assert f"more than {Bounds().agent_reply_bytes // 1_000_000} MB" in protocol

@@ -37,6 +37,7 @@ from evalkit.agents.remote.server import (
     send_request,
 )
 from evalkit.agents.task import Task
+from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import RemoteAgentError, UnknownAgentError
 from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
@@ -44,7 +45,6 @@ from evalkit.model.transcript import Usage
 from evalkit.text.redact import build_redactor
 
 PROTOCOL = 1
-MAX_OUTPUT = 10_000_000  # bytes of a reply
 _KINDS: Mapping[str, tuple[type, str]] = {
     "text": (str, "a text"),
     "stop_reason": (str, "a text"),
@@ -243,7 +243,7 @@ class CommandAgent(Struct, frozen=True, eq=False):
                 words,
                 cwd=folder,
                 env=build_environment(task, served, self.env),
-                limit=MAX_OUTPUT,
+                limit=get_bounds().agent_reply_bytes,
                 mark=served.functions_url,
             )
         except FileNotFoundError:
@@ -254,7 +254,8 @@ class CommandAgent(Struct, frozen=True, eq=False):
 
     def _read_reply(self, child: ChildProcess, task: Task) -> Reply:
         if child.is_flooded:
-            problem = f"printed more than {MAX_OUTPUT:,} bytes to stdout and was ended; logs belong on stderr"
+            limit, more = get_bounds().agent_reply_bytes, explain_bound("agent_reply_bytes")
+            problem = f"printed more than {limit:,} bytes to stdout and was ended; logs belong on stderr{more}"
             raise self._make_error("output_limit", problem, child)
         if status := child.returncode:
             name = next((number.name for number in signal.Signals if number == -status), f"signal {-status}")
@@ -452,13 +453,14 @@ class UrlAgent(Struct, frozen=True, eq=False):
     async def __call__(self, task: Task) -> Reply:
         async with task.serve() as served:
             headers = {"content-type": "application/json", "accept": "application/json, text/plain", **self.headers}
+            limit, more = get_bounds().agent_reply_bytes, explain_bound("agent_reply_bytes")
             try:
-                answer = await send_request("POST", self.url, headers, build_request(task, served), limit=MAX_OUTPUT)
+                answer = await send_request("POST", self.url, headers, build_request(task, served), limit=limit)
             except UnreachableError as error:
                 hint = "; a service is started before pytest, by you" if error.is_refused else ""
                 raise self._make_error("agent_unreachable", f"can't be asked: {error}{hint}") from None
             except RejectedMessageError:
-                raise self._make_error("output_limit", f"answered with more than {MAX_OUTPUT:,} bytes") from None
+                raise self._make_error("output_limit", f"answered with more than {limit:,} bytes{more}") from None
         try:
             return self._read_reply(answer, task)
         except RemoteAgentError as error:

@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.bounds import get_bounds
 from evalkit.cassettes.fingerprint import SHOWN_DIFFERENCES, compare_declarations, compare_values, format_line_changes
 from evalkit.cassettes.http.messages import (
     FORMS,
@@ -409,7 +410,7 @@ KEYS = ("evalkit_http_cassette", "recorded", "description", "match", "exchanges"
 BY_REQUEST, BY_TURN = MATCHES = ("request", "turn")
 REQUEST_KEYS = ("method", "url", *FORMS)
 RESPONSE_KEYS = ("status", "headers", "duration_ms", "json", "text", "base64")
-_LIMITS = Limits(max_bytes=100_000_000, max_nodes=5_000_000)
+_MAX_NODES = 5_000_000
 
 
 class HttpCassette(Struct, frozen=True):
@@ -430,7 +431,7 @@ def build_http_path(base: Path, run: int) -> Path:
 def load_http_cassette(path: Path, display_path: str) -> HttpCassette:
     """Read a cassette. Raises SpecError with every problem and its place."""
     text = path.read_bytes()
-    data = load(text, display_path, _LIMITS)
+    data = load(text, display_path, Limits(max_bytes=get_bounds().recording_bytes, max_nodes=_MAX_NODES))
     problems: list[PathProblem] = []
     cassette = _read_cassette(data, display_path, problems)
     raise_problems(problems, text, display_path)

@@ -9,8 +9,9 @@ How a plan is decided, always exactly:
 - Calls in any order, also in a group of a strict list or in parallel, are a maximum matching: polynomial, any number.
 - Ordered parts are searched: a plain strict list in O(leaves x calls), chains that interleave in no more states than
   the product of their lengths, far fewer where calls differ. Chains and calls that nothing can tell apart count once.
-  Beyond `search.MAX_STATES` (reached from about six chains of seven calls each, if every call fits almost everywhere;
-  fewer where a state is large, as that of ten `one_of` in any order) the answer is SearchTooLargeError, never a guess.
+  Beyond the bound `matching_states` (reached from about six chains of seven calls each, if every call fits almost
+  everywhere; fewer where a state is large, as that of ten `one_of` in any order) the answer is SearchTooLargeError,
+  never a guess.
 
 Explanations are optimal up to `explain.EXACT` pairs of expected and actual calls, `search.MAX_WIDTH` states and
 `solver.MAX_TRIES` combinations of alternatives; beyond that they are cheaper, still deterministic and still true, and

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from evalkit.bounds import explain_bound, get_bounds
 from evalkit.checks.matching.plan import (
     AnyOrder,
     BipartiteMatching,
@@ -22,7 +23,6 @@ from evalkit.checks.matching.plan import (
     match_calls,
 )
 
-MAX_STATES = 400_000  # some ten seconds; reached only where several long chains compete for the same calls
 _WIDTH = 12  # numbers in a state that so many states may have; of wider ones there are fewer, for the memory's sake
 _PATIENCE = 2_000  # states after which it is worth asking whether the plan could be satisfied in any order at all
 MAX_WIDTH = 256  # states kept per call when looking for the best explanation
@@ -345,7 +345,8 @@ _Taker = LeafPart | Bag
 
 
 def find_satisfying(root: Part, rules: Rules, *, forbid: bool) -> dict[int, int] | None:
-    """Find a satisfying assignment, call -> leaf; None if there is none. Exact; SearchTooLargeError beyond MAX_STATES.
+    """Find a satisfying assignment, call -> leaf; None if there is none. Exact; SearchTooLargeError
+    beyond the bound `matching_states`.
 
     Depth first, and from no state twice. Under `forbid` every call is consumed. Otherwise calls may be skipped;
     minimums and maximums must then be equal, since calls beyond the least are extras.
@@ -412,7 +413,7 @@ class _VisitedStates:
         self._root, self._rules, self._forbid = root, rules, forbid
         self._states: list[set[object]] = [set() for _ in range(len(rules.table.actual) + 1)]
         self._count = 0
-        self._limit = MAX_STATES
+        self._limit = get_bounds().matching_states  # some ten seconds, where long chains compete for the same calls
         self._symmetry: Symmetry | None = None
         self.hopeless = False
 
@@ -427,12 +428,12 @@ class _VisitedStates:
         if self._count == _PATIENCE:
             self.hopeless = not is_satisfiable_in_any_order(self._root, self._rules, forbid=self._forbid)
             self._symmetry = Symmetry(self._root, self._rules.table)
-            self._limit = MAX_STATES * _WIDTH // max(_WIDTH, _count_numbers(state))
+            self._limit = self._limit * _WIDTH // max(_WIDTH, _count_numbers(state))
         if self._count > self._limit:
             raise SearchTooLargeError(
                 f"the groups of expected calls are too ambiguous to be judged: after {self._limit:,} combinations it "
                 "is still open which call meets which expectation; make the expectations of calls that repeat more "
-                "specific, or split the group"
+                f"specific, or split the group{explain_bound('matching_states')}"
             )
         return not self.hopeless
 

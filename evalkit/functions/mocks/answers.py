@@ -12,10 +12,11 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import KeyPath, PathProblem
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, map_leaves, measure_json, walk_leaves
 from evalkit.model.case import Case
-from evalkit.model.template import MAX_RENDERED, Reference, Template, TemplateError, parse_template, render_templates
+from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates
 from evalkit.model.transcript import AgentValue
 from evalkit.operators.base import Matcher
 from evalkit.text.format import format_value
@@ -198,16 +199,17 @@ def render_answer(value: object, resolve: Resolve) -> Any:
     Raises TemplateError where a template leads nowhere, and for results that grow beyond all measure: one that holds
     the previous one twice has doubled with each call.
     """
-    size = 0
+    size, limit = 0, get_bounds().result_characters
 
     def render(leaf: object) -> object:
         nonlocal size
         if not isinstance(leaf, Template):
             return leaf
         rendered = render_templates(leaf, resolve).value
-        size += measure_json(rendered, MAX_RENDERED)
-        if size > MAX_RENDERED:
-            raise TemplateError(f"the result comes to more than {MAX_RENDERED:,} characters and values")
+        size += measure_json(rendered, limit)
+        if size > limit:
+            more = explain_bound("result_characters")
+            raise TemplateError(f"the result comes to more than {limit:,} characters and values{more}")
         return copy_json(rendered)
 
     return map_leaves(value, render)

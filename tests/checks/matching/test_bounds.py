@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit import judge
+from evalkit.bounds import Bounds, _Holder
 from evalkit.checks.matching import search
 from evalkit.checks.matching.plan import (
     ActualCall,
@@ -113,7 +114,7 @@ def test_interchangeable_chains_are_searched_once() -> None:
 
 def test_interchangeable_groups_of_all_kinds_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_PATIENCE", 1)
-    monkeypatch.setattr(search, "MAX_STATES", 800)
+    monkeypatch.setattr(_Holder, "bounds", Bounds(matching_states=800))
 
     def group(first: int) -> Node:
         return InOrder((InParallel(leaves(2, first)), AnyOrder((InOrder(leaves(2, first + 2)), *leaves(1, first + 4)))))
@@ -147,7 +148,7 @@ def test_where_explanations_are_many_the_best_go_on(toolbox: Any, monkeypatch: p
 
 
 def test_a_search_that_grows_too_large_is_an_error_and_never_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "MAX_STATES", 1000)
+    monkeypatch.setattr(_Holder, "bounds", Bounds(matching_states=1000))
     monkeypatch.setattr(search, "_PATIENCE", 100)
     dice = random.Random(5)
     pairs = {(leaf, call) for leaf in range(48) for call in range(47) if dice.random() < 0.9} | {(9, 47)}
@@ -156,19 +157,20 @@ def test_a_search_that_grows_too_large_is_an_error_and_never_a_verdict(monkeypat
     assert isinstance(caught.value, MeasurementError)
     assert str(caught.value) == (
         "the groups of expected calls are too ambiguous to be judged: after 1,000 combinations it is still open which "
-        "call meets which expectation; make the expectations of calls that repeat more specific, or split the group"
+        "call meets which expectation; make the expectations of calls that repeat more specific, or split the group; "
+        "`matching_states` in [tool.evalkit.bounds] allows more"
     )
 
 
 def test_no_search_for_optional_calls_undoes_a_verdict(toolbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = ("any", ("in_order", "f1", "g1"), ("in_order", "f1", "g2?", "k1"))
-    monkeypatch.setattr(search, "MAX_STATES", 4)  # as many as the calls that must be made take
+    monkeypatch.setattr(_Holder, "bounds", Bounds(matching_states=4))  # as many as the calls that must be made take
     told = toolbox.Story(plan, "f1 f1 g1 k1 g2", "allow").told()
     assert told == "satisfied f1@0 f1@1 g1@2 k1@3; extra g2@4"
 
 
 def test_a_large_search_first_asks_whether_any_order_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "MAX_STATES", 3000)
+    monkeypatch.setattr(_Holder, "bounds", Bounds(matching_states=3000))
     counted = Counted(chains(6, 8), "f" * 48, lambda leaf, call: call != 47)
     assert not counted.found.satisfied
 
@@ -221,7 +223,7 @@ def test_chains_of_many_functions_are_explained(seed: int) -> None:
 
 def test_of_large_states_fewer_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten `one_of` in any order took half a gigabyte before they were given up."""
-    monkeypatch.setattr(search, "MAX_STATES", 4_000)
+    monkeypatch.setattr(_Holder, "bounds", Bounds(matching_states=4_000))
     monkeypatch.setattr(search, "_PATIENCE", 100)
     groups = []
     for number in range(10):
