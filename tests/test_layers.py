@@ -96,7 +96,6 @@ SEAMS: dict[tuple[str, str], str] = {
     ("evalkit.cli.case_commands", "evalkit.cli.recordings"): "importers: a command that few runs need",
     ("evalkit.cli.case_commands", "evalkit.cli.lint"): "lint: a command that few runs need",
     ("evalkit.cli.case_commands", "evalkit.cli.case_checks"): "casecheck: a command that few runs need",
-    ("evalkit.cli.case_commands", "evalkit.cli.explain"): "lint: a command that few runs need",
     ("evalkit.cli.case_commands", "evalkit.cli.new"): "casecheck: a command that few runs need",
     ("evalkit.providers.table", "evalkit.providers.gemini"): "a provider is loaded when it is asked for",
     ("evalkit.providers.table", "evalkit.providers.openai"): "a provider is loaded when it is asked for",

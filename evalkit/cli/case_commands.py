@@ -273,7 +273,7 @@ def explain(code: str | None, *, whole: bool) -> None:
 
     Without CODE, list the codes.
     """
-    from evalkit.cli.explain import explain, list_codes, read_page
+    from evalkit.cli.lint import explain, list_codes, read_page
 
     if whole:
         click.echo(read_page(), nl=False)

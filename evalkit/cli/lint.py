@@ -1,8 +1,13 @@
-"""`evalkit lint`: options from [tool.evalkit.lint] and the command line, and what is printed or changed."""
+"""The commands that know the rules of lint: `evalkit lint`, and `evalkit explain` for codes and rules.
+
+The page of codes stands in evalkit/reports/codes.md; docs/codes.md is a copy of it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +16,7 @@ from msgspec.structs import replace
 
 import evalkit
 from evalkit.config import read_options
+from evalkit.errors import UsageError, did_you_mean
 from evalkit.lint.finding import apply_changes, plan_changes
 from evalkit.lint.options import PROJECT_KEYS, LintOptions, read_project_options
 from evalkit.lint.report import check_project, render_report, serialize_baseline
@@ -64,3 +70,42 @@ def describe_rules() -> Iterator[str]:
             if rule.code.startswith(prefix):
                 marks = "".join([" (--fix)" if rule.fixable else "", " (off by default)" if rule.optional else ""])
                 yield f"  {rule.code} {rule.name}: {rule.severity}{marks}. {rule.summary}"
+
+
+# -- explain
+
+
+def read_page() -> str:
+    """Return the page of codes."""
+    return files("evalkit.reports").joinpath("codes.md").read_text("utf-8")
+
+
+def list_sections() -> dict[str, str]:
+    """Return the sections of the page by code, without their headings."""
+    found = re.finditer(r"^### (\w+)\n(.*?)(?=^##|\Z)", read_page(), re.MULTILINE | re.DOTALL)
+    return {match[1]: match[2].strip() for match in found}
+
+
+def list_codes() -> Iterator[str]:
+    """Yield a line for each code with what it means, under the headings of the page."""
+    for line in re.findall(r"^## .*|^### \w+\n.*", read_page(), re.MULTILINE):
+        code, _, meaning = line.removeprefix("### ").partition("\n")
+        yield f"  {code}: {meaning}" if meaning else code.removeprefix("## ")
+
+
+def explain(code: str) -> str:
+    """Return what `code` means: a code of reasons or problems, the name or the code of a rule of lint.
+
+    Raise UsageError with the nearest name for any other.
+    """
+    name = code.strip("[]` ")
+    sections = list_sections()
+    if name in sections:
+        return f"{name}\n\n{sections[name]}"
+    for rule in RULES:
+        if name in (rule.name, rule.code):
+            mended = "\n`evalkit lint --fix` can mend it." if rule.fixable else ""
+            return f"{rule.name} ({rule.code}, {rule.severity})\n\n{rule.summary}{mended}\nMore: docs/lint.md"
+    known = [*sections, *(word for rule in RULES for word in (rule.name, rule.code))]
+    nearest = did_you_mean(name, known) or "; `evalkit explain` lists the codes"
+    raise UsageError(f"there is no code {name!r}{nearest}")

@@ -27,8 +27,8 @@ from evalkit.errors import (
 )
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import get_mocks
+from evalkit.functions.mocks.state import CallProbe, SqlProbe, read_state
 from evalkit.functions.patching import patch_functions
-from evalkit.functions.state_probe import CallProbe, SqlProbe, read_state
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelTurn, RunFault, Transcript

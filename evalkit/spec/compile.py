@@ -20,8 +20,8 @@ from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
+from evalkit.functions.mocks.state import read_probe
 from evalkit.functions.permissions import explain_agent
-from evalkit.functions.state_probe import read_probe
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import CaseSettings, Declaration, Permissions, UserTurn
 from evalkit.model.registry import AGENTS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evalkit.checks.reasons import RANK, UNMEASURED
-from evalkit.cli.explain import explain, list_sections, read_page
+from evalkit.cli.lint import explain, list_sections, read_page
 from evalkit.lint.rules import RULES
 from tests.cli.conftest import Desk
 
