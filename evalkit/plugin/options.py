@@ -31,7 +31,7 @@ OPTIONS: dict[str, tuple[str | None, str]] = {
     "tokens_per_minute": ("N", "let each live model read and write at most so many tokens"),
     "max_fallback_rate": ("PERCENT", "warn if more of the model's calls came as text (default: 10)"),
     "executor": ("dask://HOST:PORT", "run the cases on this Dask cluster (extra dask)"),
-    "durations": ("FILE", "balance shards by these durations: a run file, or one that `evalkit durations` wrote"),
+    "durations": ("FILE", "balance shards by these durations: a run file, or one of `evalkit merge --durations`"),
     "trace": ("failed|all|none", "which traces to print (default: failed ones, and passed ones of small runs)"),
     "show": ("calls|conversation", "what a trace shows: the calls, or the turns whole (default: calls)"),
 }

@@ -227,6 +227,7 @@ def test_python_changes_the_state_too() -> None:
     ("mocks", "message"),
     [
         ({"$set": {"a b": 1}, "$return": 1}, 'a path into the state is written as orders.A-17.status, got "a b"'),
+        ({"$set": {".a": 1}, "$return": 1}, 'a path into the state is written as orders.A-17.status, got ".a"'),
         ({"$set": "a", "$return": 1}, '$set is a mapping of paths to values, {orders.A-17.status: paid}, got "a"'),
         ({"$set": {}, "$return": 1}, "$set is a mapping of paths to values"),
         ({"$set": {"a": "{{ argument.x }}"}, "$return": 1}, "did you mean 'arguments'?"),

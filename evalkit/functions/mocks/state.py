@@ -40,7 +40,7 @@ from evalkit.text.format import describe_type, format_value
 
 CHANGES = ("$set", "$push", "$remove")
 _STEP = re.compile(
-    r"(?:^|\.)(?:(?P<template>\{\{[^{}]*\}\})|(?P<name>[\w-]+))|\[(?P<index>[0-9]+)\]|\['(?P<quoted>[^']*)'\]"
+    r"(?:^|(?<=.)\.)(?:(?P<template>\{\{[^{}]*\}\})|(?P<name>[\w-]+))|\[(?P<index>[0-9]+)\]|\['(?P<quoted>[^']*)'\]"
 )
 _EXAMPLE = "orders.A-17.status"
 
