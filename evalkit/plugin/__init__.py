@@ -25,6 +25,7 @@ from evalkit.plugin.options import (
     explain_misspelt_flag,
     explain_repeated_flag,
     find_idle_flag,
+    get_option,
     is_case_path,
 )
 
@@ -103,6 +104,16 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if not config.getoption("evalkit") and any(map(is_case_path, config.args)):
         return "evalkit: case files run with --evalkit"
     return None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """Say what is missing where no test was found, and the project has cases."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not config.getoption("evalkit"):
+        folders = [config.rootpath / path for path in get_option(config, "paths") or ("scenarios",)]
+        found = (file for folder in folders for file in folder.glob("**/*_[0-9]*.y*ml") if is_case_path(file.name))
+        if (case := next(found, None)) is not None:
+            name = case.relative_to(config.rootpath)
+            terminalreporter.write_line(f"evalkit: {name} is a case, and cases run with --evalkit: pytest --evalkit")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -299,3 +299,19 @@ def test_the_help_begins_with_what_everybody_needs(project: Project) -> None:
     first = shown[shown.index("evaluation of tool-calling agents (evalkit):") :].split("\n\n")[0]
     flags = re.findall(r"^  (--evalkit[a-z-]*)", first, re.MULTILINE)
     assert flags == ["--evalkit", "--evalkit-model", "--evalkit-record", "--evalkit-update", "--evalkit-html"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("scenarios",), ("-k", "none")])
+def test_a_run_that_finds_no_test_tells_of_cases(project: Project, arguments: tuple[str, ...]) -> None:
+    project.case("good_001")
+    result = project.run_plainly(*arguments)
+    line = "evalkit: scenarios/good_001.yaml is a case, and cases run with --evalkit: pytest --evalkit"
+    assert (result.ret, line in result.outlines) == (5, True)
+
+
+def test_a_run_that_finds_tests_or_has_no_cases_tells_nothing(project: Project) -> None:
+    assert "evalkit:" not in project.run_plainly().stdout.str()
+    project.case("good_001")
+    project.write("test_own.py", "def test_it(): pass\n")
+    result = project.run_plainly()
+    assert (result.ret, "evalkit:" in result.stdout.str()) == (0, False)

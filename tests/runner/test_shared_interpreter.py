@@ -11,13 +11,15 @@ import evalkit
 from evalkit.agents.clock import Occupancy
 from evalkit.agents.task import Task
 from evalkit.runner.agent_call import list_task_calls
+from evalkit.runner.run_case import PATIENCE_S
 
 DEADLINE_S = 0.5
 _LOOPS = 10_000_000  # of one call in C, which keeps the interpreter to itself
 
 
 def hold_interpreter() -> None:
-    until = time.thread_time() + 2 * DEADLINE_S  # of processor time: the machine may be busy
+    # Of processor time, since the machine may be busy; longer than the patience with an agent that is about to end.
+    until = time.thread_time() + 2 * DEADLINE_S + PATIENCE_S
     while time.thread_time() < until:
         sum(range(_LOOPS))
 
