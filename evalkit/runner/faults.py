@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from evalkit.agents.task import Task
+from evalkit.agents.task_functions import TaskFunctions
 from evalkit.errors import EvalkitError, FunctionError, MeasurementError, RemoteAgentError, SpecError, UsageError
 from evalkit.functions import patching
 from evalkit.model.transcript import RunFault
@@ -70,7 +71,9 @@ def build_fault(error: BaseException, root: Path) -> RunFault:
     if isinstance(error, TypeError):
         frames = traceback.extract_tb(error.__traceback__)
         if frames and frames[-1].filename == calling.__file__:  # the call itself failed: it takes other arguments
+            is_class = _read_text(error).endswith("() takes no arguments")
             place = "; an agent is called with the task alone: agent(task)"
+            place += "; of a class, register an instance" if is_class else ""
     return RunFault(
         code="agent_raised",
         message=f"the agent raised {_describe(innermost)}{_hint_task(innermost)}{place}",
@@ -86,7 +89,14 @@ def _describe_service_failure(error: BaseException) -> str:
 
 
 def _hint_task(error: BaseException) -> str:
-    """Word what an agent gets, where it took the task for the user's text."""
+    """Word how a task is used, where the agent took it for the user's text, took functions for attributes, or awaited
+    a call that is not async."""
+    if isinstance(error, AttributeError) and isinstance(error.obj, TaskFunctions):
+        return f"; functions are called by name: task.call({error.name!r}, ...), task.functions[{error.name!r}](...)"
+    frames = traceback.extract_tb(error.__traceback__)
+    line = (frames[-1].line or "") if frames else ""
+    if "can't be used in 'await' expression" in _read_text(error) and (".call(" in line or "functions[" in line):
+        return "; task.call returns what the function answers, and async code awaits task.acall"
     if isinstance(error, AttributeError):
         is_text = isinstance(error.obj, Task) and hasattr(str, error.name or "")
     else:

@@ -110,6 +110,35 @@ def test_a_task_that_is_taken_for_a_text_is_explained(agent: Any, judged: Callab
     assert first.endswith("; an agent gets a task, and the user's text is task.message")
 
 
+def test_functions_are_no_attributes(judged: Callable[..., Any]) -> None:
+    first = judged(lambda task: task.functions.check_warranty()).reasons[0].message.splitlines()[0]
+    assert first == (
+        "the agent raised AttributeError: 'TaskFunctions' object has no attribute 'check_warranty'; "
+        "functions are called by name: task.call('check_warranty', ...), task.functions['check_warranty'](...)"
+    )
+
+
+def test_a_call_that_is_not_async_is_not_awaited(judged: Callable[..., Any]) -> None:
+    async def awaits(task: Task) -> str:
+        return str(await task.call("check_warranty"))
+
+    async def awaits_its_own(task: Task) -> str:
+        return str(await {})  # type: ignore[misc]
+
+    hint = "; task.call returns what the function answers, and async code awaits task.acall"
+    assert hint in judged(awaits).reasons[0].message
+    assert hint not in judged(awaits_its_own).reasons[0].message
+
+
+def test_of_a_class_an_instance_is_an_agent(judged: Callable[..., Any]) -> None:
+    class Desk:
+        def __call__(self, task: Task) -> str:
+            return "hello"
+
+    first = judged(Desk).reasons[0].message.splitlines()[0]
+    assert first.endswith("an agent is called with the task alone: agent(task); of a class, register an instance")
+
+
 @pytest.mark.parametrize("agent", [lambda task: task.nothing, lambda task: task.message.nothing, lambda task: int("x")])
 def test_other_mistakes_are_not_explained_so(agent: Any, judged: Callable[..., Any]) -> None:
     assert "an agent gets a task" not in judged(agent).reasons[0].message
