@@ -191,6 +191,7 @@ class Case(Struct, frozen=True, kw_only=True):
     suite_dirs: tuple[Path, ...] = ()  # folders of the suite.yaml files in force, outermost first
     permissions: Permissions | None = None  # of its file; None: it was written in Python, and may name anything
     source: Locator | None = None  # finds the line of a path when a message needs it
+    row: str = ""  # where its row stands: "scenarios/orders.csv:3"; "" for a case that is no row
 
     def locate(self, path: KeyPath) -> Location:
         """Locate the value at `path` in its file, e.g. ``("expected_output", "must", 0)``."""

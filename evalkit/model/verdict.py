@@ -106,6 +106,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     runs_planned: int = 1
     min_pass: int = 1
     path: str = ""
+    row: str = ""  # the place of the case's row: "scenarios/orders.csv:3"
     case: JsonObject = field(default_factory=dict)  # the merged case, as judged
     warnings: tuple[str, ...] = ()
     version: int = VERDICT_VERSION

@@ -287,7 +287,7 @@ def _build_run(verdict: Verdict, case: JsonObject) -> JsonDict:
         ],
         "turns": turns,
         "ran": transcript != Transcript(),
-        "facts": _list_facts(transcript) if transcript != Transcript() else [],
+        "facts": _list_facts(verdict) if transcript != Transcript() else [],
         "input": {**inputs, "turns": users} if users else transcript.input,
         "answers": list(transcript.responses[:-1]),  # of the user's turns before the last
         "response": transcript.response,
@@ -297,8 +297,10 @@ def _build_run(verdict: Verdict, case: JsonObject) -> JsonDict:
     }
 
 
-def _list_facts(transcript: Transcript) -> list[list[str]]:
-    pairs = {"stop reason": transcript.stop_reason, "model": transcript.model, "cassette": transcript.cassette}
+def _list_facts(verdict: Verdict) -> list[list[str]]:
+    transcript = verdict.transcript
+    pairs = {"row": verdict.row, "stop reason": transcript.stop_reason, "model": transcript.model}
+    pairs["cassette"] = transcript.cassette
     pairs["instruction"] = transcript.instruction_used
     if (usage := transcript.usage) is not None:
         pairs["tokens"] = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"

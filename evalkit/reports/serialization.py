@@ -77,7 +77,7 @@ def from_line(line: str) -> Verdict:
 # fmt: off
 _KEPT_FIELDS = frozenset(
     {
-        "case_id", "status", "code", "check", "category", "tags", "path", "schema_path", "place", "location",
+        "case_id", "status", "code", "check", "category", "tags", "path", "schema_path", "place", "location", "row",
         "expectation", "outcome", "channel", "finish_reason", "cassette", "fault", "selected", "started",
         "ended",
         "evalkit", "shard",

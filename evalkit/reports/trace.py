@@ -252,7 +252,8 @@ def _build_remarks(verdict: Verdict) -> list[Line]:
     is_said = any(location in reason.message for reason in verdict.reasons)  # a broken file's problems begin with it
     if verdict.status in (FAILED, ERROR) and location and not is_said:
         codes = ", ".join(dict.fromkeys(reason.code for reason in verdict.reasons))  # for `evalkit explain`
-        remarks += _build_message(f"at {location} [{codes}]", "  ", "quiet")
+        row = f", row {verdict.row}" if verdict.row else ""
+        remarks += _build_message(f"at {location}{row} [{codes}]", "  ", "quiet")
     return remarks
 
 

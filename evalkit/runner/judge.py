@@ -156,6 +156,7 @@ def build_verdict(
         tags=case.tags,
         must_pass=case.must_pass,
         path=case.path.as_posix() if case.path else "",
+        row=case.row,
         case=case.merged,
         warnings=transcript.warnings,
     )

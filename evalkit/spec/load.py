@@ -250,6 +250,7 @@ class _CaseLoader:
             suite_dirs=suite.folders,
             permissions=self.permissions,
             source=examined.source,
+            row="" if self.row is None else str(self.row.location),
             repeat=repeat.override(self.settings.repeat if self.settings else None),
         )
 

@@ -192,3 +192,12 @@ def test_tags_of_a_case_outside_of_the_project_are_not_read(rows: Project) -> No
     (rows.root.parent / "outside_001.yaml").write_text("tags: [secret]\n", "utf-8")
     case.write_text("extends: ../../outside_001\n" + case.read_text("utf-8"), "utf-8")
     assert rows.run("-m", "secret", "--collect-only").ret == 5
+
+
+def test_a_failing_row_names_the_line_of_its_row(rows: Project) -> None:
+    """The trace and the run file name the row's own line, beside the line of the expectation that it shares."""
+    result = rows.run("--evalkit-html", "report.html")
+    result.stdout.fnmatch_lines([f"  at {FILE}:*, row scenarios/rows.csv:3 [[]wrong_argument]"])
+    run = load_run(rows.root / ".evalkit/last-run.json")
+    assert [verdict.row for verdict in run.verdicts] == [f"scenarios/rows.csv:{line}" for line in (2, 3, 4)]
+    assert "scenarios/rows.csv:3" in (rows.root / "report.html").read_text("utf-8")
