@@ -107,8 +107,9 @@ class TaskRecorder:
                 if self.task.client_budget is not None:
                     self.task.client_budget.add(turn)
             else:
-                self.task.claim_turn(index, turn.calls)
+                self.task.claim_turn(index, turn)
             self._recorded.add(index)
+            self.task.handoffs.note_turn(turn.agent)
             return index
 
     def expect_answer(self, turn: int, call: ModelCall) -> None:

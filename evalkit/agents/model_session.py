@@ -31,6 +31,7 @@ from evalkit.errors import (
     UsageError,
 )
 from evalkit.functions.call_log import DIRECT, CallContext, CallLog, FunctionTable
+from evalkit.functions.handoffs import get_acting_agent
 from evalkit.jsonvalue import JsonObject, JsonValue
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import APPLICATION, NOBODY, CallAnswer, ModelCall, ModelRequest, ModelTurn
@@ -115,14 +116,15 @@ class ModelSession:
         with self._count_waiting():
             reply = await self._open_provider().turn(request)
             await self._wait_recorded_time(reply)
-        self.add(reply)
-        return reply
+        return self.add(reply)
 
-    def add(self, reply: ModelTurn, forced_name: str | None = None) -> None:
-        """Record a turn whose calls code may execute from now on. See `Task.record_turn`."""
+    def add(self, reply: ModelTurn, forced_name: str | None = None) -> ModelTurn:
+        """Record a turn whose calls code may execute from now on, and return it. See `Task.record_turn`."""
+        reply = _name_agent(reply)
         with self._lock:
             self._turns.append(reply)
             self._pending_calls.add_turn(len(self._turns) - 1, reply, forced_name)
+        return reply
 
     def record_answers(self, answers: Iterable[CallAnswer]) -> None:
         """Record the pending calls that `answers` belong to: the application has answered them itself."""
@@ -166,11 +168,11 @@ class ModelSession:
             self._turns.append(reply)
             return len(self._turns) - 1
 
-    def claim(self, index: int, calls: tuple[ModelCall, ...]) -> None:
-        """Leave `calls`, those of turn `index`, which was seen on the wire already, to a framework."""
+    def claim(self, index: int, calls: tuple[ModelCall, ...], agent: str | None) -> None:
+        """Leave `calls`, those of turn `index`, which was seen on the wire already, to a framework and its `agent`."""
         with self._lock:
             self._pending_calls.discard_turn(index)
-            self._turns[index] = replace(self._turns[index], calls=calls)
+            self._turns[index] = replace(self._turns[index], calls=calls, agent=agent)
 
     def replace_last_turn(self, turn: ModelTurn) -> None:
         """Record `turn` in place of the latest one."""
@@ -218,7 +220,7 @@ class ModelSession:
             if stream in self._streams:
                 self._pending_calls.add(stream.index, stream.finish(), stream.since)
                 self._streams.remove(stream)
-                self._turns[stream.index] = turn
+                self._turns[stream.index] = _name_agent(turn)
 
     def take_context(self, name: str, arguments: JsonObject, functions: FunctionTable) -> CallContext:
         """Return the context of the pending call that code executes by this call; DIRECT if there is none."""
@@ -267,6 +269,12 @@ class ModelSession:
             counts = (len(data["messages"]), len(data["functions"]))
             details = {"case_id": self._case_id, "request": data}
             LOGGER.info("asking the model: messages=%d functions=%d", *counts, extra=details)
+
+
+def _name_agent(turn: ModelTurn) -> ModelTurn:
+    """Return the turn with the name of the agent that acts in this context, if there is one."""
+    agent = get_acting_agent()
+    return turn if agent is None or turn.agent is not None else replace(turn, agent=agent)
 
 
 def _find_answers(messages: Sequence[JsonObject]) -> Iterator[CallAnswer]:

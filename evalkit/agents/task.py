@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +24,7 @@ from evalkit.cassettes.http.player import Player
 from evalkit.errors import EvalkitError, FunctionError, UsageError
 from evalkit.functions.call_log import DIRECT, CallContext, build_error_result
 from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
+from evalkit.functions.handoffs import HandoffLog
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import CaseSettings, Declaration
 from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
@@ -363,9 +364,27 @@ class Task:
         self.waiting_time.add(waited_ms / 1000)
         return self._session.add_executed(turn)
 
-    def claim_turn(self, index: int, calls: tuple[ModelCall, ...]) -> None:
-        """Leave the calls of turn `index`, as a framework read them, to the framework's `execute_call`."""
-        self._session.claim(index, calls)
+    def claim_turn(self, index: int, turn: ModelTurn) -> None:
+        """Leave the calls of turn `index`, which a framework read as `turn`, to the framework's `execute_call`."""
+        self._session.claim(index, turn.calls, turn.agent)
+
+    # -- several agents
+
+    def act_as(self, agent: str) -> AbstractContextManager[None]:
+        """``with task.act_as("billing"):`` the turns and calls inside are those of the agent `billing`.
+
+        Inside another agent's ``with`` it is a delegation: that agent asks this one, and goes on with its answer.
+        """
+        return self._dispatcher.handoffs.act_as(agent)
+
+    def hand_over(self, agent: str) -> None:
+        """Pass the run to another agent, to the end of the ``with task.act_as(...)`` around this: a hand-off."""
+        self._dispatcher.handoffs.hand_over(agent)
+
+    @property
+    def handoffs(self) -> HandoffLog:
+        """The hand-offs and delegations of this run, for adapters of frameworks."""
+        return self._dispatcher.handoffs
 
     def replace_last_turn(self, turn: ModelTurn) -> None:
         """Record `turn` in place of the latest one, now that its text has been read."""

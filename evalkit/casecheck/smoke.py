@@ -238,7 +238,8 @@ class _SmokeRun:
             self._unsure.add(index)  # the result is the application's own
             return
         try:
-            self._dispatcher.call(planned.name, draft.arguments, CallContext(turn=turn, channel=channel))
+            agent = _pick_first(planned.keys["by"]) if "by" in planned.keys else None
+            self._dispatcher.call(planned.name, draft.arguments, CallContext(turn=turn, channel=channel, agent=agent))
         except (FunctionError, MockError) as error:  # the agent would see the failure: the expectation judges it
             note = self._open.get(index, "")
             if note and getattr(error, "type", "") != "unknown_function":

@@ -115,6 +115,8 @@ def _update_call(editor: YamlEditor, line: CallVerdict, call: FunctionCall) -> N
             editor.set((*place, key), call.channel)
         elif key == "answered_by":
             editor.set((*place, key), call.answered_by)
+        elif key == "by" and call.agent is not None:
+            editor.set((*place, key), call.agent)
         elif key == "valid":
             editor.remove((*place, key))
         elif key == "arguments_absent":

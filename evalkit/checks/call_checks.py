@@ -11,8 +11,15 @@ from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reader import Phrase, Phrases
-from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason, format_quantity
-from evalkit.errors import KeyPath, format_path
+from evalkit.checks.reasons import (
+    build_failure,
+    build_failures,
+    build_pass,
+    build_reason,
+    describe_call,
+    format_quantity,
+)
+from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind, is_json_equal, is_string
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import MOCK, FunctionCall
@@ -449,6 +456,41 @@ class AnswererCheck(BooleanCheck, frozen=True):
         )
 
 
+class AgentCheck(BooleanCheck, frozen=True):
+    """`by`: the agent of several that made the call. Where no agent of the run has a name, it can't be judged."""
+
+    by: tuple[str, ...]
+    path: KeyPath
+
+    key: ClassVar[str] = "by"
+
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return call.agent in self.by or not evidence.agents
+
+    def explain_unmeasured(self, call: FunctionCall, evidence: Evidence) -> str:
+        return "" if evidence.agents else "no agent of this run has a name (with task.act_as(...), or in its framework)"
+
+    def report_pass(self, call: FunctionCall) -> CheckResult:
+        return build_pass(self.key, f"made by '{call.agent}'")
+
+    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        made_by = "an agent without a name" if call.agent is None else f"'{call.agent}'"
+        expected = " or ".join(f"'{name}'" for name in self.by)
+        message = f"made by {made_by}, expected {expected}{explain_unknown_agents(self.by, evidence.agents)}"
+        place = format_path(self.path)
+        return build_failure(
+            self.key, "wrong_agent", message, place, call=call, expected=list(self.by), actual=call.agent
+        )
+
+
+def explain_unknown_agents(names: Sequence[str], agents: Sequence[str]) -> str:
+    """Word that agents took no part under these names, with the nearest one that did; nothing if they all did."""
+    unknown = [name for name in names if name not in agents]
+    if not unknown:
+        return ""
+    return f" (no '{unknown[0]}' took part, but {', '.join(agents)}{did_you_mean(unknown[0], agents)})"
+
+
 class LatencyCheck(BooleanCheck, frozen=True):
     """`max_latency_ms`: how long the function may take to answer, on the run's clock."""
 
@@ -460,9 +502,10 @@ class LatencyCheck(BooleanCheck, frozen=True):
     def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
         return call.duration_ms <= self.max_latency_ms
 
-    def is_untimed(self, call: FunctionCall, evidence: Evidence) -> bool:
-        """Tell whether nobody took the time: the application answered by itself, or the call was recorded without."""
-        return not call.duration_ms and (call.answered_by != MOCK or evidence.mode == "judge")
+    def explain_unmeasured(self, call: FunctionCall, evidence: Evidence) -> str:
+        """Word that nobody took the time: the application answered by itself, or the call was recorded without."""
+        is_untimed = not call.duration_ms and (call.answered_by != MOCK or evidence.mode == "judge")
+        return f"nobody took the time of {describe_call(call)}" if is_untimed else ""
 
     def report_pass(self, call: FunctionCall) -> CheckResult:
         took, limit = format_quantity(call.duration_ms), format_quantity(self.max_latency_ms)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.call_checks import GroundedCheck, LatencyCheck, UnresolvedCheck, report_violations
+from evalkit.checks.call_checks import AgentCheck, GroundedCheck, LatencyCheck, UnresolvedCheck, report_violations
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import (
     CallResult,
@@ -26,7 +26,6 @@ from evalkit.checks.reasons import (
     build_failures,
     build_pass,
     build_unmeasured,
-    describe_call,
 )
 from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.model.transcript import FunctionCall
@@ -74,15 +73,19 @@ def _build_satisfied(lines: list[CallResult], count: int) -> CallsResult:
     return CallsResult(lines, [build_pass(_KEY, message)], Score())
 
 
-def report_untimed(judged: CallsResult, evidence: Evidence) -> None:
-    """Say of which calls `max_latency_ms` can't be judged, since nobody took their time."""
+def report_unmeasured(judged: CallsResult, evidence: Evidence) -> None:
+    """Say which demands on a call can't be judged: nobody took its time, or no agent has a name."""
     for line in judged.lines:
         call = line.call
         for check in line.leaf.checks if line.leaf is not None and call is not None else ():
-            if isinstance(check, LatencyCheck) and call is not None and check.is_untimed(call, evidence):
-                line.results = tuple(result for result in line.results if result.check != check.key)
-                message = f"can't be judged: nobody took the time of {describe_call(call)}"
-                judged.results.append(build_unmeasured(check.key, message, format_path(check.path), evidence.mode))
+            if isinstance(check, (AgentCheck, LatencyCheck)) and call is not None:
+                reason = check.explain_unmeasured(call, evidence)
+                if reason:
+                    line.results = tuple(result for result in line.results if result.check != check.key)
+                    result = build_unmeasured(
+                        check.key, f"can't be judged: {reason}", format_path(check.path), evidence.mode
+                    )
+                    judged.results += [] if result in judged.results else [result]
 
 
 class _Explanation:

@@ -12,6 +12,7 @@ from evalkit.checks.calls import GroundedCalls
 from evalkit.checks.evidence import COMPLETED
 from evalkit.checks.expectation import Expectation, RunCheck
 from evalkit.checks.expected_calls import ExpectedCallList, is_plain_list
+from evalkit.checks.handoffs import read_handoffs
 from evalkit.checks.keys import BUDGETS, CALL_KEYS, CALL_ORDERS, EXPECTED_KEYS, EXTRA_CALLS, MODIFIERS, SCORES
 from evalkit.checks.legacy_keys import read_body_text, read_succeeded, read_ticket_fields
 from evalkit.checks.read_calls import (
@@ -48,6 +49,8 @@ _READERS: dict[str, Callable[[ExpectationReader, KeyPath, Any], RunCheck | None]
     "response_excludes": read_response_text,
     "response_matches": read_response_matches,
     "response_json": read_response_json,
+    "expected_handoffs": read_handoffs,
+    "expected_delegations": read_handoffs,
     "max_identical_calls": read_identical_calls,
     "state": read_state,
     "state_contains": read_state,

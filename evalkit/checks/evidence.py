@@ -385,7 +385,10 @@ class Evidence:
     `calls` are judged; `known_calls` are also those of earlier user turns, to which references and `grounded` may lead.
     """
 
-    __slots__ = ("_aliases", "_folded", "_grounding", "_resolve", "calls", "input", "known_calls", "mode", "transcript")
+    __slots__ = (
+        *("_agents", "_aliases", "_folded", "_grounding", "_resolve"),
+        *("calls", "input", "known_calls", "mode", "transcript"),
+    )
 
     def __init__(
         self,
@@ -401,6 +404,7 @@ class Evidence:
         self.input = case_input
         self.mode = mode
         self._aliases = aliases or {}
+        self._agents: tuple[str, ...] | None = None
         self._folded: dict[int, list[str]] = {}
         self._grounding: Grounding | None = None
         self._resolve: Resolve | None = None
@@ -418,6 +422,13 @@ class Evidence:
         if self._grounding is None:
             self._grounding = Grounding(self.input, self.known_calls)
         return self._grounding
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of the agents that took part, by the calls, the turns and the hand-offs."""
+        if self._agents is None:
+            self._agents = self.transcript.agents
+        return self._agents
 
     def fold_texts(self, value: object) -> list[str]:
         """Return the folded texts of a value of the transcript, folded once for however many phrases."""
@@ -505,6 +516,7 @@ def extract_turn(transcript: Transcript, user_turn: int, turn_starts: Sequence[i
     return replace(
         transcript,
         calls=tuple(call for call in transcript.calls if call.user_turn == user_turn),
+        handoffs=tuple(handoff for handoff in transcript.handoffs if handoff.user_turn == user_turn),
         turns=turns,
         response=transcript.responses[user_turn] if answered else "",
         stop_reason=COMPLETED if went_on else transcript.stop_reason,

@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, judge_calls, report_untimed
+from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, judge_calls, report_unmeasured
 from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn, find_last_turn
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
 from evalkit.checks.reasons import NOT_JUDGED, OTHER_RANK, RANK, build_reason, build_unmeasured, rank
@@ -103,7 +103,7 @@ class Expectation(Struct, frozen=True):
         if self.calls is not None:
             try:
                 judged = judge_calls(self.calls, evidence)
-                report_untimed(judged, evidence)
+                report_unmeasured(judged, evidence)
                 return judged
             except Exception as error:
                 results = [_build_broken(self.calls, error)]

@@ -72,6 +72,7 @@ CALL_KEYS: dict[str, Key] = {
     "answered_by": Key(
         _make_ref("answered_by"), "Who must have answered the call: its `mock`, the `application` itself, or `nobody`."
     ),
+    "by": Key(_NAMES, "The agent that must have made the call, or several of which one must."),
     "max_latency_ms": Key(_AMOUNT, "At most so many milliseconds for the function to answer, on the run's clock."),
     "valid": Key(_BOOLEAN, "`false`: arguments that violate the declared schema are expected here."),
     "grounded": Key(
@@ -93,6 +94,7 @@ FORBIDDEN_KEYS: dict[str, Key] = {
     "arguments_contain": Key(_ARGUMENTS, "Only calls with these arguments are forbidden."),
     "channel": Key(_make_ref("channel"), "Only calls that arrive this way are forbidden."),
     "answered_by": Key(_make_ref("answered_by"), "Only calls that these answered are forbidden."),
+    "by": Key(_NAMES, "Only calls of these agents are forbidden."),
 }
 
 EXPECTED_KEYS: dict[str, Key] = {
@@ -120,6 +122,14 @@ EXPECTED_KEYS: dict[str, Key] = {
         _NAMES, "Arguments that any call may be sent or not, with any value, where `arguments` does not name them."
     ),
     "final_function_call": Key(_NAME, "The function that must be called last."),
+    "expected_handoffs": Key(
+        _make_ref("handoffs"),
+        "The hand-offs from agent to agent, all of them in their order: `[triage -> billing]`; `[]` means none.",
+    ),
+    "expected_delegations": Key(
+        _make_ref("handoffs"),
+        "The agents that agents have asked, as a tool or inside one, all of them in their order: `[desk -> expert]`.",
+    ),
     "response_contains": Key(_make_ref("phrases"), "Phrases that the final response must contain."),
     "response_excludes": Key(_make_ref("phrases"), "Phrases that the final response must not contain."),
     "response_matches": Key(_make_ref("phrases"), "Regular expressions that must be found in the final response."),
@@ -234,6 +244,10 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     },
     "channel": _describe_choices(CHANNELS),
     "answered_by": _describe_choices(ANSWERERS),
+    "handoffs": {
+        "oneOf": [_NAME, {"type": "array", "items": _NAME}],
+        "description": "`triage -> billing`, a chain of several, or the name of the target alone.",
+    },
     "grounded": {"oneOf": [_BOOLEAN, {**_NAME, **NO_TEXT}, _NAMES["oneOf"][1]]},
     "expected_call": {
         "type": "object",

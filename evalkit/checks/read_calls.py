@@ -9,6 +9,7 @@ from typing import Any
 from evalkit.checks.call_checks import (
     TEXT_ONLY,
     AbsentCheck,
+    AgentCheck,
     AnswererCheck,
     CallCheck,
     ChannelCheck,
@@ -260,6 +261,10 @@ class CallReader:
         answerers = self._read_choices(path, value, ANSWERERS)
         return AnswererCheck(answerers, path) if answerers else None
 
+    def read_agents(self, path: KeyPath, value: object, name: str | None) -> AgentCheck | None:
+        agents = self.reader.read_names(path, value)
+        return AgentCheck(agents, path) if agents else None
+
     def read_latency(self, path: KeyPath, value: object, name: str | None) -> LatencyCheck | None:
         limit = self.reader.read_number(path, value, minimum=0)
         return None if limit is None else LatencyCheck(limit, path)
@@ -284,6 +289,7 @@ _READERS: dict[str, Callable[[CallReader, KeyPath, Any, str | None], CallCheck |
     "outcome": CallReader.read_outcome,
     "channel": CallReader.read_channel,
     "answered_by": CallReader.read_answerer,
+    "by": CallReader.read_agents,
     "max_latency_ms": CallReader.read_latency,
     "valid": CallReader.read_valid,
     "grounded": CallReader.read_grounded,

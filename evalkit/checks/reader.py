@@ -52,6 +52,11 @@ SYNONYMS = {
     "unordered": "any_order",
     "parallel": "in_parallel",
     "instruction": "scenario_instruction_used",
+    "agent": "by",
+    "by_agent": "by",
+    "made_by": "by",
+    "handoffs": "expected_handoffs",
+    "delegations": "expected_delegations",
 }
 
 

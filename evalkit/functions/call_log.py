@@ -117,7 +117,7 @@ class CallContext(Struct, frozen=True, kw_only=True):
 
     `refusal`: the caller itself does not make the call, and this is what it says. `as_is`: the function runs though
     nothing mocks it, for it is the agent's own: another agent, whose time is no function's. `answered_by`: APPLICATION
-    or NOBODY, and no mock is asked; None: the mocks decide.
+    or NOBODY, and no mock is asked; None: the mocks decide. `agent` makes it; of a call of a turn it is the turn's.
     """
 
     turn: int | None = None
@@ -129,6 +129,7 @@ class CallContext(Struct, frozen=True, kw_only=True):
     as_is: bool = False
     answered_by: str | None = None
     user_turn: int | None = None  # None: the user's turn of now
+    agent: str | None = None
 
     @classmethod
     def of_call(
@@ -235,6 +236,7 @@ class PendingCall(Struct, kw_only=True):
             repairs=context.repairs,
             answered_by=answered_by,
             mock_rule=self.selection.label or None if self.selection is not None else None,
+            agent=context.agent,
         )
 
 
@@ -251,7 +253,7 @@ def build_error_result(error: BaseException) -> JsonDict:
 LOGGER = logging.getLogger("evalkit.functions")
 _LOGGED_FIELDS = (
     *("arguments", "result", "outcome", "call_id", "turn", "user_turn", "channel", "duration_ms"),
-    *("problem", "requested_name", "answered_by", "mock_rule"),
+    *("problem", "requested_name", "answered_by", "mock_rule", "agent"),
 )
 
 
@@ -284,6 +286,12 @@ class CallLog:
 
     def list_records(self) -> tuple[FunctionCall, ...]:
         return tuple(call.to_record() for call in tuple(self._calls))
+
+    def find_last(self, name: str | None) -> PendingCall | None:
+        """Find the latest call so far, that of `name` if there is one."""
+        calls = tuple(self._calls)
+        full_name = None if name is None else self._functions.resolve_name(name)
+        return next((call for call in reversed(calls) if call.name == full_name), calls[-1] if calls else None)
 
     def find_unused(self) -> tuple[str, ...]:
         with self._lock:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.call_log import (
@@ -32,6 +33,7 @@ from evalkit.functions.call_log import (
     build_error_result,
 )
 from evalkit.functions.declarations import explain_broken_returns, find_return_problems
+from evalkit.functions.handoffs import HandoffLog, get_acting_agent
 from evalkit.functions.mocks.answers import (
     CallableAnswer,
     FailureAnswer,
@@ -88,6 +90,7 @@ class FakeDispatcher:
         self.state: JsonDict = {} if state is None else state
         self.model_calls: ModelCalls | None = None
         self.call_log = CallLog(mocks or MockSet(), self._functions, input, self.state, case_id)
+        self.handoffs = HandoffLog(self.call_log)
         self._responder = MockResponder(self._functions, self._settings, input, self.state, self.call_log.build_roots)
 
     @property
@@ -282,10 +285,13 @@ class FakeDispatcher:
         offered_names: Container[str] | None = None,
         real: Callable[[], object] | None = None,
     ) -> PendingCall:
+        is_own_code = context is None or context.turn is None  # a framework knows which agent's turn asks for a call
         if context is None:
             context = DIRECT
             if self.model_calls is not None and isinstance(arguments, dict):
                 context = self.model_calls.take_context(name, arguments, self._functions)
+        if is_own_code and (agent := get_acting_agent()) is not None:
+            context = replace(context, agent=agent)
         return self.call_log.open(name, arguments, context, offered_names, real)
 
     def _finish(self, call: PendingCall, started: float) -> None:

@@ -75,6 +75,7 @@ class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # APPLICATION: its own code or framework; NOBODY: it was refused, or left unanswered
     answered_by: str = always_written(MOCK)
     mock_rule: str | None = None  # the rule of the mock that answered, e.g. "$sequence[1]"
+    agent: str | None = None  # the agent that made it, where agents have names
 
     @property
     def is_in_vain(self) -> bool:
@@ -146,6 +147,7 @@ class ModelTurn(Struct, frozen=True, omit_defaults=True):
     model: str | None = None
     duration_ms: float = always_written(0.0)
     finish_message: str | None = None
+    agent: str | None = None  # the agent whose model replied, where agents have names
 
 
 class ModelRequest(Struct, frozen=True, omit_defaults=True):
@@ -186,6 +188,22 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def total_ms(self) -> float:
         """The time that `processing_time_ms` limits."""
         return self.model_ms + self.function_ms + self.overhead_ms
+
+
+HANDOFF, DELEGATION = HANDOFF_KINDS = ("handoff", "delegation")
+
+
+class Handoff(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The passing of a run from one agent to another: for good, or as a delegation, until the other has answered."""
+
+    target: str
+    source: str | None = None  # None: an agent without a name
+    kind: str = always_written(HANDOFF)
+    call: int | None = None  # index of the function call after which it happened; None: before any
+    user_turn: int = always_written(0)
+
+    def __str__(self) -> str:
+        return f"{self.source or '(no name)'} -> {self.target}"
 
 
 class RunFault(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -250,7 +268,15 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: JsonObject = field(default_factory=dict)
     state: AgentValue = None  # at the end of the run, of a case that has a state or a probe of it
     gradings: tuple[Grading, ...] = ()  # of a case with `judge`
+    handoffs: tuple[Handoff, ...] = ()  # from agent to agent, delegations too, in the order of the run
     version: int = always_written(TRANSCRIPT_VERSION)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of the agents that took part, in the order of their first appearance."""
+        passed = (name for handoff in self.handoffs for name in (handoff.source, handoff.target))
+        made = (item.agent for items in (self.turns, self.calls) for item in items)
+        return tuple(dict.fromkeys(name for name in (*made, *passed) if name))
 
     def to_json(self) -> JsonDict:
         """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""

@@ -26,7 +26,7 @@ from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, Verdict
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.reports.summary import describe_grader, get_folder, group_categories, label_folders
-from evalkit.reports.trace import TraceOptions, format_duration, list_user_turns, render_trace
+from evalkit.reports.trace import TraceOptions, describe_handoff, format_duration, list_user_turns, render_trace
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.format import cut_at_word, escape_controls, escape_lines, format_value
 
@@ -270,6 +270,7 @@ def _build_run(verdict: Verdict, case: JsonObject) -> JsonDict:
     for turn in transcript.turns:
         usage = turn.usage
         facts = [
+            turn.agent,
             turn.finish_reason,
             turn.finish_message,
             "" if usage is None else f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out",
@@ -281,7 +282,7 @@ def _build_run(verdict: Verdict, case: JsonObject) -> JsonDict:
     return {
         "status": verdict.status,
         "reasons": [_build_reason(reason) for reason in verdict.reasons],
-        "calls": [_build_call(call, case) for call in verdict.calls],
+        "calls": [_build_call(call, case, transcript) for call in verdict.calls],
         "checks": [
             {"check": c.check, "status": c.status, "message": c.message, "note": c.note} for c in verdict.checks
         ],
@@ -289,6 +290,7 @@ def _build_run(verdict: Verdict, case: JsonObject) -> JsonDict:
         "ran": transcript != Transcript(),
         "facts": _list_facts(verdict) if transcript != Transcript() else [],
         "input": {**inputs, "turns": users} if users else transcript.input,
+        "handoffs": _list_handoffs(transcript, None),
         "answers": list(transcript.responses[:-1]),  # of the user's turns before the last
         "response": transcript.response,
         "unused": list(transcript.unused_mocks),
@@ -331,7 +333,12 @@ def _build_reason(reason: Reason) -> JsonDict:
     }
 
 
-def _build_call(verdict: CallVerdict, case: JsonObject) -> JsonDict:
+def _list_handoffs(transcript: Transcript, call: int | None) -> list[str]:
+    """List the agents that the run passed to after this call, or before any, in words."""
+    return [describe_handoff(handoff) for handoff in transcript.handoffs if handoff.call == call]
+
+
+def _build_call(verdict: CallVerdict, case: JsonObject, transcript: Transcript) -> JsonDict:
     bad = [result for result in verdict.results if result.status != "passed"]
     data: JsonDict = {
         "status": verdict.status,
@@ -346,8 +353,9 @@ def _build_call(verdict: CallVerdict, case: JsonObject) -> JsonDict:
         names = ("name", "index", "arguments", "result", "outcome", "turn", "user_turn", "channel", "duration_ms")
         data |= {
             name: getattr(call, name)
-            for name in (*names, "requested_name", "repairs", "answered_by", "mock_rule", "problem")
+            for name in (*names, "requested_name", "repairs", "answered_by", "mock_rule", "problem", "agent")
         }
+        data["handoffs"] = _list_handoffs(transcript, call.index)
     return data
 
 

@@ -336,6 +336,8 @@ class TraceWriter:
         }
         if turn.model:
             attributes["gen_ai.response.model"] = turn.model
+        if turn.agent:
+            attributes["gen_ai.agent.name"] = turn.agent
         if self._content:
             attributes["gen_ai.output.messages"] = to_json_text(build_reply_message(turn))
         span = self._start_span(self._format_span_name("chat", model), start, attributes, SpanKind.CLIENT)
@@ -355,6 +357,7 @@ class TraceWriter:
         }
         optional = {
             "gen_ai.tool.call.id": call.call_id,
+            "gen_ai.agent.name": call.agent,
             "evalkit.call.requested_name": call.requested_name,
             "evalkit.call.mock_rule": call.mock_rule,
             "evalkit.call.repairs": list(call.repairs),

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import get_case_name
-from evalkit.model.transcript import APPLICATION, FunctionCall, Transcript
+from evalkit.model.transcript import APPLICATION, DELEGATION, FunctionCall, Handoff, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.reports.summary import JUDGE_CHECK
 from evalkit.text.format import (
@@ -136,8 +136,12 @@ def format_duration(milliseconds: float) -> str:
 def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     body: list[Line] = []
     reported: set[tuple[str, str, int | None]] = set()
-    for call in verdict.calls:
-        body += _build_call_lines(call, reported, options)
+    transcript = verdict.transcript
+    body += _build_handoff_lines(transcript, None)
+    for line in verdict.calls:
+        body += _build_call_lines(line, reported, options, shows_agent=len(transcript.agents) > 1)
+        if line.call is not None:
+            body += _build_handoff_lines(transcript, line.call.index)
     if options.conversation:
         body += build_conversation(verdict.transcript, list_user_turns(verdict.case))
     reported |= collect_fault_reasons(verdict)
@@ -157,6 +161,21 @@ def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     return body
 
 
+def _build_handoff_lines(transcript: Transcript, call: int | None) -> list[Line]:
+    """Return a line for each agent that the run passed to after this call, or before any."""
+    return [
+        ((f"       {escape_controls(describe_handoff(handoff))}", "quiet"),)
+        for handoff in transcript.handoffs
+        if handoff.call == call
+    ]
+
+
+def describe_handoff(handoff: Handoff) -> str:
+    """Return ``triage hands over to billing``, or ``billing asks expert``."""
+    verb = "asks" if handoff.kind == DELEGATION else "hands over to"
+    return f"→ {handoff.source or 'the agent'} {verb} {handoff.target}"
+
+
 def _get_style(status: str) -> str:
     return "bad" if status == FAILED else "error"
 
@@ -166,7 +185,7 @@ def _get_reason_key(reason: Reason) -> tuple[str, str, int | None]:
 
 
 def _build_call_lines(
-    verdict: CallVerdict, reported: set[tuple[str, str, int | None]], options: TraceOptions
+    verdict: CallVerdict, reported: set[tuple[str, str, int | None]], options: TraceOptions, *, shows_agent: bool
 ) -> list[Line]:
     mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
     failed = [result for result in verdict.results if result.status != PASSED]
@@ -178,7 +197,8 @@ def _build_call_lines(
         head = missing[0][0][0].strip() if missing else f"{escape_controls(verdict.expected_name)} was not called"
         return [(("   –  ", "quiet"), mark, (head, "")), *missing[1:]]
     width = max(options.width, _NARROWEST)
-    first, *continuation = _format_call(verdict.call, width - 7, (options.breaks_at or width) - 7)
+    room = (options.breaks_at or width) - 7
+    first, *continuation = _format_call(verdict.call, width - 7, room, shows_agent=shows_agent)
     number = f"{verdict.call.index + 1:>3}. "  # as messages name the call, whatever was not called before it
     call_lines: list[Line] = [
         ((number, "quiet"), mark, (first, "")),
@@ -203,12 +223,13 @@ def _list_messages(result: CheckResult) -> list[str]:
     return [reason.message for reason in result.reasons] or [result.message or result.check]
 
 
-def _format_call(call: FunctionCall, width: int, breaks_at: int) -> list[str]:
+def _format_call(call: FunctionCall, width: int, breaks_at: int, *, shows_agent: bool) -> list[str]:
     """Return the call and its result, within `width` columns; in two lines if the arguments would have no room."""
     name = escape_controls(call.name)
     how = f" [as {escape_controls(call.requested_name)}]" if call.requested_name else ""
     how += " [written as text]" if call.channel == "text" else ""
     how += " [answered by the application]" if call.answered_by == APPLICATION else ""
+    how += f" [by {escape_controls(call.agent)}]" if shows_agent and call.agent else ""
     error = call.result.get("error") if isinstance(call.result, dict) else call.result
     if call.outcome != "error":
         returned = "" if call.result is None else f" → {format_json(call.result, width)}"
@@ -325,7 +346,8 @@ def _build_part(transcript: Transcript, number: int, places: Sequence[int]) -> l
     part_lines: list[Line] = []
     for index, turn in enumerate(transcript.turns):
         if places[index] == number:
-            facts = [turn.finish_reason]
+            facts = [escape_controls(turn.agent)] if turn.agent else []
+            facts.append(turn.finish_reason)
             if turn.usage is not None:
                 facts.append(f"{turn.usage.input_tokens} tokens in, {turn.usage.output_tokens} out")
             part_lines += _build_speech(f"model, turn {index + 1}", turn.text, f"({'; '.join(facts)})")

@@ -332,6 +332,7 @@ CALL_KEYS = (
     "call_id",
     "requested_name",
     "duration_ms",
+    "agent",
 )
 CHOICES = {"outcome": ("ok", "error"), "channel": ("native", "text", "direct"), "answered_by": ANSWERERS}
 NAMELESS = "(no name)"
@@ -347,11 +348,11 @@ def judge(
 ) -> Verdict:
     """Hold `calls` and `response` against `expected_output`, the mapping of a case file.
 
-    A call is ``{"name", "arguments", "result"?, "outcome"?, "turn"?, "channel"?, "answered_by"?}``; `functions` are
-    declarations ``{name, description, parameters, returns}``, with which arguments are checked against their schemas.
-    `input` is what `grounded` and templates refer to. What would need a whole run (time, tokens, stop reason) is listed
-    as not judged. Raises SpecError for expectations or declarations that break the format, UsageError for a record of
-    calls that does; whatever the agent sent in a call ends in the verdict.
+    A call is ``{"name", "arguments", "result"?, "outcome"?, "turn"?, "channel"?, "answered_by"?, "agent"?}``;
+    `functions` are declarations ``{name, description, parameters, returns}``, with which arguments are checked
+    against their schemas. `input` is what `grounded` and templates refer to. What would need a whole run (time,
+    tokens, stop reason) is listed as not judged. Raises SpecError for expectations or declarations that break the
+    format, UsageError for a record of calls that does; whatever the agent sent in a call ends in the verdict.
     """
     declarations = _parse_declarations(functions)
     expectation, problems = compile_expectation(_read_expected_output(expected_output), declarations=declarations)
@@ -441,6 +442,7 @@ def _read_call(data: object, index: int, declarations: Mapping[str, Declaration]
         call_id=data.get("call_id"),
         requested_name=name if declaration and declaration.name != name else data.get("requested_name"),
         duration_ms=data.get("duration_ms") or 0.0,
+        agent=_read_agent(data, index),
         problem="malformed_call" if malformed else "unknown_function" if unknown else None,
         violations=() if malformed or declaration is None else find_argument_violations(declaration, arguments),
     )
@@ -453,6 +455,13 @@ def _read_choice(data: JsonObject, key: str, default: str, index: int) -> str:
     if value not in CHOICES[key]:
         raise UsageError(f"judge: calls[{index}].{key} is one of {', '.join(CHOICES[key])}, got {value!r}")
     return str(value)
+
+
+def _read_agent(data: JsonObject, index: int) -> str | None:
+    name = data.get("agent")
+    if name is not None and (not isinstance(name, str) or not name):
+        raise UsageError(f"judge: calls[{index}].agent is the name of an agent, got {name!r}")
+    return name
 
 
 def _read_whole_number(data: JsonObject, key: str, index: int) -> int | None:

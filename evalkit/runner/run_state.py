@@ -31,7 +31,7 @@ from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
 from evalkit.model.case import Case, split_case_id
 from evalkit.model.settings import Settings, compute_cost, compute_turns_cost
-from evalkit.model.transcript import ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.model.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.runner.faults import build_phase_fault, build_unmeasured_fault, locate_frame
 
 
@@ -191,7 +191,7 @@ def build_transcript(run: RunState) -> Transcript:
     overhead_ms = round(max(run.wall_s - task.waiting_time.seconds, 0.0) * 1000, 3)
     return Transcript(
         input=task.input,
-        calls=dispatcher.calls,
+        calls=_name_agents(dispatcher.calls, turns),
         turns=turns,
         response=reply.text,
         responses=tuple(reply.text for reply in run.replies) if run.plan.case.turns else (),
@@ -208,6 +208,19 @@ def build_transcript(run: RunState) -> Transcript:
         warnings=tuple(run.warnings),
         metadata=data,
         state=_get_final_state(run),
+        handoffs=dispatcher.handoffs.list_handoffs(),
+    )
+
+
+def _name_agents(calls: tuple[FunctionCall, ...], turns: Sequence[ModelTurn]) -> tuple[FunctionCall, ...]:
+    """Return the calls, those of a model turn with the agent of the turn. Nothing changes where no agent has a name."""
+    if not any(item.agent for items in (calls, turns) for item in items):
+        return calls
+    return tuple(
+        replace(call, agent=turns[call.turn].agent or call.agent)
+        if call.turn is not None and call.turn < len(turns)
+        else call
+        for call in calls
     )
 
 

@@ -13,12 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.model.transcript import FunctionCall, Grade, Grading, Timing, Transcript
+from evalkit.model.transcript import FunctionCall, Grade, Grading, Handoff, Timing, Transcript
 from evalkit.yamlfile.parse import load
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
 EXAMPLE = re.compile(r"```yaml\n(.*?)```\n+(Given .*?):\n\n```text\n(.*?)```", re.DOTALL)
-CALL = re.compile(r"`([a-zA-Z_]+\(.*?\))(?: → (\{.*?\}))?`(?: in turn (\d+))?(?: in (\d+) ms)?", re.DOTALL)
+CALL = re.compile(
+    r"`([a-zA-Z_]+\(.*?\))(?: → (\{.*?\}))?`(?: in turn (\d+))?(?: in (\d+) ms)?(?: by (\w+))?", re.DOTALL
+)
 
 
 class Example(NamedTuple):
@@ -41,7 +43,7 @@ def called(expression: str) -> tuple[str, dict[str, Any]]:
 
 
 def calls_in(given: str) -> Iterator[FunctionCall]:
-    for index, (expression, result, turn, ms) in enumerate(CALL.findall(given)):
+    for index, (expression, result, turn, ms, agent) in enumerate(CALL.findall(given)):
         name, arguments = called(expression)
         yield FunctionCall(
             name=name,
@@ -50,6 +52,7 @@ def calls_in(given: str) -> Iterator[FunctionCall]:
             result=json.loads(result) if result else None,
             turn=int(turn) - 1 if turn else None,
             duration_ms=float(ms or 0),
+            agent=agent or None,
         )
 
 
@@ -58,6 +61,8 @@ def transcript(given: str) -> Transcript:
     told = re.search(r"the input `(.*)`", given)
     run = re.search(r"a run with `(.*)`", given)
     fields: dict[str, Any] = json.loads(run[1]) if run else {}
+    if handoff := re.search(r"the hand-off `(\w+) -> (\w+)`", given):
+        fields["handoffs"] = (Handoff(source=handoff[1], target=handoff[2]),)
     if "timing" in fields:
         fields["timing"] = Timing(**fields["timing"])
     return Transcript(

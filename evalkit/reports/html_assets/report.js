@@ -141,7 +141,7 @@
     const missing = !has(item.name);
     const facts = missing ? [] : [item.outcome === "ok" ? "" : item.outcome, item.channel === "text" ? "written as text" : "", item.channel === "direct" ? "called by code" : "",
       item.requested_name ? `as ${item.requested_name}` : "", item.duration_ms ? time(item.duration_ms) : "",
-      item.answered_by === "application" ? "answered by the application" : "", item.mock_rule ? `mock ${item.mock_rule}` : "", item.problem || ""].filter(Boolean);
+      item.answered_by === "application" ? "answered by the application" : "", item.agent ? `by ${item.agent}` : "", item.mock_rule ? `mock ${item.mock_rule}` : "", item.problem || ""].filter(Boolean);
     const prefix = missing ? "" : `call ${item.index + 1}, ${item.name}: `;
     const said = [...new Set(item.problems.map(({ message }) => message.startsWith(prefix) ? message.slice(prefix.length) : message))];
     const title = missing ? said.shift() || `${item.expected_name} was not called` : `${item.index + 1}. ${item.name}`;
@@ -158,6 +158,7 @@
     if (table) box.append(table);
     if (!missing) box.append(make("h6", { class: "quiet" }, "returned"), tree(item.result === undefined ? null : item.result, []));
     if (item.repairs && item.repairs.length) box.append(make("p", { class: "quiet" }, `mended: ${item.repairs.join("; ")}`));
+    for (const text of item.handoffs || []) box.append(make("p", { class: "quiet" }, text));
     return box;
   };
   const turn = (title, facts, text, calls, extra) => make("section", { class: "turn" },
@@ -166,6 +167,7 @@
   const timeline = (run) => {
     const shown = [turn("Input", [], run.input, [], [])];
     const made = run.calls.filter((item) => has(item.name));
+    shown[0].append(...run.handoffs.map((text) => make("p", { class: "quiet" }, text)));
     run.turns.forEach((one, i) => shown.push(turn(`Turn ${i + 1}`, one.facts, one.text, made.filter((item) => item.turn === i),
       one.malformed.map((text) => make("p", { class: "problem" }, `malformed call ${text}`)))));
     const rest = made.filter((item) => !has(item.turn) || item.turn >= run.turns.length);

@@ -1,0 +1,90 @@
+"""`expected_handoffs` and `expected_delegations`: how a run of several agents passed from one to another."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from evalkit.checks.call_checks import explain_unknown_agents
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.reader import ExpectationReader
+from evalkit.checks.reasons import build_failure, build_pass, build_unmeasured
+from evalkit.errors import KeyPath, format_path
+from evalkit.model.transcript import DELEGATION, HANDOFF, Handoff
+from evalkit.model.verdict import CheckResult
+
+ARROW = "->"
+KINDS = {"expected_handoffs": HANDOFF, "expected_delegations": DELEGATION}
+_WORDS = {HANDOFF: "hand-off", DELEGATION: "delegation"}
+
+
+class ExpectedHandoff(NamedTuple):
+    """``source -> target``; without a source it may come from any agent."""
+
+    source: str | None
+    target: str
+
+    def __str__(self) -> str:
+        return self.target if self.source is None else f"{self.source} {ARROW} {self.target}"
+
+    def is_met_by(self, handoff: Handoff) -> bool:
+        return handoff.target == self.target and self.source in (None, handoff.source)
+
+
+class HandoffsCheck(Struct, frozen=True):
+    """All hand-offs, or all delegations, in their order."""
+
+    key: str
+    expected: tuple[ExpectedHandoff, ...]
+    path: KeyPath
+
+    def judge(self, evidence: Evidence) -> CheckResult:
+        """Compare the lists."""
+        kind = KINDS[self.key]
+        word, place = _WORDS[kind], format_path(self.path)
+        actual = [handoff for handoff in evidence.transcript.handoffs if handoff.kind == kind]
+        if not evidence.agents:
+            message = "can't be judged: no agent of this run has a name (with task.act_as(...), or in its framework)"
+            return build_unmeasured(self.key, message, place, evidence.mode)
+        if not actual and evidence.mode == "judge":
+            return build_unmeasured(self.key, f"not judged: calls alone do not tell of {word}s", "", "judge")
+        pairs = list(zip(self.expected, actual, strict=False))
+        same = next((number for number, (one, other) in enumerate(pairs) if not one.is_met_by(other)), len(pairs))
+        if same == len(self.expected) == len(actual):
+            count = f"{same} {word}{'' if same == 1 else 's'}" if same else f"no {word}"
+            return build_pass(self.key, f"{count}, as expected")
+        written = ", ".join(map(str, actual)) or "none"
+        wanted = ", ".join(map(str, self.expected)) or "none"
+        if same >= len(actual):
+            message = f"{word} {self.expected[same]} is missing"
+        elif same >= len(self.expected):
+            message = f"{word} {actual[same]} is not expected"
+        else:
+            message = f"{word} {same + 1} is {actual[same]}, expected {self.expected[same]}"
+        names = [name for one in self.expected for name in one if name]
+        message = f"{message}; there were: {written}{explain_unknown_agents(names, evidence.agents)}"
+        return build_failure(
+            self.key, "wrong_handoffs", message, place, expected=wanted.split(", "), actual=written.split(", ")
+        )
+
+
+def read_handoffs(reader: ExpectationReader, path: KeyPath, value: object) -> HandoffsCheck | None:
+    """Read ``a -> b``, a chain ``a -> b -> c``, the name of a target alone, or a list of these."""
+    items = [((*path, index), item) for index, item in enumerate(value)] if isinstance(value, list) else [(path, value)]
+    expected: list[ExpectedHandoff] = []
+    before = len(reader.problems)
+    for item_path, item in items:
+        text = reader.read_name(item_path, item, "a hand-off such as 'triage -> billing'")
+        names = [name.strip() for name in (text or "").split(ARROW)]
+        if text is None:
+            continue
+        if not all(names):
+            message = f"{reader.format_place(item_path)} names an agent on each side of '{ARROW}', got '{text}'"
+            reader.add_problem(item_path, message)
+        elif len(names) == 1:
+            expected.append(ExpectedHandoff(None, names[0]))
+        else:
+            expected += [ExpectedHandoff(*pair) for pair in pairwise(names)]
+    return HandoffsCheck(str(path[-1]), tuple(expected), path) if len(reader.problems) == before else None
