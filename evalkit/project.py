@@ -22,12 +22,11 @@ from evalkit.config import build_permissions, read_options, read_python_path
 from evalkit.errors import Problem, SpecError, UnknownAgentError, UsageError
 from evalkit.model.case import Case, Permissions
 from evalkit.model.settings import Settings
-from evalkit.spec.files import drop_modules, find_cases, format_file_path
+from evalkit.spec.files import DEFAULT_PATHS, drop_modules, find_cases, format_file_path
 from evalkit.spec.load import find_project_root
 from evalkit.spec.load import load_case as load_case_file
 from evalkit.spec.rows import list_case_files
 
-DEFAULT_PATHS = ("scenarios",)
 _SETTINGS = ("deadline_s", "max_iterations", "temperature", "seed", "strict_mocks")
 _FOLDERS = ("cassettes", "mocks")
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from evalkit.errors import KeyPath
 from evalkit.functions.declarations import find_argument_violations
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
-from evalkit.model.case import Declaration
+from evalkit.model.case import Case, Declaration
 from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.operators.builtin import BUILTIN_OPERATORS
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
@@ -254,6 +254,23 @@ def plan_calls(
                 else:
                     for call in plan_calls([alternative], at, variant, parallel_group):
                         yield replace(call, path=at if call.path == (*at, 0) else call.path)
+
+
+def list_expected_names(case: Case) -> Iterator[str]:
+    """Yield the functions of all calls that the case and its turns expect, whatever group they stand in."""
+    turns = case.input.get("turns") or ()
+    for output in (case.expected_output, *(turn.get("expected_output") for turn in turns if isinstance(turn, dict))):
+        yield from _list_names((output or {}).get("expected_function_calls"))
+
+
+def _list_names(items: object) -> Iterator[str]:
+    if isinstance(items, str):
+        yield items
+    elif isinstance(items, list):
+        for item in items:
+            yield from _list_names(item)
+    elif isinstance(items, dict):
+        yield from _list_names(items.get("function_name", [items[key] for key in (*GROUPS, "one_of") if key in items]))
 
 
 def plan_implied_calls(expected: JsonObject) -> list[JsonDict]:

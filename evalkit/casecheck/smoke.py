@@ -7,7 +7,7 @@ What a mock makes of arguments that were filled in tells nothing about the case:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from evalkit.casecheck.expected_calls import (
     find_violations,
     generate_texts,
     is_operator,
+    list_expected_names,
     list_texts,
     make_arguments,
     make_example,
@@ -35,7 +36,7 @@ from evalkit.checks.evidence import build_resolver
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.keys import EXPECTED_KEYS
 from evalkit.checks.reasons import NOT_JUDGED
-from evalkit.errors import FunctionError, KeyPath, MockError, format_path
+from evalkit.errors import FunctionError, KeyPath, Location, MockError, find_nearest, format_path
 from evalkit.functions.call_log import CallContext
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import (
@@ -60,7 +61,7 @@ from evalkit.runner.run_state import copy_state
 
 ADVICE = {
     "invalid_arguments": "change the expected arguments or the declared schema; `valid: false` expects a violation",
-    "unmocked_call": "add an answer for it under input.mock_function_responses",
+    "unmocked_call": "let its mock answer these arguments too, by a further rule or $default",
     "unknown_function": "declare it under functions, or correct its name",
     "result_mismatch": "let the mock return it, or expect what the mock returns",
     "wrong_outcome": "let the mock fail or succeed as expected, or change `outcome`",
@@ -103,11 +104,15 @@ class SmokeResult(Struct, frozen=True):
 
 
 def run_smoke_check(
-    case: Case, settings: Settings | None = None, declarations: Mapping[str, Declaration] | None = None
+    case: Case,
+    settings: Settings | None = None,
+    declarations: Mapping[str, Declaration] | None = None,
+    known_names: Container[str] = (),
 ) -> SmokeResult:
-    """Walk every expectation of a loaded case. `declarations` are those that its agent brings (an instruction file)."""
+    """Walk every expectation of a loaded case. `declarations` are those that its agent brings (an instruction file);
+    `known_names` are functions that other cases expect or code calls: they show which of two names is misspelt."""
     all_declarations = {**(declarations or {}), **{function.name: function for function in case.functions}}
-    run = _SmokeRun(case, settings or Settings(), all_declarations)
+    run = _SmokeRun(case, settings or Settings(), all_declarations, known_names)
     expectation, turns = compile_with_aliases(case, get_expectation(case), all_declarations.values())
     if expectation is not None:
         for variant in range(count_variants(case.expected_output.get("expected_function_calls"))):
@@ -125,8 +130,12 @@ def run_smoke_check(
 class _SmokeRun:
     """The check of one case."""
 
-    def __init__(self, case: Case, settings: Settings, declarations: Mapping[str, Declaration]) -> None:
+    def __init__(
+        self, case: Case, settings: Settings, declarations: Mapping[str, Declaration], known_names: Container[str]
+    ) -> None:
         self._case = case
+        self._known_names = known_names
+        self._unmocked: set[str] = set()  # expected functions that have no mock, and are reported
         self._settings = settings
         self._declarations = declarations
         self._aliases = {alias: declaration for declaration in declarations.values() for alias in declaration.aliases}
@@ -151,10 +160,39 @@ class _SmokeRun:
         self._guessed: dict[int, set[str]] = {}
         self._places: dict[int, KeyPath] = {}
 
-    def _add_finding(self, code: str, path: KeyPath, message: str) -> None:
-        location = str(self._case.locate(path))
-        advice = ADVICE.get(code, "change the expectation or the mock")
-        self.findings.append(SmokeFinding(code, format_path(path), location, message, advice))
+    def _add_finding(
+        self, code: str, path: KeyPath, message: str, advice: str = "", location: Location | None = None
+    ) -> None:
+        advice = advice or ADVICE.get(code, "change the expectation or the mock")
+        place = str(self._case.locate(path) if location is None else location)
+        self.findings.append(SmokeFinding(code, format_path(path), place, message, advice))
+
+    def _report_unmocked(self, planned: PlannedCall) -> None:
+        """Report an expected function without a mock once, at the name that is misspelt, if one is."""
+        name, mocks = planned.name, list(get_mocks(self._case).answers)
+        if name in self._unmocked:
+            return
+        self._unmocked.add(name)
+        expected = set(list_expected_names(self._case))
+        path = (*planned.path, "function_name")
+        mock = find_nearest(name, [mock for mock in mocks if mock not in expected])
+        if mock is None:
+            nearest = find_nearest(name, mocks)
+            listed = f"mocked are {', '.join(mocks)}" if mocks else "nothing is mocked"
+            hint = listed if nearest is None else f"did you mean '{nearest}'?"
+            advice = f"write its answer under input.mock_function_responses: `{name}: {{...}}`"
+            self._add_finding("unmocked_call", path, f"{name} is expected, and nothing answers it; {hint}", advice)
+            return
+        mock_path: KeyPath = ("input", "mock_function_responses", mock)
+        mocked_at = self._case.locate(mock_path, key=True)
+        is_known = {word: word in self._declarations or word in self._known_names for word in (name, mock)}
+        if is_known[name] and not is_known[mock]:
+            message = f"{mock} is mocked, and not expected; did you mean '{name}'?"
+            self._add_finding("unmocked_call", mock_path, message, "mock the function by its own name", mocked_at)
+            return
+        hint = f"did you mean '{mock}'?" if is_known[mock] else f"{mock} is mocked, and not expected ({mocked_at})"
+        message = f"{name} is expected, and nothing answers it; {hint}"
+        self._add_finding("unmocked_call", path, message, "write one name in both places")
 
     def check_expectation(
         self, expected: JsonObject, path: KeyPath, compiled: Expectation, variant: int, user_turn: int | None
@@ -206,12 +244,16 @@ class _SmokeRun:
             draft.arguments.update({"body": "\n".join(phrases)} if phrases else {})
         stated = find_stated_arguments(planned, is_after_open=is_after_open)
         circumstances = CallCircumstances(stated, draft.arguments, is_after_open, self._leaves_calls_open)
-        names = (planned.name,) if declaration is None else (planned.name, declaration.name, *declaration.aliases)
-        mocks = get_mocks(self._case).answers
-        mock = next((mocks[name] for name in names if mocks.get(name) is not None), None)
-        if reason := explain_open_answer(mock, circumstances):
+        if reason := explain_open_answer(self._find_mock(planned.name), circumstances):
             self._open[len(self._dispatcher.calls)] = reason
         return draft
+
+    def _find_mock(self, name: str) -> Answer | None:
+        """Find the mock of a function, which may stand under its own name or an alias."""
+        declaration = self._declarations.get(name) or self._aliases.get(name)
+        names = (name,) if declaration is None else (name, declaration.name, *declaration.aliases)
+        mocks = get_mocks(self._case).answers
+        return next((mocks[name] for name in names if mocks.get(name) is not None), None)
 
     def _make_call(self, planned: PlannedCall, expected: JsonObject) -> None:
         declaration = self._declarations.get(planned.name) or self._aliases.get(planned.name)
@@ -242,7 +284,10 @@ class _SmokeRun:
             self._dispatcher.call(planned.name, draft.arguments, CallContext(turn=turn, channel=channel, agent=agent))
         except (FunctionError, MockError) as error:  # the agent would see the failure: the expectation judges it
             note = self._open.get(index, "")
-            if note and getattr(error, "type", "") != "unknown_function":
+            if getattr(error, "type", "") == "unmocked_call" and self._find_mock(planned.name) is None:
+                self._report_unmocked(planned)
+                self._unsure.add(index)
+            elif note and getattr(error, "type", "") != "unknown_function":
                 self.notes.append(f"{format_path(planned.path)}: {note}")
                 self._unsure.add(index)
             elif isinstance(error, MockError):

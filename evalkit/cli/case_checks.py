@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from types import CodeType
 
 from msgspec import Struct, to_builtins
 
 from evalkit.agents.registry import load_case_instruction
+from evalkit.casecheck.expected_calls import list_expected_names
 from evalkit.casecheck.mutants import KINDS, CaseScore, compute_score, observe
 from evalkit.casecheck.smoke import SmokeResult, run_smoke_check
 from evalkit.cli.project import open_project
 from evalkit.errors import UsageError, did_you_mean
+from evalkit.model.registry import AGENTS
+from evalkit.spec.files import explain_no_case
 from evalkit.text.format import escape_controls, parse_percentage
 from evalkit.yamlfile.write import dump
 
@@ -33,6 +38,8 @@ def score_cases(paths: Sequence[str], leave_out: Sequence[str], *, untrusted: bo
         else:
             agent = project.agent if loaded.case.agent is None else None
             case_scores.append(compute_score(observe(loaded.case, agent, project.settings), leave_out=leave_out))
+    if not case_scores:
+        raise UsageError(explain_no_case(paths or project.paths))
     return case_scores
 
 
@@ -100,16 +107,30 @@ def smoke_cases(paths: Sequence[str], *, untrusted: bool = False) -> list[SmokeR
     """Check every case of `paths`. No agent runs and no model is called."""
     project = open_project(untrusted=untrusted)
     results = []
-    for loaded in project.load_cases(paths):
+    files = list(project.load_cases(paths))
+    expected = [set() if loaded.case is None else set(list_expected_names(loaded.case)) for loaded in files]
+    counts = Counter(name for names in expected for name in names)
+    for loaded, own_names in zip(files, expected, strict=True):
         if loaded.case is None:
             results.append(SmokeRow(SmokeResult(loaded.id), tuple(map(str, loaded.problems))))
             continue
         instruction = load_case_instruction(loaded.case, project.root)
         functions = {function.name: function for function in (instruction and instruction.available_functions) or ()}
-        results.append(SmokeRow(run_smoke_check(loaded.case, project.settings, functions)))
+        agent = loaded.case.agent or project.agent
+        known_names = {name for name, count in counts.items() if count > (name in own_names)}
+        is_registered = isinstance(agent, str) and agent in AGENTS
+        known_names |= _list_texts(getattr(AGENTS.get(str(agent)), "__code__", None)) if is_registered else set()
+        results.append(SmokeRow(run_smoke_check(loaded.case, project.settings, functions, known_names)))
     if not results:
-        raise UsageError(f"no case in {', '.join(paths or project.paths)}")
+        raise UsageError(explain_no_case(paths or project.paths))
     return results
+
+
+def _list_texts(code: CodeType | None) -> set[str]:
+    """List the texts in the code of an agent, which are the functions that it calls, among others."""
+    constants = () if code is None else code.co_consts
+    inner = [_list_texts(constant) for constant in constants if isinstance(constant, CodeType)]
+    return {constant for constant in constants if isinstance(constant, str)}.union(*inner)
 
 
 def compute_smoke_status(results: Sequence[SmokeRow]) -> int:
@@ -128,9 +149,13 @@ def render_findings_as_json(results: Sequence[SmokeRow], status: int) -> str:
 def render_findings_as_text(results: Sequence[SmokeRow], *, verbose: bool) -> list[str]:
     """Return a line per finding with its advice, then a summary; `verbose` lists also what was not checked."""
     lines: list[str] = []
+    findings = {finding for row in results for finding in row.report.findings}  # of a suite's file they are shared
     for result in results:
         lines += [f"{escape_controls(problem)}" for problem in result.problems]
         for finding in result.report.findings:
+            if finding not in findings:
+                continue
+            findings.remove(finding)
             first, *details = finding.message.splitlines() or [""]
             texts = [f"{finding.location}: {first} [{finding.code}]"]
             texts += [f"    {text}" for text in (*details, finding.advice)]

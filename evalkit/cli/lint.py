@@ -21,6 +21,7 @@ from evalkit.lint.finding import apply_changes, plan_changes
 from evalkit.lint.options import PROJECT_KEYS, LintOptions, read_project_options
 from evalkit.lint.report import check_project, render_report, serialize_baseline
 from evalkit.lint.rules import GROUPS, RULES
+from evalkit.spec.files import explain_no_case
 
 DEFAULT_BASELINE = "evalkit-lint-baseline.json"
 
@@ -44,6 +45,8 @@ def run_lint(paths: tuple[str, ...], actions: LintActions, **overrides: Any) -> 
         hint = "" if options.baseline else f'; now set baseline = "{name}" in [tool.evalkit.lint]'
         return f"wrote {len(report.findings)} findings to {name}{hint}", 0
     report = check_project(options)
+    if not (report.functions or report.cases or report.findings or report.known_count):
+        raise UsageError(f"there is nothing to check: no declared function, and {explain_no_case(report.folders)}")
     lines: list[str] = []
     if actions.fix or actions.diff:
         changes = plan_changes(report.findings, options.root)

@@ -16,8 +16,7 @@ from evalkit.errors import SpecError, UsageError, did_you_mean
 from evalkit.functions.declarations import parse_declarations
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
-from evalkit.project import DEFAULT_PATHS
-from evalkit.spec.files import drop_modules, find_name_problem, is_case_name
+from evalkit.spec.files import DEFAULT_PATHS, drop_modules, find_name_problem, is_case_name
 from evalkit.spec.schema import build_case_schema
 from evalkit.spec.suites import load_suites
 from evalkit.yamlfile.parse import load

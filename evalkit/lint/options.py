@@ -16,7 +16,7 @@ from evalkit.jsonvalue import JsonObject
 from evalkit.lint.finding import SEVERITIES, WARNING
 from evalkit.lint.rules import DEFAULT_RULES, RULES_BY_NAME, select_rules
 from evalkit.providers.table import PROVIDERS
-from evalkit.spec.files import drop_modules
+from evalkit.spec.files import DEFAULT_PATHS, drop_modules
 
 # Tests hold broken and made-up declarations on purpose; nobody edits what tools generate.
 DEFAULT_EXCLUDE = (
@@ -111,7 +111,7 @@ def read_project_options(settings: JsonObject, *, root: Path, paths: tuple[str, 
     if not paths:
         return options
     inner_cases: list[str] = []
-    folders = options.cases if options.cases is not None else ("scenarios",)
+    folders = options.cases if options.cases is not None else DEFAULT_PATHS
     for path in paths:
         named = (root / path).resolve()
         inside = [folder for folder in folders if (root / folder).resolve().is_relative_to(named)]

@@ -39,7 +39,7 @@ from evalkit.lint.names import list_folders
 from evalkit.lint.options import LintOptions
 from evalkit.lint.rules import FAMILIES, RULES, RULES_BY_NAME
 from evalkit.model.registry import CHECKS, OPERATORS, Registry
-from evalkit.spec.files import find_cases
+from evalkit.spec.files import DEFAULT_PATHS, explain_missing_path, find_cases
 from evalkit.spec.load import examine_case
 from evalkit.spec.rows import list_case_files
 
@@ -85,12 +85,13 @@ def gather(options: LintOptions) -> ProjectFacts:
 
 def _find_files(options: LintOptions) -> Iterator[tuple[Path, str]]:
     mocks = os.path.normpath(options.root / options.mocks)
-    cases = tuple(os.path.normpath(options.root / folder) for folder in options.cases or ("scenarios",))
+    cases = tuple(os.path.normpath(options.root / folder) for folder in options.cases or DEFAULT_PATHS)
     visited: set[str] = set()
     for named_path in options.paths:
         start = os.path.normpath(options.root / named_path)
         if not os.path.exists(start):
-            raise UsageError(f"{named_path}: no such file or folder")
+            explanation = explain_missing_path(named_path, options.root)
+            raise UsageError(f"{named_path}: no such file or folder{explanation}")
         below = _to_relative(start, options.root)
         paths = [start] if os.path.isfile(start) else []
         for parent, folders, files in os.walk(start):
@@ -151,7 +152,7 @@ def _remove_duplicates(declared: list[DeclaredFunction]) -> list[DeclaredFunctio
 
 
 def _read_cases(facts: ProjectFacts, options: LintOptions) -> None:
-    folders = options.cases if options.cases is not None else ("scenarios",)
+    folders = options.cases if options.cases is not None else DEFAULT_PATHS
     if options.cases is None and not (options.root / folders[0]).exists():
         return
     # The checks and operators of the project's code, which is not run, are registered meanwhile.
@@ -267,6 +268,7 @@ class LintReport(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     functions: int = 0
     cases: int = 0
+    folders: tuple[str, ...] = ()  # in which cases were looked for
     known_count: int = 0
     gone_count: int = 0
     fail_on: str = SEVERITIES[1]
@@ -306,6 +308,7 @@ def check_project(options: LintOptions) -> LintReport:
         findings=tuple(findings),
         functions=len({function.name for function in facts.declarations}),
         cases=len(facts.cases),
+        folders=DEFAULT_PATHS if options.cases is None else options.cases or options.paths,
         known_count=known_count,
         gone_count=gone_count,
         fail_on=options.fail_on,
@@ -400,7 +403,9 @@ def format_summary(report: LintReport) -> str:
     """Write the numbers of findings, functions and cases, and of findings that the baseline hides."""
     counts = Counter(finding.severity for finding in report.findings)
     totals = ", ".join(_format_count(counts[kind], kind) for kind in SEVERITIES if counts[kind]) or "nothing found"
-    parts = [f"{totals} in {_format_count(report.functions, 'function')} and {_format_count(report.cases, 'case')}"]
+    where = "" if report.cases else f" (looked in {', '.join(report.folders)})"
+    counts_of_files = f"{_format_count(report.functions, 'function')} and {_format_count(report.cases, 'case')}{where}"
+    parts = [f"{totals} in {counts_of_files}"]
     if report.known_count:
         parts.append(f"{report.known_count} known")
     if report.gone_count:

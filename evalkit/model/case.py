@@ -193,6 +193,6 @@ class Case(Struct, frozen=True, kw_only=True):
     source: Locator | None = None  # finds the line of a path when a message needs it
     row: str = ""  # where its row stands: "scenarios/orders.csv:3"; "" for a case that is no row
 
-    def locate(self, path: KeyPath) -> Location:
-        """Locate the value at `path` in its file, e.g. ``("expected_output", "must", 0)``."""
-        return Location(self.id) if self.source is None else self.source.locate(path)
+    def locate(self, path: KeyPath, *, key: bool = False) -> Location:
+        """Locate the value at `path` (`key`: its key) in its file, e.g. ``("expected_output", "must", 0)``."""
+        return Location(self.id) if self.source is None else self.source.locate(path, key=key)

@@ -18,12 +18,12 @@ from evalkit.execution.shards import Shard, parse_shard
 from evalkit.model.run import Policy, Selection
 from evalkit.model.settings import HttpSettings, Settings
 from evalkit.plugin.options import OPTIONS, SHARD, SWITCHES, format_flag, get_option
+from evalkit.spec.files import DEFAULT_PATHS
 from evalkit.text.redact import find_secrets
 
 SELECTION: pytest.StashKey[Selection] = pytest.StashKey()  # what the shards were made of, once it is collected
 IS_PARTIAL: pytest.StashKey[bool] = pytest.StashKey()  # whether paths on the command line leave cases out of sight
 
-DEFAULT_PATHS = ("scenarios",)
 DEFAULT_CONCURRENCY = 50
 DEFAULT_FALLBACK_RATE = "10"
 DEFAULT_RESULTS = ".evalkit/last-run.json"

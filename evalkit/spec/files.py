@@ -16,11 +16,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.errors import KeyPath, Location, Problem, UsageError
+from evalkit.errors import KeyPath, Location, Problem, UsageError, did_you_mean
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.case import split_case_id
 from evalkit.yamlfile.events import Positions, read_file, read_positions
 
+DEFAULT_PATHS = ("scenarios",)  # the folders of a project that names none
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "cassettes"})  # cassettes bear the names of cases
 _SUITE_NEAR_MISS = re.compile(r"suites?\.ya?ml", re.IGNORECASE)
 _LOOKS_NUMBERED = re.compile(r"[\s_.-]?[0-9]+[a-z]?\Z")
@@ -61,7 +62,7 @@ def find_cases(paths: Iterable[str | Path], root: str | Path) -> Iterator[FoundF
         start = os.path.normpath(os.path.join(base, path))
         named = start if os.path.exists(start) else split_case_id(start)[0]
         if not os.path.exists(named):
-            raise UsageError(f"{path}: no such file or folder{describe_folder_above(path, base)}")
+            raise UsageError(f"{path}: no such file or folder{explain_missing_path(path, base)}")
         if os.path.isdir(start):
             files = list(_find_in_folder(start, base, entered))
         else:  # it was named, so that it is meant as a case
@@ -72,6 +73,22 @@ def find_cases(paths: Iterable[str | Path], root: str | Path) -> Iterator[FoundF
             if os.fspath(file.path) not in yielded:
                 yielded.add(os.fspath(file.path))
                 yield file
+
+
+def explain_no_case(folders: Iterable[str]) -> str:
+    """Word what to do where no case was found in `folders`."""
+    return (
+        f"no case was found in {', '.join(folders)}; a case is a file named <category>_<number>.yaml, such as "
+        "refund_001.yaml: `evalkit init` writes a small suite, and evalkit_paths names other folders"
+    )
+
+
+def explain_missing_path(path: str | Path, root: str | Path) -> str:
+    """Word what a `path` that does not exist may mean: one of a folder above, or of nearly the same name."""
+    parent, name = os.path.split(os.path.normpath(os.path.join(root, path)))
+    neighbours = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
+    made = "; `evalkit init` writes a small suite" if os.fspath(path) in DEFAULT_PATHS else ""
+    return describe_folder_above(path, root) or did_you_mean(name, neighbours) or made
 
 
 def describe_folder_above(path: str | Path, root: str | Path) -> str:

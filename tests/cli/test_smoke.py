@@ -207,9 +207,59 @@ def test_an_expected_function_that_nothing_answers_is_found(desk: Desk) -> None:
     (desk.root / "scenarios" / "suite.yaml").unlink()
     desk.case("bad_001", CALLS + "    - check\n    - mail\n")
     result = desk.run("smoke")
-    assert (result.status, result.lines[0].partition(" ")[0]) == (1, "scenarios/bad_001.yaml:5:5:")
-    assert result.lines[0].endswith("[unmocked_call]")
-    assert result.lines[1] == "    add an answer for it under input.mock_function_responses"
+    assert (result.status, result.lines[0].partition(" ")[0]) == (1, "scenarios/bad_001.yaml:10:7:")
+    assert result.lines[0].endswith("mail is expected, and nothing answers it; mocked are check, open [unmocked_call]")
+    assert result.lines[1] == "    write its answer under input.mock_function_responses: `mail: {...}`"
+
+
+MISSPELT = """agent: desk
+input:
+  message: hello
+  mock_function_responses:
+    {mocked}: {{ticket: TKT-1}}
+expected_output:
+  expected_function_calls: [{expected}, {expected}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "mocked", "expected", "says"),
+    [
+        ('task.call("open_ticket")', "open_ticket", "opne_ticket", "7:29: opne_ticket is expected, and nothing answers "
+         "it; did you mean 'open_ticket'?"),
+        ('task.call("open_ticket")', "opne_ticket", "open_ticket", "5:5: opne_ticket is mocked, and not expected; "
+         "did you mean 'open_ticket'?"),
+        ("str()", "opne_ticket", "open_ticket", "7:29: open_ticket is expected, and nothing answers it; opne_ticket is "
+         "mocked, and not expected (scenarios/bad_001.yaml:5:5)"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_function_is_one_finding_at_the_name_that_is_wrong(
+    desk: Desk, code: str, mocked: str, expected: str, says: str
+) -> None:
+    """Declarations, other cases and the agent's code know the right name; where none does, both places are named."""
+    (desk.root / "scenarios" / "suite.yaml").unlink()
+    agent = f'import evalkit\n\n\n@evalkit.agent("misspelling")\ndef misspelling(task):\n    {code}\n'
+    (desk.root / "scenarios" / "conftest.py").write_text(agent, "utf-8")
+    text = MISSPELT.format(mocked=mocked, expected=expected).replace("agent: desk", "agent: misspelling")
+    (desk.root / "scenarios" / "bad_001.yaml").write_text(text, "utf-8")
+    result = desk.run("smoke")
+    assert [line for line in result.lines if line.endswith("[unmocked_call]")] == [
+        f"scenarios/bad_001.yaml:{says} [unmocked_call]"
+    ]
+
+
+def test_a_misspelt_mock_of_a_suite_is_reported_once(desk: Desk) -> None:
+    """Other cases of the suite expect the function, so that the mock is what is misspelt."""
+    suite = desk.root / "scenarios" / "suite.yaml"
+    suite.write_text("input:\n  mock_function_responses:\n    chekc: {ends: '2027-01-20'}\n", "utf-8")
+    for number in (1, 2):
+        text = "input: {message: hello}\nexpected_output: {expected_function_calls: [check]}\n"
+        (desk.root / "scenarios" / f"bad_00{number}.yaml").write_text(text, "utf-8")
+    assert desk.run("smoke").lines == [
+        "scenarios/suite.yaml:3:5: chekc is mocked, and not expected; did you mean 'check'? [unmocked_call]",
+        "    mock the function by its own name",
+        "2 cases walked through with 2 calls: 2 can't be satisfied",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +373,10 @@ def test_a_broken_file_could_not_be_checked(desk: Desk) -> None:
 
 def test_usage_errors_exit_with_4(desk: Desk) -> None:
     assert (desk.run("smoke").status, desk.run("smoke", "nowhere").status) == (4, 4)
-    assert desk.run("smoke").err == "evalkit: no case in scenarios\n"
+    assert desk.run("smoke").err == (
+        "evalkit: no case was found in scenarios; a case is a file named <category>_<number>.yaml, such as "
+        "refund_001.yaml: `evalkit init` writes a small suite, and evalkit_paths names other folders\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,19 @@ def run(project: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     return command
 
 
-def test_a_project_without_findings_exits_with_0(run: Run) -> None:
-    assert run() == (0, "nothing found in 0 functions and 0 cases\n", "")
+def test_a_project_without_findings_exits_with_0(run: Run, project: Any) -> None:
+    project.write({"agent.py": BARE.replace('{"name"', '{"description": "Searches.", "name"')})
+    assert run() == (0, "nothing found in 1 function and 0 cases (looked in scenarios)\n", "")
+
+
+def test_a_project_with_nothing_to_check_is_a_usage_error(run: Run) -> None:
+    assert run() == (
+        4,
+        "",
+        "evalkit: there is nothing to check: no declared function, and no case was found in scenarios; a case is a "
+        "file named <category>_<number>.yaml, such as refund_001.yaml: `evalkit init` writes a small suite, and "
+        "evalkit_paths names other folders\n",
+    )
 
 
 def test_findings_exit_with_1(run: Run, project: Any) -> None:
@@ -76,7 +87,7 @@ def test_paths_on_the_command_line_replace_the_projects(run: Run, project: Any) 
     """Cases are looked for in them as well: in the project's folders inside them, else in they themselves."""
     project.write({"one/agent.py": BARE, "two/agent.py": BARE, "scenarios/desk_001.yaml": CASE, "cases/a_1.yaml": CASE})
     assert run("one")[1].startswith("one/agent.py:1:19: warning L104")
-    assert run("one")[1].endswith("1 warning in 1 function and 0 cases\n")
+    assert run("one")[1].endswith("1 warning in 1 function and 0 cases (looked in one)\n")
     assert run(".", "--select", "L5")[1].endswith("1 error in 1 function and 1 case\n")
     assert run("one", "cases", "--select", "L5")[1].startswith("cases/a_1.yaml:2:45: error L501 case-function")
 
@@ -99,7 +110,7 @@ def test_old_findings_are_written_down_and_then_hidden(run: Run, project: Any) -
         "",
     )
     project.write({"pyproject.toml": '[tool.evalkit.lint]\nbaseline = "evalkit-lint-baseline.json"\n'})
-    assert run() == (0, "nothing found in 1 function and 0 cases; 1 known\n", "")
+    assert run() == (0, "nothing found in 1 function and 0 cases (looked in scenarios); 1 known\n", "")
     assert run("--write-baseline")[1] == "wrote 1 findings to evalkit-lint-baseline.json\n"
 
 
@@ -109,7 +120,7 @@ def test_fix_mends_and_reports_the_rest(run: Run, project: Any) -> None:
     assert run("--diff")[1].startswith("--- a/agent.py\n+++ b/agent.py\n")
     assert run("--fix") == (
         0,
-        "mended: 1\nnothing found in 1 function and 0 cases\n",
+        "mended: 1\nnothing found in 1 function and 0 cases (looked in scenarios)\n",
         "",
     )
     assert "'search_page': f, 'tool_search_page': f" in project.read("agent.py")

@@ -52,6 +52,7 @@ _DECLARES = re.compile(
     r"|from_function|from_defaults|\bTool\(|_function_tool|class \w+\([^)]*Tool|\bDeclaration\("
     r"|\b(?:tools|functions) ?= ?\["
     r"|\b(?:handoffs|sub_agents) ?= ?\[|handoff_tool|create_(?:swarm|supervisor)"
+    r"|\btask\.a?call\("
     r"|evalkit\.(?:agent|check|operator)\(|from evalkit[\w.]* import [^\n]*\b(?:agent|check|operator)\b"
 )
 _FOLD = str.maketrans("", "", "_-. :")
@@ -60,6 +61,7 @@ _TOOL_KEYWORDS = frozenset(("tools", "functions", "function_declarations"))
 _HANDING_OFF = frozenset(("handoff", "create_handoff_tool", "create_swarm", "create_supervisor"))
 _METHODS = frozenset(("get", "post", "put", "patch", "delete", "route", "websocket"))  # of HTTP
 _REGISTERING = ("agent", "check", "operator")
+_CALLING = ("task.call", "task.acall")
 # Functions that take texts which are patterns, or messages for people.
 _NO_PROMPTS_WORDS = """compile search match findall finditer sub split startswith find
     debug info warning warn error exception critical log print fail"""
@@ -147,6 +149,9 @@ class CodeReader:
                 self.code.native_call_files.add(file.relative_path)  # client.create(tools=TOOLS)
             is_handoff = any(keyword.arg in ("handoffs", "sub_agents") for keyword in node.keywords)
             self.code.hands_off |= is_handoff or get_last_name(node.func) in _HANDING_OFF
+            if get_dotted_name(node.func) in _CALLING and node.args:
+                called = self._evaluator.evaluate(node.args[0], visit.scope)
+                self.code.called_names |= {called} if isinstance(called, str) else set()
             kind, first = get_last_name(node.func), get_dotted_name(node.func).partition(".")[0]
             is_own = file.imports.get(first, ("", "", 0))[0].partition(".")[0] == "evalkit"
             if is_own and kind in _REGISTERING and len(node.args) == 1:  # @evalkit.agent("desk")

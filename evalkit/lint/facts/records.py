@@ -195,6 +195,7 @@ class CodeFacts(Struct):
     native_call_files: set[str] = field(default_factory=set)  # files that pass functions to a call: tools=...
     agents: dict[str, str] = field(default_factory=dict)  # registered name -> file
     registered_names: dict[str, set[str]] = field(default_factory=dict)  # "check", "operator" -> names
+    called_names: set[str] = field(default_factory=set)  # functions that agents call: task.call("name")
     # Whether some file uses both, by imports; None where that is not known.
     is_used_with: Callable[[str, str], bool] | None = None
     is_imported_by: Callable[[str, str], bool] = lambda file, importer: file == importer

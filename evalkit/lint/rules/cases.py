@@ -57,11 +57,14 @@ def check(facts: ProjectFacts) -> Iterator[Finding]:
         yield CASE_NAME.report(problem.location, problem.message, f"rename it to {case_name}", fix=fix)
     yield from map(_report_problem, facts.case_problems)
     finder = KnownFunctionsFinder(facts)
+    undeclared = CaseNames(facts)
     expected: dict[str, set[str]] = {}  # file of declarations -> names of functions
     tested: dict[str, set[str]] = {}
     for case in facts.cases:
         known = finder.find_known(case)
         yield from check_case(case, known)
+        if not known:
+            yield from undeclared.check(case)
         names = {call.name for call in case.list_calls() if not call.is_forbidden}
         unknown = [name for name in names if not known.find_declarations(name)]
         names.update(filter(None, (find_nearest(name, known.names) for name in unknown)))
@@ -134,6 +137,61 @@ def check_functions(case: CaseFacts, known: KnownFunctions) -> Iterator[Finding]
                 fix=_make_renaming(case, path, name, known, key=True),
             )
     yield from check_mocks(case, known)
+
+
+class CaseNames:
+    """The names of functions where nothing is declared: what cases expect and mock, and what the agents' code calls.
+
+    Only what is nearly another name is reported: any other may be a function that no case has named yet.
+    """
+
+    def __init__(self, facts: ProjectFacts) -> None:
+        self._called = facts.code.called_names
+        self._expecting: dict[str, dict[str, set[str]]] = {}  # folder -> name -> files of the cases that expect it
+        for case in facts.cases:
+            names = self._expecting.setdefault(case.file.rpartition("/")[0], {})
+            for call in case.list_calls():
+                if not call.is_forbidden:
+                    names.setdefault(call.name, set()).add(case.file)
+
+    def check(self, case: CaseFacts) -> Iterator[Finding]:
+        """Compare the calls that the case expects with its mocks, and both with the names of code and other cases."""
+        calls = [call for call in case.list_calls() if not call.is_forbidden and "answered_by" not in call.data]
+        expected = {call.name for call in calls}
+        idle = {name for name in case.mocks if name not in expected and not self._is_used(name, case)}
+        for call in calls:
+            if call.name in case.mocks or self._is_used(call.name, case):
+                continue
+            known = (*self._called, *case.mocks)
+            nearest = find_nearest(call.name, set(case.mocks) - expected) or self._find_alike(call.name, known)
+            if nearest is not None:
+                idle.discard(nearest)
+                is_mocked = nearest in case.mocks
+                yield CASE_FUNCTION.report(
+                    case.locate(call.path),
+                    f"the case expects '{call.name}', which nothing mocks; did you mean '{nearest}'?",
+                    "write one name in the expected call and in the mock",
+                    related=case.locate(case.build_mock_path(nearest), key=True) if is_mocked else None,
+                )
+        for name in idle:
+            candidates = {other for other in (*expected, *self._called) if other not in case.mocks}
+            if nearest := find_nearest(name, expected - case.mocks.keys()) or self._find_alike(name, candidates):
+                yield MOCK_FUNCTION.report(
+                    case.locate(case.build_mock_path(name), key=True),
+                    f"'{name}' is mocked, and neither expected nor called; did you mean '{nearest}'?",
+                    "mock the function by its own name",
+                )
+
+    def _is_used(self, name: str, case: CaseFacts) -> bool:
+        """Return whether code calls the function, or another case of the folder expects it."""
+        return name in self._called or name in self._list_others(case)
+
+    def _list_others(self, case: CaseFacts) -> set[str]:
+        expecting = self._expecting[case.file.rpartition("/")[0]]
+        return {name for name, files in expecting.items() if files - {case.file}}
+
+    def _find_alike(self, name: str, candidates: Iterable[str]) -> str | None:
+        return find_nearest(name, [other for other in candidates if is_alike(name, other)])
 
 
 def _make_renaming(case: CaseFacts, path: KeyPath, name: str, known: KnownFunctions, *, key: bool) -> Edit | None:
