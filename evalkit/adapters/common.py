@@ -34,7 +34,7 @@ from evalkit.functions.context_propagation import CURRENT_CASE, start_propagatio
 from evalkit.functions.targets import find_object
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.case import Declaration
-from evalkit.model.transcript import NOBODY, ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.model.transcript import HANDOFF, NOBODY, ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.table import ModelSpec, parse_model_spec
 
 ToolSpec = tuple[str, str | None, JsonObject | None]  # name, description, JSON Schema of the arguments
@@ -225,10 +225,14 @@ class AgentRunRecorder:
         the function fails, or the exception that the mock names.
         """
         turn, call = await self._begin_call(name, arguments, call_id)
+        task = self.recorder.task
+        if real is not None:
+            agent = None if turn is None else task.turns[turn].agent
+            real = task.handoffs.wrap_tool(real, agent, call.name)
         if unconverted and not _is_equal(call.arguments, arguments):
             call = replace(call, arguments=arguments)
         try:
-            return await self.recorder.task.execute_call(call, turn=turn, real=real, as_is=as_is)
+            return await task.execute_call(call, turn=turn, real=real, as_is=as_is)
         except MockedError as error:
             if error.exception is None:
                 raise
@@ -250,6 +254,14 @@ class AgentRunRecorder:
         turn, call = await self._begin_call(name, arguments, call_id)
         with suppress(FunctionError):
             await self.recorder.task.execute_call(call, turn=turn, refusal=FunctionError(type, reason), as_is=as_is)
+
+    def record_handoff(self, name: str, call_id: str | None, target: str, source: str | None = None) -> None:
+        """Record that the run is handed over to the agent `target`, by the call of `name` with this id."""
+        task = self.recorder.task
+        if source is None:
+            source = next((task.turns[turn].agent for turn, _ in self._calls.get(call_id or "", ())), None)
+        if target != source:
+            task.handoffs.record(source, target, HANDOFF, name)
 
     def record_answer(
         self, call_id: str | None, result: object = None, *, name: str | None = None, error: FunctionError | None = None

@@ -7,15 +7,18 @@ it is.
 
 from __future__ import annotations
 
+import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import cast
 
 from msgspec import Struct
 
 from evalkit.errors import UsageError
 from evalkit.functions.call_log import CallLog, PendingCall
+from evalkit.functions.targets import is_async
 from evalkit.model.transcript import DELEGATION, HANDOFF, Handoff
 
 
@@ -72,11 +75,23 @@ class HandoffLog:
         with _act(ActingAgent(name, None, {name})):
             yield
 
-    @contextmanager
-    def act_by_function(self, agent: str | None, function: str) -> Iterator[None]:
-        """Let code of `agent` run inside, its tool `function`, which may ask other agents."""
-        with _act(ActingAgent(agent, function, set() if agent is None else {agent})):
-            yield
+    def wrap_tool(self, real: Callable[[], object], agent: str | None, function: str) -> Callable[[], object]:
+        """Wrap `real`, the code of a tool of `agent` that is called `function`: other agents in it are delegations."""
+        acting = ActingAgent(agent, function, set())
+
+        async def wait(awaitable: Awaitable[object]) -> object:
+            with _act(acting):
+                return await awaitable
+
+        def run_tool() -> object:
+            with _act(acting):
+                result = real()
+            return wait(result) if inspect.isawaitable(result) else result
+
+        async def arun_tool() -> object:
+            return await wait(cast("Awaitable[object]", real()))
+
+        return arun_tool if is_async(real) else run_tool
 
     def hand_over(self, target: str) -> None:
         """Pass the run from the agent that acts in this context to `target`, which acts in it from now on."""

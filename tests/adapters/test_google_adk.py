@@ -413,7 +413,12 @@ def test_an_agent_used_as_a_tool_is_a_call_and_its_own_tools_are_answered(includ
     verdict = run(
         agent,
         {"check_warranty": VALID},
-        {"expected_function_calls": ["expert", "check_warranty"], "extra_calls": "forbid"},
+        {
+            "expected_function_calls": ["expert", {"function_name": "check_warranty", "by": "expert"}],
+            "extra_calls": "forbid",
+            "expected_delegations": ["desk -> expert"],
+            "expected_handoffs": [],
+        },
     )
     assert verdict.passed, verdict.reasons
     assert calls(verdict) == [("expert", {"request": "SN1?"}, 0), (*CHECK, 1)]
@@ -429,7 +434,14 @@ def test_a_hand_over_is_a_call_and_the_other_agents_tools_are_answered() -> None
     verdict = run(
         agent,
         MOCKS,
-        {"expected_function_calls": ["transfer_to_agent", "check_warranty"], "response_contains": "billing says"},
+        {
+            "expected_function_calls": [
+                {"function_name": "transfer_to_agent", "by": "desk"},
+                {"function_name": "check_warranty", "by": "billing"},
+            ],
+            "expected_handoffs": ["desk -> billing"],
+            "response_contains": "billing says",
+        },
     )
     assert verdict.passed, verdict.reasons
     assert [call.turn for call in verdict.transcript.calls] == [0, 1]

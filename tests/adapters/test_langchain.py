@@ -525,7 +525,11 @@ def test_an_agent_in_a_tool_is_answered_too_and_its_turns_are_recorded(is_sync: 
     verdict = run(
         outer,
         {"check_warranty": VALID},
-        {"expected_function_calls": ["ask_expert", "check_warranty"], "extra_calls": "forbid"},
+        {
+            "expected_function_calls": ["ask_expert", {"function_name": "check_warranty", "by": "inner"}],
+            "extra_calls": "forbid",
+            "expected_delegations": ["inner"],
+        },
         options={"as_is": ["ask_expert"]},
     )
     assert verdict.passed, verdict.reasons
@@ -558,11 +562,36 @@ def test_subgraphs_and_hand_overs_are_seen_through() -> None:
     verdict = run(
         graph.compile(),
         MOCKS,
-        {"expected_function_calls": ["to_billing", "check_warranty"], "response_contains": "billing says"},
+        {
+            "expected_function_calls": [
+                {"function_name": "to_billing", "by": "reception"},
+                {"function_name": "check_warranty", "by": "billing"},
+            ],
+            "expected_handoffs": ["reception -> billing"],
+            "expected_delegations": [],
+            "response_contains": "billing says",
+        },
         options={"as_is": {"to_billing"}},
     )
     assert verdict.passed, verdict.reasons
     assert [call.turn for call in verdict.transcript.calls] == [0, 1]
+
+
+def test_a_node_that_asks_a_model_and_goes_on_at_another_one_hands_over() -> None:
+    async def triage(state: MessagesState) -> Command[Any]:
+        return Command(goto="billing", update={"messages": [await scripted("billing will know").ainvoke("hi")]})
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("triage", triage, destinations=("billing",))
+    graph.add_node("billing", desk("no", [CHECK], "done"))
+    graph.add_edge(START, "triage")
+    expected = {
+        "expected_function_calls": [{"function_name": "check_warranty", "by": "billing"}],
+        "expected_handoffs": ["triage -> billing"],
+    }
+    verdict = run(graph.compile(), MOCKS, expected)
+    assert verdict.passed, verdict.reasons
+    assert [turn.agent for turn in verdict.transcript.turns] == ["triage", "billing", "billing"]
 
 
 def test_agents_that_other_code_runs_are_answered_within_answered_by() -> None:

@@ -387,10 +387,13 @@ EXPERT_CALLS = {
 
 def test_an_agent_used_as_a_tool_is_answered_too_and_its_turns_are_recorded() -> None:
     expert = desk([("check_warranty", SN1)], "it is valid")
+    expert.name = "Expert"
     tool = expert.as_tool("ask_expert", "Asks the expert")
     support = desk([("ask_expert", {"input": "SN1?"})], "done", tools=[tool])
-    verdict = run(support, {"check_warranty": VALID}, EXPERT_CALLS)
+    verdict = run(support, {"check_warranty": VALID}, {**EXPERT_CALLS, "expected_delegations": "Desk -> Expert"})
     assert verdict.passed, verdict.reasons
+    assert [call.agent for call in verdict.transcript.calls] == ["Desk", "Expert"]
+    assert [handoff.call for handoff in verdict.transcript.handoffs] == [0]
     assert [(call.name, call.turn) for call in verdict.transcript.calls] == [("ask_expert", 0), ("check_warranty", 1)]
     assert [turn.text for turn in verdict.transcript.turns] == ["", "", "it is valid", "done"]
 
@@ -430,9 +433,11 @@ def test_a_hand_off_is_a_call_and_the_next_agents_tools_are_answered() -> None:
     triage = desk([("transfer_to_refunds", {"why": "broken"})], handoffs=[target, desk("unused")])
     expected = {
         "expected_function_calls": [
-            {"function_name": "transfer_to_refunds", "arguments": {"why": "broken"}},
-            {"function_name": "check_warranty", "arguments": SN1},
+            {"function_name": "transfer_to_refunds", "arguments": {"why": "broken"}, "by": "Desk"},
+            {"function_name": "check_warranty", "arguments": SN1, "by": "Refunds"},
         ],
+        "expected_handoffs": ["Desk -> Refunds"],
+        "expected_delegations": [],
         "call_order": "strict",
         "extra_calls": "forbid",
         "response_contains": "refunded",

@@ -376,11 +376,13 @@ def test_an_agent_in_a_tool_is_answered_too_and_its_turns_are_recorded() -> None
     expected = {
         "expected_function_calls": [
             {"function_name": "ask_expert", "result_contains": "it is valid"},
-            {"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}},
+            {"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}, "by": "expert"},
         ],
         "call_order": "strict",
         "extra_calls": "forbid",
+        "expected_delegations": ["support -> expert"],
     }
+    support.name = "support"
     verdict = run(support, {"check_warranty": VALID}, expected, options={"as_is": ["ask_expert"]})
     assert verdict.passed, verdict.reasons
     transcript = verdict.transcript

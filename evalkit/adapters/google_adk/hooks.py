@@ -76,7 +76,7 @@ class AdkAgentRun:
         if response.partial:
             return
         _, run_recorder, tools = self._requests[id(context.actions)]
-        self.last_turn = turn = to_model_turn(response)
+        self.last_turn = turn = replace(to_model_turn(response), agent=context.agent_name)
         calls = [call for call in response.get_function_calls() if call.name not in OUTPUTS]
         for call in calls:
             call.id = call.id or f"{_OWN_ID}{uuid4()}"
@@ -101,6 +101,13 @@ class AdkAgentRun:
     async def refuse_call(self, tool: BaseTool, arguments: object, call_id: str | None, reason: str) -> None:
         as_is = self._is_as_is(tool)
         await self._find_run_recorder(call_id).refuse_call(tool.name, arguments, call_id, reason, as_is=as_is)
+
+    def record_handoff(self, tool: BaseTool, context: ToolContext) -> None:
+        """Record that the run is handed over to another agent, if the tool has said so."""
+        target = context.actions.transfer_to_agent
+        if target:
+            run_recorder = self._find_run_recorder(context.function_call_id)
+            run_recorder.record_handoff(tool.name, context.function_call_id, target, context.agent_name)
 
     def record_answer(self, tool: BaseTool, call_id: str | None, result: object) -> None:
         self._find_run_recorder(call_id).record_answer(call_id, result, name=tool.name)
@@ -245,6 +252,7 @@ def _wrap_after_tool(original: Callable[..., Awaitable[object]]) -> Callable[...
         is_waiting = tool_context.function_call_id in tool_context.actions.requested_tool_confirmations
         if run is not None and not is_waiting:
             run.record_answer(tool, tool_context.function_call_id, result)
+            run.record_handoff(tool, tool_context)
         return await original(self, tool=tool, tool_args=tool_args, tool_context=tool_context, result=result)
 
     return after_tool

@@ -27,7 +27,9 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langchain_core.tracers.context import register_configure_hook
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.graph import END
 from langgraph.types import Command
+from msgspec.structs import replace
 from pydantic import Field, ValidationError
 
 from evalkit.adapters.common import (
@@ -41,7 +43,7 @@ from evalkit.adapters.common import (
 from evalkit.errors import FunctionError
 from evalkit.functions.targets import wait_for
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+from evalkit.model.transcript import HANDOFF, ModelCall, ModelTurn, Usage
 from evalkit.providers.gemini import FINISH_REASONS
 
 
@@ -57,11 +59,12 @@ class GraphRun:
         self.last_turn = ModelTurn()
         self._limit = limit
         self._as_is = frozenset(as_is)
-        self._open_requests: dict[UUID, AgentRunRecorder] = {}
+        self._open_requests: dict[UUID, tuple[AgentRunRecorder, str | None]] = {}  # each with the agent's name
         self._request_counts: Counter[str] = Counter()
         # By id of the call, the latest first. A person may approve it in another run of the same case.
         self._by_call_id: dict[str, list[AgentRunRecorder]] = recorder.histories.setdefault(("langchain", "calls"), {})
         self._names: set[str] = set()
+        self._routed: set[str] = set()  # steps of nodes whose hand-offs are recorded
         self._lock = threading.Lock()
 
     # -- the tools
@@ -88,7 +91,10 @@ class GraphRun:
     ) -> object:
         run_recorder = self._find_run_recorder(name, arguments, call_id)
         as_is = name in self._as_is
-        return await run_recorder.call(name, arguments, call_id, real=real, as_is=as_is, unconverted=True)
+        answer = await run_recorder.call(name, arguments, call_id, real=real, as_is=as_is, unconverted=True)
+        for target in _list_targets(answer):
+            run_recorder.record_handoff(name, call_id, target)
+        return answer
 
     async def refuse_call(self, name: str, arguments: object, call_id: str | None, reason: str) -> None:
         run_recorder = self._find_run_recorder(name, arguments, call_id)
@@ -104,7 +110,12 @@ class GraphRun:
     # -- the turns
 
     def begin_request(
-        self, request: UUID, messages: Sequence[BaseMessage], place: str, offered_names: Iterable[str] = ()
+        self,
+        request: UUID,
+        messages: Sequence[BaseMessage],
+        place: str,
+        offered_names: Iterable[str] = (),
+        agent_name: str | None = None,
     ) -> None:
         self.record_answers(messages)
         self.recorder.offered_names.update(offered_names)
@@ -112,11 +123,13 @@ class GraphRun:
         self._request_counts[agent] += 1
         if place and self._limit is not None and self._request_counts[agent] > self._limit:
             raise TooManyTurnsError(f"the model was asked {self._request_counts[agent]} times")
-        self._open_requests[request] = run_recorder = AgentRunRecorder(self.recorder)
+        run_recorder = AgentRunRecorder(self.recorder)
+        self._open_requests[request] = run_recorder, agent_name
         run_recorder.begin_request()
 
     def record_turn(self, request: UUID, turn: ModelTurn) -> None:
-        run_recorder = self._open_requests.pop(request)
+        run_recorder, agent = self._open_requests.pop(request)
+        turn = replace(turn, agent=agent)
         run_recorder.record_reply(turn)
         self.last_turn = turn
         for call in turn.calls:
@@ -124,6 +137,15 @@ class GraphRun:
                 wait_for(run_recorder.refuse_call(call.name, call.arguments, call.call_id, call.malformed))
             elif call.call_id is not None:
                 self._by_call_id.setdefault(call.call_id, []).insert(0, run_recorder)
+
+    def record_route(self, step: str, agent: str, targets: Iterable[str]) -> None:
+        """Record that `agent`, a node that asks a model itself, goes on at other nodes: once for each step of it."""
+        if step in self._routed or agent not in (turn.agent for turn in self.recorder.task.turns):
+            return
+        for target in targets:
+            if target not in (END, agent):
+                self._routed.add(step)
+                self.recorder.task.handoffs.record(agent, target, HANDOFF)
 
     def drop_request(self, request: UUID) -> None:
         self._open_requests.pop(request, None)
@@ -269,17 +291,20 @@ class TurnHandler(BaseCallbackHandler):
 
     def __init__(self, listener: GraphRun) -> None:
         self._listener = listener
+        self._steps: dict[UUID, tuple[str, str | None]] = {}  # running nodes: the step of the graph, and the agent
 
     def on_chat_model_start(
         self, serialized: object, messages: Sequence[Sequence[BaseMessage]], *, run_id: UUID, **kwargs: Any
     ) -> None:
         all_messages = [message for batch in messages for message in batch]
-        place = str((kwargs.get("metadata") or {}).get("langgraph_checkpoint_ns", ""))
+        metadata = kwargs.get("metadata") or {}
+        place = str(metadata.get("langgraph_checkpoint_ns", ""))
         parameters = kwargs.get("invocation_params") or {}
         # Some services give structured output as a call that they are made to write: no tool of the agent.
         is_output = "ls_structured_output_format" in (kwargs.get("options") or {})
         is_output = is_output or isinstance(parameters.get("tool_choice"), dict)
-        self._listener.begin_request(run_id, all_messages, place, [] if is_output else list_offered_names(parameters))
+        names = [] if is_output else list_offered_names(parameters)
+        self._listener.begin_request(run_id, all_messages, place, names, find_agent_name(metadata))
 
     def on_llm_start(self, serialized: object, prompts: object, *, run_id: UUID, **kwargs: object) -> None:
         self._listener.begin_request(run_id, (), "")
@@ -288,7 +313,18 @@ class TurnHandler(BaseCallbackHandler):
         first = response.generations[0][0]
         self._listener.record_turn(run_id, to_model_turn(getattr(first, "message", first.text)))
 
-    def on_chain_end(self, outputs: object, **kwargs: object) -> None:
+    def on_chain_start(self, serialized: object, inputs: object, *, run_id: UUID, **kwargs: Any) -> None:
+        metadata = kwargs.get("metadata") or {}
+        if "langgraph_node" in metadata:
+            self._steps[run_id] = str(metadata.get("langgraph_checkpoint_ns", "")), find_agent_name(metadata)
+
+    def on_chain_error(self, error: object, *, run_id: UUID, **kwargs: object) -> None:
+        self._steps.pop(run_id, None)
+
+    def on_chain_end(self, outputs: object, *, run_id: UUID, **kwargs: object) -> None:
+        step, agent = self._steps.pop(run_id, ("", None))
+        if agent is not None:
+            self._listener.record_route(step, agent, _list_targets(outputs))
         for update in outputs if isinstance(outputs, list) else [outputs]:
             values = update.update if isinstance(update, Command) else update
             if not isinstance(values, dict):
@@ -319,6 +355,32 @@ def enter_run(run: GraphRun) -> Iterator[None]:
             yield
     finally:
         HANDLER.reset(token)
+
+
+def find_agent_name(metadata: JsonObject) -> str | None:
+    """Find the name of the agent that asks its model: its own (`create_agent(name=...)`), else that of its node.
+
+    An agent that is a node of a larger graph asks in a node of its own graph, called model or agent.
+    """
+    name = metadata.get("lc_agent_name")
+    if isinstance(name, str) and name:
+        return name
+    nodes = [step.partition(":")[0] for step in str(metadata.get("langgraph_checkpoint_ns", "")).split("|") if step]
+    if nodes and nodes[-1] in _MODEL_NODES:
+        nodes.pop()
+    return nodes[-1] if nodes and nodes[-1] not in _TOOL_NODES else None
+
+
+_MODEL_NODES = ("model", "agent")  # of `create_agent`, and of the prebuilt graph before it
+_TOOL_NODES = ("tools",)
+
+
+def _list_targets(answer: object) -> list[str]:
+    """List the nodes to which a tool's answer hands the run over, in its own graph or the one around it."""
+    if not isinstance(answer, Command):
+        return []
+    steps = answer.goto if isinstance(answer.goto, (list, tuple)) else [answer.goto]
+    return [name for step in steps if isinstance(name := getattr(step, "node", step), str) and name]
 
 
 def list_offered_names(parameters: JsonObject) -> list[str]:

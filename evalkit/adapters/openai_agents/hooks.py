@@ -97,7 +97,7 @@ class SdkRun(Struct, eq=False):
             if isinstance(item, dict) and str(item.get("type")).endswith("call_output"):
                 self.run_recorder.record_answer(item.get("call_id"), item.get("output"))
 
-    async def record_handoff(self, agent: AgentBase) -> None:
+    async def record_handoff(self, source: AgentBase, agent: AgentBase) -> None:
         """Record the first hand-off of the last reply; the SDK ignores the others."""
 
         async def get_assistant() -> dict[str, str]:
@@ -106,6 +106,7 @@ class SdkRun(Struct, eq=False):
         for position, (name, arguments, call_id) in enumerate(self.transfers):
             if position == 0:
                 await self.run_recorder.call(name, arguments, call_id, real=get_assistant, as_is=True)
+                self.run_recorder.record_handoff(name, call_id, agent.name, source.name)
             else:
                 why = "the reply hands over to several agents: the first one goes on"
                 await self.run_recorder.refuse_call(name, arguments, call_id, why, type="ignored_handoff", as_is=True)
@@ -141,7 +142,7 @@ class RecordingHooks(RunHooks):
         await self._run_hooks.on_llm_end(context, agent, response)
 
     async def on_handoff(self, context: RunContextWrapper, from_agent: AgentBase, to_agent: AgentBase) -> None:
-        await self._run.record_handoff(to_agent)
+        await self._run.record_handoff(from_agent, to_agent)
         await self._run_hooks.on_handoff(context, from_agent, to_agent)
 
 
@@ -363,6 +364,7 @@ def to_model_turn(response: ModelResponse, agent: AgentBase) -> ModelTurn:
         if usage is not None and usage.total_tokens
         else None,
         model=model_name if isinstance(model_name, str) else None,
+        agent=agent.name,
     )
 
 

@@ -79,7 +79,7 @@ class CaseCapability(AbstractCapability[object]):
         parameters = request_context.model_request_parameters
         outputs = {tool.name for tool in parameters.output_tools}
         names = {tool.name for tool in parameters.function_tools}
-        turn = to_model_turn(response, outputs)
+        turn = to_model_turn(response, outputs, None if ctx.agent is None else ctx.agent.name)
         self._run_recorder.record_reply(turn)
         for call in turn.calls:
             if call.name not in names and call.call_id is not None:
@@ -145,8 +145,8 @@ def _wrap_toolset(toolset: AbstractToolset, run_recorder: AgentRunRecorder, as_i
     return CaseToolset(toolset, run_recorder, as_is)
 
 
-def to_model_turn(response: ModelResponse, outputs: Iterable[str]) -> ModelTurn:
-    """Convert a ModelResponse to a model turn. Calls of the `outputs` tools are its text: structured output."""
+def to_model_turn(response: ModelResponse, outputs: Iterable[str], agent: str | None = None) -> ModelTurn:
+    """Convert a ModelResponse to a turn of `agent`. Calls of the `outputs` tools are its text: structured output."""
     call_parts = [part for part in response.parts if part.part_kind == "tool-call"]
     calls = tuple(
         read_call(part.tool_name, part.args, part.tool_call_id) for part in call_parts if part.tool_name not in outputs
@@ -168,6 +168,7 @@ def to_model_turn(response: ModelResponse, outputs: Iterable[str]) -> ModelTurn:
             total=usage.total_tokens,
         ),
         model=response.model_name,
+        agent=agent,
     )
 
 
