@@ -16,6 +16,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
     file_bytes: int = 10_000_000  # of a case, a suite, mocks, a cassette
     recording_bytes: int = 100_000_000  # of a cassette of HTTP exchanges, and of a file of rows
+    part_bytes: int = 20_000_000  # of an image or a file in `parts`
     rows: int = 1_000_000  # of a case file
     runs: int = 10_000  # that `repeat` asks for
     result_characters: int = 10_000_000  # of a text or a mock's result with its templates filled in

@@ -28,6 +28,7 @@ from evalkit.agents.model_session import parse_text, to_model_calls
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
+from evalkit.model.parts import PARTS, TEXT, Part, build_user_message
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
 
 # A reply without calls: its finish reason as a stop reason of the run, where they differ.
@@ -102,9 +103,10 @@ async def run_loop(
     task.instruction_used = instruction.name
     calls_before = len(task.calls)
     if message is not None:
+        parts: list[Part] = [Part(kind=TEXT, text=message)]
         if task.messages and task.messages[-1].get("role") == "user":
-            task.messages.pop()
-        task.messages.append({"role": "user", "text": message})
+            parts += [part for part in task.messages.pop().get(PARTS, ()) if part.kind != TEXT]
+        task.messages.append(build_user_message(message, parts))
     request = ModelRequest(
         system=instruction.body, functions=functions, temperature=task.settings.temperature, seed=task.settings.seed
     )

@@ -27,6 +27,7 @@ from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
 from evalkit.functions.handoffs import HandoffLog
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import CaseSettings, Declaration
+from evalkit.model.parts import PARTS, TEXT, Part, build_user_message, list_parts, read_parts
 from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
 from evalkit.model.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
@@ -59,8 +60,8 @@ class Task:
     """One run of one case, as the agent sees it. The same object for every user turn of a conversation.
 
     `input` is the case's input (a private copy, without mocks); `message` the text of the user's current message;
-    `messages` the conversation so far, in the forms of `ModelRequest.messages`; `state` a dictionary for the
-    agent's own use that lives as long as the case.
+    `parts` its texts, images and files; `messages` the conversation so far, in the forms of `ModelRequest.messages`;
+    `state` a dictionary for the agent's own use that lives as long as the case.
     """
 
     def __init__(
@@ -70,12 +71,16 @@ class Task:
         input: JsonObject,
         settings: TaskSettings,
         open_model: Callable[[], Provider],
+        root: Path = Path(),
         case_id: str = "",
         run: int = 0,
     ) -> None:
         self.input = input
         self.message = ""
         self.messages: list[JsonObject] = []
+        self._root = root
+        self._parts: tuple[Part, ...] = ()
+        self._are_parts_used = True  # of this turn; a message without images and files has nothing to miss
         self.state: JsonDict = {}
         self.settings = settings
         self.model = settings.model
@@ -119,6 +124,12 @@ class Task:
         return TaskFunctions(self._dispatcher, self.call, self.acall)
 
     @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the user's current message; empty for one that the case does not give in parts."""
+        self._are_parts_used = True
+        return self._parts
+
+    @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose records carry `case_id`."""
         return logging.LoggerAdapter(logging.getLogger("evalkit.agent"), {"case_id": self.case_id})
@@ -159,10 +170,16 @@ class Task:
         return self._dispatcher.virtual_ms + sum(turn.duration_ms for turn in self.turns)
 
     def begin_turn(self, user: object, *, index: int = 0) -> None:
-        """Start user turn `index`, in which the user says `user` (a text, an email, other data)."""
+        """Start user turn `index`, in which the user says `user` (a text, an email, parts, other data). MockError if a
+        file of it has changed."""
         self.end_turn()
         self.message = format_message(user)
-        self.messages.append({"role": "user", "text": self.message})
+        self._parts = read_parts(user, self._root)
+        files = [part for part in self._parts if part.kind != TEXT]
+        self._are_parts_used = not files
+        if self.http_player is not None:
+            self.http_player.input_files += files
+        self.messages.append(build_user_message(self.message, self._parts))
         self._dispatcher.user_turn = index
         self.bind_event_loop()
 
@@ -170,6 +187,10 @@ class Task:
         """End the user turn, if there is one: what the model asked for and nobody answered goes on record."""
         for callback in self.on_turn_end:
             callback()
+        if not self._are_parts_used:
+            names = ", ".join(f"{part.kind} {part.name}" for part in self._parts if part.kind != TEXT)
+            self.warnings.append(f"the agent did not read task.parts, so it answered without {names}")
+            self._are_parts_used = True
 
     def bind_event_loop(self) -> None:
         """Make the running event loop the one that `wait` waits on."""
@@ -287,7 +308,11 @@ class Task:
 
         Raises MissingCassetteError, StaleCassetteError or ProviderError.
         """
+        self._note_parts(request)
         return await self._session.turn(request)
+
+    def _note_parts(self, request: ModelRequest) -> None:
+        self._are_parts_used |= any(PARTS in message for message in request.messages)
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Ask the model, and yield its reply piece by piece: ``chunk.feed(accumulator)``.
@@ -295,6 +320,7 @@ class Task:
         The turn is recorded when the stream ends. A call that the agent makes before that belongs to the turn if it
         has arrived in full. A provider that does not stream yields its reply in whole pieces. Raises as `turn` does.
         """
+        self._note_parts(request)
         return self._session.stream(request)
 
     async def run_instruction(
@@ -421,7 +447,8 @@ def copy_visible_input(data: JsonObject) -> JsonDict:
 
 
 def format_message(user: object) -> str:
-    """Format the user's input as text: a string as it is, an email with its headers, other data as JSON."""
+    """Format the user's input as text: a string as it is, an email with its headers, the texts of parts, other data as
+    JSON."""
     if user is None:
         return ""
     if isinstance(user, str):
@@ -430,20 +457,19 @@ def format_message(user: object) -> str:
         return json.dumps(user, ensure_ascii=False, default=str)
     if "body" in user and {"subject", "from"} & set(user):
         return _format_email(user)
-    parts: list[str] = []
-    data: dict[str, object] = {}
-    for key in ("message", "email"):
-        value = user.get(key)
-        if isinstance(value, str) and key == "message":
-            parts.append(value)
-        elif isinstance(value, Mapping) and key == "email":
-            parts.append(_format_email(value))
-        elif key in user:
-            data[key] = value
-    data.update((key, value) for key, value in user.items() if key not in ("message", "email"))
+    data: dict[str, object] = dict(user)
+    texts: list[str] = []
+    if isinstance(user.get("message"), str):
+        texts.append(str(data.pop("message")))
+    if isinstance(user.get("email"), Mapping):
+        texts.append(_format_email(user["email"]))
+        del data["email"]
+    if isinstance(user.get(PARTS), list):
+        texts += [str(part[TEXT]) for part in list_parts(user) if TEXT in part]
+        del data[PARTS]
     if data:
-        parts.append(json.dumps(data, ensure_ascii=False, default=str, indent=2))
-    return "\n\n".join(parts)
+        texts.append(json.dumps(data, ensure_ascii=False, default=str, indent=2))
+    return "\n\n".join(texts)
 
 
 def _format_email(email: Mapping[str, object]) -> str:

@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 
 from evalkit.errors import format_path
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.model.parts import PARTS
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.text.redact import redact_secrets
 
@@ -36,7 +37,9 @@ def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> Js
         elif message.get("role") == "function":
             messages.append({"results": [{call.name: value} for call, value in message["results"]]})
         else:
-            messages.append({"user": message.get("text", "")})
+            parts = message.get(PARTS)
+            said = message.get("text", "") if not parts else [part.describe() for part in parts]
+            messages.append({"user": said})
     data = {
         "system": request.system,
         "functions": [

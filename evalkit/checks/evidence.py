@@ -3,7 +3,8 @@
 `grounded`: values in a call's arguments must be traceable to what the agent knew when it made the call.
 
 What it knew: the case's input (of later user turns nothing), and the results, errors included, of the calls made
-before; calls of one model turn do not know each other's results. Mocks in the input are no knowledge.
+before; calls of one model turn do not know each other's results. Mocks in the input are no knowledge, and of images and
+files the names alone are.
 
 A value is traceable if
 
@@ -52,6 +53,7 @@ from evalkit.jsonvalue import (
     is_number,
     is_string,
 )
+from evalkit.model.parts import drop_part_facts
 from evalkit.model.template import Reference, TemplateError, follow_path
 from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript, Usage
 from evalkit.operators.base import Resolve
@@ -127,9 +129,9 @@ class Grounding:
         if isinstance(case_input, dict):
             turns = case_input.get("turns")
             case_input = {key: value for key, value in case_input.items() if key not in (*_MOCKS, "turns")}
-        self._input = KnowledgeSource(case_input)
+        self._input = KnowledgeSource(drop_part_facts(case_input))
         self._turns = [
-            KnowledgeSource(turn.get("user") if isinstance(turn, dict) else turn)
+            KnowledgeSource(drop_part_facts(turn.get("user")) if isinstance(turn, dict) else turn)
             for turn in (turns if isinstance(turns, list) else ())
         ]
 

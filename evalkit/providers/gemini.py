@@ -24,6 +24,7 @@ from msgspec import Struct
 from evalkit.errors import EvalkitError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
+from evalkit.model.parts import PARTS, TEXT
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import MAX_REPLY_BYTES, ProviderKind, SchemaRules, limit_replies, read_count, require_whole
 from evalkit.providers.pacing import (
@@ -348,7 +349,7 @@ def build_contents(messages: Iterable[JsonObject]) -> list[JsonDict]:
     for message in messages:
         role = message.get("role")
         if role == "user":
-            contents.append({"role": "user", "parts": [{"text": message["text"]}]})
+            contents.append({"role": "user", "parts": _build_user_parts(message)})
         elif role == "model":
             contents.append(_build_model_content(message["turn"]))
         elif role == "function":
@@ -363,6 +364,14 @@ def build_contents(messages: Iterable[JsonObject]) -> list[JsonDict]:
         else:
             raise UsageError(f"a message's role is user, model or function, got {role!r}")
     return [content for content in contents if content["parts"]]
+
+
+def _build_user_parts(message: JsonObject) -> list[JsonDict]:
+    parts: list[JsonDict] = []
+    for part in message.get(PARTS, ()):
+        inline = {"mimeType": part.mime_type, "data": part.encode_base64()}
+        parts.append({"text": part.text} if part.kind == TEXT else {"inlineData": inline})
+    return parts or [{"text": message["text"]}]
 
 
 def _build_model_content(turn: ModelTurn) -> JsonDict:

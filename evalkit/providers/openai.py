@@ -9,6 +9,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, IncompleteCallError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
+from evalkit.model.parts import IMAGE, PARTS, TEXT, Part
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import MAX_REPLY_BYTES, ProviderKind, SchemaRules, limit_replies, read_count, require_whole
 from evalkit.providers.pacing import (
@@ -246,7 +248,8 @@ def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[J
     for position, message in enumerate(messages):
         role = message.get("role")
         if role == "user":
-            sent.append({"role": "user", "content": message["text"]})
+            parts = [_build_part(part) for part in message.get(PARTS, ())]
+            sent.append({"role": "user", "content": parts or message["text"]})
         elif role == "model":
             reply = _build_reply(message["turn"], position)
             ids = [call["id"] for call in reply.get("tool_calls", ())]
@@ -266,6 +269,20 @@ def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[J
         else:
             raise UsageError(f"a message's role is user, model or function, got {role!r}")
     return sent
+
+
+def _build_part(part: Part) -> JsonDict:
+    """Build a part in the API's form: text files are text to it, and of others it takes images, PDF and sound."""
+    if part.kind == TEXT:
+        return {"type": "text", "text": part.text}
+    if part.kind == IMAGE:
+        return {"type": "image_url", "image_url": {"url": part.build_data_url()}}
+    if part.is_text_file:
+        return {"type": "text", "text": f"{part.name}:\n{part.content.decode(errors='replace')}"}
+    if part.mime_type.startswith("audio/"):
+        sound_format = "mp3" if "mpeg" in part.mime_type else "wav"
+        return {"type": "input_audio", "input_audio": {"data": part.encode_base64(), "format": sound_format}}
+    return {"type": "file", "file": {"filename": PurePath(part.name).name, "file_data": part.build_data_url()}}
 
 
 def _build_reply(turn: ModelTurn, position: int) -> JsonDict:

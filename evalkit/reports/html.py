@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import get_case_name
+from evalkit.model.parts import PARTS, format_part, list_parts
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, Verdict
@@ -289,7 +290,7 @@ def _build_run(verdict: Verdict, case: JsonObject) -> JsonDict:
         "turns": turns,
         "ran": transcript != Transcript(),
         "facts": _list_facts(verdict) if transcript != Transcript() else [],
-        "input": {**inputs, "turns": users} if users else transcript.input,
+        "input": {**inputs, "turns": [*map(_shorten_parts, users)]} if users else _shorten_parts(transcript.input),
         "handoffs": _list_handoffs(transcript, None),
         "answers": list(transcript.responses[:-1]),  # of the user's turns before the last
         "response": transcript.response,
@@ -297,6 +298,12 @@ def _build_run(verdict: Verdict, case: JsonObject) -> JsonDict:
         "warnings": list(transcript.warnings),
         "fault": None if transcript.fault is None else (transcript.fault.traceback or transcript.fault.message),
     }
+
+
+def _shorten_parts(user: object) -> object:
+    """Replace the images and files of a user's message by a line each."""
+    parts = list_parts(user)
+    return {**user, PARTS: [*map(format_part, parts)]} if parts and isinstance(user, Mapping) else user
 
 
 def _list_facts(verdict: Verdict) -> list[list[str]]:

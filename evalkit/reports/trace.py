@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import get_case_name
+from evalkit.model.parts import format_part, list_parts
 from evalkit.model.transcript import APPLICATION, DELEGATION, FunctionCall, Handoff, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.reports.summary import JUDGE_CHECK
@@ -386,6 +387,8 @@ def format_input(value: object) -> str:
         return value if isinstance(value, str) else _dump_json(value)
     if isinstance(value.get("message"), str):
         return str(value["message"])
+    if parts := list_parts(value):
+        return "\n".join(map(format_part, parts))
     email = value.get("email")
     if isinstance(email, Mapping):
         head = [f"{key}: {email[key]}" for key in email if key != "body"]

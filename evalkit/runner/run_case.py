@@ -151,6 +151,7 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             input=copy_visible_input(case.input),
             settings=plan.task_settings,
             open_model=lambda: select_provider(case.id, number, settings, plan.task_settings),
+            root=plan.root,
             case_id=case.id,
             run=number,
         )

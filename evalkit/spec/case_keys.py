@@ -9,6 +9,7 @@ from __future__ import annotations
 from evalkit.checks.keys import EXPECTED_KEYS, NO_TEXT
 from evalkit.jsonvalue import JsonObject
 from evalkit.spec.case_reader import EMAIL_KEYS, REFUSED_TAGS, SEQUENTIAL_TEST, TAG_PATTERN, CaseKey, CaseReader
+from evalkit.spec.parts import PART_SCHEMA
 
 _TEXT = {"type": "string"}
 _NAME = {"type": "string", "minLength": 1}
@@ -140,6 +141,12 @@ INPUT_KEYS: dict[str, CaseKey] = {
         in_suite=False,
     ),
     "message": CaseKey(CaseReader.read_message, _TEXT, "What the user says, as text.", in_suite=False),
+    "parts": CaseKey(
+        CaseReader.read_anything,  # read before the case, by `evalkit.spec.parts`
+        PART_SCHEMA,
+        "What the user says in texts, images and files: `[{text: ...}, {image: photo.jpg}, {file: invoice.pdf}]`.",
+        in_suite=False,
+    ),
     "turns": CaseKey(
         CaseReader.read_anything,
         {"type": "array", "items": {"$ref": "#/$defs/turn"}, "minItems": 1},
@@ -172,13 +179,13 @@ INPUT_KEYS: dict[str, CaseKey] = {
         CaseReader.read_anything, {"$ref": "#/$defs/mocks"}, "Older name of `mock_function_responses`."
     ),
 }
-INPUTS = ("email", "message", "turns")
+INPUTS = ("email", "message", "parts", "turns")
 
 TURN_KEYS: dict[str, CaseKey] = {
     "user": CaseKey(
         CaseReader.read_user,
-        {"type": ["string", "object"]},
-        "What the user says: text, or a mapping such as `{email: {...}}`.",
+        {"type": ["string", "object"], "properties": {"parts": PART_SCHEMA}},
+        "What the user says: text, or a mapping such as `{email: {...}}` or `{parts: [...]}`.",
     ),
     "expected_output": CaseKey(
         CaseReader.read_mapping,
@@ -274,6 +281,7 @@ INPUT_SYNONYMS = {
     "messages": "turns",
     "conversation": "turns",
     "mail": "email",
+    **dict.fromkeys(("content", "contents", "images", "files", "attachments"), "parts"),
     "mocks": "mock_function_responses",
     "functions": "mock_function_responses",
 }

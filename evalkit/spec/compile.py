@@ -211,7 +211,7 @@ def _read_input(reader: CaseReader, case_input: JsonDict, *, is_complete: bool) 
     reader.read_keys(INPUT_KEYS, case_input, path, INPUT_SYNONYMS)
     present = [key for key in INPUTS if key in case_input]
     if not present and is_complete and not _guess_keys(case_input, INPUT_KEYS, INPUT_SYNONYMS) & set(INPUTS):
-        reader.add_problem(path, "input has none of 'email', 'message' and 'turns'")
+        reader.add_problem(path, "input has none of 'email', 'message', 'parts' and 'turns'")
     elif len(present) > 1:
         listed = " and ".join(f"'{key}'" for key in present)
         reader.add_problem((*path, present[1]), f"input has {listed}; it has exactly one of them", at_key=True)

@@ -34,6 +34,7 @@ from evalkit.spec.files import (
     merge_data,
     rename_old_mocks,
 )
+from evalkit.spec.parts import attach_files
 from evalkit.spec.rows import ROW_SOURCES, Row, RowFile, RowFiller, add_tags, has_rows, open_rows
 from evalkit.spec.suites import ExtendedCase, Suite, extend_case, load_suites, may_name_python
 from evalkit.text.format import describe_type, format_value
@@ -269,14 +270,14 @@ class _CaseLoader:
         names_python = self.uses_python or suite.names_python or any(map(may_name_python, case.contents))
         if check_targets and names_python:
             make_importable(self.root)
-        merged_data, parts = self._compile(merge_data(suite.data, rename_old_mocks(case.data)), check_targets)
+        source = Source((layer, *case.layers, *suite.layers))
+        merged_data, parts = self._compile(merge_data(suite.data, rename_old_mocks(case.data)), source, check_targets)
         if suite.layers or case.layers:
             # Mark the mocks that `data`, the case's own file, does not name as inherited.
             case_input = rename_old_mocks(data).get("input")
             own_mocks = case_input.get(MOCKS) if isinstance(case_input, dict) else None
             shared = frozenset(parts.mocks or ()).difference(own_mocks if isinstance(own_mocks, dict) else ())
             parts.mocks = replace(parts.mocks, shared=shared) if parts.mocks is not None and shared else parts.mocks
-        source = Source((layer, *case.layers, *suite.layers))
         name_problems = []
         if self.file is not None:
             base, ending = os.path.splitext(self.file)
@@ -293,11 +294,12 @@ class _CaseLoader:
             problems = _locate_problems(problems, path_problems, source)
         return ExaminedCase(self.id, merged_data, source, parts.functions, tuple(problems)), parts, suite
 
-    def _compile(self, data: JsonDict, check_targets: bool) -> tuple[JsonDict, CompiledCase]:
+    def _compile(self, data: JsonDict, source: Source, check_targets: bool) -> tuple[JsonDict, CompiledCase]:
         """Compile the merged `data`, with the values of the row, if it is one. Return the data filled, too."""
         filler = None if self.row is None else RowFiller(self.row)
         if filler is not None:
             data = filler.fill_case(data)
+        data, part_problems = attach_files(data, source, self.root, self.permissions)
         parts = CompiledCase()
         if filler is None or not filler.problems:
             parts = compile_case(
@@ -307,6 +309,7 @@ class _CaseLoader:
                 check_targets=check_targets,
                 permissions=self.permissions,
             )
+        parts.problems = (*part_problems, *parts.problems)
         if self.row is not None and filler is not None:
             note = f" (row {self.row.id}, {self.row.location})"
             problems = (*parts.problems, *filler.problems)

@@ -67,6 +67,7 @@ def build_request(task: Task, served: FunctionUrls) -> bytes:
         "run": task.run_index,
         "input": task.input,
         "message": task.message,
+        "parts": [{**part.describe(), "path": part.path} if part.path else part.describe() for part in task.parts],
         "messages": [
             {
                 "role": message.get("role"),

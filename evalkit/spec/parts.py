@@ -1,0 +1,165 @@
+"""Reader of `parts`: the texts, images and files of a user's message, in `input` and in a turn's `user`.
+
+A path counts from the folder of the file that names it. What is sent to a model is a file of the project, or of where
+`allow_paths` leads; hidden files, which hold keys, are not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from mimetypes import MimeTypes
+from pathlib import Path, PurePath
+
+from evalkit.bounds import explain_bound, get_bounds
+from evalkit.errors import KeyPath, PathProblem, did_you_mean
+from evalkit.fields.reader import FieldReader
+from evalkit.functions.permissions import explain_path
+from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.model.case import Permissions
+from evalkit.model.parts import FILE, IMAGE, PART_KINDS, PARTS, TEXT, hash_content
+from evalkit.spec.files import Source
+
+PART_SCHEMA: JsonObject = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "properties": {
+            TEXT: {"type": "string", "description": "A text."},
+            IMAGE: {"type": "string", "minLength": 1, "description": "An image: its path from this file."},
+            FILE: {"type": "string", "minLength": 1, "description": "A file: its path from this file."},
+            "mime_type": {
+                "type": "string",
+                "pattern": r"^[\w.+-]+/[\w.+-]+$",
+                "description": "The type of its content, where the ending of its name does not tell it.",
+            },
+        },
+        "oneOf": [{"required": [kind]} for kind in PART_KINDS],
+        "additionalProperties": False,
+    },
+}
+_MIME_TYPES = MimeTypes(filenames=())  # not the machine's own list: cassettes hold the type
+for _ending, _type in {
+    ".webp": "image/webp",
+    ".heic": "image/heic",
+    ".md": "text/markdown",
+    ".jsonl": "application/json",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+}.items():
+    _MIME_TYPES.add_type(_type, _ending)
+
+
+def attach_files(
+    data: JsonDict, source: Source, root: str, permissions: Permissions | None
+) -> tuple[JsonDict, list[PathProblem]]:
+    """Copy the merged `data` of a case, with what identifies the content of each image and file of its input.
+
+    Return the problems, too. Data without `parts` is returned as it is.
+    """
+    places = list(_find_parts(data))
+    if not places:
+        return data, []
+    reader = _PartReader(source, root, permissions)
+    case_input = dict(data["input"])
+    for path, parts in places:
+        read = reader.read_parts(path, parts)
+        if len(path) == 2:
+            case_input[PARTS] = read
+        else:
+            turns = case_input["turns"] = list(case_input["turns"])
+            index = int(path[2])
+            user = turns[index]["user"]
+            if other := next((key for key in user if key != PARTS), None):
+                problem = f"'{other}' stands beside 'parts'; write it as a part: {{text: ...}}"
+                reader.add_problem((*path[:-1], other), problem, at_key=True)
+            turns[index] = {**turns[index], "user": {**user, PARTS: read}}
+    return {**data, "input": case_input}, reader.problems
+
+
+def _find_parts(data: JsonObject) -> Iterator[tuple[KeyPath, object]]:
+    case_input = data.get("input")
+    if not isinstance(case_input, Mapping):
+        return
+    if PARTS in case_input:
+        yield ("input", PARTS), case_input[PARTS]
+    turns = case_input.get("turns")
+    for index, turn in enumerate(turns if isinstance(turns, list) else ()):
+        user = turn.get("user") if isinstance(turn, Mapping) else None
+        if isinstance(user, Mapping) and PARTS in user:
+            yield ("input", "turns", index, "user", PARTS), user[PARTS]
+
+
+class _PartReader(FieldReader):
+    """Reader of parts: what is wrong is collected with its path."""
+
+    def __init__(self, source: Source, root: str, permissions: Permissions | None) -> None:
+        super().__init__(subject="the case")
+        self._source = source
+        self._root = root
+        self._permissions = permissions
+
+    def read_parts(self, path: KeyPath, parts: object) -> list[object]:
+        advice = "write parts: [{text: ...}]" if isinstance(parts, str) else ""
+        if not isinstance(parts, list) or not parts:
+            self.report_wrong(path, parts, "a list of parts: [{text: ...}, {image: photo.jpg}]", advice)
+            return []
+        return [self._read_part((*path, index), part) for index, part in enumerate(parts)]
+
+    def _read_part(self, path: KeyPath, part: object) -> object:
+        if not isinstance(part, dict):
+            advice = "write {text: ...}" if isinstance(part, str) else ""
+            self.report_wrong(path, part, "a part: {text: ...}, {image: photo.jpg} or {file: invoice.pdf}", advice)
+            return part
+        for key in part:
+            if key not in (*PART_KINDS, "mime_type"):
+                self.report_unknown_key(path, key, (*PART_KINDS, "mime_type"))
+        kinds = [kind for kind in PART_KINDS if kind in part]
+        if len(kinds) != 1:
+            given = f"'{kinds[0]}' and '{kinds[1]}'" if kinds else "none of them"
+            self.add_problem(path, f"{self.format_place(path)} has one of 'text', 'image' and 'file'; it has {given}")
+            return part
+        kind = kinds[0]
+        value = self.read_text((*path, kind), part[kind], empty=kind == TEXT)
+        if kind == TEXT or value is None:
+            return part
+        file, problem = self._find_file((*path, kind), kind, value)
+        mime_type = part.get("mime_type") or _MIME_TYPES.guess_type(value)[0]
+        if not problem and not isinstance(mime_type, str):
+            problem = f"the type of {kind} '{value}' can't be told by its name; write it: 'mime_type: image/png'"
+        if not problem and kind == IMAGE and not str(mime_type).startswith("image/"):
+            problem = f"'{value}' is {mime_type}, no image; write {{file: {value}}}"
+        if problem:
+            self.add_problem((*path, kind), problem)
+            return part
+        content = file.read_bytes()
+        facts = {"mime_type": mime_type, "bytes": len(content), "sha256": hash_content(content)}
+        return {kind: value, "path": Path(os.path.relpath(file, self._root)).as_posix(), **facts}
+
+    def _find_file(self, path: KeyPath, kind: str, name: str) -> tuple[Path, str]:
+        """Find the file that a part names, and what is wrong with it."""
+        folder = Path(self._root, self._source.locate(path).file).parent
+        file = folder / name
+        if "://" in name:
+            return file, f"{kind} '{name}' is a URL; evalkit sends files of the project: save it beside the case"
+        if reason := explain_path(file, self._permissions):
+            return file, f"{kind} '{name}' is refused: {reason}"
+        real = os.path.relpath(os.path.realpath(file), os.path.realpath(self._root))
+        if any(part.startswith(".") and part != ".." for part in PurePath(real).parts):
+            return file, f"{kind} '{name}' is refused: hidden files may hold keys, and are sent to no model"
+        if not file.exists():
+            names = [entry.name for entry in file.parent.iterdir()] if file.parent.is_dir() else []
+            hint = did_you_mean(file.name, names)
+            return file, f"there is no {kind} '{name}' in {self._format_folder(folder)}{hint}"
+        if not file.is_file():
+            return file, f"{kind} '{name}' is no file"
+        if not (size := file.stat().st_size):
+            return file, f"{kind} '{name}' is empty"
+        if size > (limit := get_bounds().part_bytes):
+            return file, f"{kind} '{name}' has {size:,} bytes, more than {limit:,}{explain_bound('part_bytes')}"
+        return (file, "") if os.access(file, os.R_OK) else (file, f"{kind} '{name}' may not be read")
+
+    def _format_folder(self, folder: Path) -> str:
+        relative = Path(os.path.relpath(folder, self._root)).as_posix()
+        return "the project's root" if relative == "." else relative
