@@ -112,6 +112,15 @@ def _read_text(value: object) -> str:
     raise ValueError("a text")
 
 
+def _read_graders(value: object) -> str:
+    """Read a model, or the models of a panel as a list or with commas between them."""
+    if isinstance(value, list) and value and all(isinstance(item, str) and item.strip() for item in value):
+        return ", ".join(item.strip() for item in value)
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise ValueError("a text" if isinstance(value, str) else "a model, or a list of models")
+
+
 def _read_flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -266,7 +275,7 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "durations": _read_text,
     "executor": _read_text,
     "model": _read_text,
-    "grader": _read_text,
+    "grader": _read_graders,
     "record": _build_choice_reader(*RECORD_MODES),
     "concurrency": _read_positive,
     "trace": _build_choice_reader(*TRACES),

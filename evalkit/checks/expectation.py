@@ -19,6 +19,7 @@ from evalkit.checks.reasons import NOT_JUDGED, OTHER_RANK, RANK, build_reason, b
 from evalkit.checks.run_checks import JudgeCriteria, StopReason
 from evalkit.errors import KeyPath, MeasurementError, format_path
 from evalkit.model.case import Case, UserTurn
+from evalkit.model.rubric import Rubric
 from evalkit.model.transcript import RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
 
@@ -111,7 +112,7 @@ class Expectation(Struct, frozen=True):
 
     def resolve_criteria(
         self, transcript: Transcript, case_input: object, user_turn: int | None = None
-    ) -> tuple[str, ...]:
+    ) -> tuple[Rubric, ...]:
         """Return the criteria of `judge` for what happened up to `user_turn`. Raises TemplateError."""
         assert self.graded is not None
         calls = tuple(call for call in transcript.calls if user_turn is None or call.user_turn <= user_turn)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from evalkit.model.rubric import RUBRIC_KEYS
 from evalkit.model.transcript import ANSWERERS
 from evalkit.operators.base import DATA, LITERAL
 from evalkit.operators.base import MODIFIERS as OPERATOR_MODIFIERS
@@ -167,7 +168,7 @@ EXPECTED_KEYS: dict[str, Key] = {
         "Calls pass by partial credit: at least this F1 (or these scores), instead of matching all of them.",
     ),
     "judge": Key(
-        {"oneOf": [_NAME, {"type": "array", "items": {"oneOf": [_NAME, {"type": "object"}]}, "minItems": 1}]},
+        {"oneOf": [_make_ref("criterion"), {"type": "array", "items": _make_ref("criterion"), "minItems": 1}]},
         "Criteria in words: once all else holds, a model grades each (`--evalkit-grader`), or its recorded grades do.",
     ),
     "email_sent": Key(_BOOLEAN, "Older key: a successful `send_email` exists, or none."),
@@ -230,6 +231,35 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     "phrases": {
         "oneOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1}],
         "description": "One phrase, or a list of phrases.",
+    },
+    "criterion": {
+        "description": "A criterion in words; as a mapping with a scale, the rule of a panel, a quote that is wanted.",
+        "oneOf": [
+            _NAME,
+            {
+                "type": "object",
+                "properties": {
+                    "rubric": {**_NAME, "description": "What is graded, in words."},
+                    "scale": {
+                        "description": "Scores from the first number to the second, such as `1..5`.",
+                        "oneOf": [
+                            {"type": "string", "pattern": r"^\s*-?\d+\s*\.\.\s*-?\d+\s*$"},
+                            {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+                        ],
+                    },
+                    "at_least": {"type": "integer", "description": "The least score that meets the criterion."},
+                    "panel": {
+                        "enum": ["majority", "all"],
+                        "description": "How many of several graders must say that it is met.",
+                    },
+                    "quote": {"type": "boolean", "description": "A grade has to quote what decided."},
+                },
+                "required": ["rubric"],
+                "additionalProperties": False,
+                "dependentRequired": {"scale": ["at_least"], "at_least": ["scale"]},
+            },
+            {"type": "object", "propertyNames": {"not": {"enum": list(RUBRIC_KEYS)}}, "minProperties": 1},
+        ],
     },
     "times": {
         "oneOf": [

@@ -30,6 +30,8 @@ from evalkit.checks.reasons import (
 from evalkit.errors import KeyPath, UsageError, find_nearest, format_path
 from evalkit.jsonvalue import to_hashable
 from evalkit.model.registry import CHECKS
+from evalkit.model.rubric import RUBRIC_KEYS, Rubric, RubricError, parse_rubric
+from evalkit.model.settings import split_graders
 from evalkit.model.template import Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.model.transcript import Grade, Grading, Transcript
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult
@@ -394,7 +396,7 @@ class JudgeCriteria(Struct, frozen=True):
     inserted as JSON, so that they can only be quoted text. `is_list`: each criterion has a place of its own.
     """
 
-    criteria: tuple[str | Template, ...]
+    criteria: tuple[Rubric, ...]
     path: KeyPath
     is_list: bool = True
 
@@ -407,7 +409,7 @@ class JudgeCriteria(Struct, frozen=True):
         if grading is None and evidence.mode == "judge":
             message = "not judged: {} is for a model to grade, in a run"
             return [
-                build_unmeasured(self.key, message.format(_quote(str(criterion))), place, "judge")
+                build_unmeasured(self.key, message.format(_quote(str(criterion.text))), place, "judge")
                 for criterion in self.criteria
             ]
         if grading is not None and grading.skipped:
@@ -421,17 +423,14 @@ class JudgeCriteria(Struct, frozen=True):
         if (
             grading is None
             or len(grading.grades) != len(self.criteria)
-            or any(
-                isinstance(criterion, str) and criterion != grade.criterion
-                for criterion, grade in zip(self.criteria, grading.grades, strict=True)
-            )
+            or not all(map(is_grade_of, grading.grades, self.criteria))
         ):
             return [build_unmeasured(self.key, "can't be judged: no model has graded it", place, "run")]
         return [self._build_result(number, grade, grading) for number, grade in enumerate(grading.grades)]
 
     def _build_result(self, number: int, grade: Grade, grading: Grading) -> CheckResult:
         grader = describe_grader(grading)
-        words, explanation = _quote(grade.criterion), f": {grade.reason}" if grade.reason else ""
+        words, explanation = describe_criterion(grade, self.criteria[number]), describe_grade(grade)
         # Reasons get the number of the user turn where the turns are judged, this message gets it here.
         turn = f"user turn {int(self.path[2]) + 1}: " if self.path[:2] == ("input", "turns") else ""
         message = escape_surrogates(f"{turn}{words}{explanation}")
@@ -442,16 +441,26 @@ class JudgeCriteria(Struct, frozen=True):
         reason = build_reason("judge_failed", failure, place, expected=grade.criterion, actual=grade.reason)
         return CheckResult(check=self.key, status=FAILED, message=message, reasons=(reason,), note=grader)
 
-    def render(self, resolve: Resolve) -> tuple[str, ...]:
+    def render(self, resolve: Resolve) -> tuple[Rubric, ...]:
         """Return the criteria as the model gets them. Raises TemplateError for a reference that leads nowhere."""
 
         def render_part(part: Any) -> str:
             return part if isinstance(part, str) else json.dumps(resolve(part), ensure_ascii=False, default=repr)
 
         return tuple(
-            criterion if isinstance(criterion, str) else "".join(map(render_part, criterion.parts))
-            for criterion in self.criteria
+            rubric
+            if isinstance(rubric.text, str)
+            else replace(rubric, text="".join(map(render_part, rubric.text.parts)))
+            for rubric in self.criteria
         )
+
+
+def is_grade_of(grade: Grade, rubric: Rubric) -> bool:
+    """Return whether a grade was given to this criterion. The values of templates are not known here, nor compared."""
+    if not isinstance(rubric.text, str):
+        return True
+    data = rubric.to_data()
+    return grade.criterion == rubric.text and grade.rubric == (None if isinstance(data, str) else data)
 
 
 def describe_grader(grading: Grading) -> str:
@@ -459,7 +468,28 @@ def describe_grader(grading: Grading) -> str:
     if grading.is_hand_written:
         return "hand-written grade"
     recorded = ", recorded" if grading.cassette else ""
-    return f"graded by {(grading.grader or 'a model').partition('?')[0]}{recorded}"
+    graders = [name.partition("?")[0] for name in split_graders(grading.grader)] or ["a model"]
+    return f"graded by {', '.join(graders)}{recorded}"
+
+
+def describe_criterion(grade: Grade, rubric: Rubric) -> str:
+    """Return the words of a criterion, with the score that it was given."""
+    words = _quote(grade.criterion)
+    if grade.score is None or rubric.at_least is None:
+        return words
+    return f"{words} scored {grade.score} of {rubric.format_scale()}, expected at least {rubric.at_least}"
+
+
+def describe_grade(grade: Grade) -> str:
+    """Return the reason of a grade, and the votes of a panel that disagrees, as the end of a sentence."""
+    reason = f": {grade.reason}" if grade.reason else ""
+    if not grade.is_split:
+        return reason
+    met = sum(vote.passed for vote in grade.votes)
+    dissent = next(vote for vote in grade.votes if vote.passed is not grade.passed)
+    name = (dissent.grader or "a model").partition("?")[0]
+    explanation = f": {dissent.reason}" if dissent.reason else ""
+    return f"{reason} ({met} of {len(grade.votes)} votes say that it is met; {name} disagrees{explanation})"
 
 
 def _quote(text: str) -> str:
@@ -467,25 +497,29 @@ def _quote(text: str) -> str:
 
 
 def read_criteria(reader: ExpectationReader, path: KeyPath, value: object) -> JudgeCriteria | None:
-    """Read a criterion, or a list of them. A mapping is words with a colon that nobody quoted."""
+    """Read a criterion, or a list of them. A mapping without `rubric` is words with a colon that nobody quoted."""
     is_list = isinstance(value, list)
     items = value if isinstance(value, list) else [value]
-    criteria: list[str | Template] = []
+    criteria: list[Rubric] = []
     for index, item in enumerate(items):
         at = (*path, index) if is_list else path
-        if isinstance(item, dict) and item:  # tone: it is friendly
-            words = "; ".join(
+        if isinstance(item, dict) and item and not item.keys() & set(RUBRIC_KEYS):  # tone: it is friendly
+            data: object = "; ".join(
                 f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
                 for key, value in item.items()
             )
-        elif isinstance(item, str) and item.strip():
-            words = item.strip()
+        elif (isinstance(item, dict) and item) or (isinstance(item, str) and item.strip()):
+            data = item
         else:
             reader.report_wrong(at, item, "a criterion in words, or a mapping")
             continue
         check_references(reader, at, item)
         try:
-            criteria.append(parse_template(words))
+            rubric = parse_rubric(data)
+            text = parse_template(rubric.text) if isinstance(rubric.text, str) else rubric.text
+            criteria.append(replace(rubric, text=text))
+        except RubricError as error:
+            reader.add_problem((*at, *error.path), f"{reader.format_place(at)}: {error}", at_key=error.at_key)
         except TemplateError as error:
             reader.add_problem(at, f"{reader.format_place(at)}: {error}")
     if not items:

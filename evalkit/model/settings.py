@@ -6,6 +6,7 @@ has no cost: unknown is not zero.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     root: Path | None = None  # identities and cassettes are relative to it; None: the case's, else the current one
     model: str | None = None  # "gemini:MODEL", "openai:MODEL?base_url=...", None: cassettes, no network
-    grader: str | None = None  # the model that grades `judge`, as `model` is written; None: recorded grades alone
+    grader: str | None = None  # the model that grades, as `model` is written, or several; None: recorded grades alone
     record: str | None = None  # None, "all", "missing", "stale"
     cassettes: Path = Path("mocks/cassettes")
     mocks: Path = Path("mocks")
@@ -69,6 +70,11 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise UsageError(f"Settings(max_iterations=...) is a whole number from 1, got {iterations!r}")
         if repeat is not None and (type(repeat) is not int or repeat < 1):
             raise UsageError(f"Settings(repeat=...) is a whole number from 1, got {repeat!r}")
+
+
+def split_graders(graders: str | None) -> tuple[str, ...]:
+    """Return the models of a panel, which stand with commas between them. A comma in a model's options is none."""
+    return tuple(filter(None, re.split(r"\s*,\s*(?=[a-z][a-z_]*:|$)", (graders or "").strip())))
 
 
 Prices = Mapping[str, Mapping[str, float]]

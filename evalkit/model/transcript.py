@@ -215,12 +215,31 @@ class RunFault(Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceback: str | None = None
 
 
+class Vote(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one grader of a panel says of a criterion."""
+
+    passed: bool
+    score: int | None = None
+    reason: str = ""
+    grader: str | None = None
+
+
 class Grade(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model's verdict on one criterion of `judge`."""
+    """A model's verdict on one criterion: of `judge`, or of `$judge` on a `value`."""
 
     criterion: str
     passed: bool
     reason: str = ""
+    rubric: AgentValue = None  # the criterion as the case says it, where that is more than words
+    score: int | None = None  # on the rubric's scale; of a panel the middle one
+    quotes: tuple[str, ...] = ()  # from the evidence, in which they were found
+    votes: tuple[Vote, ...] = ()  # of a panel
+    value: AgentValue = None
+
+    @property
+    def is_split(self) -> bool:
+        """True if the graders of a panel disagree."""
+        return len({vote.passed for vote in self.votes}) > 1
 
 
 class Grading(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -231,7 +250,7 @@ class Grading(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     place: str  # in the case: "expected_output.judge"
     grades: tuple[Grade, ...] = ()
-    grader: str | None = None  # "gemini:MODEL"; None: no model was asked, or a person wrote the grades
+    grader: str | None = None  # "gemini:MODEL", several of a panel with commas; None: nobody, or a person
     cassette: str | None = None  # "recorded", "hand-written"; None: it was asked
     usage: Usage | None = None
     cost_usd: float | None = None

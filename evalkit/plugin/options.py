@@ -21,7 +21,7 @@ OPTIONS: dict[str, tuple[str | None, str]] = {
     "otlp": ("URL", "send the run as OpenTelemetry spans to this OTLP/HTTP endpoint (extra otel)"),
     "baseline": ("FILE", "compare with the run file of an earlier run"),
     "model": ("KIND:MODEL", "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)"),
-    "grader": ("KIND:MODEL", "let this model grade the criteria of `judge` (default: recorded grades, no network)"),
+    "grader": ("KIND:MODEL", "let this model, or several with commas, grade criteria (default: recorded grades)"),
     "concurrency": ("N", "how many cases may overlap; 1 is exactly one after another (default: 50)"),
     "repeat": ("N", "run every case N times, to the last run (default: as each case says)"),
     "record": ("all|missing|stale", "record the live model's turns as cassettes: all, or what is missing or outdated"),

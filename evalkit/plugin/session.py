@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.agents.grader import check_graders
 from evalkit.agents.model_choice import check_model
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.model.case import get_case_name, split_case_id
@@ -34,7 +35,7 @@ def start(config: pytest.Config) -> None:
         refuse_moved_root(config)
         configuration = read_configuration(config)
         check_model(configuration.settings.model)
-        check_model(configuration.settings.grader, "the grader: ")
+        check_graders(configuration.settings.grader)
         insert_into_path(config)
         config.add_cleanup(partial(_check_unfinished_threads, frozenset(threading.enumerate())))
         paths = select_paths(config, configuration)

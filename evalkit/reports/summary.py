@@ -166,6 +166,8 @@ def format_grades(grades: Grades) -> str:
     parts = [f"{grades.graded} {'criterion' if grades.graded == 1 else 'criteria'} graded"]
     if grades.not_met:
         parts.append(f"{grades.not_met} not met")
+    if grades.split:
+        parts.append(f"{grades.split} with split votes")
     if grades.hand_written:
         parts.append(f"{grades.hand_written} by hand")
     summary = f"{JUDGE_CHECK}: {', '.join(parts)}"

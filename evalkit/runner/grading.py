@@ -7,13 +7,22 @@ agent's.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.agents.grader import Grader, build_grading_request, read_grades, select_grader
+from evalkit.agents.grader import (
+    Grader,
+    build_grading_request,
+    combine_votes,
+    make_unreadable_error,
+    read_grades,
+    select_grader,
+)
+from evalkit.checks.quotes import find_invented_quote
 from evalkit.errors import (
     BudgetSpentError,
     EvalkitError,
@@ -24,12 +33,14 @@ from evalkit.errors import (
 )
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.case import Declaration
-from evalkit.model.settings import compute_cost
+from evalkit.model.rubric import Rubric
+from evalkit.model.settings import Settings, compute_cost
 from evalkit.model.template import TemplateError
-from evalkit.model.transcript import FunctionCall, Grading, RunFault, Transcript
+from evalkit.model.transcript import FunctionCall, Grade, Grading, ModelRequest, ModelTurn, RunFault, Transcript, Usage
 from evalkit.model.verdict import PASSED, Verdict
 from evalkit.runner.judge import compile_with_aliases, judge_run
 from evalkit.runner.run_state import CasePlan
+from evalkit.text.format import format_value
 from evalkit.text.redact import Redactor
 
 _OUTDATED = (MissingCassetteError.code, StaleCassetteError.code)
@@ -89,32 +100,72 @@ async def _grade_questions(
 
 
 async def _grade_question(plan: CasePlan, grader: Grader, transcript: Transcript, question: Question) -> Grading:
-    by: JsonDict = {"place": question.place, "grader": grader.name, "cassette": grader.cassette}
     try:
         criteria = question.expectation.resolve_criteria(transcript, plan.case.input, question.user_turn)
     except TemplateError as error:
         return Grading(place=question.place, fault=RunFault(code="unresolved_reference", message=str(error)))
-    extra = plan.settings.extra
-    redact = Redactor(extra.get("secrets", ()), extra.get("secret_keys", ()))
     evidence = build_evidence(plan, transcript, question.user_turn)
     scope = "the whole conversation" if plan.case.turns else "the whole run"
     if question.user_turn is not None:
         scope = "the last turn of the conversation"
-    request = build_grading_request(criteria, scope, evidence, redact)
+    request = build_grading_request(criteria, scope, evidence, build_redactor(plan.settings))
+    return await ask_grader(grader, request, criteria, question.place, plan.settings, plan.task_settings.deadline_s)
+
+
+async def ask_grader(
+    grader: Grader, request: ModelRequest, criteria: Sequence[Rubric], place: str, settings: Settings, deadline_s: float
+) -> Grading:
+    """Ask each member of a panel, one after the other. Raises BudgetSpentError."""
+    usages: list[Usage | None] = []
+    costs: list[float | None] = []
+    ballots: list[tuple[Grade, ...]] = []
+    fault: RunFault | None = None
     try:
-        reply = await grader.turn(request, plan.task_settings.deadline_s)
-        by |= {
-            "usage": reply.usage,
-            "cost_usd": compute_cost(reply.usage, (reply.model, grader.name), plan.settings.prices),
-        }
-        return Grading(grades=read_grades(reply, criteria), **by)
+        for member in grader.members:
+            reply = await grader.turn(request, member, deadline_s)
+            usages.append(reply.usage)
+            costs.append(compute_cost(reply.usage, (reply.model, member.name), settings.prices))
+            ballots.append(read_grades(reply, criteria))
+            _check_quotes(reply, ballots[-1], request)
     except BudgetSpentError:
         raise
     except EvalkitError as error:
-        return Grading(fault=_build_fault(error), **by)
+        fault = _build_fault(error)
     except Exception as error:  # of a client, or of a provider that a user brings
-        fault = RunFault(code=ProviderError.code, message=f"the grader raised {type(error).__name__}: {error}")
-        return Grading(fault=replace(fault, measured=False), **by)
+        message = f"the grader raised {type(error).__name__}: {error}"
+        fault = RunFault(code=ProviderError.code, message=message, measured=False)
+    known_usages = [usage for usage in usages if usage is not None]
+    known_costs = [cost for cost in costs if cost is not None]
+    return Grading(
+        place=place,
+        grader=grader.name,
+        cassette=grader.cassette,
+        usage=sum(known_usages, Usage()) if known_usages and len(known_usages) == len(usages) else None,
+        cost_usd=sum(known_costs) if known_costs and len(known_costs) == len(costs) else None,
+        fault=fault,
+        grades=()
+        if fault is not None
+        else tuple(
+            combine_votes(rubric, grades, grader.members)
+            for rubric, grades in zip(criteria, zip(*ballots, strict=True), strict=True)
+        ),
+    )
+
+
+def _check_quotes(reply: ModelTurn, grades: Sequence[Grade], request: ModelRequest) -> None:
+    """Raise UnreadableGradesError for a grade by a quote that is not in the evidence."""
+    evidence = json.loads(request.messages[0]["text"])["evidence"]
+    for number, grade in enumerate(grades, 1):
+        invented = find_invented_quote(grade.quotes, evidence)
+        if invented is not None:
+            raise make_unreadable_error(
+                reply, f"criterion {number} is graded by what is not in the evidence, {format_value(invented)}"
+            )
+
+
+def build_redactor(settings: Settings) -> Redactor:
+    """Return what takes the secrets out of a request."""
+    return Redactor(settings.extra.get("secrets", ()), settings.extra.get("secret_keys", ()))
 
 
 def _build_fault(error: EvalkitError) -> RunFault:

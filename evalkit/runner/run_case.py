@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from evalkit.agents import offline
 from evalkit.agents.clock import Occupancy, keep_time, now, share_interpreter
 from evalkit.agents.contract import AgentUnderTest, Reply
+from evalkit.agents.grader import check_graders
 from evalkit.agents.model_choice import RECORD_MODES, aclose_shared, check_model, select_provider
 from evalkit.agents.task import Task, copy_visible_input
 from evalkit.cassettes.http import binding as http_recording
@@ -96,7 +97,7 @@ def _check_arguments(case: Case, settings: Settings | None) -> Settings:
     if settings.record not in (None, *RECORD_MODES):
         raise UsageError(f"record= is one of {', '.join(RECORD_MODES)}, got {settings.record!r}")
     check_model(settings.model)
-    check_model(settings.grader, "the grader: ")
+    check_graders(settings.grader)
     return settings
 
 

@@ -32,6 +32,7 @@ class Grades(Struct, frozen=True):
     answers: int = 0  # of models
     usage: Usage | None = Usage()
     cost_usd: float | None = 0.0
+    split: int = 0  # graded by a panel that disagrees
 
     def with_gradings(self, gradings: Iterable[Grading]) -> Grades:
         """Return these grades and those of one run."""
@@ -48,13 +49,14 @@ class Grades(Struct, frozen=True):
             graded=self.graded + count,
             not_met=self.not_met + sum(not grade.passed for grade in grading.grades),
             hand_written=self.hand_written + (count if grading.is_hand_written else 0),
+            split=self.split + sum(grade.is_split for grade in grading.grades),
         )
         if grading.is_hand_written:
             return counted
         usage, cost = grading.usage, grading.cost_usd
         return replace(
             counted,
-            answers=self.answers + 1,
+            answers=self.answers + max([1, *(len(grade.votes) for grade in grading.grades)]),
             usage=None if usage is None or self.usage is None else self.usage + usage,
             cost_usd=None if cost is None or self.cost_usd is None else self.cost_usd + cost,
         )
@@ -63,7 +65,8 @@ class Grades(Struct, frozen=True):
         """Return JSON data for the run file."""
         usage = None if self.usage is None else encode(self.usage)
         counts = {name: getattr(self, name) for name in ("graded", "not_met", "hand_written", "answers")}
-        return {**counts, "usage": usage, "cost_usd": self.cost_usd}
+        split = {"split": self.split} if self.split else {}
+        return {**counts, **split, "usage": usage, "cost_usd": self.cost_usd}
 
 
 UNREADABLE = "(unreadable)"  # under this name stand replies whose call could not be read at all

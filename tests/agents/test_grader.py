@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from evalkit.agents.grader import SYSTEM, UnreadableGradesError, build_grading_request, read_grades
+from evalkit.model.rubric import Rubric
 from evalkit.model.transcript import ModelCall, ModelTurn
 from evalkit.text.redact import Redactor
 
-CRITERIA = ("It is polite.", "It is short.")
+CRITERIA = (Rubric(text="It is polite."), Rubric(text="It is short."))
 YES = {"criterion": 1, "reason": "it says\n please", "pass": True}
 NO = {"criterion": 2, "reason": "400 words", "pass": False}
 

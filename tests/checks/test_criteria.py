@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.checks.expectation import Expectation, Judgement
+from evalkit.model.rubric import Rubric
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall, Grade, Grading, RunFault, Transcript
 
@@ -130,13 +131,15 @@ CALLS = (
 def test_a_criterion_is_asked_in_words_and_values_stand_in_it_as_json(
     criterion: Any, asked: str, compiled: Callable[..., Expectation]
 ) -> None:
-    assert compiled({"judge": criterion}).resolve_criteria(Transcript(calls=CALLS), {"message": "hi"}) == (asked,)
+    rubrics = compiled({"judge": criterion}).resolve_criteria(Transcript(calls=CALLS), {"message": "hi"})
+
+    assert rubrics == (Rubric(text=asked),)
 
 
 def test_a_criterion_of_a_user_turn_knows_no_later_call(compiled: Callable[..., Expectation]) -> None:
     expectation = compiled({"judge": "It names {{ calls.create[2].result.id }}."})
 
-    assert expectation.resolve_criteria(Transcript(calls=CALLS), {}, 1) == ('It names "late".',)
+    assert expectation.resolve_criteria(Transcript(calls=CALLS), {}, 1) == (Rubric(text='It names "late".'),)
     with pytest.raises(TemplateError, match="leads nowhere"):
         expectation.resolve_criteria(Transcript(calls=CALLS), {}, 0)
 

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
+from evalkit.model.rubric import parse_rubric
 from evalkit.model.transcript import FunctionCall, Grade, Grading, Handoff, Timing, Transcript
 from evalkit.yamlfile.parse import load
 
@@ -71,14 +72,19 @@ def transcript(given: str) -> Transcript:
 
 
 def gradings_in(example: Example) -> tuple[Grading, ...]:
-    """``the grades `pass` and `fail, for a reason```."""
-    said = re.findall(r"`(pass|fail)(?:, (.*?))?`", example.given)
+    """``the grades `pass` and `fail, for a reason`, a score in place of the word where there is a scale``."""
+    outcomes = re.findall(r"`(pass|fail|\d+)(?:, (.*?))?`", example.given)
     criteria = load(example.expected, "expectations.md").get("judge", ())
     if not criteria:
         return ()
-    pairs = zip(criteria, said, strict=True)
-    grades = tuple(Grade(criterion=it, passed=is_met == "pass", reason=why) for it, (is_met, why) in pairs)
-    return (Grading(place="expected_output.judge", grades=grades, grader="gemini:MODEL"),)
+    grades = []
+    for rubric, (outcome, why) in zip(map(parse_rubric, criteria), outcomes, strict=True):
+        score = None if rubric.scale is None else int(outcome)
+        passed = outcome == "pass" if score is None else rubric.is_score_enough(score)
+        data = rubric.to_data()
+        grade = Grade(criterion=str(rubric.text), passed=passed, reason=why, score=score)
+        grades.append(grade if isinstance(data, str) else replace(grade, rubric=data))
+    return (Grading(place="expected_output.judge", grades=tuple(grades), grader="gemini:MODEL"),)
 
 
 @pytest.mark.parametrize("example", list(examples()))
