@@ -13,6 +13,7 @@ Frameworks and agents start tasks and threads of their own. A call that has lost
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import threading
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from evalkit.functions.context_propagation import CURRENT_CASE, start_propagatio
 from evalkit.functions.targets import find_object
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.case import Declaration
+from evalkit.model.parts import FILE, IMAGE, PARTS, TEXT, Part, build_user_message, hash_content
 from evalkit.model.transcript import HANDOFF, NOBODY, ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.table import ModelSpec, parse_model_spec
 
@@ -513,6 +515,22 @@ def to_reply(output: object, *, stop_reason: str = "completed") -> Reply:
     return Reply(json.dumps(data, ensure_ascii=False), stop_reason=stop_reason, data={"output": data})
 
 
+def get_message_parts(task: Task) -> tuple[Part, ...]:
+    """Return the parts of the user's message, if it holds images or files; else nothing: it is a text."""
+    return task.parts if any(part.kind != TEXT for part in task.parts) else ()
+
+
+def parse_data_url(url: object) -> tuple[str, bytes] | None:
+    """Parse ``data:image/png;base64,...`` into type and content; None for any other URL."""
+    head, _, data = str(url).partition(";base64,")
+    if not head.startswith("data:") or not data:
+        return None
+    try:
+        return head.removeprefix("data:"), base64.b64decode(data, validate=True)
+    except ValueError:
+        return None
+
+
 class TaskModelConversation:
     """The conversation of a framework's agent with the task's own model: cassettes offline, ``--evalkit-model`` live.
 
@@ -566,6 +584,22 @@ class TaskModelConversation:
                 (call_id, call) for (call_id, _, _), call in zip(framework_calls, model_calls, strict=True)
             )
         return {"role": "model", "turn": turn}
+
+    def build_user_message(self, text: str, pieces: Iterable[str | tuple[str, bytes]]) -> JsonDict:
+        """Build the user's message: its `text`, and where it holds more its pieces, texts and (type, content) each."""
+        parts = [Part(kind=TEXT, text=piece) if isinstance(piece, str) else self._to_part(*piece) for piece in pieces]
+        return build_user_message(text, parts)
+
+    def _to_part(self, mime_type: str, content: bytes) -> Part:
+        """Return the case's own part, whose name a cassette shows, or another one."""
+        own_parts = (part for message in self._task.messages for part in message.get(PARTS, ()))
+        other = Part(
+            kind=IMAGE if mime_type.startswith("image/") else FILE,
+            mime_type=mime_type,
+            sha256=hash_content(content),
+            content=content,
+        )
+        return next((part for part in own_parts if part.sha256 == other.sha256), other)
 
     def build_result_message(self, results: Iterable[tuple[str, str, object]]) -> JsonDict:
         """Build the message with the results of calls, (id, name, value) each."""

@@ -115,7 +115,8 @@ def run(make: Callable[[], Under], root: Path, cassette: str | None = None, **mo
                 ],
                 "response_contains": "valid",
             },
-        }
+        },
+        root=root,
     )
     if cassette is not None:
         file = root / "mocks" / "cassettes" / f"{case.id}.yaml"
@@ -387,3 +388,37 @@ def test_structured_output_of_langchain_and_adk_goes_through_it(
     assert verdict.transcript.metadata == {"output": {"status": "valid"}}
     asked_for = [function.name for function in asked[-1].functions if function.name != "check_warranty"]
     assert asked_for or (asked[-1].response_schema or {})["required"] == ["status"]
+
+
+@every
+def test_images_and_files_reach_the_model(make: Callable[[], Under], tmp_path: Path) -> None:
+    asked: list[ModelRequest] = []
+
+    class Listening:
+        name = "scripted"
+
+        async def turn(self, request: ModelRequest) -> ModelTurn:
+            asked.append(request)
+            replies: list[Any] = [{"calls": [CALL]}, "It is valid."]
+            return await evalkit.ScriptedProvider(replies[len(asked) - 1 :]).turn(request)
+
+        async def aclose(self) -> None:
+            """Nothing is open."""
+
+    (tmp_path / "plate.png").write_bytes(b"\x89PNG\r\n\x1a\n plate")
+    (tmp_path / "notes.pdf").write_bytes(b"%PDF-1.4 notes")
+    message = {"parts": [{"text": "Is this under warranty?"}, {"image": "plate.png"}, {"file": "notes.pdf"}]}
+    listening = Listening()
+
+    verdict = run(make, tmp_path, input=message, extra={"provider": lambda case_id, number: listening})
+
+    assert verdict.passed, verdict.reasons
+    assert not verdict.warnings
+    for request in asked:
+        user = request.messages[0]
+        assert user["text"] == "Is this under warranty?"
+        assert [(part.kind, part.name, part.text, part.mime_type, part.content) for part in user["parts"]] == [
+            ("text", "", "Is this under warranty?", "", b""),
+            ("image", "plate.png", "", "image/png", b"\x89PNG\r\n\x1a\n plate"),
+            ("file", "notes.pdf", "", "application/pdf", b"%PDF-1.4 notes"),
+        ]

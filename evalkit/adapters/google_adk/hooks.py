@@ -38,10 +38,18 @@ from google.genai import types
 from msgspec.structs import replace
 from pydantic import Field
 
-from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, TaskModelConversation, TaskRecorder, ToolSpec
+from evalkit.adapters.common import (
+    ActiveRuns,
+    AgentRunRecorder,
+    TaskModelConversation,
+    TaskRecorder,
+    ToolSpec,
+    get_message_parts,
+)
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, MockError
 from evalkit.jsonvalue import JsonDict
+from evalkit.model.parts import TEXT, Part
 from evalkit.model.transcript import ModelTurn, Usage
 from evalkit.providers.gemini import read_reply
 
@@ -143,6 +151,8 @@ def build_run_options(
 ) -> JsonDict:
     """Build the options of a runner for one message of the user: the case's own, unless `options` say otherwise."""
     content = task.message if message is None else message
+    if message is None and (parts := get_message_parts(task)):
+        content = types.UserContent(parts=[_to_adk_part(part) for part in parts])
     return {
         "run_config": RunConfig(max_llm_calls=task.settings.max_iterations),
         **options,
@@ -150,6 +160,12 @@ def build_run_options(
         "session_id": session.id,
         "new_message": types.UserContent(content) if isinstance(content, str) else content,
     }
+
+
+def _to_adk_part(part: Part) -> types.Part:
+    if part.kind == TEXT:
+        return types.Part(text=part.text)
+    return types.Part.from_bytes(data=part.content, mime_type=part.mime_type)
 
 
 def get_tool_specs(request: LlmRequest) -> list[ToolSpec]:
@@ -355,8 +371,9 @@ class AdkTaskModel(BaseLlm):
             if results:
                 values = ((result.id or "", result.name or "", result.response) for result in results)
                 messages.append(self.conversation.build_result_message(values))
-            if text := _get_text(content):
-                messages.append({"role": "user", "text": text})
+            pieces = [piece for part in parts if (piece := _get_piece(part))]
+            if pieces:
+                messages.append(self.conversation.build_user_message(_get_text(content), pieces))
         system = _get_text(config.system_instruction) or None
         turn, ids = await self.conversation.ask(system, messages, get_tool_specs(llm_request), schema)
         broken = [call for call in turn.calls if call.malformed is not None or not isinstance(call.arguments, dict)]
@@ -372,6 +389,12 @@ class AdkTaskModel(BaseLlm):
         yield LlmResponse(
             error_code="MALFORMED_FUNCTION_CALL", error_message=why, usage_metadata=_to_usage_metadata(turn.usage)
         )
+
+
+def _get_piece(part: types.Part) -> str | tuple[str, bytes]:
+    """Return a part of a user's message, its text or (type, content); "" for another one."""
+    blob = part.inline_data
+    return part.text or "" if blob is None else (blob.mime_type or "", blob.data or b"")
 
 
 def build_task_model(task: Task) -> AdkTaskModel:

@@ -51,14 +51,15 @@ async def run_agent(
     ``data["interrupts"]``; ``length``, ``blocked`` as the last reply ended. Raises what ``agent.ainvoke`` raises.
     """
     with require_extra(EXTRA):
-        from evalkit.adapters.langchain.hooks import GraphRun, enter_run
+        from evalkit.adapters.langchain.hooks import GraphRun, build_content, enter_run
 
     recorder = TaskRecorder.get(task)
     run = GraphRun(recorder, as_is, task.settings.max_iterations)
     run.declare_tools(agent)
     conversation = _GraphMemory(recorder, agent)
     options["config"] = conversation.add_thread(options.get("config"))
-    graph_input = conversation.build_input(task.message if message is None else message)
+    content = build_content(task) if message is None else message
+    graph_input = conversation.build_input(content)
     try:
         with enter_run(run):
             result = await agent.ainvoke(graph_input, **options)
@@ -140,7 +141,7 @@ class _GraphMemory:
         return {**(config or {}), "configurable": {"thread_id": thread, **configurable}}
 
     def build_input(self, message: object) -> object:
-        if not isinstance(message, str):
+        if not isinstance(message, (str, list)):
             return message
         before = [] if self._has_checkpointer else self._histories.get(self._key, [])
         return {"messages": [*before, {"role": "user", "content": message}]}

@@ -9,6 +9,7 @@ every other context tools are unchanged. The hooks stay once they are in: calls 
 from __future__ import annotations
 
 import asyncio
+import base64
 import functools
 import json
 import threading
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
@@ -39,10 +41,13 @@ from evalkit.adapters.common import (
     TaskRecorder,
     build_usage,
     format_misfit,
+    get_message_parts,
 )
+from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.functions.targets import wait_for
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.model.parts import IMAGE, TEXT, Part
 from evalkit.model.transcript import HANDOFF, ModelCall, ModelTurn, Usage
 from evalkit.providers.gemini import FINISH_REASONS
 
@@ -464,7 +469,8 @@ class LangChainTaskModel(BaseChatModel):
                 calls = [(call["id"], call["name"], call["args"]) for call in message_calls]
                 entries.append(self.conversation.build_model_message(str(message.text), calls))
             elif message.type != "system":
-                entries.append({"role": "user", "text": str(message.text)})
+                pieces = [piece for block in message.content_blocks if (piece := _get_piece(block))]
+                entries.append(self.conversation.build_user_message(str(message.text), pieces))
         entries = [*entries, self.conversation.build_result_message(results)] if results else entries
         turn, ids = await self.conversation.ask(system or None, entries, tool_specs)
         return ChatResult(generations=[ChatGeneration(message=_to_ai_message(turn, ids))])
@@ -472,6 +478,24 @@ class LangChainTaskModel(BaseChatModel):
     def _generate(self, messages: list[BaseMessage], *args: object, **kwargs: object) -> ChatResult:
         result: ChatResult = wait_for(self._agenerate(messages, *args, **kwargs))
         return result
+
+
+def _get_piece(block: Mapping[str, Any]) -> str | tuple[str, bytes]:
+    """Return a block of a user's message, its text or (type, content); "" for another one."""
+    data = block.get("base64")
+    return str(block.get("text") or "") if data is None else (str(block.get("mime_type")), base64.b64decode(data))
+
+
+def build_content(task: Task) -> str | list[JsonDict]:
+    """Build the user's message as the framework takes it."""
+    return [_to_block(part) for part in get_message_parts(task)] or task.message
+
+
+def _to_block(part: Part) -> JsonDict:
+    if part.kind == TEXT:
+        return {"type": "text", "text": part.text}
+    block = {"type": part.kind, "base64": part.encode_base64(), "mime_type": part.mime_type}
+    return block if part.kind == IMAGE else {**block, "filename": PurePath(part.name).name}
 
 
 def _parse_result(message: ToolMessage) -> object:

@@ -52,14 +52,14 @@ async def run_agent(
     with require_extra(EXTRA):
         from agents import MaxTurnsExceeded, Runner
 
-        from evalkit.adapters.openai_agents.hooks import SCOPES, TRIPWIRES
+        from evalkit.adapters.openai_agents.hooks import SCOPES, TRIPWIRES, build_content
 
     recorder = TaskRecorder.get(task)
     current_agent, kept_items = recorder.get_history(agent) or (agent, [])
     history: list[TResponseInputItem] = [] if any(map(options.get, _SESSION_OPTIONS)) else kept_items
     options.setdefault("max_turns", task.settings.max_iterations)
-    content = task.message if message is None else message
-    items = [{"role": "user", "content": content}] if isinstance(content, str) else content
+    content = build_content(task) if message is None else message
+    items = [{"role": "user", "content": content}] if message is None or isinstance(content, str) else content
     model = open_requested_model(task, open_model)
     try:
         with SCOPES.enter(CaseScope.build(task, as_is, model)):

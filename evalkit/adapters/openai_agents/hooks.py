@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
+from pathlib import PurePath
 from typing import Any
 
 from agents import (
@@ -56,11 +57,14 @@ from evalkit.adapters.common import (
     TaskModelConversation,
     build_usage,
     format_misfit,
+    get_message_parts,
+    parse_data_url,
     read_call,
 )
 from evalkit.agents.task import Task
 from evalkit.errors import MeasurementError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
+from evalkit.model.parts import IMAGE, TEXT, Part
 from evalkit.model.transcript import ModelCall, ModelTurn
 
 TRIPWIRES = (
@@ -441,12 +445,33 @@ def _to_messages(items: Iterable[JsonObject], conversation: TaskModelConversatio
                 result = output if isinstance(output, str) else [dict(part) for part in output]
                 results.append((item["call_id"], "", result))
             elif kind == "message" and item["role"] != "end":
-                messages.append({"role": "user", "text": _get_text(item["content"])})
+                content = item["content"]
+                pieces = [] if isinstance(content, str) else [piece for part in content if (piece := _get_piece(part))]
+                messages.append(conversation.build_user_message(_get_text(content), pieces))
     return messages
 
 
+def _get_piece(part: JsonObject) -> str | tuple[str, bytes]:
+    """Return a part of a user's message, its text or (type, content); "" for another one."""
+    return parse_data_url(part.get("image_url") or part.get("file_data")) or str(part.get("text") or "")
+
+
+def build_content(task: Task) -> str | list[JsonDict]:
+    """Build the user's message as the framework takes it."""
+    return [_to_input_part(part) for part in get_message_parts(task)] or task.message
+
+
+def _to_input_part(part: Part) -> JsonDict:
+    if part.kind == TEXT:
+        return {"type": "input_text", "text": part.text}
+    if part.kind == IMAGE:
+        return {"type": "input_image", "image_url": part.build_data_url(), "detail": "auto"}
+    return {"type": "input_file", "filename": PurePath(part.name).name, "file_data": part.build_data_url()}
+
+
 def _get_text(content: str | Iterable[JsonObject]) -> str:
-    return content if isinstance(content, str) else "\n".join(str(part.get("text") or "") for part in content)
+    texts = [content] if isinstance(content, str) else [str(part["text"]) for part in content if part.get("text")]
+    return "\n".join(texts)
 
 
 def _to_output_items(turn: ModelTurn, ids: Sequence[str]) -> list[TResponseOutputItem]:

@@ -45,7 +45,7 @@ async def run_agent(
         from pydantic_ai.exceptions import ContentFilterError, UsageLimitExceeded
         from pydantic_ai.tools import DeferredToolRequests
 
-        from evalkit.adapters.pydantic_ai.hooks import SCOPES
+        from evalkit.adapters.pydantic_ai.hooks import SCOPES, build_prompt
 
     recorder = TaskRecorder.get(task)
     options.setdefault("message_history", recorder.get_history(agent))
@@ -55,7 +55,7 @@ async def run_agent(
     try:
         async with model or nullcontext():  # closes its client
             with SCOPES.enter(CaseScope.build(task, as_is, model)):
-                result = await agent.run(task.message if message is None else message, **options)
+                result = await agent.run(build_prompt(task) if message is None else message, **options)
     except UsageLimitExceeded as error:
         return Reply(stop_reason="max_iterations" if "request_limit" in str(error) else "usage_limit")
     except ContentFilterError:

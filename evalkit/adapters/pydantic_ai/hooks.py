@@ -14,7 +14,15 @@ from pydantic import ValidationError
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelRetry
-from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequestPart,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    UserContent,
+)
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.run import AgentRunResult
@@ -30,11 +38,13 @@ from evalkit.adapters.common import (
     TaskModelConversation,
     build_usage,
     format_misfit,
+    get_message_parts,
     read_call,
 )
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.jsonvalue import JsonDict, parse_arguments
+from evalkit.model.parts import TEXT
 from evalkit.model.transcript import ModelTurn
 
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_call": "tool_calls"}
@@ -253,8 +263,28 @@ def _to_messages(messages: Sequence[ModelMessage], conversation: TaskModelConver
                 results.append((part.tool_call_id, part.tool_name, value))
         if results:
             entries.append(conversation.build_result_message(results))
-        entries += [{"role": "user", "text": text} for part in message.parts if (text := _get_text(part))]
+        entries += [
+            conversation.build_user_message(text, _list_pieces(part))
+            for part in message.parts
+            if (text := _get_text(part)) or _list_pieces(part)
+        ]
     return entries
+
+
+def _list_pieces(part: ModelRequestPart) -> list[str | tuple[str, bytes]]:
+    pieces = part.content if part.part_kind == "user-prompt" and not isinstance(part.content, str) else ()
+    return [(piece.media_type, piece.data) if isinstance(piece, BinaryContent) else str(piece) for piece in pieces]
+
+
+def build_prompt(task: Task) -> str | list[UserContent]:
+    """Build the user's message as the framework takes it."""
+    parts = get_message_parts(task)
+    if not parts:
+        return task.message
+    return [
+        part.text if part.kind == TEXT else BinaryContent(data=part.content, media_type=part.mime_type)
+        for part in parts
+    ]
 
 
 def _get_text(part: ModelRequestPart) -> str:
@@ -263,4 +293,4 @@ def _get_text(part: ModelRequestPart) -> str:
     if part.part_kind != "user-prompt":
         return ""
     pieces = [part.content] if isinstance(part.content, str) else part.content
-    return "\n".join(piece if isinstance(piece, str) else str(piece) for piece in pieces)
+    return "\n".join(str(piece) for piece in pieces if not isinstance(piece, BinaryContent))
