@@ -59,7 +59,10 @@ ALLOWED: dict[str, set[str]] = {
         *{"text", "textcalls", "yamlfile"},
     },
     "adapters": {"agents", "errors", "functions", "jsonvalue", "model", "providers", "text"},
-    "runner": {"agents", "cassettes", "checks", "errors", "functions", "jsonvalue", "model", "providers", "text"},
+    "runner": {
+        *{"agents", "cassettes", "checks", "errors", "functions", "jsonvalue", "model", "operators", "providers"},
+        "text",
+    },
     "execution": {"agents", "errors", "model", "runner"},
     "gate": {"errors", "jsonvalue", "model", "stats", "text"},
     "config": {"bounds", "errors", "fields", "model", "text"},

@@ -21,6 +21,7 @@ from evalkit.model.case import Case, Declaration
 from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.operators.builtin import BUILTIN_OPERATORS
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
+from evalkit.operators.judged import use_grades
 from evalkit.operators.text import Pattern
 
 Resolve = Callable[[Reference], JsonValue]
@@ -73,9 +74,10 @@ def make_example(
         matcher = compile_value(value, mode=mode).bind(resolve)
     except OperatorProblems:  # the loader refuses such a case
         raise ExampleNotFoundError(f"{value} is no operator") from None
-    for candidate in (*offers, *_list_candidates(value, resolve, mode)):
-        if matcher.is_match(candidate):
-            return candidate
+    with use_grades(()):  # no model is asked here: for it, any value will do
+        for candidate in (*offers, *_list_candidates(value, resolve, mode)):
+            if matcher.is_match(candidate):
+                return candidate
     name = next(iter(value))
     if len(value) == 1 and name in ("$regex", "$search") and (hopeless := explain_unmatchable(name, str(value[name]))):
         raise NoExampleError(hopeless)
@@ -89,7 +91,8 @@ def is_operator(value: object) -> TypeGuard[JsonDict]:
 
 def is_accepted(value: object, actual: object, resolve: Resolve) -> bool:
     """Tell whether `value`, as it stands under `arguments`, accepts `actual`."""
-    return compile_value(value, mode="equal").bind(resolve).is_match(actual)
+    with use_grades(()):
+        return compile_value(value, mode="equal").bind(resolve).is_match(actual)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

@@ -30,8 +30,9 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, copy_json, walk_l
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import Reference, TemplateError
-from evalkit.model.transcript import MOCK, FunctionCall, Transcript
+from evalkit.model.transcript import MOCK, FunctionCall, Grading, Transcript
 from evalkit.model.verdict import FAILED, PASSED, Verdict
+from evalkit.operators.base import JUDGE
 from evalkit.runner.judge import compile_with_aliases, parse_path
 from evalkit.runner.run_case import Watchdog, arun_case
 from evalkit.runner.run_state import RunState, copy_state
@@ -456,6 +457,9 @@ def _judge(
     """Judge `transcript` by the case; `instead` is an expectation to use at its path."""
     case = observed.case
     transcript = _replay_state(observed, transcript)
+    # What no model has graded is not: no mutant is caught for want of a grade.
+    ungraded = Grading(place=JUDGE, skipped="not graded: no model looks at mutants")
+    transcript = replace(transcript, gradings=(*transcript.gradings, ungraded))
     path, expectation = instead or ((), None)
     usual, turns = compile_with_aliases(case, get_expectation(case), observed.declarations.values())
     case_expectation = expectation if path == ("expected_output",) else usual

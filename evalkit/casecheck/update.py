@@ -31,6 +31,7 @@ _LIST: KeyPath = ("expected_output", "expected_function_calls")
 _VALUES = ("arguments", "arguments_contain", "result_contains")
 _NOT_TO_EXPECT = {
     "forbidden_call": "a forbidden call was made",
+    "judge_failed": "a model graded a value or the run as not what the case demands",
     "ungrounded_argument": "an argument came from nowhere",
     "invalid_arguments": "arguments violate the declared schema; to expect that, write `valid: false` yourself",
     "unmocked_call": "a function was called that nothing answers; mock it first",

@@ -24,7 +24,8 @@ from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind, is_json_equal, is
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import MOCK, FunctionCall
 from evalkit.model.verdict import CheckResult
-from evalkit.operators.base import Matcher, Mismatch, Resolve
+from evalkit.operators.base import WRONG, Matcher, Mismatch, Resolve, holds_judge
+from evalkit.operators.judged import record_questions
 from evalkit.operators.phrases import has_phrase
 from evalkit.operators.values import Equal, MappingMatcher
 from evalkit.text.format import describe_type, format_value
@@ -111,6 +112,8 @@ class ValuesCheck(Struct, frozen=True):
         return self.matcher.is_match(self.get_actual(call))
 
     def report_pass(self, call: FunctionCall) -> CheckResult:
+        root: KeyPath = ("arguments",) if self.on_arguments else ("result",)
+        record_questions(self.matcher, self.get_actual(call), root, f"{describe_call(call)}: ")
         if self.key == "arguments":
             return build_pass(self.key, "arguments equal")
         if self.key == "result_contains":
@@ -131,6 +134,8 @@ class ValuesCheck(Struct, frozen=True):
             if self.on_arguments and len(mismatch.path) <= 2:
                 absent = isinstance(mismatch.expected, Mapping) and set(mismatch.expected) == {"$absent"}
                 code = "unexpected_argument" if absent else _ARGUMENT_CODES[mismatch.code]
+            if is_graded(mismatch):
+                code = "judge_failed"
             path, place, expected = mismatch.path[1:], self.path, mismatch.expected
             if mismatch.code != "unexpected":
                 place = (*place, *_cut_to_source(self.source, path))
@@ -144,6 +149,11 @@ class ValuesCheck(Struct, frozen=True):
 
     def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
         return count_met_keys(self.matcher, self.get_actual(call), self.names)
+
+
+def is_graded(mismatch: Mismatch) -> bool:
+    """Return whether a model's grade decided that a value differs."""
+    return mismatch.code == WRONG and holds_judge(mismatch.expected)
 
 
 def _hint_part(mismatch: Mismatch) -> str:

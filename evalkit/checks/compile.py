@@ -41,6 +41,7 @@ from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS
+from evalkit.operators.base import holds_judge
 from evalkit.text.format import describe_type, format_value
 
 _READERS: dict[str, Callable[[ExpectationReader, KeyPath, Any], RunCheck | None]] = {
@@ -148,6 +149,7 @@ class _Compilation:
             checks=tuple(check for check in checks if check is not stop_reason),
             aliases=reader.aliases,
             graded=graded,
+            has_judged=holds_judge(expected),
         )
 
     def _read_calls(self, calls: CallReader) -> ExpectedCallList | None:
@@ -260,10 +262,12 @@ def find_on_fault_problems(
 
     def find_problems(keys: dict[str, Any], path: KeyPath) -> list[PathProblem]:
         problems = compile_expectation(keys, path=path, declarations=declarations, input=input)[1] if keys else []
-        if "judge" in keys:
-            path = (*path, "judge")
-            message = f"{format_path(path)}: no model grades what happens under a fault; say it by other keys"
-            problems.append(PathProblem(path, message, at_key=True))
+        for key, value in keys.items():
+            if key == "judge" or holds_judge(value):
+                message = (
+                    f"{format_path((*path, key))}: no model grades what happens under a fault; say it by other keys"
+                )
+                problems.append(PathProblem((*path, key), message, at_key=True))
         return problems
 
     if on_fault is None:

@@ -16,12 +16,13 @@ from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, ju
 from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn, find_last_turn
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
 from evalkit.checks.reasons import NOT_JUDGED, OTHER_RANK, RANK, build_reason, build_unmeasured, rank
-from evalkit.checks.run_checks import JudgeCriteria, StopReason
+from evalkit.checks.run_checks import JudgeCriteria, StopReason, report_questions
 from evalkit.errors import KeyPath, MeasurementError, format_path
 from evalkit.model.case import Case, UserTurn
 from evalkit.model.rubric import Rubric
 from evalkit.model.transcript import RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
+from evalkit.operators.judged import GradeBook, use_grades
 
 _COMPLETES = StopReason(COMPLETED, (), is_explicit=False)
 
@@ -64,6 +65,7 @@ class Expectation(Struct, frozen=True):
     checks: tuple[RunCheck, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)  # of the functions that the case declares
     graded: JudgeCriteria | None = None  # `judge`; the runner has it graded before the rest is concluded
+    has_judged: bool = False  # a value is for a model to grade, by `$judge`
 
     def judge(
         self,
@@ -86,6 +88,12 @@ class Expectation(Struct, frozen=True):
             known_calls = tuple(call for call in transcript.calls if call.user_turn <= user_turn)
             transcript = extract_turn(transcript, user_turn, turn_starts)
         evidence = Evidence(transcript, transcript.input if input is None else input, mode, known_calls, self.aliases)
+        if not self.has_judged:
+            return self._judge_evidence(evidence)
+        with use_grades(transcript.gradings) as book:
+            return self._judge_evidence(evidence, book)
+
+    def _judge_evidence(self, evidence: Evidence, book: GradeBook | None = None) -> Judgement:
         judged = self._judge_list(evidence)
         lines, results = judged.lines, judged.results
         if any(line.call is not None and (line.call.problem or line.call.violations) for line in lines):
@@ -95,6 +103,8 @@ class Expectation(Struct, frozen=True):
                 results += _guard(call_check, partial(call_check.judge, lines, evidence))
         for check in (self.stop_reason, *self.checks):
             results += _guard(check, partial(check.judge, evidence))
+        if book is not None:
+            results += report_questions(book, evidence.mode)
         if self.graded is not None:
             results += self.graded.judge(evidence)
         return build_judgement(lines, results, judged.score, evidence, self.stop_reason)

@@ -82,7 +82,7 @@ def read_ticket_fields(reader: ExpectationReader, path: KeyPath, value: object) 
     if not isinstance(value, dict) or not value:
         reader.report_wrong(path, value, "a mapping of arguments to values")
         return None
-    matcher = reader.read_matcher(path, value, "contain")
+    matcher = reader.read_matcher(path, value, "contain", "write it in an expected call")
     check_references(reader, path, value)
     return TicketFields(ValuesCheck("arguments_contain", matcher, path, source=value), path) if matcher else None
 

@@ -65,6 +65,8 @@ _NEVER = "demands that the call is never made; list it under forbidden_function_
 _MAX_LEVELS = 2  # of groups inside the list
 _NO_CALLS = InOrder(())
 
+_FORBIDDEN_JUDGE = "what is forbidden is decided without a model; expect a call, or write a criterion under judge"
+
 
 class CallReader:
     """Reader of the calls of one expectation; `valid_arguments` is the case's own switch.
@@ -216,13 +218,16 @@ class CallReader:
                     kinds = KINDS | {""} if forbids else (declared | TEXT_ONLY) - {NULL}
                     checks.append(TextCheck(argument, phrases, key.endswith("_excludes"), key_path, kinds))
             elif key in _MATCHING_MODES:
-                checks.append(self._read_values(key_path, key, value, name, check_names=judges_arguments))
+                no_judge = _FORBIDDEN_JUDGE if forbids else ""
+                checks.append(
+                    self._read_values(key_path, key, value, name, check_names=judges_arguments, no_judge=no_judge)
+                )
             elif key in _READERS:
                 checks.append(_READERS[key](self, key_path, value, name))
         return [check for check in checks if check is not None]
 
     def _read_values(
-        self, path: KeyPath, key: str, value: Any, name: str | None, *, check_names: bool
+        self, path: KeyPath, key: str, value: Any, name: str | None, *, check_names: bool, no_judge: str
     ) -> ValuesCheck | None:
         if key != "result_contains":
             value = self.reader.read_arguments(path, value)
@@ -236,7 +241,7 @@ class CallReader:
         if key == "arguments" and not is_operator(value):
             defaults = {argument: {"$default": item} for argument, item in self.reader.find_defaults(name).items()}
             expected = {**defaults, **self._ignored, **value} if defaults or self._ignored else value
-        matcher = self.reader.read_matcher(path, expected, _MATCHING_MODES[key])
+        matcher = self.reader.read_matcher(path, expected, _MATCHING_MODES[key], no_judge)
         return ValuesCheck(key, matcher, path, names, value) if matcher else None
 
     def read_absent(self, path: KeyPath, value: object, name: str | None) -> AbsentCheck | None:

@@ -102,10 +102,10 @@ class ExpectationReader(FieldReader):
         """Read a mapping of arguments; null means that there are none."""
         return {} if value is None else self.read_mapping(path, value, "a mapping of argument names to values")
 
-    def read_matcher(self, path: KeyPath, value: object, mode: Mode) -> Matcher | None:
+    def read_matcher(self, path: KeyPath, value: object, mode: Mode, no_judge: str = "") -> Matcher | None:
         """Compile `value` by the operators' rules; their problems become problems of the case."""
         try:
-            return compile_value(value, mode=mode, path=path)
+            return compile_value(value, mode=mode, path=path, no_judge=no_judge)
         except OperatorProblems as error:
             self.problems.extend(error.problems)
             return None

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.checks.call_checks import is_graded
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reader import ExpectationReader, Phrases, check_references, read_phrases
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
@@ -19,6 +20,7 @@ from evalkit.model.template import TemplateError
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
+from evalkit.operators.judged import record_questions
 from evalkit.text.format import TEXT_LIMIT, format_value
 
 
@@ -132,10 +134,11 @@ class ResponseJson(Struct, frozen=True):
         except TemplateError as error:
             return build_failure(self.key, "unresolved_reference", str(error), format_path(self.path))
         if matcher.is_match(value):
+            record_questions(matcher, value, ("response",), "")
             return build_pass(self.key, "the response is as expected")
         reasons = [
             build_reason(
-                "response_mismatch",
+                "judge_failed" if is_graded(mismatch) else "response_mismatch",
                 str(mismatch),
                 format_path((*self.path, *mismatch.path[1:])),
                 path=mismatch.path[1:],

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.checks.call_checks import is_graded
 from evalkit.checks.evidence import COMPLETED, Evidence
 from evalkit.checks.keys import EXPECTED_KEYS
 from evalkit.checks.reader import ExpectationReader, check_references
@@ -31,11 +32,19 @@ from evalkit.errors import KeyPath, UsageError, find_nearest, format_path
 from evalkit.jsonvalue import to_hashable
 from evalkit.model.registry import CHECKS
 from evalkit.model.rubric import RUBRIC_KEYS, Rubric, RubricError, parse_rubric
-from evalkit.model.settings import split_graders
-from evalkit.model.template import Template, TemplateError, parse_template, render_templates, strip_literals
+from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.model.transcript import Grade, Grading, Transcript
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult
 from evalkit.operators.base import Matcher, Resolve
+from evalkit.operators.judged import (
+    GradeBook,
+    describe_criterion,
+    describe_grade,
+    describe_grader,
+    quote,
+    quote_value,
+    record_questions,
+)
 from evalkit.text.format import format_value
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -235,12 +244,13 @@ class FinalState(Struct, frozen=True):
         except TemplateError as error:
             return build_failure(self.key, "unresolved_reference", str(error), format_path(self.path))
         if matcher.is_match(state):
+            record_questions(matcher, state, ("state",), "")
             return build_pass(self.key, "the state is as expected")
         return build_failures(
             self.key,
             [
                 build_reason(
-                    "state_mismatch",
+                    "judge_failed" if is_graded(mismatch) else "state_mismatch",
                     str(mismatch),
                     format_path(self.path),
                     path=mismatch.path[1:],
@@ -388,6 +398,9 @@ def read_budget(reader: ExpectationReader, path: KeyPath, value: object) -> Budg
     return None if limit is None else Budget(key, limit, path)
 
 
+_JUDGE = "judge"
+
+
 class JudgeCriteria(Struct, frozen=True):
     """`judge`: criteria in words, which a model grades after the run. Here its grades become results.
 
@@ -409,7 +422,7 @@ class JudgeCriteria(Struct, frozen=True):
         if grading is None and evidence.mode == "judge":
             message = "not judged: {} is for a model to grade, in a run"
             return [
-                build_unmeasured(self.key, message.format(_quote(str(criterion.text))), place, "judge")
+                build_unmeasured(self.key, message.format(quote(str(criterion.text))), place, "judge")
                 for criterion in self.criteria
             ]
         if grading is not None and grading.skipped:
@@ -444,8 +457,8 @@ class JudgeCriteria(Struct, frozen=True):
     def render(self, resolve: Resolve) -> tuple[Rubric, ...]:
         """Return the criteria as the model gets them. Raises TemplateError for a reference that leads nowhere."""
 
-        def render_part(part: Any) -> str:
-            return part if isinstance(part, str) else json.dumps(resolve(part), ensure_ascii=False, default=repr)
+        def render_part(part: str | Reference) -> str:
+            return part if isinstance(part, str) else quote_value(resolve(part))
 
         return tuple(
             rubric
@@ -455,45 +468,45 @@ class JudgeCriteria(Struct, frozen=True):
         )
 
 
+def report_questions(book: GradeBook, mode: str) -> list[CheckResult]:
+    """Build the results of `$judge` on what matched: of graded values, of those that can't be, of those not judged."""
+    results: list[CheckResult] = []
+    is_open = False
+    for question in book.questions:
+        known = book.find(question.rubric, question.value)
+        if known is None:
+            is_open = True
+            continue
+        grade, grading = known
+        words = f"{describe_criterion(grade, question.rubric)}{describe_grade(grade)}"
+        message = escape_surrogates(f"{question.subject}{format_path(question.path)}: {words}")
+        results.append(CheckResult(check=_JUDGE, message=message, note=describe_grader(grading)))
+    if is_open:
+        results += _report_open(book, mode)
+    return list(dict.fromkeys(results))
+
+
+def _report_open(book: GradeBook, mode: str) -> list[CheckResult]:
+    """Build the results for values without a grade: an error, unless nothing was to be graded."""
+    fault = next((grading.fault for grading in book.gradings if grading.fault is not None), None)
+    if fault is not None:
+        return [build_unmeasured(_JUDGE, f"can't be graded: {fault.message}", "", "run", fault.code)]
+    skipped = next((grading.skipped for grading in book.gradings if grading.skipped), "")
+    if skipped:
+        return [CheckResult(check=_JUDGE, status=NOT_JUDGED, message=skipped)]
+    if mode == "judge":
+        message = "not judged: {} is for a model to grade, in a run"
+        texts = [quote(str(question.rubric.text)) for question in book.list_open()]
+        return [build_unmeasured(_JUDGE, message.format(text), "", "judge") for text in texts]
+    return [build_unmeasured(_JUDGE, "can't be judged: no model has graded it", "", "run")]
+
+
 def is_grade_of(grade: Grade, rubric: Rubric) -> bool:
     """Return whether a grade was given to this criterion. The values of templates are not known here, nor compared."""
     if not isinstance(rubric.text, str):
         return True
     data = rubric.to_data()
     return grade.criterion == rubric.text and grade.rubric == (None if isinstance(data, str) else data)
-
-
-def describe_grader(grading: Grading) -> str:
-    """Return who graded, so that nobody takes the result for that of a deterministic check."""
-    if grading.is_hand_written:
-        return "hand-written grade"
-    recorded = ", recorded" if grading.cassette else ""
-    graders = [name.partition("?")[0] for name in split_graders(grading.grader)] or ["a model"]
-    return f"graded by {', '.join(graders)}{recorded}"
-
-
-def describe_criterion(grade: Grade, rubric: Rubric) -> str:
-    """Return the words of a criterion, with the score that it was given."""
-    words = _quote(grade.criterion)
-    if grade.score is None or rubric.at_least is None:
-        return words
-    return f"{words} scored {grade.score} of {rubric.format_scale()}, expected at least {rubric.at_least}"
-
-
-def describe_grade(grade: Grade) -> str:
-    """Return the reason of a grade, and the votes of a panel that disagrees, as the end of a sentence."""
-    reason = f": {grade.reason}" if grade.reason else ""
-    if not grade.is_split:
-        return reason
-    met = sum(vote.passed for vote in grade.votes)
-    dissent = next(vote for vote in grade.votes if vote.passed is not grade.passed)
-    name = (dissent.grader or "a model").partition("?")[0]
-    explanation = f": {dissent.reason}" if dissent.reason else ""
-    return f"{reason} ({met} of {len(grade.votes)} votes say that it is met; {name} disagrees{explanation})"
-
-
-def _quote(text: str) -> str:
-    return f'"{" ".join(text.split())}"'
 
 
 def read_criteria(reader: ExpectationReader, path: KeyPath, value: object) -> JudgeCriteria | None:

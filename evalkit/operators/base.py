@@ -206,6 +206,7 @@ LITERAL: Final = "$literal"
 MODIFIERS: Final = {"$abs": "$approx", "$rel": "$approx"}  # operands of another operator in the same mapping
 
 DATA, LIST, VALUE = "data", "list", "value"
+JUDGE: Final = "$judge"
 
 
 class Operator(Struct, frozen=True, kw_only=True):
@@ -244,6 +245,7 @@ class OperandCompiler(Protocol):
         mode: str | None = None,
         literal: bool = False,
         in_items: bool | None = None,
+        no_judge: str = "",
     ) -> Matcher: ...
 
     def find_contradiction(self, *parts: Matcher) -> str: ...
@@ -271,7 +273,9 @@ class Operand(Struct, frozen=True):
         """Word `advice` as the end of a message; "" where the operand came of a template, and so was not written."""
         return f"; {advice}" if advice and self.path else ""
 
-    def compile_items(self, requirement: str, *, in_items: bool | None = None) -> tuple[Matcher, ...]:
+    def compile_items(
+        self, requirement: str, *, in_items: bool | None = None, no_judge: str = ""
+    ) -> tuple[Matcher, ...]:
         """Compile the operand's items. Empty, with a problem recorded, if it is no list or an empty one."""
         is_literal = type(self.value) is Literal
         value = self.value.value if is_literal else self.value
@@ -279,9 +283,18 @@ class Operand(Struct, frozen=True):
             self.refuse(requirement)
             return ()
         return tuple(
-            self.compiler.compile_nested(item, (*self.path, index), literal=is_literal, in_items=in_items)
+            self.compiler.compile_nested(
+                item, (*self.path, index), literal=is_literal, in_items=in_items, no_judge=no_judge
+            )
             for index, item in enumerate(value)
         )
+
+
+def holds_judge(data: object) -> bool:
+    """Return whether expected data asks a model anywhere, by `$judge`. What is under `$literal` is data."""
+    if is_mapping(data):
+        return any(key == JUDGE or (key != LITERAL and holds_judge(item)) for key, item in data.items())
+    return is_list(data) and any(map(holds_judge, data))
 
 
 # ---- plain values that differ ----

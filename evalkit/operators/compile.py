@@ -34,9 +34,22 @@ from evalkit.model.template import (
     render_templates,
     strip_literals,
 )
-from evalkit.operators.base import DATA, LIST, LITERAL, MODIFIERS, VALUE, Matcher, Operand, Resolve, Undecided
+from evalkit.operators.base import (
+    DATA,
+    JUDGE,
+    LIST,
+    LITERAL,
+    MODIFIERS,
+    VALUE,
+    Matcher,
+    Operand,
+    Resolve,
+    Undecided,
+    holds_judge,
+)
 from evalkit.operators.builtin import BUILTIN_OPERATORS, RESERVED_NAMES, Custom, is_probable_operator, suggest_operator
-from evalkit.operators.lists import Length, ListContaining
+from evalkit.operators.judged import quote_value
+from evalkit.operators.lists import SEARCHED, Length, ListContaining
 from evalkit.operators.logic import Absent, AllOf, AnyOf, Not, join_parts
 from evalkit.operators.numbers import Between, Compared, is_finite
 from evalkit.operators.phrases import fold_text
@@ -66,16 +79,17 @@ class OperatorProblems(EvalkitError):  # noqa: N818 - named for what it carries
         return (type(self), (self.problems,))
 
 
-def compile_value(value: object, *, mode: Mode, path: KeyPath = ()) -> Matcher:
+def compile_value(value: object, *, mode: Mode, path: KeyPath = (), no_judge: str = "") -> Matcher:
     """Compile an expected value. Raise OperatorProblems with every problem, each under `path`.
 
     Modes: ``equal`` (`arguments`: the same keys, equal values), ``contain`` (`arguments_contain`: listed keys, text
     contained in text, items found in lists), ``partial`` (`result_contains`: listed keys, leaves equal).
-    Operators and templates are honoured in all three.
+    Operators and templates are honoured in all three. `no_judge` says why a model can't grade the value.
     """
     if mode == "equal" and _is_plain(value, MAX_DEPTH):
         return Equal(value)
     compiler = Compiler(mode)
+    compiler.no_judge = no_judge
     matcher = compiler.compile(value, path)
     if compiler.problems:
         raise OperatorProblems(compiler.problems)
@@ -92,6 +106,7 @@ class Compiler:
         self.literal = literal
         self.depth = MAX_DEPTH
         self.in_items = False  # a list's item is always there: $absent can't hold for it
+        self.no_judge = ""  # why $judge can't stand here
         self.problems: list[PathProblem] = []
 
     def add_problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> Matcher:
@@ -120,7 +135,11 @@ class Compiler:
         if kind == OBJECT:
             return self._compile_mapping(value if type(value) is dict else dict(dict.items(value)), path)
         if kind == ARRAY:
-            items = tuple(self.compile_nested(item, (*path, index), in_items=True) for index, item in enumerate(value))
+            no_judge = SEARCHED if self.mode == "contain" else ""
+            items = tuple(
+                self.compile_nested(item, (*path, index), in_items=True, no_judge=no_judge)
+                for index, item in enumerate(value)
+            )
             if self.mode == "contain":
                 return ListContaining(items)
             if all(type(item) is Equal for item in items):
@@ -141,9 +160,14 @@ class Compiler:
         mode: str | None = None,
         literal: bool = False,
         in_items: bool | None = None,
+        no_judge: str = "",
     ) -> Matcher:
-        """Compile a value one level down and, for it alone, under another mode, as data, or as a list's item."""
-        outer = self.mode, self.literal, self.in_items
+        """Compile a value one level down and, for it alone, under another mode, as data, or as a list's item.
+
+        `no_judge` says why it can't be graded by a model.
+        """
+        outer = self.mode, self.literal, self.in_items, self.no_judge
+        self.no_judge = self.no_judge or no_judge
         self.mode = mode or self.mode
         self.literal = self.literal or literal
         self.in_items = self.in_items if in_items is None else in_items
@@ -152,7 +176,7 @@ class Compiler:
             return self.compile(value, path)
         finally:
             self.depth += 1
-            self.mode, self.literal, self.in_items = outer
+            self.mode, self.literal, self.in_items, self.no_judge = outer
 
     def _compile_mapping(self, value: dict[Any, Any], path: KeyPath) -> Matcher:
         for key in value:
@@ -243,6 +267,8 @@ class Compiler:
             operator.operand_form == VALUE or (operator.operand_form == LIST and not is_string(value))
         ):
             return operator.build(Operand(name, value, siblings, path, self))
+        if name == JUDGE and self.no_judge:
+            return self.add_problem(path, f"{JUDGE} can't stand here: {self.no_judge}", at_key=True)
         data = self._parse_operand(value, path)
         modifiers = {key: self._parse_operand(siblings[key], (*path[:-1], key)) for key in MODIFIERS if key in siblings}
         if any(isinstance(leaf, Template) for _, leaf in walk_leaves([data, modifiers])):
@@ -349,6 +375,8 @@ class Deferred(Matcher, frozen=True):
         """Build the operator. A wrong operand is a TemplateError."""
         if self.name in ("$regex", "$search"):
             value = render_templates(self.value, lambda reference: _escape_pattern(resolve(reference)))
+        elif self.name == JUDGE:  # what an agent was given or wrote can only be quoted text in a criterion
+            value = render_templates(self.value, lambda reference: quote_value(resolve(reference)))
         else:
             value = render_templates(self.value, resolve)
         modifiers = strip_literals(render_templates(self.modifiers, resolve))
@@ -452,7 +480,11 @@ def _check_candidates(parts: Sequence[Matcher]) -> str:
         options = part.items if isinstance(part, AnyOf) else (part,)
         values = [option.value for option in options if isinstance(option, Equal)]
         # Users' operators may cost something or count their calls: they are not run before the run.
-        conditions = [p for p in parts if p is not part and not p.has_templates and not isinstance(p, Custom)]
+        conditions = [
+            p
+            for p in parts
+            if p is not part and not p.has_templates and not isinstance(p, Custom) and not holds_judge(p.to_data())
+        ]
         is_known = len(values) == len(options)
         if is_known and not any(all(other.is_match(value) for other in conditions) for value in values):
             return f"nothing is {' and '.join(p.describe() for p in (part, *conditions))}"

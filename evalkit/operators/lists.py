@@ -36,6 +36,7 @@ from evalkit.operators.base import (
 from evalkit.operators.values import Equal
 from evalkit.text.format import format_value
 
+SEARCHED = "in a list that is searched for its items; say it of the whole list, or of each item by $each"
 _NEAR = 10  # how many leftover items are still held against each other to find the nearest
 
 
@@ -260,7 +261,7 @@ class _Matching:
 def _build_length(operand: Operand) -> Matcher:
     compiler = operand.compiler
     problems = len(compiler.problems)
-    length = compiler.compile_nested(operand.value, operand.path, mode="equal")
+    length = compiler.compile_nested(operand.value, operand.path, mode="equal", no_judge="a length is a number")
     if len(compiler.problems) > problems:
         return compiler.placeholder
     if NUMBER not in length.kinds:
@@ -273,7 +274,7 @@ def _build_length(operand: Operand) -> Matcher:
 def _build_unordered(operand: Operand) -> Matcher:
     if is_list(operand.value) and not operand.value:
         return Unordered(())
-    items = operand.compile_items("a list of items", in_items=True)
+    items = operand.compile_items("a list of items", in_items=True, no_judge=SEARCHED)
     return Unordered(items) if items else operand.compiler.placeholder
 
 

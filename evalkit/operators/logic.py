@@ -19,9 +19,11 @@ from evalkit.operators.base import (
     Undecided,
     Wrapper,
     build_value_hint,
+    holds_judge,
 )
 from evalkit.operators.values import AnyValue, Equal
 
+_NEGATED = "under $not; say the criterion the other way round"
 _NEAREST = 3  # differences of the nearest alternative that its message lists
 
 
@@ -255,7 +257,10 @@ def _build_type(operand: Operand) -> Matcher:
 
 def _build_one_of(operand: Operand) -> Matcher:
     options = operand.compile_items("a list of alternatives")
-    return AnyOf(options) if options else operand.compiler.placeholder
+    if not options:
+        return operand.compiler.placeholder
+    # What needs no model is tried first: nothing is graded where it matches.
+    return AnyOf(tuple(sorted(options, key=lambda option: holds_judge(option.to_data()))))
 
 
 def _build_all_of(operand: Operand) -> Matcher:
@@ -283,7 +288,9 @@ VALUE_OPERATORS = (
         name="$ne",
         example={"$ne": "x"},
         doc="any other JSON value",
-        build=lambda operand: Not(operand.compiler.compile_nested(operand.value, operand.path, mode="equal"), "$ne"),
+        build=lambda operand: Not(
+            operand.compiler.compile_nested(operand.value, operand.path, mode="equal", no_judge=_NEGATED), "$ne"
+        ),
         operand_form=VALUE,
         synonyms=("$neq",),
     ),
@@ -328,7 +335,7 @@ LOGIC_OPERATORS = (
         name="$not",
         example={"$not": {"$search": "a"}},
         doc="anything but this value or operator",
-        build=lambda operand: Not(operand.compiler.compile_nested(operand.value, operand.path)),
+        build=lambda operand: Not(operand.compiler.compile_nested(operand.value, operand.path, no_judge=_NEGATED)),
         operand_form=VALUE,
     ),
 )

@@ -15,7 +15,7 @@ from evalkit.fields.patterns import PatternLimitError, find_pattern_problem, mat
 from evalkit.jsonvalue import ARRAY, BOOLEAN, NUMBER, STRING, JsonValue, get_kind, is_list, is_number, is_string
 from evalkit.model.template import strip_literals
 from evalkit.operators.base import LIST, Matcher, Operand, Operator, Undecided
-from evalkit.operators.lists import HasItem
+from evalkit.operators.lists import SEARCHED, HasItem
 from evalkit.operators.phrases import fold_case
 from evalkit.text.format import TEXT_LIMIT, WINDOW_SIZE, cut, format_value, format_window
 
@@ -144,7 +144,7 @@ def _build_contains(operand: Operand) -> Matcher:
         return operand.refuse("a part that is not empty", ", which every text contains")
     if is_string(value):
         return Contains(operand.name, value)
-    item = operand.compiler.compile_nested(operand.value, operand.path, mode="equal", in_items=True)
+    item = operand.compiler.compile_nested(operand.value, operand.path, mode="equal", in_items=True, no_judge=SEARCHED)
     return HasItem(item, operand.name)
 
 

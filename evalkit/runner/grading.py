@@ -26,6 +26,7 @@ from evalkit.checks.quotes import find_invented_quote
 from evalkit.errors import (
     BudgetSpentError,
     EvalkitError,
+    KeyPath,
     MissingCassetteError,
     ProviderError,
     StaleCassetteError,
@@ -38,16 +39,19 @@ from evalkit.model.settings import Settings, compute_cost
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall, Grade, Grading, ModelRequest, ModelTurn, RunFault, Transcript, Usage
 from evalkit.model.verdict import PASSED, Verdict
+from evalkit.operators.base import JUDGE
+from evalkit.operators.judged import Question, collect_questions
 from evalkit.runner.judge import compile_with_aliases, judge_run
 from evalkit.runner.run_state import CasePlan
 from evalkit.text.format import format_value
 from evalkit.text.redact import Redactor
 
 _OUTDATED = (MissingCassetteError.code, StaleCassetteError.code)
+MOST_VALUES = 100  # of a run, that a model grades: each is tokens
 SKIPPED = "not graded: only a run for which all else holds is"
 
 
-class Question(Struct, frozen=True):
+class Criteria(Struct, frozen=True):
     """The criteria of one expectation, to be graded on what happened up to `user_turn`; None: on the whole."""
 
     place: str
@@ -60,46 +64,95 @@ async def judge_graded(
 ) -> Verdict:
     """Judge like `judge_run`, with the grades of the run's criteria in the transcript."""
     declared, settings = tuple(declared), plan.settings
-    case_expectation, turns = compile_with_aliases(plan.case, plan.expectation, declared)
-    questions = [
-        Question(format_path(expectation.graded.path), expectation, number if number < len(turns) else None)
-        for number, expectation in enumerate((*turns, case_expectation))
-        if expectation is not None and expectation.graded is not None
-    ]
-    skipped = tuple(Grading(place=question.place, skipped=SKIPPED) for question in questions)
-    verdict = judge_run(plan, replace(transcript, gradings=skipped), declared)
-    if verdict.status != PASSED:
+    grading = GradedRun(plan, run, transcript, declared)
+    verdict, values = grading.judge(grading.skipped)
+    if verdict.status != PASSED or not (values or grading.questions):
         return verdict
     try:
-        gradings = await _grade_questions(plan, run, transcript, questions)
+        gradings = await grading.grade()
         outdated = any(grading.fault is not None and grading.fault.code in _OUTDATED for grading in gradings)
         if outdated and settings.record == "stale" and settings.grader is not None:
             again = replace(plan, settings=replace(settings, record="all"))
-            gradings = await _grade_questions(again, run, transcript, questions)
+            gradings = await GradedRun(again, run, transcript, declared).grade()
     except BudgetSpentError as error:
         fault = RunFault(code=error.code, message=str(error), measured=False)
-        return judge_run(plan, replace(transcript, gradings=skipped, fault=fault), declared)
-    return judge_run(plan, replace(transcript, gradings=gradings), declared)
+        return judge_run(plan, replace(transcript, gradings=grading.skipped, fault=fault), declared)
+    return grading.judge(gradings)[0]
 
 
-async def _grade_questions(
-    plan: CasePlan, run: int, transcript: Transcript, questions: Sequence[Question]
-) -> tuple[Grading, ...]:
-    """Grade one question after another; save the recording if all were answered."""
-    try:
-        grader = select_grader(plan.case.id, run, plan.settings)
-    except EvalkitError as error:
-        return tuple(Grading(place=question.place, fault=_build_fault(error)) for question in questions)
-    gradings: list[Grading] = []
-    for number, question in enumerate(questions):
-        gradings.append(await _grade_question(plan, grader, transcript, question))
-        if gradings[-1].fault is not None:
-            return (*gradings, *(Grading(place=later.place, skipped=SKIPPED) for later in questions[number + 1 :]))
-    grader.save()
-    return tuple(gradings)
+class GradedRun:
+    """A run that is to be graded: first the values of `$judge`, and if these hold, the criteria of `judge`."""
+
+    def __init__(self, plan: CasePlan, run: int, transcript: Transcript, declared: tuple[Declaration, ...]) -> None:
+        self._plan, self._run, self._transcript, self._declared = plan, run, transcript, declared
+        case_expectation, turns = compile_with_aliases(plan.case, plan.expectation, declared)
+        self.questions = [
+            Criteria(format_path(expectation.graded.path), expectation, number if number < len(turns) else None)
+            for number, expectation in enumerate((*turns, case_expectation))
+            if expectation is not None and expectation.graded is not None
+        ]
+        self._has_values = any(each is not None and each.has_judged for each in (*turns, case_expectation))
+
+    @property
+    def skipped(self) -> tuple[Grading, ...]:
+        """What stands in the transcript as long as nothing is graded."""
+        places = [*([JUDGE] if self._has_values else []), *(question.place for question in self.questions)]
+        return tuple(Grading(place=place, skipped=SKIPPED) for place in places)
+
+    def judge(self, gradings: tuple[Grading, ...]) -> tuple[Verdict, list[Question]]:
+        """Judge with these grades. Return the values without one that decided, too."""
+        with collect_questions() as values:
+            verdict = judge_run(self._plan, replace(self._transcript, gradings=gradings), self._declared)
+        return verdict, values
+
+    async def grade(self) -> tuple[Grading, ...]:
+        """Grade one thing after another, up to the first that fails; save the recording if all were answered."""
+        try:
+            grader = select_grader(self._plan.case.id, self._run, self._plan.settings)
+        except EvalkitError as error:
+            return tuple(replace(grading, skipped="", fault=_build_fault(error)) for grading in self.skipped)
+        graded: list[Grading] = []
+        while True:  # a value that is not met may lead to another pairing of calls, whose values are graded then
+            verdict, values = self.judge((*graded, *self.skipped))
+            if verdict.status != PASSED or not values:
+                break
+            graded.append(await self._grade_values(grader, values, sum(len(grading.grades) for grading in graded)))
+            if graded[-1].fault is not None:
+                return (*graded, *self.skipped)
+        for number, question in enumerate(self.questions if verdict.status == PASSED else ()):
+            graded.append(await _grade_question(self._plan, grader, self._transcript, question))
+            if graded[-1].fault is not None:
+                return (*graded, *self.skipped[len(self.skipped) - len(self.questions) + number + 1 :])
+        grader.save()
+        return tuple(graded) if verdict.status == PASSED else (*graded, *self.skipped)
+
+    async def _grade_values(self, grader: Grader, values: Sequence[Question], known: int) -> Grading:
+        if known + len(values) > MOST_VALUES:
+            message = (
+                f"more than {MOST_VALUES} values are for a model to grade; say it of fewer, or of a list as a whole"
+            )
+            return Grading(place=JUDGE, fault=RunFault(code="not_measured", message=message, measured=False))
+        plan = self._plan
+        evidence = {
+            "values": {str(number): _nest(value.path, value.value) for number, value in enumerate(values, 1)},
+        }
+        criteria = [value.rubric for value in values]
+        scope = "the value that has the number of the criterion, and nothing else"
+        request = build_grading_request(criteria, scope, evidence, build_redactor(plan.settings))
+        grading = await ask_grader(grader, request, criteria, JUDGE, plan.settings, plan.task_settings.deadline_s)
+        grades = [replace(grade, value=value.value) for grade, value in zip(grading.grades, values, strict=False)]
+        return replace(grading, grades=tuple(grades))
 
 
-async def _grade_question(plan: CasePlan, grader: Grader, transcript: Transcript, question: Question) -> Grading:
+def _nest(path: KeyPath, value: object) -> object:
+    """Return the value in mappings by the keys that lead to it, by which secrets are known."""
+    for step in reversed(path):
+        if isinstance(step, str):
+            value = {step: value}
+    return value
+
+
+async def _grade_question(plan: CasePlan, grader: Grader, transcript: Transcript, question: Criteria) -> Grading:
     try:
         criteria = question.expectation.resolve_criteria(transcript, plan.case.input, question.user_turn)
     except TemplateError as error:

@@ -50,7 +50,10 @@ class CasePlan(Struct, frozen=True):
     def is_graded(self) -> bool:
         """True if a model is to grade anything of the case."""
         expectations = (self.expectation, *(get_expectation(turn) for turn in self.case.turns))
-        return any(expectation is not None and expectation.graded is not None for expectation in expectations)
+        return any(
+            expectation is not None and (expectation.graded is not None or expectation.has_judged)
+            for expectation in expectations
+        )
 
 
 def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:

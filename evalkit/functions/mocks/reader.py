@@ -34,7 +34,7 @@ from evalkit.functions.mocks.answers import (
     find_references,
     must_compile,
 )
-from evalkit.functions.mocks.state import CHANGES, StateChange, read_changes, read_conditions
+from evalkit.functions.mocks.state import CHANGES, NO_JUDGE, StateChange, read_changes, read_conditions
 from evalkit.functions.targets import TargetError, check_form, find_callable, find_object, refuse_import
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json, to_recordable_json
 from evalkit.model.case import Declaration, Permissions
@@ -526,7 +526,7 @@ class MockContext(Struct):
             if names is not None and key not in names and not str(key).startswith("$"):
                 self.add_problem(place, self._explain_unknown_argument(key, place.name, names), key, at_key=True)
         try:
-            return compile_value(when, mode="partial", path=(*place.path, *place.inner))
+            return compile_value(when, mode="partial", path=(*place.path, *place.inner), no_judge=NO_JUDGE)
         except OperatorProblems as error:
             base_path = (*place.path, *place.inner)
             for problem in error.problems:

@@ -51,6 +51,9 @@ class StateError(EvalkitError):
     code = "mock_error"
 
 
+NO_JUDGE = "a mock answers without a model"
+
+
 class StatePath(Struct, frozen=True):
     """A path into the state; `text` is its source."""
 
@@ -235,7 +238,7 @@ def _read_path(text: object, path: KeyPath, problems: list[PathProblem]) -> Stat
 
 def _compile(value: object, path: KeyPath, problems: list[PathProblem]) -> Matcher | None:
     try:
-        return compile_value(value, mode="partial", path=path)
+        return compile_value(value, mode="partial", path=path, no_judge=NO_JUDGE)
     except OperatorProblems as error:
         problems += error.problems
         return None
