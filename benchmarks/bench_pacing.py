@@ -2,23 +2,27 @@
 
     python benchmarks/bench_pacing.py [--cases 100] [--turns 3] [--concurrency 50]
 
-The services are simulated, and so is the time: a token bucket of `rate` requests a second that holds `burst`, or a
-quota of requests in each minute, an answer after `latency`, a refusal at once. The client is evalkit's own limiter and
-its retries. `bound` is the time in which no client could do better; `time` is a multiple of it.
+The services are simulated, and so is the time: a token bucket of `rate` requests a second that holds `burst`, a quota
+of requests in each minute, or a number of requests at a time; an answer after `latency`, a refusal after a quarter of
+it. The client is evalkit's own limiter and its retries. `bound` is the time in which no client could do better; `time`
+is a multiple of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import selectors
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from evalkit.errors import ProviderError
 from evalkit.model.transcript import ModelTurn
-from evalkit.providers.pacing import AdaptivePace, Limiter, Rates, RetryPolicy, call_with_retries, current_limiter
+from evalkit.providers.adaptive_pace import AdaptivePace
+from evalkit.providers.pacing import Limiter, Rates, RetryPolicy, call_with_retries, current_limiter
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -42,7 +46,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class Service(NamedTuple):
-    """A service with a limit. `per_minute`: a quota that begins anew each minute, instead of the bucket."""
+    """A service with a limit. Instead of the bucket: `per_minute`, a quota that begins anew each minute, the first time
+    after `first_minute_s`; or `at_a_time` requests. `jitter_s`: a request takes up to so long to arrive."""
 
     name: str
     rate: float = 20.0
@@ -50,12 +55,18 @@ class Service(NamedTuple):
     latency_s: float = 0.2
     retry_after_s: float | None = None
     per_minute: int | None = None
+    first_minute_s: float = 60.0
+    at_a_time: int | None = None
+    jitter_s: float = 0.0
     outage_s: float = 0.0  # from second 2 on it refuses everybody for so long
 
     def compute_bound(self, requests: int, depth: int) -> float:
         """Return the seconds that the fastest client needs."""
         if self.per_minute is not None:
-            return (requests - 1) // self.per_minute * 60 + self.latency_s
+            minutes = (requests - 1) // self.per_minute
+            return (self.first_minute_s + 60 * (minutes - 1) if minutes else 0.0) + self.latency_s
+        if self.at_a_time is not None:
+            return requests / self.at_a_time * self.latency_s
         return max((requests - self.burst) / self.rate + self.latency_s, depth * self.latency_s) + self.outage_s
 
 
@@ -68,10 +79,19 @@ class Outcome(NamedTuple):
     busiest: int  # refusals in the busiest second after the first three
 
 
-def simulate(service: Service, *, cases: int, turns: int, concurrency: int, rates: Rates, patience_s: float) -> Outcome:
-    """Run the cases against the service."""
+def simulate(
+    service: Service,
+    *,
+    cases: int,
+    turns: int,
+    concurrency: int,
+    rates: Rates,
+    patience_s: float,
+    folder: Path | None = None,
+) -> Outcome:
+    """Run the cases against the service. With a `folder`, as two processes do that share it."""
     loop = VirtualLoop()
-    level, since, used = service.burst, 0.0, dict[int, int]()
+    level, since, used, under_way = service.burst, 0.0, dict[int, int](), 0
     refused: list[float] = []
 
     def accepts(now: float) -> bool:
@@ -79,9 +99,11 @@ def simulate(service: Service, *, cases: int, turns: int, concurrency: int, rate
         if 2 <= now < 2 + service.outage_s:
             return False
         if service.per_minute is not None:
-            minute = int(now // 60)
+            minute = int((now + 60 - service.first_minute_s) // 60)
             used[minute] = used.get(minute, 0) + 1
             return used[minute] <= service.per_minute
+        if service.at_a_time is not None:
+            return under_way < service.at_a_time
         level, since = min(level + (now - since) * service.rate, service.burst), now
         if level < 1:
             return False
@@ -89,21 +111,30 @@ def simulate(service: Service, *, cases: int, turns: int, concurrency: int, rate
         return True
 
     async def send() -> ModelTurn:
-        await asyncio.sleep(service.latency_s / 4)
+        nonlocal under_way
+        await asyncio.sleep(service.latency_s / 8 + random.random() * service.jitter_s)
         if accepts(loop.time()):
-            await asyncio.sleep(service.latency_s * 3 / 4)
+            under_way += 1
+            await asyncio.sleep(service.latency_s * 7 / 8)
+            under_way -= 1
             return ModelTurn(text="done")
+        await asyncio.sleep(service.latency_s / 8)
         refused.append(loop.time())
-        left_s = 60 - loop.time() % 60 if service.per_minute is not None else service.retry_after_s
+        minute_s = 60 - (loop.time() + 60 - service.first_minute_s) % 60
+        left_s = minute_s if service.per_minute is not None else service.retry_after_s
         raise ProviderError("429", status=429, retry_after_s=left_s if service.retry_after_s is not None else None)
 
     async def run() -> int:
-        limiter = Limiter(rates, pace=AdaptivePace(loop.time), clock=loop.time)
+        pace_file, rates_file = (None, None) if folder is None else (folder / "pace", folder / "rates")
+        limiters = [
+            Limiter(rates, pace=AdaptivePace(loop.time, pace_file), file=rates_file, clock=loop.time)
+            for _ in range(1 if folder is None else 2)
+        ]
         policy, slots = RetryPolicy(patience_s=patience_s), asyncio.Semaphore(concurrency)
 
-        async def run_case() -> bool:
+        async def run_case(number: int) -> bool:
             async with slots:
-                current_limiter.set(limiter)
+                current_limiter.set(limiters[number % len(limiters)])
                 try:
                     for _ in range(turns):
                         await call_with_retries(send, policy)
@@ -111,7 +142,7 @@ def simulate(service: Service, *, cases: int, turns: int, concurrency: int, rate
                     return False
                 return True
 
-        return (await asyncio.gather(*(run_case() for _ in range(cases)))).count(False)
+        return (await asyncio.gather(*map(run_case, range(cases)))).count(False)
 
     try:
         lost = loop.run_until_complete(run())
@@ -124,14 +155,26 @@ def simulate(service: Service, *, cases: int, turns: int, concurrency: int, rate
 SERVICES = [
     Service("20/s, Retry-After 1", retry_after_s=1.0),
     Service("20/s, no Retry-After"),
-    Service("20/s, burst 1", burst=1, retry_after_s=1.0),
+    Service("20/s, burst 1, Retry-After 1", burst=1, retry_after_s=1.0),
+    Service("20/s, burst 1", burst=1),
+    Service("20/s, burst 1, jitter 5 ms", burst=1, jitter_s=0.005),
+    Service("20/s, burst 1, jitter 20 ms", burst=1, jitter_s=0.02),
+    Service("20/s, burst 5, jitter 20 ms", burst=5, jitter_s=0.02),
     Service("20/s, burst 100", burst=100),
     Service("5/s, burst 5", rate=5, burst=5, retry_after_s=1.0),
+    Service("1/s, burst 1", rate=1, burst=1),
     Service("100/s, burst 10", rate=100, burst=10),
+    Service("20/s, latency 1 s", latency_s=1.0),
     Service("20/s, latency 2 s", latency_s=2.0, retry_after_s=1.0),
     Service("20/s, latency 20 ms", latency_s=0.02),
     Service("120 a minute, Retry-After", per_minute=120, retry_after_s=1.0),
     Service("120 a minute, none", per_minute=120),
+    Service("200 a minute, Retry-After", per_minute=200, retry_after_s=1.0),
+    Service("200 a minute, none", per_minute=200),
+    Service("the same, 23 s are left", per_minute=200, first_minute_s=23.0),
+    Service("10 at a time", at_a_time=10),
+    Service("10 at a time, latency 1 s", at_a_time=10, latency_s=1.0),
+    Service("outage of 20 s", outage_s=20.0),
     Service("outage of an hour", outage_s=3600.0),
 ]
 
@@ -144,7 +187,8 @@ def main(write: Callable[[str], object] = sys.stdout.write) -> None:
     options = parser.parse_args()
     write(f"{'service':28} {'rate given':>10} {'bound':>9} {'time':>6} {'lost':>5} {'refused':>8} {'busiest':>8}\n")
     for service in SERVICES:
-        known = service.per_minute is None and service.outage_s == 0
+        random.seed(0)
+        known = service.per_minute is None and service.at_a_time is None and service.outage_s == 0
         for rates in [Rates(), *([Rates(requests_per_minute=service.rate * 60)] if known else [])]:
             outcome = simulate(
                 service,

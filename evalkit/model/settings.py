@@ -55,12 +55,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None  # the same for tokens, read and written
     ledger: Path | None = None  # the file in which several processes book what they spend
     workers: int = 1  # processes that share the limits
+    pace_folder: Path | None = None  # where those on one machine share them; None: each keeps to its part of them
     http: HttpSettings = HttpSettings()
     permissions: Permissions = Permissions()  # of case files
     extra: JsonObject = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("root", "cassettes", "mocks", "ledger"):
+        for name in ("root", "cassettes", "mocks", "ledger", "pace_folder"):
             if isinstance(getattr(self, name), str):
                 force_setattr(self, name, Path(getattr(self, name)))
         deadline, iterations, repeat = self.deadline_s, self.max_iterations, self.repeat

@@ -22,6 +22,7 @@ from evalkit.spec.files import DEFAULT_PATHS
 from evalkit.text.redact import find_secrets
 
 SELECTION: pytest.StashKey[Selection] = pytest.StashKey()  # what the shards were made of, once it is collected
+EXCHANGE_KEY = "evalkit_rendezvous"  # the key of xdist's workerinput that names the folder
 IS_PARTIAL: pytest.StashKey[bool] = pytest.StashKey()  # whether paths on the command line leave cases out of sight
 
 DEFAULT_CONCURRENCY = 50
@@ -202,7 +203,7 @@ _RATES = ("requests_per_minute", "tokens_per_minute")
 def read_live_settings(read_option: Callable[[str], Any], config: pytest.Config, results: Path) -> dict[str, Any]:
     """Return fields of `Settings` on live models and agents' own clients: rates, the budget, HTTP cassettes.
 
-    Workers of xdist divide the rates among them, and add what they spend in one file.
+    Workers of xdist share the rates, and the file in which they add what they spend.
     """
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     limits = {
@@ -217,6 +218,7 @@ def read_live_settings(read_option: Callable[[str], Any], config: pytest.Config,
         "max_tokens": most_tokens,
         "ledger": locate_ledger(results, worker["testrunuid"]) if worker and has_budget else None,
         "workers": worker.get("workercount", 1),
+        "pace_folder": Path(worker[EXCHANGE_KEY]) if EXCHANGE_KEY in worker else None,
         "http": HttpSettings(**(read_option("http") or {})),
     }
 

@@ -29,9 +29,9 @@ from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.case_runner import build_executor
 from evalkit.plugin.collection import MARKED_CASE_ID, NAME, CaseItem, Collection, TagMarks
-from evalkit.plugin.configuration import Configuration, is_listing, read_configuration
+from evalkit.plugin.configuration import EXCHANGE_KEY, Configuration, is_listing, read_configuration
 from evalkit.plugin.fixture import EvalkitCase
-from evalkit.plugin.splitting import EXCHANGE_KEY, WorkerExchange
+from evalkit.plugin.splitting import WorkerExchange
 from evalkit.plugin.terminal import Display
 from evalkit.plugin.verdicts import (
     CaseError,

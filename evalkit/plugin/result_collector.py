@@ -26,6 +26,7 @@ from evalkit.plugin.capture import UNATTRIBUTED_ATTRIBUTE, UnattributedOutput
 from evalkit.plugin.case_runner import RESUMED_KEY, CaseRunner
 from evalkit.plugin.collection import Collection, get_case_id
 from evalkit.plugin.configuration import (
+    EXCHANGE_KEY,
     IS_PARTIAL,
     SELECTION,
     Configuration,
@@ -38,7 +39,7 @@ from evalkit.plugin.configuration import (
 from evalkit.plugin.exit_guard import guard_exit
 from evalkit.plugin.progress import Activity, Progress, read_activity, show_progress
 from evalkit.plugin.publish import build_annotations, drop_reruns_from_junit, publish, read_baseline
-from evalkit.plugin.splitting import EXCHANGE_KEY, WorkerExchange, parse_case_id
+from evalkit.plugin.splitting import WorkerExchange, parse_case_id
 from evalkit.plugin.terminal import Display, describe_recording
 from evalkit.plugin.verdicts import WireVerdict, apply_verdict_to_report, detach_verdict, has_own_text, serialize
 from evalkit.providers.budget import get_token_ledger

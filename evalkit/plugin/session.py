@@ -18,10 +18,10 @@ from evalkit.errors import UsageError, did_you_mean
 from evalkit.model.case import get_case_name, split_case_id
 from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
-from evalkit.plugin.configuration import IS_PARTIAL, Configuration, read_configuration
+from evalkit.plugin.configuration import EXCHANGE_KEY, IS_PARTIAL, Configuration, read_configuration
 from evalkit.plugin.progress import WorkerActivity
 from evalkit.plugin.result_collector import ResultCollector
-from evalkit.plugin.splitting import EXCHANGE_KEY, Sharding
+from evalkit.plugin.splitting import Sharding
 from evalkit.plugin.terminal import FaultSweepSummary
 from evalkit.reports.run_file import JOURNAL_SUFFIX, WorkerJournal
 from evalkit.spec.files import describe_folder_above

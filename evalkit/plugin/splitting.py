@@ -22,12 +22,11 @@ from evalkit.execution.shards import Shard, compute_fingerprint, split
 from evalkit.model.codec import decode, encode
 from evalkit.model.run import Selection
 from evalkit.plugin.collection import get_case_id
-from evalkit.plugin.configuration import SELECTION
+from evalkit.plugin.configuration import EXCHANGE_KEY, SELECTION
 from evalkit.reports.run_file import read_durations
 from evalkit.spec.files import SUITE_FILE
 
 BATCHES_PER_WORKER = 4
-EXCHANGE_KEY = "evalkit_rendezvous"  # the key of xdist's workerinput that names the folder
 
 
 def parse_case_id(node_id: str) -> str | None:

@@ -207,11 +207,14 @@ class MeteredProvider:
         self._spec = spec
         self._budget = get_run_budget(settings)
         parsed = parse_model_spec(spec)
-        rates = find_rates(parsed.kind, parsed.model, settings.limits, settings.workers)
+        # Who can't share an account of the rates gets a part of them.
+        parts = settings.workers if settings.pace_folder is None else 1
+        rates = find_rates(parsed.kind, parsed.model, settings.limits, parts)
         # One rate for a service, whatever the model; a model with limits of its own has them besides.
         service = f"{parsed.kind}@{parsed.options.get('base_url', '')}"
         has_own_limits = f"{parsed.kind}:{parsed.model}" in settings.limits
-        self._limiter = get_limiter(f"{parsed.model}@{service}" if has_own_limits else service, rates, service)
+        provider = f"{parsed.model}@{service}" if has_own_limits else service
+        self._limiter = get_limiter(provider, rates, service, settings.pace_folder)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Take the model's turn. Raises BudgetSpentError when nothing is left, beside what the live provider raises."""

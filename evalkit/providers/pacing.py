@@ -1,12 +1,12 @@
-"""The pace at which a model's service gets requests: token buckets, a control of refusals, retries, and errors.
+"""The pace at which a model's service gets requests: configured rates, the control of refusals, retries, and errors.
 
-Every case of the process shares them. A request waits for its place in the order of arrival. Tokens are known only
-afterwards: a request reserves the average of the requests so far, and the difference is settled with its reply. The
-clock is real time and the waits are computed, so that one limiter serves several event loops and threads.
+All cases of a run share them, those of other processes of this machine too. A request waits for its place, about in the
+order of arrival. Tokens are known only afterwards: a request reserves the average of the requests so far, and the
+difference is settled with its reply. The clock is real time and the waits are computed, so that one limiter serves
+several event loops and threads.
 
 An answer 429 (or 503, 529) is no failed attempt as long as the service lets others through: the request waits and goes
-out again. `AdaptivePace` finds the rate that the service allows: additive increase, multiplicative decrease, one for
-each service.
+out again. `AdaptivePace` finds the rate that the service allows, one for each service.
 
 Broken connections, timeouts, and HTTP 408 and 5xx are retried, and 429 of a service that answers nobody. The wait
 doubles from one second to the cap, with jitter, so that concurrent cases don't come back together. A service that asks
@@ -20,14 +20,15 @@ import random
 import re
 import threading
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from hashlib import sha256
 from importlib import import_module
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -36,11 +37,11 @@ from msgspec import Struct
 from evalkit.errors import ProviderError
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.transcript import Usage
+from evalkit.providers.adaptive_pace import AdaptivePace, Turn
+from evalkit.providers.shared_record import FileRecord, LocalRecord
 
 RATES = ("requests_per_minute", "tokens_per_minute")
 BURST_S = 6.0  # so many seconds' worth may go out at once
-PAUSE_S = 0.8  # after a 429 that does not say how long to wait
-SLOWEST = 1 / 60  # requests per second: a service that keeps refusing still gets one a minute
 OVERLOADED = (429, 503, 529)  # answers of a service that has too much to do
 MOST_REFUSALS = 100  # of one request while others get through: it is too large, or starved
 
@@ -106,178 +107,6 @@ def find_rates(kind: str, model: str, limits: JsonObject, workers: int = 1) -> R
     return Rates(**rates)
 
 
-class AdaptivePace:
-    """The rate that a service allows, found by its refusals; no limit before the first one.
-
-    A refusal lowers the rate, once for all requests that were under way: to what the service accepted lately, between
-    half and nine tenths. Answers raise it: fast up to where it was refused last, slowly about there, and fast again if
-    the service goes on answering, until the limit is forgotten. While nobody is answered all wait, for as long as the
-    service says, else twice as long each time, and then one request goes ahead to try.
-    """
-
-    WINDOW_S = 2.0  # what was accepted lately
-    CATCH_UP_S = 1.0  # so many seconds' worth may go out at once behind a pause, which the service has saved up
-    LONGEST_PAUSE_S = 50.0
-    BLACKOUT = 3  # refusals in a row, and no answer for a while, after which all wait
-    QUOTA_S = 2.0  # a service that asks to wait for longer means everybody
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._queue: deque[object] = deque()  # requests that wait, the first in front
-        self.per_s: float | None = None
-        self._level = 0.0
-        self._since = clock()
-        self._paused_until = 0.0
-        self._pauses = 0  # in a row
-        self._refusals = 0  # in a row
-        self._has_scout = False  # a request is under way to find out whether the service answers again
-        self._sent: deque[float] = deque(maxlen=1000)
-        self._accepted: deque[float] = deque(maxlen=1000)
-        self._lowered_at = float("-inf")
-        self._raised_at = 0.0
-        self._refused_per_s = float("inf")  # the rate that was refused last; of the first refusal it is not known
-        self._highest_per_s = float("inf")  # to which what was accepted may raise the rate
-        self._configured_per_s = float("inf")
-        self._catch_up_s = self.CATCH_UP_S
-        self._forgotten_per_s = 0.0  # at this rate the limit is forgotten
-        self._answered_at = float("-inf")
-        self._refusal = ""  # what the service said when it refused last
-
-    def get_pause(self) -> float:
-        """Return the seconds for which everybody waits."""
-        return self._paused_until - self._clock()
-
-    def is_answering(self, patience_s: float) -> bool:
-        """Tell whether the service has answered anybody lately."""
-        return self._clock() - self._answered_at <= patience_s
-
-    def check_hope(self, patience_s: float, retries: int) -> None:
-        """Raise ProviderError while all wait for a service that has answered nobody for `patience_s`, or nobody ever in
-        more than `retries` attempts. Whoever asks after the pause finds out whether it answers again.
-        """
-        now = self._clock()
-        if now < self._paused_until and not self.is_answering(patience_s):
-            silence_s = now - self._answered_at
-            if silence_s < float("inf"):
-                raise ProviderError(f"{self._refusal} (the service answered nobody for {silence_s:.0f} s)", status=429)
-            if self._pauses > retries:
-                attempts = f"in {self._pauses} attempts that the cases made together"
-                raise ProviderError(f"{self._refusal} (the service answered nobody {attempts})", status=429)
-
-    def join(self) -> object:
-        """Take a place in the queue."""
-        ticket = object()
-        with self._lock:
-            self._queue.append(ticket)
-        return ticket
-
-    def leave_queue(self, ticket: object) -> None:
-        """Give the place up."""
-        with self._lock:
-            if ticket in self._queue:
-                self._queue.remove(ticket)
-
-    def take_turn(self, ticket: object) -> float:
-        """Take the turn if it has come, and return 0; else return the seconds to wait before the next try."""
-        with self._lock:
-            now = self._clock()
-            pause_s = self._paused_until - now
-            if pause_s > 0:
-                return pause_s
-            if self._pauses:
-                if self._has_scout:
-                    return 0.05
-                self._has_scout = True
-            elif self.per_s is not None:
-                self._refill(now)
-                missing = 1 + self._queue.index(ticket) - self._level
-                if missing > 1e-9:
-                    return missing / self.per_s
-                self._level -= 1
-            self._queue.remove(ticket)
-            self._sent.append(now)
-            return 0.0
-
-    def record_answer(self) -> None:
-        """Record that the service answered a request: it did not refuse it."""
-        with self._lock:
-            now = self._clock()
-            self._answered_at = now
-            self._accepted.append(now)
-            self._refusals = self._pauses = 0
-            self._has_scout = False
-            if self.per_s is None:
-                return
-            self._refill(now)
-            calm_s, step_s = now - self._lowered_at, min(max(now - self._raised_at, 0.0), 1.0)
-            self._raised_at = now
-            if calm_s < 1.5:  # answers to what went out before the refusal
-                accepted = sum(moment >= self._lowered_at - 1 for moment in self._accepted)
-                self.per_s = max(self.per_s, min(accepted / max(calm_s + 1, 1.0), self._highest_per_s))
-            is_near = 0.9 * self._refused_per_s <= self.per_s and calm_s < 3
-            growth = 0.02 if is_near else 0.2 if self._refused_per_s == float("inf") else 0.25
-            self.per_s = min(self.per_s * (1 + growth * step_s), self._configured_per_s)
-            self._catch_up_s = min(self._catch_up_s * (1 + 0.1 * step_s), self.CATCH_UP_S)
-            if calm_s >= 10 and self.per_s >= self._forgotten_per_s:
-                self.per_s = None
-
-    def record_failure(self) -> None:
-        """Record that a request broke off: nothing is known of the rate."""
-        with self._lock:
-            self._has_scout = False
-
-    def record_refusal(
-        self, retry_after_s: float | None, configured_per_s: float | None = None, message: str = ""
-    ) -> None:
-        """Record an answer of `OVERLOADED`, and the seconds to wait that the service asks for, if any."""
-        with self._lock:
-            now = self._clock()
-            self._refusals += 1
-            self._refusal = message
-            self._has_scout = False
-            is_first = now - self._lowered_at >= 1.0 and now >= self._paused_until and not self._pauses
-            if is_first:
-                self._lower(now, configured_per_s)
-            silence_s = now - self._answered_at
-            is_quota = retry_after_s is not None and retry_after_s > self.QUOTA_S
-            is_silent = silence_s > max(0.3, 6 / (self.per_s or 20.0))
-            if silence_s == float("inf") or (self._refusals >= self.BLACKOUT and (is_silent or is_quota)):
-                if now >= self._paused_until:
-                    self._pauses += 1
-                own_s = min(PAUSE_S * 2 ** (self._pauses - 1), self.LONGEST_PAUSE_S)
-                pause_s = own_s * random.uniform(1.0, 1.2) if retry_after_s is None else retry_after_s  # noqa: S311
-                self._paused_until = max(self._paused_until, now + pause_s)
-
-    def _lower(self, now: float, configured_per_s: float | None) -> None:
-        accepted = [moment for moment in self._accepted if now - self.WINDOW_S <= moment]
-        span_s = max(now - min((moment for moment in self._sent if now - self.WINDOW_S <= moment), default=now), 1.0)
-        accepted_per_s = len(accepted) / span_s
-        rate = self.per_s or configured_per_s
-        if rate is None:
-            sent = sum(now - 1.0 <= moment for moment in self._sent)
-            self._forgotten_per_s = max(self._forgotten_per_s, 2.0 * sent)
-            lowered = max(accepted_per_s, sent / 2, 1.0)
-        else:
-            lowered = min(max(accepted_per_s, rate / 2), 0.85 * rate)
-            self._forgotten_per_s = max(self._forgotten_per_s, 2 * rate)
-        self._configured_per_s = configured_per_s or float("inf")
-        if self.per_s is None:
-            self._highest_per_s = self._configured_per_s
-        else:
-            self._refused_per_s, self._highest_per_s = self.per_s, 0.9 * self.per_s
-            self._catch_up_s = max(self._catch_up_s / 2, 0.02)
-        self.per_s = max(lowered, SLOWEST)
-        self._level, self._since = 0.0, now
-        self._lowered_at = self._raised_at = now
-
-    def _refill(self, now: float) -> None:
-        assert self.per_s is not None
-        capacity = max(self.per_s * self._catch_up_s, 1.0)
-        self._level = min(self._level + (now - self._since) * self.per_s, capacity)
-        self._since = now
-
-
 class RetryPolicy(Struct, frozen=True):
     """`retries` beyond the first attempt; waits in seconds, each at most `cap_s`.
 
@@ -298,15 +127,43 @@ class RetryPolicy(Struct, frozen=True):
         return float(jittered) if retry_after_s is None else max(retry_after_s, jittered / 10)
 
 
+class Bucket(Struct, kw_only=True):
+    """A bucket that fills at a rate of its own. A level below zero is what is owed, and has to be waited for."""
+
+    level: float
+    filled_at: float
+
+    def take(self, amount: float, now: float, per_s: float | None) -> float:
+        """Take `amount` out (or put it back); the seconds until that much was there. `per_s` None: never empty."""
+        if per_s is None:
+            return 0.0
+        self.level = min(self.level + (now - self.filled_at) * per_s, _compute_capacity(per_s)) - amount
+        self.filled_at = now
+        return max(-self.level / per_s, 0.0)
+
+
+def _compute_capacity(per_s: float | None) -> float:
+    return 0.0 if per_s is None else max(per_s * BURST_S, 1.0)
+
+
+class LimiterState(Struct, kw_only=True):
+    """The state of the configured rates of one provider. Times are those of the monotonic clock."""
+
+    requests: Bucket
+    tokens: Bucket
+    average_tokens: float = 0.0  # of a request so far
+
+
 class Limiter:
-    """The limits of one provider: the configured rates, and the pace of its service. `clock` and `sleep` are for
-    tests."""
+    """The limits of one provider: the configured rates, and the pace of its service. `file` is shared with other
+    processes; `clock` and `sleep` are for tests."""
 
     def __init__(
         self,
         rates: Rates | None = None,
         *,
         pace: AdaptivePace | None = None,
+        file: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -314,32 +171,45 @@ class Limiter:
         self.pace = pace or AdaptivePace(clock)
         self._clock = clock
         self._sleep = sleep
-        self._lock = threading.Lock()
-        self._requests = _Bucket(rates.requests_per_minute, clock())
-        self._tokens = _Bucket(rates.tokens_per_minute, clock())
-        self._average = 0.0  # tokens of a request so far
+        self._requests_per_s, self._tokens_per_s = (
+            None if rate is None else rate / 60 for rate in (rates.requests_per_minute, rates.tokens_per_minute)
+        )
+        self._record = LocalRecord(self._create_state) if file is None else FileRecord(file, self._create_state)
 
-    async def enter(self, policy: RetryPolicy = RetryPolicy(cap_s=float("inf"))) -> float:  # noqa: B008 - it is frozen
-        """Wait for a place. Return the tokens that are reserved, for `leave`.
+    def _create_state(self) -> LimiterState:
+        requests, tokens = (
+            Bucket(level=_compute_capacity(per_s), filled_at=self._clock())
+            for per_s in (self._requests_per_s, self._tokens_per_s)
+        )
+        return LimiterState(requests=requests, tokens=tokens)
+
+    async def enter(self, policy: RetryPolicy = RetryPolicy(cap_s=float("inf"))) -> Turn:  # noqa: B008 - it is frozen
+        """Wait for a place. Return the turn, which is to be handed to one of the methods below.
 
         Raises ProviderError where the service demands a pause of more than ``policy.cap_s`` of another case, or answers
         nobody for too long: all would wait, and none would get anything.
         """
         self._check_pause(policy)
-        with self._lock:
-            now = self._clock()
-            reserved_tokens = self._average
-            wait_s = max(self._requests.take(1, now), self._tokens.take(reserved_tokens, now))
+        reserved_tokens = wait_s = 0.0
+        if self.has_rates:
+            with self._record.change() as state:
+                now = self._clock()
+                reserved_tokens = state.average_tokens
+                wait_s = max(
+                    state.requests.take(1, now, self._requests_per_s),
+                    state.tokens.take(reserved_tokens, now, self._tokens_per_s),
+                )
         if wait_s > 0:
             await self._wait(wait_s)
-        ticket = self.pace.join()
+        turn = self.pace.join()
+        turn.reserved_tokens = reserved_tokens
         try:
-            while (wait_s := self.pace.take_turn(ticket)) > 0:
+            while (wait_s := self.pace.take_turn(turn)) > 0:
                 self._check_pause(policy)
                 await self._wait(wait_s)
         finally:
-            self.pace.leave_queue(ticket)
-        return reserved_tokens
+            self.pace.leave_queue(turn)
+        return turn
 
     async def _wait(self, wait_s: float) -> None:
         with TRAFFIC.wait():
@@ -356,66 +226,67 @@ class Limiter:
                 retry_after_s=pause_s,
             )
 
-    def leave(self, reserved_tokens: float, usage: Usage | None) -> None:
+    def leave(self, turn: Turn, usage: Usage | None) -> None:
         """Record that a reply came, and the tokens that it took."""
-        with self._lock:
-            if usage is not None:
+        if self.has_rates and usage is not None:
+            with self._record.change() as state:
                 used = float(usage.count_tokens())
-                self._tokens.take(used - reserved_tokens, self._clock())
-                self._average = used if not self._average else 0.8 * self._average + 0.2 * used
-        self.pace.record_answer()
+                state.tokens.take(used - turn.reserved_tokens, self._clock(), self._tokens_per_s)
+                state.average_tokens = used if not state.average_tokens else 0.8 * state.average_tokens + 0.2 * used
+        self.pace.record_answer(turn)
 
-    def cancel(self, reserved_tokens: float) -> None:
-        """There is no reply: the tokens that were set aside for it are free again."""
-        with self._lock:
-            self._tokens.take(-reserved_tokens, self._clock())
+    def cancel(self, turn: Turn) -> None:
+        """Record that there is no reply."""
+        self._free_tokens(turn)
         self.pace.record_failure()
 
-    def record_refusal(self, retry_after_s: float | None, message: str = "") -> None:
+    def record_refusal(self, turn: Turn, retry_after_s: float | None, message: str = "") -> None:
         """Record an answer of `OVERLOADED`, and the seconds to wait that the service asks for, if any."""
-        self.pace.record_refusal(retry_after_s, self._requests.per_s, message)
+        self._free_tokens(turn)
+        self.pace.record_refusal(turn, retry_after_s, message)
+
+    def _free_tokens(self, turn: Turn) -> None:
+        if turn.reserved_tokens:
+            with self._record.change() as state:
+                state.tokens.take(-turn.reserved_tokens, self._clock(), self._tokens_per_s)
+
+    @property
+    def has_rates(self) -> bool:
+        return self._requests_per_s is not None or self._tokens_per_s is not None
 
     @property
     def requests_per_minute(self) -> float | None:
         """The rate in force; None: as fast as the cases ask."""
-        rates = [rate for rate in (self._requests.per_s, self.pace.per_s) if rate is not None]
+        rates = [rate for rate in (self._requests_per_s, self.pace.per_s) if rate is not None]
         return min(rates) * 60 if rates else None
-
-
-class _Bucket:
-    """Fills at `per_s`; None: never empty. A level below zero is what is owed, and has to be waited for."""
-
-    def __init__(self, per_minute: float | None, now: float) -> None:
-        self.per_s = None if per_minute is None else per_minute / 60
-        self._capacity = 0.0 if self.per_s is None else max(self.per_s * BURST_S, 1.0)
-        self._level = self._capacity
-        self._since = now
-
-    def take(self, amount: float, now: float) -> float:
-        """Take `amount` out (or put it back); the seconds until that much was there."""
-        if self.per_s is None:
-            return 0.0
-        self._level = min(self._level + (now - self._since) * self.per_s, self._capacity) - amount
-        self._since = now
-        return max(-self._level / self.per_s, 0.0)
 
 
 # The limiter of the request that is being sent.
 current_limiter: ContextVar[Limiter | None] = ContextVar("evalkit_limiter", default=None)
 
-_limiters: dict[tuple[str, Rates], Limiter] = {}
-_paces: dict[str, AdaptivePace] = {}
+_limiters: dict[tuple[str, Rates, Path | None], Limiter] = {}
+_paces: dict[tuple[str, Path | None], AdaptivePace] = {}
 _limiters_lock = threading.Lock()
 
 
-def get_limiter(provider: str, rates: Rates, service: str | None = None) -> Limiter:
+def get_limiter(provider: str, rates: Rates, service: str | None = None, folder: Path | None = None) -> Limiter:
     """Return the one limiter of this process for `provider`, a service or a model with rates of its own.
 
-    All limiters of one `service` (None: the provider itself) share its pace.
+    All limiters of one `service` (None: the provider itself) share its pace. What they know stands in `folder`, which
+    processes share; None: in this process alone.
     """
+    service = service or provider
     with _limiters_lock:
-        pace = _paces.setdefault(service or provider, AdaptivePace())
-        return _limiters.setdefault((provider, rates), Limiter(rates, pace=pace))
+        if (service, folder) not in _paces:
+            _paces[service, folder] = AdaptivePace(file=_name_file(folder, "pace", service))
+        if (provider, rates, folder) not in _limiters:
+            file = _name_file(folder, "rates", f"{provider} {rates}")
+            _limiters[provider, rates, folder] = Limiter(rates, pace=_paces[service, folder], file=file)
+        return _limiters[provider, rates, folder]
+
+
+def _name_file(folder: Path | None, kind: str, name: str) -> Path | None:
+    return None if folder is None else folder / f"{kind}-{sha256(name.encode()).hexdigest()[:16]}"
 
 
 _loaded_clients: set[str] = set()
@@ -451,28 +322,30 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
     attempts = refusals = tries = 0
     while True:
         tries += 1
-        reserved_tokens = 0.0 if limiter is None else await limiter.enter(policy)
+        turn = Turn() if limiter is None else await limiter.enter(policy)
         try:
             reply = await send()
             if limiter is not None:
-                limiter.leave(reserved_tokens, getattr(reply, "usage", None))
+                limiter.leave(turn, getattr(reply, "usage", None))
             return reply
         except ProviderError as error:
-            if limiter is not None:
-                limiter.cancel(reserved_tokens)
-            is_refused = limiter is not None and error.status in OVERLOADED
-            if limiter is not None and is_refused:
-                limiter.record_refusal(error.retry_after_s, str(error))
+            is_refused = False
+            if limiter is not None and error.status in OVERLOADED:
+                limiter.record_refusal(turn, error.retry_after_s, str(error))
                 refusals += 1
                 is_refused = limiter.pace.is_answering(policy.patience_s) and refusals < MOST_REFUSALS
+            elif limiter is not None:
+                limiter.cancel(turn)
             wait_s = policy.wait_s(0 if is_refused else attempts, error.retry_after_s)
             is_last = not is_refused and attempts >= policy.retries
             if is_last or not is_transient(error) or wait_s > policy.cap_s:
                 raise _build_final_error(error, tries, wait_s, policy) from error.__cause__
+            if limiter is not None:
+                limiter.pace.check_hope(policy.patience_s, policy.retries)
             attempts += not is_refused
         except BaseException:
             if limiter is not None:
-                limiter.cancel(reserved_tokens)
+                limiter.cancel(turn)
             raise
         with TRAFFIC.wait():
             await policy.sleep(wait_s)

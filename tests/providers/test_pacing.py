@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from evalkit.errors import ProviderError
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelTurn, Usage
+from evalkit.providers.adaptive_pace import Turn
 from evalkit.providers.budget import MeteredProvider
 from evalkit.providers.pacing import (
     Limiter,
@@ -79,16 +81,32 @@ def times_of(asking: Limiter, clock: Clock, requests: int, *, tokens: int = 0) -
     return went
 
 
-def test_without_a_limit_nobody_waits() -> None:
-    clock = Clock()
+def send(asking: Limiter, clock: Clock, requests: int = 1) -> list[Turn]:
+    """Return the turns of concurrent requests that are sent, and not answered yet."""
 
-    assert times_of(limiter(clock), clock, 100) == [0.0] * 100
+    async def run() -> list[Turn]:
+        running = [asyncio.create_task(asking.enter()) for _ in range(requests)]
+        await clock.run()
+        return await asyncio.gather(*running)
+
+    return asyncio.run(run())
+
+
+def test_without_a_limit_the_first_requests_are_sent_slowly_and_later_ones_at_once() -> None:
+    clock = Clock()
+    asking = limiter(clock)
+
+    assert times_of(asking, clock, 5) == [0.0] * 5
+    assert 0.1 < max(times_of(asking, clock, 50)) < 0.2
+    assert max(times_of(asking, clock, 1000)) < 0.7
+    clock.now = 10.0
+    assert times_of(asking, clock, 1000) == [10.0] * 1000
 
 
 def test_a_burst_goes_out_at_once_and_the_rest_at_the_rate() -> None:
     clock = Clock()
 
-    assert times_of(limiter(clock, requests_per_minute=60), clock, 10) == [0.0] * 6 + [1.0, 2.0, 3.0, 4.0]
+    assert times_of(limiter(clock, requests_per_minute=60), clock, 10) == [0.0] * 5 + [0.005, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_over_a_minute_the_rate_holds() -> None:
@@ -127,28 +145,38 @@ def test_a_request_that_failed_used_no_tokens() -> None:
 def test_a_429_stops_everybody_for_as_long_as_the_service_says() -> None:
     clock = Clock()
     asking = limiter(clock)
-    asking.record_refusal(7.0)
+    asking.record_refusal(send(asking, clock)[0], 7.0)
 
     assert min(times_of(asking, clock, 3)) >= 7.0
 
 
-def test_a_429_halves_the_rate_once_however_many_requests_it_hits_and_success_brings_it_back() -> None:
+def test_refusals_lower_the_rate_once_however_many_requests_they_hit_and_success_brings_it_back() -> None:
     clock = Clock()
-    asking = limiter(clock, requests_per_minute=60)
-    for _ in range(20):
-        asking.record_refusal(None)
-    slowed = asking.requests_per_minute
-    times_of(asking, clock, 30)
+    asking = limiter(clock)
+    first = send(asking, clock, 50)
+    for turn in first[20:]:
+        asking.record_refusal(turn, None)
+    accepted = asking.requests_per_minute
+    clock.now += 1.0
+    sent = send(asking, clock, 40)
+    before = asking.requests_per_minute or 0.0
+    asking.record_refusal(sent[20], None)
+    lowered = asking.requests_per_minute or 0.0
+    asking.record_refusal(sent[21], None)
 
-    assert slowed == pytest.approx(30)
-    assert asking.requests_per_minute == 60
+    assert accepted == 20 * 60
+    assert before > accepted
+    assert lowered < before
+    assert asking.requests_per_minute == lowered
+    times_of(asking, clock, 30)
+    assert (asking.requests_per_minute or 0.0) > lowered
 
 
 def test_an_unlimited_service_that_refuses_gets_a_limit_and_loses_it_again() -> None:
     clock = Clock()
     asking = limiter(clock)
     times_of(asking, clock, 20)
-    asking.record_refusal(1.0)
+    asking.record_refusal(send(asking, clock)[0], 1.0)
     slowed = asking.requests_per_minute
     times_of(asking, clock, 3000)
 
@@ -161,7 +189,7 @@ def test_a_service_that_always_refuses_is_asked_once_a_minute() -> None:
     asking = limiter(clock, requests_per_minute=60)
     for _ in range(50):
         clock.now += max(asking.pace.get_pause(), 0)
-        asking.record_refusal(None)
+        asking.record_refusal(send(asking, clock)[0], None)
 
     assert 45 < asking.pace.get_pause() <= 60
 
@@ -221,12 +249,13 @@ def test_all_models_of_a_service_take_their_turns_at_one_limiter() -> None:
 def test_a_refusal_is_no_failed_attempt_while_others_get_through(status: int) -> None:
     clock = Clock()
     asking = limiter(clock)
-    asking.leave(0.0, None)  # somebody was answered
+    [turn] = send(asking, clock)
+    asking.leave(turn, None)  # somebody was answered
     answers: list[Any] = [ProviderError("slow down", status=status) for _ in range(20)]
 
     async def ask() -> ModelTurn:
         if answers:
-            asking.pace.record_answer()  # of another case
+            asking.pace.record_answer(turn)  # of another case
             raise answers.pop()
         return ModelTurn(text="hi")
 
@@ -262,19 +291,66 @@ bench: Any = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(bench)
 
 
-@pytest.mark.parametrize("retry_after_s", [1.0, None])
-@pytest.mark.parametrize(("requests_per_minute", "most_refusals", "slowest"), [(None, 70, 1.15), (1200.0, 40, 1.05)])
-def test_no_case_is_lost_to_a_rate_limit_and_the_service_is_kept_busy(
-    retry_after_s: float | None, requests_per_minute: float | None, most_refusals: int, slowest: float
-) -> None:
-    """100 cases of three turns, 50 at a time, at a service that allows 20 requests a second."""
-    service = bench.Service("20/s", retry_after_s=retry_after_s)
-    rates = Rates(requests_per_minute=requests_per_minute)
-    outcome = bench.simulate(service, cases=100, turns=3, concurrency=50, rates=rates, patience_s=300)
+def simulate(rates: Rates | None = None, folder: Path | None = None, patience_s: float = 300, **service: Any) -> Any:
+    """Run 100 cases of three turns, 50 at a time."""
+    random.seed(0)
+    bound_s = bench.Service("", **service).compute_bound(300, 3)
+    outcome = bench.simulate(
+        bench.Service("", **service),
+        cases=100,
+        turns=3,
+        concurrency=50,
+        rates=rates or Rates(),
+        patience_s=patience_s,
+        folder=folder,
+    )
+    return SimpleNamespace(**outcome._asdict(), times=outcome.seconds / bound_s)
 
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("retry_after_s", [1.0, None])
+@pytest.mark.parametrize(("requests_per_minute", "most_refusals", "slowest"), [(None, 40, 1.1), (1200.0, 40, 1.05)])
+def test_no_case_is_lost_to_a_rate_limit_and_the_service_is_kept_busy(
+    retry_after_s: float | None,
+    requests_per_minute: float | None,
+    most_refusals: int,
+    slowest: float,
+    processes: int,
+    tmp_path: Path,
+) -> None:
+    """A service that allows 20 requests a second, and processes that share one control."""
+    outcome = simulate(
+        Rates(requests_per_minute=requests_per_minute),
+        tmp_path if processes == 2 else None,
+        retry_after_s=retry_after_s,
+    )
     assert outcome.lost == 0
-    assert outcome.seconds <= slowest * service.compute_bound(300, 3)
+    assert outcome.times <= slowest
     assert outcome.refusals <= most_refusals
+
+
+@pytest.mark.parametrize(
+    ("service", "slowest"),
+    [
+        ({"burst": 1}, 1.25),
+        ({"burst": 1, "retry_after_s": 1.0}, 1.25),
+        ({"burst": 1, "jitter_s": 0.005}, 1.4),
+        ({"burst": 1, "rate": 1}, 1.2),
+        ({"latency_s": 1.0}, 1.1),
+        ({"latency_s": 2.0, "retry_after_s": 1.0}, 1.3),
+        ({"per_minute": 200}, 1.15),
+        ({"per_minute": 200, "first_minute_s": 23.0}, 1.2),
+        ({"per_minute": 200, "retry_after_s": 1.0}, 1.05),
+        ({"at_a_time": 10, "latency_s": 1.0}, 1.1),
+        ({"outage_s": 20.0}, 1.2),
+    ],
+    ids=str,
+)
+def test_services_of_other_kinds_are_kept_busy_too(service: dict[str, Any], slowest: float) -> None:
+    outcome = simulate(**service)
+    assert outcome.lost == 0
+    assert outcome.times <= slowest
+    assert outcome.refusals <= 60
 
 
 @pytest.mark.parametrize(
@@ -286,26 +362,11 @@ def test_no_case_is_lost_to_a_rate_limit_and_the_service_is_kept_busy(
     ],
     ids=["never answers", "and asks to wait", "has answered, and does no more"],
 )
-def test_cases_give_a_dead_service_up_together(service: dict[str, float], most_seconds: float) -> None:
-    outcome = bench.simulate(
-        bench.Service("dead", **service), cases=100, turns=3, concurrency=50, rates=Rates(), patience_s=300
-    )
+def test_cases_give_a_dead_service_up_together(service: dict[str, Any], most_seconds: float) -> None:
+    outcome = simulate(**service)
     assert outcome.lost > 90
     assert outcome.seconds < most_seconds
     assert outcome.refusals < 80
-
-
-def test_a_slow_service_that_refuses_is_asked_half_as_often_whatever_it_has_answered_by_then() -> None:
-    """Of forty requests on their way, three answers tell nothing."""
-    clock = Clock()
-    asking = limiter(clock)
-    for _ in range(40):
-        asyncio.run(asking.enter())
-        clock.now += 0.01
-    for _ in range(3):
-        asking.pace.record_answer()
-    asking.record_refusal(None)
-    assert asking.requests_per_minute == pytest.approx(20 * 60)
 
 
 def test_whoever_gives_up_says_what_the_service_said_and_a_later_case_tries_again() -> None:
@@ -314,38 +375,35 @@ def test_whoever_gives_up_says_what_the_service_said_and_a_later_case_tries_agai
     policy = RetryPolicy(sleep=clock.sleep)
     for _ in range(5):
         clock.now += max(asking.pace.get_pause(), 0)
-        asking.record_refusal(None, "429: no credit is left")
+        asking.record_refusal(send(asking, clock)[0], None, "429: no credit is left")
     with pytest.raises(ProviderError) as caught:
         asyncio.run(asking.enter(policy))
     assert str(caught.value) == (
         "429: no credit is left (the service answered nobody in 5 attempts that the cases made together)"
     )
     clock.now += asking.pace.get_pause()
-    asyncio.run(asking.enter(policy))
-    asking.pace.record_answer()
+    asking.pace.record_answer(*send(asking, clock))
     clock.now += 301
-    asking.record_refusal(20.0, "429: no credit is left")
-    asking.record_refusal(20.0, "429: no credit is left")
-    asking.record_refusal(20.0, "429: no credit is left")
-    with pytest.raises(ProviderError, match=r"no credit is left \(the service answered nobody for 301 s\)"):
+    for turn in send(asking, clock, 3):
+        asking.record_refusal(turn, 20.0, "429: no credit is left")
+    with pytest.raises(ProviderError, match=r"no credit is left \(the service answered nobody for 30\d s\)"):
         asyncio.run(asking.enter(policy))
 
 
 def test_an_outage_of_an_hour_ends_without_a_storm() -> None:
-    service = bench.Service("outage", outage_s=3600.0)
-    outcome = bench.simulate(service, cases=100, turns=3, concurrency=50, rates=Rates(), patience_s=7200)
+    outcome = simulate(outage_s=3600.0, patience_s=7200)
 
     assert outcome.lost == 0
-    assert outcome.seconds <= 1.1 * service.compute_bound(300, 3)
-    assert outcome.refusals <= 250
+    assert outcome.times <= 1.1
+    assert outcome.refusals <= 150
     assert outcome.busiest <= 20  # no more than the service takes
 
 
 def test_retries_wait_for_their_turn_and_tell_the_limiter(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     asking = limiter(clock, requests_per_minute=60)
-    failed: list[float] = []
-    monkeypatch.setattr(asking, "cancel", failed.append)
+    refused: list[float | None] = []
+    monkeypatch.setattr(asking, "record_refusal", lambda turn, retry_after_s, message: refused.append(retry_after_s))
     answers: list[Any] = [ProviderError("slow down", status=429, retry_after_s=5.0), ModelTurn(text="hi")]
     went: list[float] = []
 
@@ -366,7 +424,7 @@ def test_retries_wait_for_their_turn_and_tell_the_limiter(monkeypatch: pytest.Mo
     assert asyncio.run(run()).text == "hi"
     assert went[0] == 0.0
     assert went[1] >= 5.0
-    assert failed == [0.0]
+    assert refused == [5.0]
 
 
 def test_a_pause_that_nobody_waits_for_stops_the_other_cases_at_once() -> None:
