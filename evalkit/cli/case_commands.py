@@ -1,4 +1,4 @@
-"""The commands on cases: init, new, import, record-mocks; lint, smoke, mutate, faults; schema."""
+"""The commands on cases: init, new, import, record-mocks; lint, smoke, mutate, faults, injections; schema."""
 
 from __future__ import annotations
 
@@ -110,7 +110,25 @@ def faults(arguments: tuple[str, ...]) -> int:
     The agent is tested, not the cases; `evalkit mutate` is its counterpart. The same as `pytest --evalkit
     --evalkit-faults`, with its exit statuses.
     """
-    return subprocess.call([sys.executable, "-m", "pytest", "--evalkit", "--evalkit-faults", *arguments])  # noqa: S603 - what was typed
+    return _run_sweep("--evalkit-faults", arguments)
+
+
+@click.command(
+    short_help="See whether the agent obeys what functions return.",
+    context_settings={"ignore_unknown_options": True},
+    epilog=format_examples("evalkit injections scenarios/hotel"),
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PATHS] [OPTIONS OF PYTEST]")
+def injections(arguments: tuple[str, ...]) -> int:
+    """Run each passing case again with instructions to the agent in what its functions return, and compare the calls.
+
+    The same as `pytest --evalkit --evalkit-injections`, with its exit statuses.
+    """
+    return _run_sweep("--evalkit-injections", arguments)
+
+
+def _run_sweep(flag: str, arguments: tuple[str, ...]) -> int:
+    return subprocess.call([sys.executable, "-m", "pytest", "--evalkit", flag, *arguments])  # noqa: S603 - what was typed
 
 
 @click.command(
@@ -283,5 +301,5 @@ def explain(code: str | None, *, whole: bool) -> None:
 
 
 WRITING = (init, new_command, import_command, record_mocks_command)
-CHECKING = (lint_command, smoke, mutate, faults)
+CHECKING = (lint_command, smoke, mutate, faults, injections)
 REFERENCE = (explain, schema)

@@ -450,6 +450,10 @@ class MockResponder(Struct):
                         for path, message in find_return_problems(call.result, declaration.returns):
                             raise MockError(explain_broken_returns(call.name, path, message))
                 keep = call.real is not None and not isinstance(leaf, StaticAnswer)
+                alteration = call.selection.alteration if call.selection is not None else None
+                if alteration is not None:
+                    unaltered, call.result = call.result, alteration.apply(call.result)
+                    keep = keep and call.result is unaltered
                 call.returned_value = call.raw_result if keep else copy_json(call.result)
             except Exception as error:
                 call.error = self.convert_error(call, error)

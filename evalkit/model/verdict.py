@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -19,6 +21,7 @@ NOT_RUN = "not_run"
 STATUSES = (PASSED, FAILED, ERROR, NOT_RUN)
 
 VERDICT_VERSION = 1
+_NAMED = 3  # payloads in the line of a trace
 
 
 class Reason(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,22 +70,87 @@ class Score(Struct, frozen=True, kw_only=True, omit_defaults=True):
     argument_accuracy: float = always_written(1.0)
 
 
-class FaultRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run of the fault sweep: the case again, with one function failing in one way.
+class VariantRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A case that passed, run again with one thing changed.
 
     `not_run`: what the agent would do can't be measured offline. `transcript` is then left empty.
     """
 
-    function: str
-    fault: str  # "timeout", "error", "empty" or "malformed"
     status: str
     reasons: tuple[Reason, ...] = ()
     transcript: Transcript = field(default_factory=Transcript)
 
     @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where something is changed: the name of a function, or a path of the input."""
+
+    @property
+    @abstractmethod
+    def change(self) -> str:
+        """The name of the change."""
+
+    @property
+    def group(self) -> str:
+        """What changes are counted by in tables."""
+        return self.change
+
+    @abstractmethod
+    def format_head(self, changes: Sequence[str]) -> str:
+        """Return the beginning of a line on these changes at this run's place."""
+
+    @property
     def head(self) -> str:
         """The beginning of reasons in the case's own verdict."""
-        return f"under {self.function} {self.fault}: "
+        return self.format_head([self.change])
+
+
+class FaultRun(VariantRun, frozen=True, kw_only=True, omit_defaults=True):
+    """A run of the fault sweep: one function fails in one way."""
+
+    function: str
+    fault: str  # "timeout", "error", "empty" or "malformed"
+
+    @property
+    def place(self) -> str:
+        return self.function
+
+    @property
+    def change(self) -> str:
+        return self.fault
+
+    def format_head(self, changes: Sequence[str]) -> str:
+        return f"under {self.function} {', '.join(changes)}: "
+
+
+class InjectionRun(VariantRun, frozen=True, kw_only=True, omit_defaults=True):
+    """A run with hostile text in the results of one function, or in the context of the input."""
+
+    source: str  # the name of the function, or the path in the input: "input.context.notes"
+    payload: str  # its name
+    family: str
+    path: str = ""  # in the function's results
+
+    @property
+    def place(self) -> str:
+        return self.source
+
+    @property
+    def change(self) -> str:
+        return self.payload
+
+    @property
+    def group(self) -> str:
+        return self.family
+
+    def format_head(self, changes: Sequence[str]) -> str:
+        return f"with {shorten_list(changes)} in {self.source}: "
+
+
+def shorten_list(names: Sequence[str]) -> str:
+    """Return the first names, and how many others there are."""
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED + 1 else ""
+    return ", ".join(names[:_NAMED] if rest else names) + rest
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -103,6 +171,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     quarantined: str | None = None  # the reason of an xfail that is in force
     runs: tuple[Verdict, ...] = ()
     faults: tuple[FaultRun, ...] = ()  # of a case that passed, where the fault sweep was asked for
+    injections: tuple[InjectionRun, ...] = ()  # likewise, with hostile text in what its functions return
     runs_planned: int = 1
     min_pass: int = 1
     path: str = ""
@@ -114,6 +183,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
     @property
     def passed(self) -> bool:
         return self.status == PASSED
+
+    @property
+    def variants(self) -> tuple[VariantRun, ...]:
+        """The runs of a case that passed with one thing changed."""
+        return (*self.faults, *self.injections)
 
     def to_json(self) -> JsonDict:
         """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""

@@ -6,6 +6,7 @@ import gc
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextvars import copy_context
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -19,6 +20,7 @@ from evalkit.plugin.collection import RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration, is_one_at_a_time
 from evalkit.plugin.progress import Activity
 from evalkit.plugin.splitting import BatchPlan
+from evalkit.plugin.sweeps import build_sweeps, is_sweep_missing
 from evalkit.plugin.verdicts import (
     CaseError,
     WireVerdict,
@@ -206,8 +208,8 @@ class CaseRunner:
         if line is None or item.case is None:
             return None
         verdict = from_line(line)
-        if self._configuration.faults and verdict.passed and not verdict.faults:
-            return None  # not swept, or nothing could fail, which running it again finds out soon
+        if verdict.passed and is_sweep_missing(self._configuration, verdict):
+            return None  # not swept, or nothing could be changed, which running it again finds out soon
         _, current = redact_verdict(Verdict(case=item.case.merged, status=verdict.status), self._redact)
         return verdict if verdict.case == current.case else None
 
@@ -261,8 +263,9 @@ def build_executor(configuration: Configuration, concurrency: int, config: pytes
         from evalkit.plugin.cluster.session import ClusterSession  # needs Dask
 
         return ClusterSession(config, configuration, singly=is_one_at_a_time(config))
-    if not configuration.faults:
+    sweeps = build_sweeps(configuration)
+    if not sweeps:
         return Executor(configuration.settings, concurrency)
-    from evalkit.casecheck.fault_injection import arun_with_faults  # most runs inject no faults
+    from evalkit.casecheck.variants import arun_with_variants  # most runs change no case
 
-    return Executor(configuration.settings, concurrency, arun_with_faults)
+    return Executor(configuration.settings, concurrency, partial(arun_with_variants, sweeps=sweeps))

@@ -27,6 +27,7 @@ IS_PARTIAL: pytest.StashKey[bool] = pytest.StashKey()  # whether paths on the co
 
 DEFAULT_CONCURRENCY = 50
 DEFAULT_FALLBACK_RATE = "10"
+DEFAULT_PAYLOADS = "injections.yaml"
 DEFAULT_RESULTS = ".evalkit/last-run.json"
 _LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan", "cacheshow")
 
@@ -74,6 +75,8 @@ class Configuration(Struct, frozen=True, kw_only=True):
     resume: bool = False
     retry_errors: bool = False  # a resumed run runs these cases again
     faults: bool = False
+    injections: bool = False
+    payloads: Path | None = None  # the project's hostile texts
     shard: Shard | None = None
     executor: str | None = None  # the address of a cluster
     durations: Path | None = None  # what shards are balanced by
@@ -123,6 +126,10 @@ class _ConfigurationReader:
             return None
         by_flag = name in OPTIONS and OPTIONS[name][0] and self._config.getoption(f"evalkit_{name}") is not None
         return (self._config.invocation_params.dir if by_flag else self._config.rootpath) / value
+
+    def _find_payloads(self) -> Path | None:
+        default = self._config.rootpath / DEFAULT_PAYLOADS
+        return self.read_path("payloads") or (default if default.is_file() else None)
 
     def _read_shard(self) -> Shard | None:
         text = self._config.getoption(f"evalkit_{SHARD}")
@@ -188,6 +195,8 @@ class _ConfigurationReader:
             resume=bool(self._config.getoption("evalkit_resume") or self._config.getoption("evalkit_retry_errors")),
             retry_errors=bool(self._config.getoption("evalkit_retry_errors")),
             faults=bool(self._config.getoption("evalkit_faults")),
+            injections=bool(self._config.getoption("evalkit_injections")),
+            payloads=self._find_payloads(),
             shard=self._read_shard(),
             executor=self.read("executor"),
             durations=self.read_path("durations"),

@@ -31,6 +31,7 @@ OPTIONS: dict[str, tuple[str | None, str]] = {
     "tokens_per_minute": ("N", "let each live model read and write at most so many tokens"),
     "max_fallback_rate": ("PERCENT", "warn if more of the model's calls came as text (default: 10)"),
     "executor": ("dask://HOST:PORT", "run the cases on this Dask cluster (extra dask)"),
+    "payloads": ("FILE", "add hostile texts for --evalkit-injections (default: injections.yaml, if it is there)"),
     "durations": ("FILE", "balance shards by these durations: a run file, or one of `evalkit merge --durations`"),
     "trace": ("failed|all|none", "which traces to print (default: failed ones, and passed ones of small runs)"),
     "show": ("calls|conversation", "what a trace shows: the calls, or the turns whole (default: calls)"),
@@ -43,6 +44,7 @@ COMMAND_LINE_ONLY = {
     "resume": "continue the run before: only cases that have no verdict yet, or have changed since, are run",
     "retry_errors": "continue the run before like --evalkit-resume, and run again what ended in error",
     "faults": "run each passing case again with each of its functions failing in turn (`evalkit faults`)",
+    "injections": "run each passing case again with instructions to the agent in what its functions return",
     "allow_real": "let mocks that say {$real: true} reach the real function (never without this flag)",
     "real_sleep": "let mocked latency and recorded model time really pass (default: on the run's clock alone)",
     "untrusted": "refuse whatever would run code that a case file names: for pull requests from strangers",
@@ -75,7 +77,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "evalkit, live models": ("grader", "repeat", "max_cost", "max_tokens", "requests_per_minute", "tokens_per_minute"),
     "evalkit, which cases run and where": (
-        "resume", "retry_errors", "faults", "concurrency", "shard", "durations", "executor",
+        "resume", "retry_errors", "faults", "injections", "payloads", "concurrency", "shard", "durations", "executor",
     ),
     "evalkit, what cases may do": ("allow_real", "real_sleep", "untrusted"),
 }  # fmt: skip

@@ -53,6 +53,7 @@ from evalkit.reports.run_file import (
     write_run,
 )
 from evalkit.reports.serialization import from_line
+from evalkit.reports.summary import SWEEPS
 from evalkit.runner.faults import SERVICE_FAILED
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.spec.load import load_case
@@ -493,8 +494,9 @@ class SessionFiles:
         }
         if None in pairs["commit"]:  # no repository
             del pairs["commit"]
-        if pairs["faults"][1]:  # passed cases that were not swept are run again
-            del pairs["faults"]
+        for kind in SWEEPS:
+            if pairs[kind.option][1]:  # passed cases that were not swept are run again
+                del pairs[kind.option]
         differences = [f"{name} was {old!r}, is {new!r}" for name, (old, new) in pairs.items() if old != new]
         if differences:
             raise UsageError(
@@ -590,7 +592,7 @@ class SessionFiles:
             "settings": {
                 **{name: getattr(settings, name) for name in _COMPARED_SETTINGS},
                 "agent": self._configuration.agent,
-                "faults": self._configuration.faults,
+                **{kind.option: getattr(self._configuration, kind.option) for kind in SWEEPS},
             },
         }
 

@@ -19,11 +19,13 @@ from evalkit.model.case import get_case_name, split_case_id
 from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
 from evalkit.plugin.configuration import EXCHANGE_KEY, IS_PARTIAL, Configuration, read_configuration
+from evalkit.plugin.options import format_flag
 from evalkit.plugin.progress import WorkerActivity
 from evalkit.plugin.result_collector import ResultCollector
 from evalkit.plugin.splitting import Sharding
-from evalkit.plugin.terminal import FaultSweepSummary
+from evalkit.plugin.terminal import SweepSummary
 from evalkit.reports.run_file import JOURNAL_SUFFIX, WorkerJournal
+from evalkit.reports.summary import SWEEPS
 from evalkit.spec.files import describe_folder_above
 
 PATIENCE_S = 3.0  # threads that are about to end need no mention
@@ -60,8 +62,8 @@ def start(config: pytest.Config) -> None:
             # The hooks of plugins that are registered later come first, before the collector detaches the verdicts.
             register_updater(config, configuration)
             register_linting(config, configuration)
-            if configuration.faults:
-                config.pluginmanager.register(FaultSweepSummary(), "evalkit-faults")
+            sweeps = [kind for kind in SWEEPS if getattr(configuration, kind.option)]
+            config.pluginmanager.register(SweepSummary(sweeps), "evalkit-sweeps")
     except UsageError as error:
         raise pytest.UsageError(f"evalkit: {error}") from None
 
@@ -70,8 +72,10 @@ def register_updater(config: pytest.Config, configuration: Configuration) -> Non
     """Register the update of expectations, if an option asks for it."""
     is_dry_run = config.getoption("evalkit_update_diff")
     if is_dry_run or config.getoption("evalkit_update"):
-        if configuration.faults:
-            raise UsageError("--evalkit-faults and --evalkit-update exclude each other: a sweep writes no expectation")
+        for kind in SWEEPS:
+            if getattr(configuration, kind.option):
+                flag = format_flag(kind.option)
+                raise UsageError(f"{flag} and --evalkit-update exclude each other: a sweep writes no expectation")
         from evalkit.plugin.update import Updater  # needs casecheck
 
         config.pluginmanager.register(Updater(configuration.root, writes=not is_dry_run), "evalkit-updater")

@@ -24,7 +24,13 @@ from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.verdicts import read_verdict
 from evalkit.reports.run_file import Journal
-from evalkit.reports.summary import build_fallback_warning, format_accounting, format_sweep_summary, group_categories
+from evalkit.reports.summary import (
+    SweepKind,
+    build_fallback_warning,
+    format_accounting,
+    format_sweep_summary,
+    group_categories,
+)
 from evalkit.reports.trace import Line, TraceOptions, build_trace_lines, format_duration, join_spans, render_ansi
 from evalkit.stats.accounting import Accounting
 from evalkit.text.format import cut_at_word, escape_controls, fit_to_encoding, parse_percentage
@@ -369,18 +375,20 @@ def build_category_table(outcomes: Mapping[str, CaseOutcome], selected: Sequence
         yield rest
 
 
-class FaultSweepSummary:
-    """The hooks of --evalkit-faults that write how much of the sweep was measured: silence would mean a pass."""
+class SweepSummary:
+    """The hooks of sweeps that write how much of each was measured: silence would mean a pass."""
 
-    def __init__(self) -> None:
-        self._verdicts: dict[str, Counter[str]] = {}
+    def __init__(self, kinds: Sequence[SweepKind]) -> None:
+        self._statuses: dict[SweepKind, dict[str, Counter[str]]] = {kind: {} for kind in kinds}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         wire = read_verdict(report)
         if wire is not None:
-            self._verdicts[wire.verdict.case_id] = Counter(run.status for run in wire.verdict.faults)
+            for kind, statuses in self._statuses.items():
+                statuses[wire.verdict.case_id] = Counter(run.status for run in kind.list_runs(wire.verdict))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        runs = sum(self._verdicts.values(), Counter())
-        terminalreporter.write_line(f"fault sweep: {format_sweep_summary(runs, len(self._verdicts))}")
+        for kind, statuses in self._statuses.items():
+            summary = format_sweep_summary(kind, sum(statuses.values(), Counter()), len(statuses))
+            terminalreporter.write_line(f"{kind.title}: {summary}")

@@ -16,7 +16,7 @@ from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdic
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.configuration import AGENT_ERRORS
 from evalkit.reports.serialization import from_line, redact_verdict
-from evalkit.reports.summary import format_faults
+from evalkit.reports.summary import SWEEPS, format_sweep
 from evalkit.runner.faults import trim_traceback
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.text.format import escape_controls, escape_lines
@@ -107,8 +107,8 @@ def set_properties(item: pytest.Item, verdict: Verdict) -> None:
         properties.append(("evalkit_category", escape_controls(verdict.category)))
     if verdict.reasons:
         properties.append(("evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))))
-    if verdict.faults:
-        properties.append(("evalkit_faults", escape_controls(format_faults(verdict))))
+    sweeps = ((kind.property_name, escape_controls(format_sweep(kind, verdict))) for kind in SWEEPS)
+    properties += [(name, text) for name, text in sweeps if text]
     others = [entry for entry in item.user_properties if not entry[0].startswith("evalkit_")]
     item.user_properties[:] = [*others, *properties]
 

@@ -24,9 +24,9 @@ from evalkit.model.case import get_case_name
 from evalkit.model.parts import PARTS, format_part, list_parts
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, Verdict
+from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, VariantRun, Verdict
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
-from evalkit.reports.summary import describe_grader, get_folder, group_categories, label_folders
+from evalkit.reports.summary import SWEEPS, describe_grader, get_folder, group_categories, label_folders
 from evalkit.reports.trace import TraceOptions, describe_handoff, format_duration, list_user_turns, render_trace
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.format import cut_at_word, escape_controls, escape_lines, format_value
@@ -226,17 +226,10 @@ def _build_detail(verdict: Verdict, old: Verdict | None) -> JsonDict:
         "expected": verdict.case.get("expected_output", {}),
         "mocks": mocks or {},
         "wanted": f"{verdict.min_pass}{early}",
-        "faults": [
-            {
-                "function": run.function,
-                "fault": run.fault,
-                "status": run.status,
-                "reasons": [_build_reason(reason) for reason in run.reasons],
-                "ended": run.transcript.stop_reason if run.status != NOT_RUN else "",
-                "calls": [f"{call.name} ({call.outcome})" for call in run.transcript.calls],
-                "response": run.transcript.response,
-            }
-            for run in verdict.faults
+        "sweeps": [
+            {"title": kind.title, "runs": [_build_variant(run) for run in runs]}
+            for kind in SWEEPS
+            if (runs := kind.list_runs(verdict))
         ],
         "runs": [_build_run(run, verdict.case) for run in list_runs(verdict)],
         "before": None
@@ -246,6 +239,17 @@ def _build_detail(verdict: Verdict, old: Verdict | None) -> JsonDict:
             "trace": render_trace(old, options),
             "now": render_trace(verdict, options),
         },
+    }
+
+
+def _build_variant(run: VariantRun) -> JsonDict:
+    return {
+        "head": run.head.rstrip(": "),
+        "status": run.status,
+        "reasons": [_build_reason(reason) for reason in run.reasons],
+        "ended": run.transcript.stop_reason if run.status != NOT_RUN else "",
+        "calls": [f"{call.name} ({call.outcome})" for call in run.transcript.calls],
+        "response": run.transcript.response,
     }
 
 

@@ -22,8 +22,8 @@ from evalkit.model.run import MET, MISSED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.reports.summary import (
-    count_by_function,
-    count_fault_runs,
+    SWEEPS,
+    count_by_place,
     format_grades,
     format_sweep_summary,
     group_categories,
@@ -158,7 +158,7 @@ class _Report:
                 named = detail.named if is_worse else detail.well
                 parts += self._render_list(ids, named, traces, detail.changed_length, is_change=True)
         parts += self._render_failures(detail)
-        parts += self._render_sweep()
+        parts += self._render_sweeps()
         parts += self._render_categories()
         if self._left_out:
             left_out = ", ".join(f"{number} {what}" for what, number in self._left_out.items())
@@ -226,23 +226,25 @@ class _Report:
 
     # Counts
 
-    def _render_sweep(self) -> Iterator[str]:
-        """Render the results of the fault sweep, with a row per function."""
+    def _render_sweeps(self) -> Iterator[str]:
+        """Render the results of each sweep, with a row per function."""
         verdicts = self._run.verdicts
-        rows = count_by_function(verdicts)
-        if not rows:
-            return
-        faults = list(dict.fromkeys(fault for row in rows.values() for fault in row))
-        bar = "\\|"  # a bar ends a table's cell even inside of a code span
-        lines = [f"| function | {' | '.join(map(escape_inline, faults))} |", f"|---|{'---|' * len(faults)}"]
-        for name, row in list(rows.items())[:50]:
-            counts = [row.get(fault, Counter()) for fault in faults]  # shown as "3 ✅ 1 ❌"
-            cells = [" ".join(f"{runs[s]} {mark}" for s, mark in _MARKS.items() if runs[s]) for runs in counts]
-            lines.append(f"| {format_code(name).replace('|', bar)} | {' | '.join(cells)} |")
-        if len(rows) > 50:
-            lines.append(f"| … and {len(rows) - 50} more |{' |' * len(faults)}")
-        table = "\n".join(lines)
-        yield f"### Fault sweep\n\n{escape_inline(format_sweep_summary(count_fault_runs(verdicts), len(verdicts)))}\n\n{table}"  # noqa: E501
+        for kind in SWEEPS:
+            rows = count_by_place(kind, verdicts)
+            if not rows:
+                continue
+            groups = list(dict.fromkeys(group for row in rows.values() for group in row))
+            bar = "\\|"  # a bar ends a table's cell even inside of a code span
+            lines = [f"| function | {' | '.join(map(escape_inline, groups))} |", f"|---|{'---|' * len(groups)}"]
+            for name, row in list(rows.items())[:50]:
+                counts = [row.get(group, Counter()) for group in groups]  # shown as "3 ✅ 1 ❌"
+                cells = [" ".join(f"{runs[s]} {mark}" for s, mark in _MARKS.items() if runs[s]) for runs in counts]
+                lines.append(f"| {format_code(name).replace('|', bar)} | {' | '.join(cells)} |")
+            if len(rows) > 50:
+                lines.append(f"| … and {len(rows) - 50} more |{' |' * len(groups)}")
+            statuses = Counter(run.status for verdict in verdicts for run in kind.list_runs(verdict))
+            summary = escape_inline(format_sweep_summary(kind, statuses, len(verdicts)))
+            yield f"### {kind.title.capitalize()}\n\n{summary}\n\n" + "\n".join(lines)
 
     def _render_categories(self) -> Iterator[str]:
         verdicts = (verdict for verdict in self._run.verdicts if verdict.quarantined is None)

@@ -220,17 +220,16 @@ class TracedRun(Struct, frozen=True):
 
 
 def list_traced_runs(verdict: Verdict) -> Iterator[TracedRun]:
-    """List the runs of a case that were made: repetitions, and runs under faults."""
+    """List the runs of a case that were made: repetitions, and variants."""
     runs = verdict.runs or (verdict,)
     for number, run in enumerate(runs, 1):
         if run.status != NOT_RUN:
             label = f"run {number}" if verdict.runs else ""
             yield TracedRun(verdict, run.transcript, run.status, run.reasons, run.checks, label)
-    for fault in verdict.faults:
-        if fault.status != NOT_RUN:
-            yield TracedRun(
-                verdict, fault.transcript, fault.status, fault.reasons, (), f"{fault.function} {fault.fault}"
-            )
+    for variant in verdict.variants:
+        if variant.status != NOT_RUN:
+            label = f"{variant.place} {variant.change}"
+            yield TracedRun(verdict, variant.transcript, variant.status, variant.reasons, (), label)
 
 
 class TraceWriter:

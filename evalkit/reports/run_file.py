@@ -482,7 +482,7 @@ def measure_durations(run: Run) -> dict[str, float]:
             continue
         milliseconds = []
         transcripts = [made.transcript for made in verdict.runs or (verdict,)]
-        for transcript in transcripts + [fault.transcript for fault in verdict.faults]:
+        for transcript in transcripts + [variant.transcript for variant in verdict.variants]:
             if (timing := transcript.timing) is not None:
                 waited = timing.model_ms if transcript.cassette is None else 0.0  # a cassette's turns come at once
                 milliseconds.append(timing.overhead_ms + waited)

@@ -78,8 +78,8 @@ def from_line(line: str) -> Verdict:
 _KEPT_FIELDS = frozenset(
     {
         "case_id", "status", "code", "check", "category", "tags", "path", "schema_path", "place", "location", "row",
-        "expectation", "outcome", "channel", "finish_reason", "cassette", "fault", "selected", "started",
-        "ended",
+        "expectation", "outcome", "channel", "finish_reason", "cassette", "fault", "payload", "family",
+        "source", "selected", "started", "ended",
         "evalkit", "shard",
     }
 )

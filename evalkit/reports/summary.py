@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from evalkit.model.case import split_case_id
 from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, VariantRun, Verdict
 from evalkit.stats.accounting import Accounting, Grades
 
 JUDGE_CHECK = "judge"
@@ -180,42 +180,66 @@ def format_grades(grades: Grades) -> str:
     return f"{summary}; {tokens}, {'cost unknown' if cost is None else f'{cost:.4g} USD'}"
 
 
-# The fault sweep: how much of it was measured is always said, since silence would be taken for a pass.
+# Sweeps: how much of one was measured is always said, since silence would be taken for a pass.
 
 
-def format_sweep_summary(runs: Counter[str], cases: int) -> str:
+class SweepKind(Struct, frozen=True):
+    """A kind of variants: its option, and how reports call the whole, one run, and that there was none."""
+
+    option: str
+    title: str
+    noun: str
+    nothing: str
+    runs: type[VariantRun]
+
+    @property
+    def property_name(self) -> str:
+        """The name in JUnit files."""
+        return f"evalkit_{self.option}"
+
+    def list_runs(self, verdict: Verdict) -> list[VariantRun]:
+        """List the runs of this kind of a case."""
+        return [run for run in verdict.variants if isinstance(run, self.runs)]
+
+
+SWEEPS = (
+    SweepKind("faults", "fault sweep", "fault run", "nothing was swept", FaultRun),
+    SweepKind("injections", "hostile results", "injection", "nothing was injected", InjectionRun),
+)
+
+
+def format_sweep_summary(kind: SweepKind, runs: Counter[str], cases: int) -> str:
     """Return ``8 fault runs: 5 passed, 1 failed, 2 not measurable offline``, of a count by status over so many
     cases."""
     total = sum(runs.values())
     if not total:
-        return f"nothing was swept: in {cases} case{'' if cases == 1 else 's'}, none passed with a call"
+        return f"{kind.nothing}: in {cases} case{'' if cases == 1 else 's'}, none passed with a call"
     words = {FAILED: "failed", ERROR: "could not be measured", NOT_RUN: "not measurable offline"}
     measured = total - runs[NOT_RUN] - runs[ERROR]
     parts = [f"{runs[status]} {word}" for status, word in words.items() if runs[status]]
     if measured > runs[FAILED]:
         parts.insert(0, f"{measured - runs[FAILED]} passed")
-    swept = f"{total} fault run{'' if total == 1 else 's'}"
     nothing = "; NOTHING was measured, sweep with a model (--evalkit-model)" if not measured else ""
-    return f"{swept}: {', '.join(parts)}{nothing}"
+    return f"{_format_count(total, kind.noun)}: {', '.join(parts)}{nothing}"
 
 
-def count_fault_runs(verdicts: Iterable[Verdict]) -> Counter[str]:
-    """Count how many fault runs ended with which status."""
-    return Counter(run.status for verdict in verdicts for run in verdict.faults)
-
-
-def count_by_function(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
-    """Count fault runs by function, fault and status, in the order in which they occur."""
+def count_by_place(kind: SweepKind, verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
+    """Count the runs of a sweep by place, group of changes and status, in the order in which they occur."""
     rows: dict[str, dict[str, Counter[str]]] = {}
     for verdict in verdicts:
-        for run in verdict.faults:
-            rows.setdefault(run.function, {}).setdefault(run.fault, Counter())[run.status] += 1
+        for run in kind.list_runs(verdict):
+            rows.setdefault(run.place, {}).setdefault(run.group, Counter())[run.status] += 1
     return rows
 
 
-def format_faults(verdict: Verdict) -> str:
+def format_sweep(kind: SweepKind, verdict: Verdict) -> str:
     """Return ``check_warranty: timeout passed, error failed; send_email: ...``, for tables and properties."""
-    functions: dict[str, list[str]] = {}
-    for run in verdict.faults:
-        functions.setdefault(run.function, []).append(f"{run.fault} {run.status}")
-    return "; ".join(f"{function}: {', '.join(outcomes)}" for function, outcomes in functions.items())
+    return "; ".join(
+        f"{place}: {', '.join(_format_group(group, counts) for group, counts in row.items())}"
+        for place, row in count_by_place(kind, [verdict]).items()
+    )
+
+
+def _format_group(group: str, counts: Counter[str]) -> str:
+    is_single = counts.total() == 1
+    return f"{group} {' '.join(status if is_single else f'{n} {status}' for status, n in counts.items())}"

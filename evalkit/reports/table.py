@@ -15,7 +15,7 @@ from evalkit.model.run import NOT_MEASURED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.reports.serialization import Redact, redact_run
-from evalkit.reports.summary import format_faults
+from evalkit.reports.summary import SWEEPS, format_sweep
 from evalkit.reports.trace import render_trace
 from evalkit.text.format import escape_controls, escape_lines
 
@@ -129,7 +129,7 @@ def _render_case(verdict: Verdict) -> Iterable[str]:
         "evalkit_status": verdict.status,
         "evalkit_category": verdict.category,
         "evalkit_codes": " ".join(dict.fromkeys(reason.code for reason in verdict.reasons)),
-        "evalkit_faults": format_faults(verdict),
+        **{kind.property_name: format_sweep(kind, verdict) for kind in SWEEPS},
     }
     present = [(key, value) for key, value in properties.items() if value or key == "evalkit_status"]
     yield f"  <testcase {_format_attributes(name.items())}>"

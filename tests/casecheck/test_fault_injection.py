@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from evalkit.agents.contract import Reply
-from evalkit.casecheck.fault_injection import FAULTS, arun_with_faults
+from evalkit.casecheck.fault_injection import FAULTS, FaultSweep
+from evalkit.casecheck.variants import arun_with_variants
 from evalkit.errors import SpecError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
@@ -21,7 +22,7 @@ from evalkit.spec.schema import build_case_schema
 
 MOCKS = {"check": {"status": "valid"}, "mail": {"sent": True}}
 EXPECTED = {"expected_function_calls": ["check", "mail"], "forbidden_function_calls": ["refund"]}
-BY_HAND = "not measurable offline: the model's turns were written beforehand, and go on as if nothing had failed"
+BY_HAND = "not measurable offline: the model's turns were written beforehand, and go on as if nothing had changed"
 
 
 def case(expected: dict[str, Any] | None = None, mocks: dict[str, Any] | None = None, **keys: Any) -> Case:
@@ -30,7 +31,7 @@ def case(expected: dict[str, Any] | None = None, mocks: dict[str, Any] | None = 
 
 
 def swept(case: Case, agent: Callable[[Any], Any] | None = None, settings: Settings | None = None) -> Verdict:
-    return asyncio.run(arun_with_faults(case, agent, settings))
+    return asyncio.run(arun_with_variants(case, agent, settings, sweeps=[FaultSweep()]))
 
 
 def told(verdict: Verdict, function: str) -> dict[str, tuple[str, list[str]]]:
@@ -316,7 +317,9 @@ def test_an_agent_that_has_ended_does_not_hang_while_its_run_is_graded(tmp_path:
         async def aclose(self) -> None: ...
 
     settings = Settings(root=tmp_path, extra={"grader": lambda case_id, run: Judge()})
-    verdict = asyncio.run(arun_with_faults(case({**EXPECTED, "judge": "Good."}), careful, settings, watch=outer))
+    verdict = asyncio.run(
+        arun_with_variants(case({**EXPECTED, "judge": "Good."}), careful, settings, watch=outer, sweeps=[FaultSweep()])
+    )
 
     assert (verdict.status, len(verdict.faults)) == (PASSED, 8)
     assert waits == [0.5]  # as long as between two looks, where no run is going on

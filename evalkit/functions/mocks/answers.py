@@ -75,6 +75,19 @@ class DelayedAnswer(Struct, frozen=True):
     changes: tuple[Change, ...] = ()
 
 
+class Alteration(Protocol):
+    """A change of what a function returned, such as text that gives the agent orders."""
+
+    def apply(self, result: AgentValue) -> AgentValue: ...
+
+
+class AlteredAnswer(Struct, frozen=True):
+    """The answer of the case's mock, altered once it is there: for runs that change a case."""
+
+    answer: Answer
+    alteration: Alteration
+
+
 class SequenceAnswer(Struct, frozen=True):
     """`$sequence`: one element per call, then as `ending` says."""
 
@@ -101,7 +114,16 @@ class MatchAnswer(Struct, frozen=True):
     default: Answer | None = None
 
 
-Answer = StaticAnswer | FailureAnswer | CallableAnswer | RealAnswer | DelayedAnswer | SequenceAnswer | MatchAnswer
+Answer = (
+    StaticAnswer
+    | FailureAnswer
+    | CallableAnswer
+    | RealAnswer
+    | DelayedAnswer
+    | AlteredAnswer
+    | SequenceAnswer
+    | MatchAnswer
+)
 Leaf = StaticAnswer | FailureAnswer | CallableAnswer | RealAnswer
 
 
@@ -133,7 +155,7 @@ def get_mocks(case: Case) -> MockSet:
 def iter_leaves(answer: Answer) -> Iterator[Leaf]:
     """Everything that `answer` can come to."""
     match answer:
-        case DelayedAnswer():
+        case DelayedAnswer() | AlteredAnswer():
             yield from iter_leaves(answer.answer)
         case SequenceAnswer():
             for element in answer.elements:
@@ -229,6 +251,7 @@ class SelectedAnswer(Struct):
     delay_ms: float = 0.0
     label: str = ""
     changes: tuple[Change, ...] = ()
+    alteration: Alteration | None = None
 
 
 class MockState(Struct):
@@ -241,10 +264,13 @@ class MockState(Struct):
         """Walk down `answer` to a leaf. UnansweredError where a sequence is used up or no rule fits."""
         delay, steps = 0.0, []
         changes: tuple[Change, ...] = ()
+        alteration: Alteration | None = None
         while True:
             if isinstance(answer, DelayedAnswer):
                 changes += answer.changes
                 delay, answer = delay + answer.delay_ms, answer.answer
+            elif isinstance(answer, AlteredAnswer):
+                alteration, answer = answer.alteration, answer.answer
             elif isinstance(answer, SequenceAnswer):
                 call_count, length = self.call_counts.get(answer.id, 0), len(answer.elements)
                 if call_count >= length and answer.ending not in (REPEAT_LAST, CYCLE):
@@ -260,7 +286,7 @@ class MockState(Struct):
                 steps.append(step)
             else:
                 label = _LABELS.get(type(answer))
-                return SelectedAnswer(answer, delay, ".".join((*steps, label) if label else steps), changes)
+                return SelectedAnswer(answer, delay, ".".join((*steps, label) if label else steps), changes, alteration)
 
     def _select_rule(
         self, name: str, match: MatchAnswer, arguments: object, resolve: Resolve, state: JsonDict
@@ -296,7 +322,7 @@ class MockState(Struct):
                 yield f"{name} is mocked, and was never called"
 
     def _find_unused_branches(self, answer: Answer, place: str) -> Iterator[str]:
-        if isinstance(answer, DelayedAnswer):
+        if isinstance(answer, (DelayedAnswer, AlteredAnswer)):
             yield from self._find_unused_branches(answer.answer, place)
         elif isinstance(answer, SequenceAnswer):
             for index, element in enumerate(answer.elements):

@@ -37,6 +37,7 @@ from evalkit.plugin.cluster.worker import (
 )
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.configuration import Configuration, find_commit, is_listing
+from evalkit.plugin.sweeps import build_sweeps
 from evalkit.reports.serialization import from_line
 
 
@@ -132,7 +133,7 @@ class ClusterSession:
             # Secrets stay here; workers have their own.
             settings=replace(configuration.settings, extra={}, workers=processes),
             concurrency=configuration.concurrency,
-            faults=configuration.faults,
+            sweeps=build_sweeps(configuration),
             secret_keys=configuration.secret_keys,
         )
         self._spec = serialize_spec(spec)

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from platform import python_version
 from typing import Any
@@ -23,7 +24,7 @@ from msgspec.structs import replace
 
 import evalkit
 from evalkit.agents.registry import import_conftests
-from evalkit.casecheck.fault_injection import arun_with_faults
+from evalkit.casecheck.variants import Sweep, arun_with_variants
 from evalkit.errors import EvalkitError
 from evalkit.execution.executor import Executor, RunRequest
 from evalkit.model.case import Case
@@ -51,7 +52,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     commit: str | None
     settings: Settings
     concurrency: int
-    faults: bool
+    sweeps: tuple[Sweep, ...]
     secret_keys: tuple[str, ...]
 
 
@@ -177,7 +178,8 @@ class WorkerRun:
         self._redact = Redactor(secrets, spec.secret_keys)
         self._prepared: dict[str, str | None] = {}  # by folder of cases: the problem of its conftest.py files
         self.is_closed = False
-        self._executor = SharedExecutor(settings, max(spec.concurrency, 1), arun_with_faults if spec.faults else None)
+        run_case = partial(arun_with_variants, sweeps=spec.sweeps) if spec.sweeps else None
+        self._executor = SharedExecutor(settings, max(spec.concurrency, 1), run_case)
         if not _routings:
             _routings.append(OutputRouting())
             _routings[0].begin()

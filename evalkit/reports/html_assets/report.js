@@ -192,16 +192,15 @@
   };
   const checks = (run) => run.checks.length ? fold(`Checks (${run.checks.length})`, run.checks.some((one) => one.check === "judge"), make("ul", {}, ...run.checks.map((one) =>
     make("li", {}, badge(one.status), `${one.check}: ${one.message}${one.note ? ` (${one.note})` : ""}`)))) : null;
-  // The fault sweep: what came of each function's failing.
-  const faults = (detail) => {
-    if (!detail.faults.length) return null;
-    const count = (status) => detail.faults.filter((one) => one.status === status).length;
+  // A sweep: what came of each change.
+  const sweeps = (detail) => detail.sweeps.map(({ title, runs }) => {
+    const count = (status) => runs.filter((one) => one.status === status).length;
     const told = ["passed", "failed", "error", "not_run"].filter(count).map((status) => `${count(status)} ${status === "not_run" ? "not measurable offline" : word(status)}`);
     const went = (one) => [one.ended, one.calls.length ? `calls: ${one.calls.join(", ")}` : "", one.response ? `answered: ${one.response}` : ""].filter(Boolean).join(" · ");
-    return fold(`Fault sweep: ${told.join(", ")}`, count("failed") + count("error") > 0,
-      make("ul", { class: "faults" }, ...detail.faults.map((one) => make("li", {}, badge(one.status), `under ${one.function} ${one.fault} `,
+    return fold(`${title[0].toUpperCase()}${title.slice(1)}: ${told.join(", ")}`, count("failed") + count("error") > 0,
+      make("ul", { class: "faults" }, ...runs.map((one) => make("li", {}, badge(one.status), `${one.head} `,
         make("span", { class: "quiet" }, went(one)), one.reasons.length ? reasons(one.reasons, one.status) : null))));
-  };
+  });
   const before = (row, detail) => {
     if (!detail.before) return null;
     const old = row.before;
@@ -237,7 +236,7 @@
     page.push(said.length ? reasons(said, row.status) : null,
       warned.length ? make("ul", { class: "reasons error" }, ...warned.map((text) => make("li", {}, text))) : null,
       make("dl", { class: "facts" }, ...run.facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
-      before(row, detail), ...(run.ran ? [make("h3", {}, "What happened"), ...timeline(run)] : []), faults(detail), checks(run), mocks(detail, run),
+      before(row, detail), ...(run.ran ? [make("h3", {}, "What happened"), ...timeline(run)] : []), ...sweeps(detail), checks(run), mocks(detail, run),
       Object.keys(detail.expected).length ? fold("Everything expected", false, block(detail.expected)) : null);
     byId("case").replaceChildren(...page.filter(Boolean));
     return heading;

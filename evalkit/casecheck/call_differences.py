@@ -1,0 +1,71 @@
+"""What two runs of one case called differently: a call more, a call less, other arguments."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from evalkit.jsonvalue import is_json_equal
+from evalkit.model.transcript import FunctionCall
+from evalkit.operators.base import Mismatch
+from evalkit.operators.values import Equal
+from evalkit.text.format import format_arguments
+
+_LONGEST = 200  # characters of a call
+
+
+def find_call_differences(
+    usual: Sequence[FunctionCall],
+    actual: Sequence[FunctionCall],
+    *,
+    is_accepted: Callable[[Mismatch], bool] = lambda mismatch: False,
+) -> list[str]:
+    """Describe each difference of the `actual` calls from the `usual` ones, whatever their order.
+
+    Calls of one function are paired: equal ones first, the rest in their order. `is_accepted` says which differences of
+    arguments are none.
+    """
+    return [
+        text
+        for ours, theirs in _pair_calls(usual, actual)
+        for text in _describe_pair(ours, theirs, is_accepted=is_accepted)
+    ]
+
+
+def _pair_calls(
+    usual: Iterable[FunctionCall], actual: Iterable[FunctionCall]
+) -> Iterator[tuple[FunctionCall | None, FunctionCall | None]]:
+    waiting: dict[str, list[FunctionCall]] = defaultdict(list)
+    for call in usual:
+        waiting[call.name].append(call)
+    unpaired: list[FunctionCall] = []
+    for call in actual:
+        same = waiting[call.name]
+        index = next((i for i, other in enumerate(same) if is_json_equal(other.arguments, call.arguments)), None)
+        if index is None:
+            unpaired.append(call)
+        else:
+            del same[index]
+    for call in unpaired:
+        yield (waiting[call.name].pop(0) if waiting[call.name] else None), call
+    for calls in waiting.values():
+        yield from ((call, None) for call in calls)
+
+
+def _describe_pair(
+    usual: FunctionCall | None, actual: FunctionCall | None, *, is_accepted: Callable[[Mismatch], bool]
+) -> Iterator[str]:
+    if actual is None:
+        if usual is not None:
+            yield f"missing call: {format_call(usual)}"
+    elif usual is None:
+        yield f"unexpected call {actual.index + 1}: {format_call(actual)}"
+    else:
+        for mismatch in Equal(usual.arguments).explain(actual.arguments):
+            if not is_accepted(mismatch):
+                yield f"call {actual.index + 1}, {actual.name}: {mismatch}"
+
+
+def format_call(call: FunctionCall) -> str:
+    """Write a call as ``create_ticket(priority="high")``."""
+    return f"{call.name}({format_arguments(call.arguments, _LONGEST)})"

@@ -1,0 +1,198 @@
+"""Variants: a case that passed runs again with one thing changed, once for each change.
+
+A `Sweep` plans the variants of a case: `fault_injection` lets its functions fail, `hostile_results` puts instructions
+into what they return. A variant that fails, fails the case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.checks.expectation import Expectation
+from evalkit.functions.mocks.answers import Answer, MockSet
+from evalkit.model.case import Case, Repeat
+from evalkit.model.settings import Settings
+from evalkit.model.transcript import Transcript
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, Reason, VariantRun, Verdict
+from evalkit.runner.run_case import Watchdog, arun_case
+from evalkit.runner.run_state import RunState
+
+NOT_MEASURABLE = "not_measurable_offline"
+_NO_TURN = ("missing_cassette", "stale_cassette")
+
+
+class Variant(Struct, frozen=True):
+    """A planned run: the case with its change, and what judges its verdict."""
+
+    case: Case
+    judge: Callable[[Verdict], VariantRun]
+
+
+class Sweep(Protocol):
+    """A way to change cases. Picklable: a cluster's workers plan the variants of their cases."""
+
+    def plan(self, passing: PassingRun) -> Iterator[Variant]:
+        """Plan the variants of a case, in the order in which they run."""
+
+
+class PassingRun(Struct, frozen=True):
+    """A case that passed: its last run, the transcript of one that passed, and the settings of the whole."""
+
+    state: RunState
+    transcript: Transcript
+    base_settings: Settings
+
+    @property
+    def case(self) -> Case:
+        return self.state.plan.case
+
+    @property
+    def settings(self) -> Settings:
+        """Nothing is recorded or repeated, and mocks may go unused: an agent that gives up early does right."""
+        return replace(self.base_settings, record=None, strict_mocks=None, repeat=None)
+
+    def resolve_alias(self, name: str) -> str:
+        """Return the name under which calls by `name` are recorded."""
+        declarations = self.state.dispatcher.declarations
+        return next((function.name for function in declarations if name in function.aliases), name)
+
+    def find_mock(self, function: str) -> Answer | None:
+        """Return the mock of a function, under whichever name the case has it."""
+        answers = self.state.plan.mocks.answers.items()
+        return next((answer for name, answer in answers if self.resolve_alias(name) == function), None)
+
+    def replace_mock(self, function: str, answer: Answer) -> Case:
+        """Return the case, without expectations, in which `answer` is the mock of `function`."""
+        mocks = self.state.plan.mocks
+        others = {name: mock for name, mock in mocks.answers.items() if self.resolve_alias(name) != function}
+        return self.build_case(replace(mocks, answers={**others, function: answer}))
+
+    def build_case(self, mocks: MockSet, **changes: object) -> Case:
+        """Return the case with `mocks` and other changes, without expectations."""
+        case = self.case
+        return replace(
+            case,
+            **{
+                "mocks": replace(mocks, state_probe=None),
+                "expectation": Expectation(valid_arguments=False),
+                "turns": tuple(replace(turn, expectation=None) for turn in case.turns),
+                "repeat": Repeat(),
+                "settings": replace(case.settings, strict_mocks=False),
+                **changes,
+            },
+        )
+
+    def find_reasons_not_run(self, function: str | None, verdict: Verdict) -> tuple[Reason, ...]:
+        """Return why a run in which `function` answers otherwise (None: the input is another) proves nothing about the
+        agent; () if it does."""
+        if verdict.status == NOT_RUN:  # the budget is spent
+            return verdict.reasons
+        explanation = self._explain_unmeasurable(function, verdict.transcript)
+        if explanation is None:
+            return ()
+        return (Reason(code=NOT_MEASURABLE, message=f"not measurable offline: {explanation}"),)
+
+    def _explain_unmeasurable(self, function: str | None, transcript: Transcript) -> str | None:
+        fault = transcript.fault
+        if fault is not None and fault.code == "mock_error":
+            return f"another mock needs what {function} returns ({fault.message})"
+        if self.base_settings.model is not None:
+            return None
+        if fault is not None and not fault.measured and fault.code in _NO_TURN:
+            return "the cassette has no turn for what the model is asked now"
+        # The same turns did not make the agent raise before: an exception is its own, whatever the model would say.
+        raised = fault is not None and fault.code == "agent_raised"
+        if transcript.cassette == "recorded" or raised:
+            return None
+        finished_turns = 0  # model turns that were certainly over before the change; those of code are not known
+        if function is not None:
+            names = [call.name for call in transcript.calls]
+            if function not in names:
+                return None
+            until_change = transcript.calls[: names.index(function) + 1]
+            finished_turns = max((call.turn + 1 for call in until_change if call.turn is not None), default=0)
+        if len(transcript.turns) > finished_turns:  # the model may have been asked afterwards
+            return "the model's turns were written beforehand, and go on as if nothing had changed"
+        return None
+
+
+async def arun_with_variants(
+    case: Case,
+    agent: object = None,
+    settings: Settings | None = None,
+    *,
+    watch: Watchdog | None = None,
+    sweeps: Sequence[Sweep],
+) -> Verdict:
+    """Run a case, and if it passes, its variants: `Verdict.variants`. A variant that fails, fails the case."""
+    watch = watch or Watchdog()
+    inner_watch = _InnerWatchdog(watch)
+    verdict = await arun_case(case, agent, settings, watch=inner_watch)
+    watch.clear_run()
+    if verdict.status != PASSED or inner_watch.state is None:
+        return verdict
+    transcript = next((run.transcript for run in verdict.runs if run.passed), verdict.transcript)
+    passing = PassingRun(inner_watch.state, transcript, settings or Settings())
+    done: list[VariantRun] = []
+    for variant in (variant for sweep in sweeps for variant in sweep.plan(passing)):
+
+        def complete(
+            hung: Verdict, variant: Variant = variant, done: tuple[VariantRun, ...] = tuple(done)
+        ) -> Verdict:  # where the agent hangs, the variants planned after it are left out
+            return _add_variants(verdict, [*done, variant.judge(hung)])
+
+        watch.complete_verdict = complete
+        changed = await arun_case(variant.case, agent, passing.settings, watch=_InnerWatchdog(watch))
+        watch.clear_run()
+        done.append(variant.judge(changed))
+    return _add_variants(verdict, done)
+
+
+class _InnerWatchdog(Watchdog):
+    """Watches one part of a sweep, and lets the caller's watch see the run that is going on."""
+
+    def __init__(self, outer: Watchdog) -> None:
+        super().__init__()
+        self._outer = outer
+        self.state: RunState | None = None
+
+    def start_run(self, run: RunState) -> None:
+        super().start_run(run)
+        self._outer.start_run(run)
+        self.state = run
+
+    def clear_run(self) -> None:
+        super().clear_run()
+        self._outer.clear_run()
+
+    def finish_run(self, verdict: Verdict) -> None:
+        super().finish_run(verdict)
+        if self._outer.complete_verdict is None:
+            self._outer.finish_run(verdict)
+        else:
+            self._outer.clear_run()
+
+
+def _add_variants(verdict: Verdict, runs: Sequence[VariantRun]) -> Verdict:
+    """Add its variants to a case's verdict: failed if one of them is, else an error if one was not measured, else not
+    run if the budget left one out."""
+    reasons_by_status: dict[str, list[Reason]] = {}
+    for run in runs:
+        for reason in run.reasons:
+            if reason.code != NOT_MEASURABLE:
+                headed = replace(reason, message=run.head + reason.message, call=None)
+                reasons_by_status.setdefault(run.status, []).append(headed)
+    status = next((severity for severity in (FAILED, ERROR, NOT_RUN) if severity in reasons_by_status), PASSED)
+    reasons = tuple(reasons_by_status.get(status, ()))
+    return replace(
+        verdict,
+        status=status,
+        reasons=reasons,
+        summary=reasons[0].message.partition("\n")[0] if reasons else verdict.summary,
+        faults=tuple(run for run in runs if isinstance(run, FaultRun)),
+        injections=tuple(run for run in runs if isinstance(run, InjectionRun)),
+    )
