@@ -231,6 +231,23 @@ def _read_limits(value: object) -> dict[str, Any]:
     return limits
 
 
+def _read_judge_check(value: object) -> dict[str, Any]:
+    readers: dict[str, Callable[[Any], Any]] = {
+        "labels": _read_text,
+        "min_kappa": _read_share,
+        "min_kappa_low": _read_share,
+    }
+    if not isinstance(value, dict) or not set(value) <= set(readers):
+        raise ValueError(f"a table with {', '.join(readers)}")
+    return {name: readers[name](item) for name, item in value.items()}
+
+
+def _read_share(value: object) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    raise ValueError("a table whose min_kappa and min_kappa_low are numbers from 0 to 1")
+
+
 def _read_patterns(value: object) -> tuple[str, ...]:
     patterns = _read_strings(value)
     try:
@@ -277,6 +294,7 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "executor": _read_text,
     "model": _read_text,
     "grader": _read_graders,
+    "judge_check": _read_judge_check,
     "record": _build_choice_reader(*RECORD_MODES),
     "concurrency": _read_positive,
     "trace": _build_choice_reader(*TRACES),

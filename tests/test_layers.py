@@ -68,8 +68,8 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"bounds", "errors", "fields", "model", "text"},
     "reports": {"errors", "jsonvalue", "model", "stats", "text"},
     "casecheck": {
-        *{"agents", "checks", "errors", "fields", "functions", "jsonvalue", "model", "operators", "runner", "spec"},
-        *{"text", "yamlfile"},
+        *{"agents", "cassettes", "checks", "errors", "fields", "functions", "jsonvalue", "model", "operators"},
+        *{"providers", "runner", "spec", "stats", "text", "yamlfile"},
     },
     "lint": {"agents", "errors", "fields", "functions", "jsonvalue", "model", "providers", "spec", "text", "yamlfile"},
     "importers": {"errors", "functions", "jsonvalue", "lint", "model", "text", "yamlfile"},
@@ -102,6 +102,7 @@ SEAMS: dict[tuple[str, str], str] = {
     ("evalkit.cli.case_commands", "evalkit.cli.recordings"): "importers: a command that few runs need",
     ("evalkit.cli.case_commands", "evalkit.cli.lint"): "lint: a command that few runs need",
     ("evalkit.cli.case_commands", "evalkit.cli.case_checks"): "casecheck: a command that few runs need",
+    ("evalkit.cli.case_commands", "evalkit.cli.judge_check"): "casecheck: a command that few runs need",
     ("evalkit.cli.case_commands", "evalkit.cli.new"): "casecheck: a command that few runs need",
     ("evalkit.providers.table", "evalkit.providers.gemini"): "a provider is loaded when it is asked for",
     ("evalkit.providers.table", "evalkit.providers.openai"): "a provider is loaded when it is asked for",

@@ -195,8 +195,7 @@ def select_grader(case_id: str, run: int, settings: Settings) -> Grader:
     spec = settings.grader
     if spec is None:
         raise _make_no_grader_error(format_path(path, root), goes_live=goes_live)
-    members = [MeteredProvider(get_shared_provider(name), name, settings) for name in split_graders(spec)]
-    provider = members[0] if len(members) == 1 else PanelProvider(members)
+    provider = open_graders(spec, settings)
     if settings.record is not None:
         provider = RecordingProvider(
             provider,
@@ -207,6 +206,12 @@ def select_grader(case_id: str, run: int, settings: Settings) -> Grader:
             describe=describe_grading_request,
         )
     return Grader(case_id, provider, redact_secrets(spec, secrets), is_live=True)
+
+
+def open_graders(graders: str, settings: Settings) -> Provider:
+    """Return the live provider of a grader or panel, under the limits and the budget of the run."""
+    members = [MeteredProvider(get_shared_provider(name), name, settings) for name in split_graders(graders)]
+    return members[0] if len(members) == 1 else PanelProvider(members)
 
 
 def check_graders(graders: str | None) -> None:

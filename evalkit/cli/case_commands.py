@@ -99,6 +99,48 @@ def mutate(
 
 
 @click.command(
+    "judge-check",
+    short_help="Measure how far a grader agrees with people.",
+    epilog=format_examples(
+        "evalkit judge-check labels.csv --grader gemini:MODEL --record",
+        "evalkit judge-check labels.csv --min-kappa 0.6",
+    ),
+)
+@click.argument("labels", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--grader", metavar="KIND:MODEL", help="Let this model grade, or a panel with commas.")
+@click.option(
+    "--record", is_flag=True, help="Record its grades beside the labels; what is recorded is not asked again."
+)
+@click.option("--criterion", metavar="TEXT", help="The criterion of rows that name none.")
+@click.option("--min-kappa", type=click.FloatRange(0, 1), help="Exit with 1 if Cohen's kappa is less.")
+@click.option("--min-kappa-low", type=click.FloatRange(0, 1), help="Exit with 1 if its 95 % interval begins lower.")
+@FORMAT
+def judge_check(
+    labels: Path | None,
+    grader: str | None,
+    criterion: str | None,
+    min_kappa: float | None,
+    min_kappa_low: float | None,
+    form: str,
+    *,
+    record: bool,
+) -> int:
+    """Hold a grader's grades against people's labels: agreement, Cohen's kappa with its interval, disagreements.
+
+    LABELS is a CSV or JSON-lines file with the columns criterion, value and label (pass or fail; a score, with columns
+    scale and at_least). Grades are recorded ones (a column grade, or LABELS.judge.yaml), or those of --grader. Exits
+    with 0, with 1 if a demand is missed, and with 6 if something was not graded or kappa says nothing.
+    """
+    from evalkit.cli.judge_check import check_grader, render_check
+
+    demands = {"min_kappa": min_kappa, "min_kappa_low": min_kappa_low}
+    check = check_grader(labels, grader, criterion, demands, record=record)
+    for line in render_check(check, as_json=form == "json"):
+        click.echo(line)
+    return check.status
+
+
+@click.command(
     short_help="See what the agent does when a function fails.",
     context_settings={"ignore_unknown_options": True},
     epilog=format_examples("evalkit faults scenarios/hotel"),
@@ -301,5 +343,5 @@ def explain(code: str | None, *, whole: bool) -> None:
 
 
 WRITING = (init, new_command, import_command, record_mocks_command)
-CHECKING = (lint_command, smoke, mutate, faults, injections)
+CHECKING = (lint_command, smoke, mutate, faults, injections, judge_check)
 REFERENCE = (explain, schema)
