@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, FunctionError, MeasurementError, MockError
+from evalkit.functions.approvals import ApprovalRequest
 from evalkit.functions.call_log import MockedError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.functions.targets import find_object
@@ -144,6 +145,15 @@ class TaskRecorder:
     def get_history(self, agent: object) -> Any:
         """Return what `keep_history` kept for `agent`, or None."""
         return self.histories.get(id(agent), (agent, None))[1]
+
+    def get_run_recorder(self, agent: object, *, is_new: bool) -> AgentRunRecorder:
+        """Return the recorder of a run of `agent`: the latest one where the run goes on with a person's answers."""
+        key = "run", id(agent)
+        kept = self.histories.get(key)
+        if is_new or kept is None:
+            kept = self.histories[key] = agent, AgentRunRecorder(self)
+        run_recorder: AgentRunRecorder = kept[1]
+        return run_recorder
 
     def keep_history(self, agent: object, history: object) -> None:
         """Keep the conversation of `agent` for the user's next turn."""
@@ -529,6 +539,19 @@ def parse_data_url(url: object) -> tuple[str, bytes] | None:
         return head.removeprefix("data:"), base64.b64decode(data, validate=True)
     except ValueError:
         return None
+
+
+def build_interrupted_reply(
+    task: Task, text: str, interrupts: Sequence[object], requests: Sequence[ApprovalRequest]
+) -> Reply:
+    """Build the reply of a run that waits for a person. Unless the case expects that, it must answer the `requests`."""
+    listed = (to_reply(list(interrupts)).data or {})["output"]
+    waits_for = task.approvals.explain_missing(requests)
+    return Reply(
+        text,
+        stop_reason="interrupted",
+        data={"interrupts": listed, **({"waits_for": waits_for} if waits_for else {})},
+    )
 
 
 class TaskModelConversation:

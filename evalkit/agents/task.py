@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.agents.clock import WaitingTime
 from evalkit.agents.contract import Reply
@@ -22,6 +23,7 @@ from evalkit.agents.model_session import ModelSession
 from evalkit.agents.task_functions import TaskFunctions, build_positional_error
 from evalkit.cassettes.http.player import Player
 from evalkit.errors import EvalkitError, FunctionError, UsageError
+from evalkit.functions.approvals import ApprovalDesk
 from evalkit.functions.call_log import DIRECT, CallContext, build_error_result
 from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
 from evalkit.functions.handoffs import HandoffLog
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Keys of a case's input that belong to the test: the answers of the functions, and later messages of the user.
-HIDDEN_KEYS = frozenset({"mock_function_responses", "mock_responses", "state", "state_probe", "turns"})
+HIDDEN_KEYS = frozenset({"mock_function_responses", "mock_responses", "approvals", "state", "state_probe", "turns"})
 
 
 class TaskSettings(Struct, frozen=True, kw_only=True):
@@ -239,15 +241,17 @@ class Task:
 
         return FunctionsServer(self, ModelRelay(self, model_urls or {}))
 
-    async def execute_remote_call(self, call: ModelCall, *, turn: int | None = None) -> JsonDict:
+    async def execute_remote_call(
+        self, call: ModelCall, *, turn: int | None = None, agent: str | None = None
+    ) -> JsonDict:
         """Dispatch a call that came over a wire: ``{"result": ...}``, or ``{"error": {"type": ..., "message": ...}}``
         where it fails. One that says nothing of its origin is the one that the model has asked for, if one fits.
+        `agent` is the agent of several that made it.
         """
-        context: CallContext | None = CallContext.of_call(call, turn)
-        if context == DIRECT:
-            context = None
+        origin = CallContext.of_call(call, turn)
+        context = None if origin == DIRECT else replace(origin, agent=agent)
         try:
-            with self.waiting_time.measure():
+            with self.waiting_time.measure(), self.act_as(agent) if agent else nullcontext():
                 result = await self._dispatcher.acall(call.name, call.arguments, context)
         except EvalkitError as error:
             return build_error_result(error)
@@ -393,6 +397,11 @@ class Task:
     def claim_turn(self, index: int, turn: ModelTurn) -> None:
         """Leave the calls of turn `index`, which a framework read as `turn`, to the framework's `execute_call`."""
         self._session.claim(index, turn.calls, turn.agent)
+
+    @property
+    def approvals(self) -> ApprovalDesk:
+        """The answers to calls that need the approval of a person, for adapters of frameworks."""
+        return self._dispatcher.approvals
 
     # -- several agents
 

@@ -12,6 +12,7 @@ from pathlib import Path as FilePath
 
 from msgspec import Struct
 
+from evalkit.checks.call_checks import get_approval
 from evalkit.checks.expectation import get_expectation, judge_conversation
 from evalkit.errors import EvalkitError, KeyPath, SpecError, UsageError
 from evalkit.functions.mocks.files import to_answer
@@ -116,6 +117,8 @@ def _update_call(editor: YamlEditor, line: CallVerdict, call: FunctionCall) -> N
             editor.set((*place, key), call.channel)
         elif key == "answered_by":
             editor.set((*place, key), call.answered_by)
+        elif key == "approval":
+            editor.set((*place, key), get_approval(call))
         elif key == "by" and call.agent is not None:
             editor.set((*place, key), call.agent)
         elif key == "valid":

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.evidence import Evidence
+from evalkit.checks.keys import NO_APPROVAL
 from evalkit.checks.reader import Phrase, Phrases
 from evalkit.checks.reasons import (
     build_failure,
@@ -464,6 +465,42 @@ class AnswererCheck(BooleanCheck, frozen=True):
             expected=list(self.answered_by),
             actual=call.answered_by,
         )
+
+
+class ApprovalCheck(BooleanCheck, frozen=True):
+    """`approval`: what a person answered to the call."""
+
+    approval: tuple[str, ...]
+    path: KeyPath
+
+    key: ClassVar[str] = "approval"
+
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return get_approval(call) in self.approval
+
+    def report_pass(self, call: FunctionCall) -> CheckResult:
+        return build_pass(self.key, f"approval '{get_approval(call)}'")
+
+    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        expected = " or ".join(f"'{answer}'" for answer in self.approval)
+        actual = get_approval(call)
+        message = f"approval is '{actual}', expected {expected}"
+        if actual == NO_APPROVAL:
+            message = f"nobody was asked for approval, expected {expected}"
+        return build_failure(
+            self.key,
+            "wrong_approval",
+            message,
+            format_path(self.path),
+            call=call,
+            expected=list(self.approval),
+            actual=actual,
+        )
+
+
+def get_approval(call: FunctionCall) -> str:
+    """Return what a person answered to a call, as a case says it; `none` if nobody was asked."""
+    return NO_APPROVAL if call.approval is None else call.approval.answer
 
 
 class AgentCheck(BooleanCheck, frozen=True):

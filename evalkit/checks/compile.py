@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from evalkit.checks.approvals import read_approvals
 from evalkit.checks.calls import GroundedCalls
 from evalkit.checks.evidence import COMPLETED
 from evalkit.checks.expectation import Expectation, RunCheck
@@ -124,6 +125,9 @@ class _Compilation:
         if "forbidden_function_calls" in expected:
             path = (*self.path, "forbidden_function_calls")
             forbidden = read_forbidden(call_reader, path, expected["forbidden_function_calls"])
+        approvals = None
+        if "expected_approvals" in expected:
+            approvals = read_approvals(call_reader, (*self.path, "expected_approvals"), expected["expected_approvals"])
         grounded = self._read_grounded()
         graded = None
         if "judge" in expected:
@@ -133,7 +137,7 @@ class _Compilation:
             for key, value in expected.items()
             if key in _READERS or key not in EXPECTED_KEYS
         )
-        checks = [check for check in read if check is not None]
+        checks = [check for check in (approvals, *read) if check is not None]
         if not reader.problems and not (
             any((calls, forbidden, grounded, graded, checks)) and expected.keys() - MODIFIERS
         ):

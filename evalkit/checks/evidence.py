@@ -60,7 +60,7 @@ from evalkit.operators.base import Resolve
 from evalkit.operators.phrases import find_words, fold_text
 from evalkit.text.format import format_value
 
-_MOCKS = ("mock_function_responses", "mock_responses", "state", "state_probe")
+_MOCKS = ("mock_function_responses", "mock_responses", "approvals", "state", "state_probe")
 _SURROUNDING = " \t.,;:!?()[]{}<>\"'`*«»“”„‘’…"
 _BETWEEN = re.compile(r"[\s;|]+|,(?!\d)|(?<!\d),")
 _AMOUNT = re.compile(r"[.,]\d+$")  # groups of digits may be a telephone number's, unless a fraction follows

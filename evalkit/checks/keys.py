@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evalkit.model.rubric import RUBRIC_KEYS
-from evalkit.model.transcript import ANSWERERS
+from evalkit.model.transcript import ANSWERERS, APPROVALS
 from evalkit.operators.base import DATA, LITERAL
 from evalkit.operators.base import MODIFIERS as OPERATOR_MODIFIERS
 from evalkit.operators.builtin import BUILTIN_OPERATORS
@@ -43,6 +43,8 @@ _SHARE = {"type": "number", "minimum": 0, "maximum": 1}
 
 OUTCOMES = ("ok", "error", "any")
 CHANNELS = ("native", "text", "direct")
+NO_APPROVAL = "none"
+APPROVAL_CHOICES = (*APPROVALS, NO_APPROVAL)
 CALL_ORDERS = ("strict", "any")
 EXTRA_CALLS = ("forbid", "allow")
 BUDGETS = (
@@ -74,6 +76,10 @@ CALL_KEYS: dict[str, Key] = {
         _make_ref("answered_by"), "Who must have answered the call: its `mock`, the `application` itself, or `nobody`."
     ),
     "by": Key(_NAMES, "The agent that must have made the call, or several of which one must."),
+    "approval": Key(
+        _make_ref("approval"),
+        "What a person must have answered to the call: `approved`, `denied`, `changed`, or `none` if nobody was asked.",
+    ),
     "max_latency_ms": Key(_AMOUNT, "At most so many milliseconds for the function to answer, on the run's clock."),
     "valid": Key(_BOOLEAN, "`false`: arguments that violate the declared schema are expected here."),
     "grounded": Key(
@@ -96,6 +102,7 @@ FORBIDDEN_KEYS: dict[str, Key] = {
     "channel": Key(_make_ref("channel"), "Only calls that arrive this way are forbidden."),
     "answered_by": Key(_make_ref("answered_by"), "Only calls that these answered are forbidden."),
     "by": Key(_NAMES, "Only calls of these agents are forbidden."),
+    "approval": Key(_make_ref("approval"), "Only calls to which a person answered this are forbidden."),
 }
 
 EXPECTED_KEYS: dict[str, Key] = {
@@ -130,6 +137,11 @@ EXPECTED_KEYS: dict[str, Key] = {
     "expected_delegations": Key(
         _make_ref("handoffs"),
         "The agents that agents have asked, as a tool or inside one, all of them in their order: `[desk -> expert]`.",
+    ),
+    "expected_approvals": Key(
+        {"type": "array", "items": {"oneOf": [_NAME, _make_ref("expected_approval")]}},
+        "The calls for which a person was asked, all of them in their order, with the arguments as they were asked "
+        "for; `[]` means that nobody was asked.",
     ),
     "response_contains": Key(_make_ref("phrases"), "Phrases that the final response must contain."),
     "response_excludes": Key(_make_ref("phrases"), "Phrases that the final response must not contain."),
@@ -185,6 +197,11 @@ EXPECTED_KEYS: dict[str, Key] = {
         _make_ref("phrases"),
         "Older key: phrases that must not be in the last successful `send_email`'s body, else the response.",
     ),
+}
+
+APPROVAL_KEYS: dict[str, Key] = {
+    "function_name": Key(_NAME, "The function whose call was asked about."),
+    **{key: CALL_KEYS[key] for key in ("arguments", "arguments_contain", "arguments_absent", "by", "approval")},
 }
 
 # Keys that only say how other keys are judged: a case that holds nothing else demands nothing.
@@ -274,6 +291,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     },
     "channel": _describe_choices(CHANNELS),
     "answered_by": _describe_choices(ANSWERERS),
+    "approval": _describe_choices(APPROVAL_CHOICES),
     "handoffs": {
         "oneOf": [_NAME, {"type": "array", "items": _NAME}],
         "description": "`triage -> billing`, a chain of several, or the name of the target alone.",
@@ -282,6 +300,13 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     "expected_call": {
         "type": "object",
         "properties": describe_keys(CALL_KEYS),
+        **_TEXT_KEYS,
+        "required": ["function_name"],
+        "additionalProperties": False,
+    },
+    "expected_approval": {
+        "type": "object",
+        "properties": describe_keys(APPROVAL_KEYS),
         **_TEXT_KEYS,
         "required": ["function_name"],
         "additionalProperties": False,

@@ -11,6 +11,7 @@ from evalkit.checks.call_checks import (
     AbsentCheck,
     AgentCheck,
     AnswererCheck,
+    ApprovalCheck,
     CallCheck,
     ChannelCheck,
     GroundedCheck,
@@ -23,7 +24,16 @@ from evalkit.checks.call_checks import (
 from evalkit.checks.calls import ForbiddenCalls
 from evalkit.checks.evidence import extract_texts
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.keys import CALL_KEYS, CHANNELS, EXPECTED_KEYS, FORBIDDEN_KEYS, GROUP_KEYS, OUTCOMES
+from evalkit.checks.keys import (
+    APPROVAL_CHOICES,
+    APPROVAL_KEYS,
+    CALL_KEYS,
+    CHANNELS,
+    EXPECTED_KEYS,
+    FORBIDDEN_KEYS,
+    GROUP_KEYS,
+    OUTCOMES,
+)
 from evalkit.checks.legacy_keys import EMAIL, TICKET
 from evalkit.checks.matching.plan import (
     MAX_CHILDREN,
@@ -48,7 +58,7 @@ from evalkit.checks.reader import (
 from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.fields.reader import suggest_boolean
 from evalkit.jsonvalue import KINDS, NULL, is_json_equal
-from evalkit.model.transcript import ANSWERERS, NOBODY
+from evalkit.model.transcript import ANSWERERS, DENIED, NOBODY
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
 from evalkit.operators.phrases import find_phrase, fold_text, has_phrase
 from evalkit.text.format import format_value
@@ -97,7 +107,9 @@ class CallReader:
         if name is None:
             return None
         implied: list[CallCheck] = []  # what is demanded without a word: the call succeeds, its arguments are valid
-        if "outcome" not in keys and NOBODY not in (keys.get("answered_by") or ()):  # what nobody answers, fails
+        # What nobody answers, fails, and so does what a person denies.
+        fails = NOBODY in (keys.get("answered_by") or ()) or DENIED in (keys.get("approval") or ())
+        if "outcome" not in keys and not fails:
             implied.append(OutcomeCheck("ok", path))
         if self.valid_arguments and "valid" not in keys:
             implied.append(ValidCheck(True, path, "valid_arguments"))
@@ -118,17 +130,26 @@ class CallReader:
 
     def read_forbidden(self, path: KeyPath, item: object) -> ExpectedCall | None:
         """Read a forbidden call: the demands that a call must meet to be one. Whether it succeeds does not matter."""
-        keys = self._read_keys(path, item, FORBIDDEN_KEYS)
+        return self._read_demands(path, item, FORBIDDEN_KEYS, 0, forbids=True)
+
+    def read_asked(self, path: KeyPath, item: object, id: int) -> ExpectedCall | None:
+        """Read a call for which a person is to be asked; whether it succeeds then does not matter."""
+        return self._read_demands(path, item, APPROVAL_KEYS, id, forbids=False)
+
+    def _read_demands(
+        self, path: KeyPath, item: object, known_keys: Mapping[str, object], id: int, *, forbids: bool
+    ) -> ExpectedCall | None:
+        keys = self._read_keys(path, item, known_keys)
         if keys is None:
             return None
         name = self._read_function(path, item, keys)
-        checks = self._read_checks(path, keys, name, forbids=True)
+        checks = self._read_checks(path, keys, name, forbids=forbids)
         if name is None:
             return None
         for key, value in keys.items():
             check_references(self.reader, (*path, key), value)
         has_templates = any(check.has_templates for check in checks)
-        return ExpectedCall(0, path, format_path(path), name, tuple(checks), has_templates=has_templates)
+        return ExpectedCall(id, path, format_path(path), name, tuple(checks), has_templates=has_templates)
 
     def _read_function(self, path: KeyPath, item: object, keys: Mapping[str, Any]) -> str | None:
         return self.reader.read_function(
@@ -266,6 +287,10 @@ class CallReader:
         answerers = self._read_choices(path, value, ANSWERERS)
         return AnswererCheck(answerers, path) if answerers else None
 
+    def read_approval(self, path: KeyPath, value: object, name: str | None) -> ApprovalCheck | None:
+        answers = self._read_choices(path, value, APPROVAL_CHOICES)
+        return ApprovalCheck(answers, path) if answers else None
+
     def read_agents(self, path: KeyPath, value: object, name: str | None) -> AgentCheck | None:
         agents = self.reader.read_names(path, value)
         return AgentCheck(agents, path) if agents else None
@@ -295,6 +320,7 @@ _READERS: dict[str, Callable[[CallReader, KeyPath, Any, str | None], CallCheck |
     "channel": CallReader.read_channel,
     "answered_by": CallReader.read_answerer,
     "by": CallReader.read_agents,
+    "approval": CallReader.read_approval,
     "max_latency_ms": CallReader.read_latency,
     "valid": CallReader.read_valid,
     "grounded": CallReader.read_grounded,

@@ -25,6 +25,7 @@ _ORDER = (
     ("text_missing", "text_forbidden", "ungrounded_argument", "unresolved_reference"),
     ("invalid_arguments",),
     ("wrong_outcome", "result_mismatch", "wrong_channel", "wrong_answerer", "wrong_agent", "state_mismatch"),
+    ("wrong_approval",),
     ("wrong_handoffs",),
     ("wrong_order", "not_parallel"),
     ("missing_call",),

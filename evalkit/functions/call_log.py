@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, FunctionError, MockError, did_you_mean
+from evalkit.functions.approvals import ApprovalDesk, MissingApprovalError
 from evalkit.functions.declarations import find_argument_violations
 from evalkit.functions.mocks.answers import (
     Answer,
@@ -22,10 +23,19 @@ from evalkit.functions.mocks.answers import (
     UnansweredError,
 )
 from evalkit.functions.mocks.state import StateError
-from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
+from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, to_recordable_json
 from evalkit.model.case import Declaration
 from evalkit.model.template import Reference, TemplateError, follow_path
-from evalkit.model.transcript import APPLICATION, MOCK, NOBODY, AgentValue, FunctionCall, ModelCall, Violation
+from evalkit.model.transcript import (
+    APPLICATION,
+    MOCK,
+    NOBODY,
+    AgentValue,
+    Approval,
+    FunctionCall,
+    ModelCall,
+    Violation,
+)
 from evalkit.text.format import format_value
 
 UNKNOWN, UNMOCKED, MALFORMED = "unknown_function", "unmocked_call", "malformed_call"
@@ -51,6 +61,7 @@ class FunctionTable:
                     parameters=old.parameters if new.parameters is None else new.parameters,
                     returns=old.returns if new.returns is None else new.returns,
                     patch=new.patch or old.patch,
+                    needs_approval=new.needs_approval or old.needs_approval,
                     aliases=tuple(dict.fromkeys((*old.aliases, *new.aliases))),
                 )
             self._declarations[new.name] = new if old is None or old is new else merged
@@ -170,6 +181,7 @@ class PendingCall(Struct, kw_only=True):
     context: CallContext
     violations: tuple[Violation, ...] = ()
     problem: str | None = None
+    approval: Approval | None = None
     selection: SelectedAnswer | None = None  # None: refused, and `error` says why
     # The patched function itself, where patched code makes the call: it gets the very object that a callable made.
     real: Callable[[], object] | None = None
@@ -213,7 +225,8 @@ class PendingCall(Struct, kw_only=True):
         if answered_by is None and self.selection is not None:
             answered_by = APPLICATION if isinstance(self.selection.leaf, RealAnswer) else MOCK
         elif answered_by is None:
-            answered_by = NOBODY if self.problem is not None else APPLICATION
+            is_open = self.problem is not None or isinstance(self.error, MissingApprovalError)
+            answered_by = NOBODY if is_open else APPLICATION
         self.record = self._build_record("ok" if self.error is None else "error", self.result, answered_by)
         return self.record
 
@@ -237,6 +250,7 @@ class PendingCall(Struct, kw_only=True):
             answered_by=answered_by,
             mock_rule=self.selection.label or None if self.selection is not None else None,
             agent=context.agent,
+            approval=self.approval,
         )
 
 
@@ -267,6 +281,7 @@ class CallLog:
         self._state = state
         self._case_id = case_id
         self._mock_state = MockState()
+        self.approvals = ApprovalDesk(mocks.approvals, functions.resolve_name)
         self._calls: list[PendingCall] = []
         self._used_mocks: set[str] = set()
         self._lock = threading.Lock()
@@ -296,7 +311,8 @@ class CallLog:
     def find_unused(self) -> tuple[str, ...]:
         with self._lock:
             unknown_names = frozenset(call.name for call in self._calls if call.problem == UNKNOWN)
-            return tuple(self._mock_state.find_unused(self._mocks, frozenset(self._used_mocks), unknown_names))
+            unused = self._mock_state.find_unused(self._mocks, frozenset(self._used_mocks), unknown_names)
+            return (*unused, *self.approvals.find_unused())
 
     def open(
         self,
@@ -329,6 +345,8 @@ class CallLog:
         else:
             refusal, call.error = call.find_malformed(), context.refusal
         with self._lock:
+            if self._ask_person(call, refusal, needs_approval=declaration is not None and declaration.needs_approval):
+                refusal = None  # a call that is not made needs no mock
             if is_mock_asked:
                 call.index = len(self._calls)
                 self._calls.append(call)
@@ -338,6 +356,28 @@ class CallLog:
                 self._insert(call, later_calls)
         call.problem = None if refusal is None else refusal.type
         return call
+
+    def _ask_person(self, call: PendingCall, refusal: FunctionError | None, *, needs_approval: bool) -> bool:
+        """Apply what a person answers to a call that needs approval. Return whether the call is not made for that."""
+        if refusal is not None and refusal.type != UNMOCKED:
+            return False
+        decision = self.approvals.take(call.name, call.context.call_id)
+        if decision is None and needs_approval and call.context.answered_by is None and call.context.refusal is None:
+            try:
+                decision = self.approvals.ask(call.name, call.arguments)
+            except MissingApprovalError as error:
+                call.error = error
+                return True
+        if decision is None:
+            return False
+        call.approval = decision.to_record()
+        if any(call.arguments.get(name) != value for name, value in decision.answer.changes.items()):
+            call.arguments = {**call.arguments, **copy_json(decision.answer.changes)}
+            call.real = None  # it would run with the arguments as they were
+        if decision.is_denied:
+            self._used_mocks.update(key for key in self._mocks if self._functions.resolve_name(key) == call.name)
+            call.error = FunctionError("denied", decision.reason)
+        return decision.is_denied
 
     def _insert(self, new: PendingCall, later_calls: Iterable[ModelCall]) -> None:
         """Insert a call before the calls of later turns, and before `later_calls` of the same turn."""
@@ -360,7 +400,7 @@ class CallLog:
     ) -> None:
         """Record a call that `context.answered_by` answered with `result`, unless `context.refusal` is the answer."""
         pending_call = self.open(call.name, call.arguments, context, later_calls=later_calls)
-        error = context.refusal
+        error = pending_call.error
         pending_call.result = to_recordable_json(result) if error is None else build_error_result(error)
         self.close(pending_call)
 

@@ -18,7 +18,7 @@ from evalkit.text.format import format_value
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-KEYS = ("description", "parameters", "returns", "patch", "alias")
+KEYS = ("description", "parameters", "returns", "patch", "alias", "needs_approval")
 _FOREIGN_KEYS = {
     "inputschema": "parameters",
     "input_schema": "parameters",
@@ -121,6 +121,7 @@ class _DeclarationReader(FieldReader):
             returns=returns,
             patch=patch,
             aliases=self._read_aliases(entry.get("alias"), (*path, "alias"), name),
+            needs_approval=self._read_needs_approval(entry.get("needs_approval"), (*path, "needs_approval")),
         )
         self._entries[id(declaration)] = path
         yield declaration
@@ -147,6 +148,9 @@ class _DeclarationReader(FieldReader):
         for steps, message in problems:
             self.add_problem((*path, *steps), f"{format_path((*path, *steps))}: {message}")
         return None if problems else schema
+
+    def _read_needs_approval(self, value: object, path: KeyPath) -> bool:
+        return value is not None and bool(self.read_boolean(path, value))
 
     def _read_aliases(self, value: object, path: KeyPath, function_name: str) -> tuple[str, ...]:
         names = [value] if isinstance(value, str) else [] if value is None else value

@@ -22,6 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.errors import FunctionError, MockError
+from evalkit.functions.approvals import ApprovalDesk
 from evalkit.functions.call_log import (
     DIRECT,
     CallContext,
@@ -86,10 +87,11 @@ class FakeDispatcher:
     ) -> None:
         self._settings = settings or Settings()
         self._clock = RunClock()
-        self._functions = FunctionTable(mocks or MockSet(), declarations)
+        mocks = MockSet() if mocks is None else mocks  # one without mocks may have approvals
+        self._functions = FunctionTable(mocks, declarations)
         self.state: JsonDict = {} if state is None else state
         self.model_calls: ModelCalls | None = None
-        self.call_log = CallLog(mocks or MockSet(), self._functions, input, self.state, case_id)
+        self.call_log = CallLog(mocks, self._functions, input, self.state, case_id)
         self.handoffs = HandoffLog(self.call_log)
         self._responder = MockResponder(self._functions, self._settings, input, self.state, self.call_log.build_roots)
 
@@ -129,6 +131,11 @@ class FakeDispatcher:
     def calls(self) -> tuple[FunctionCall, ...]:
         """Every call so far, in order of `index`; one that is still running is an error of type ``unfinished``."""
         return self.call_log.list_records()
+
+    @property
+    def approvals(self) -> ApprovalDesk:
+        """The person who approves calls, as the case answers for them."""
+        return self.call_log.approvals
 
     @property
     def fault(self) -> MockError | None:

@@ -72,11 +72,14 @@ class Declaration(Struct, frozen=True, kw_only=True):
     returns: JsonObject | None = None
     patch: str | None = None  # "module:Class.attribute", the real function that the mock replaces
     aliases: tuple[str, ...] = ()
+    needs_approval: bool = False  # of a person, whom each call asks
 
     @property
     def only_patches(self) -> bool:
-        """True if it says where the real function is, and nothing that a model is told: others may exist besides."""
-        return self.patch is not None and not self.description and self.parameters is None and self.returns is None
+        """True if it says where the real function is, or that it needs approval, and nothing that a model is told:
+        others may exist besides."""
+        is_told = self.description or self.parameters is not None or self.returns is not None
+        return (self.patch is not None or self.needs_approval) and not is_told
 
     @classmethod
     def from_data(cls, data: object) -> Declaration:
@@ -94,12 +97,14 @@ class Declaration(Struct, frozen=True, kw_only=True):
             description=inner.get("description") or "",
             parameters=inner.get("parameters"),
             returns=inner.get("returns"),
+            needs_approval=inner.get("needs_approval") is True,
         )
 
     def to_json(self) -> JsonDict:
         """Return the declaration under the keys of the case file, without absent ones."""
         pairs: JsonDict = {"name": self.name, "description": self.description, "parameters": self.parameters}
         pairs |= {"returns": self.returns, "patch": self.patch, "alias": list(self.aliases)}
+        pairs |= {"needs_approval": True} if self.needs_approval else {}
         return {key: value for key, value in pairs.items() if value not in (None, "", [])}
 
 

@@ -44,6 +44,7 @@ class FieldAccess:
 TRANSCRIPT_VERSION = 1
 
 MOCK, APPLICATION, NOBODY = ANSWERERS = ("mock", "application", "nobody")
+APPROVED, DENIED, CHANGED = APPROVALS = ("approved", "denied", "changed")
 AgentValue = Any  # what an agent or a model passed, odd as it may be; JSON once it is recorded
 
 
@@ -53,6 +54,14 @@ class Violation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: KeyPath  # in the arguments
     schema_path: KeyPath  # in the declared parameters
     message: str
+
+
+class Approval(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person answered to a call that needs approval: approved, denied, or approved with changed arguments."""
+
+    answer: str
+    reason: str = ""  # of a denial
+    asked: AgentValue = None  # the arguments with which the agent asked, where the person changed them
 
 
 class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,6 +85,7 @@ class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     answered_by: str = always_written(MOCK)
     mock_rule: str | None = None  # the rule of the mock that answered, e.g. "$sequence[1]"
     agent: str | None = None  # the agent that made it, where agents have names
+    approval: Approval | None = None  # None: no person was asked
 
     @property
     def is_in_vain(self) -> bool:

@@ -366,6 +366,7 @@ def _build_call(verdict: CallVerdict, case: JsonObject, transcript: Transcript) 
             name: getattr(call, name)
             for name in (*names, "requested_name", "repairs", "answered_by", "mock_rule", "problem", "agent")
         }
+        data["approval"] = None if call.approval is None else call.approval.answer
         data["handoffs"] = _list_handoffs(transcript, call.index)
     return data
 

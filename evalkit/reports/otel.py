@@ -357,6 +357,7 @@ class TraceWriter:
         optional = {
             "gen_ai.tool.call.id": call.call_id,
             "gen_ai.agent.name": call.agent,
+            "evalkit.call.approval": None if call.approval is None else call.approval.answer,
             "evalkit.call.requested_name": call.requested_name,
             "evalkit.call.mock_rule": call.mock_rule,
             "evalkit.call.repairs": list(call.repairs),

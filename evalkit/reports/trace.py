@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import get_case_name
 from evalkit.model.parts import format_part, list_parts
-from evalkit.model.transcript import APPLICATION, DELEGATION, FunctionCall, Handoff, Transcript
+from evalkit.model.transcript import APPLICATION, DELEGATION, DENIED, FunctionCall, Handoff, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, VariantRun, Verdict
 from evalkit.reports.summary import JUDGE_CHECK
 from evalkit.text.format import (
@@ -229,7 +229,11 @@ def _format_call(call: FunctionCall, width: int, breaks_at: int, *, shows_agent:
     name = escape_controls(call.name)
     how = f" [as {escape_controls(call.requested_name)}]" if call.requested_name else ""
     how += " [written as text]" if call.channel == "text" else ""
-    how += " [answered by the application]" if call.answered_by == APPLICATION else ""
+    is_denied = call.approval is not None and call.approval.answer == DENIED
+    how += " [answered by the application]" if call.answered_by == APPLICATION and not is_denied else ""
+    if call.approval is not None:
+        asked = f" from {format_json(call.approval.asked, _ROOM)}" if call.approval.asked is not None else ""
+        how += f" [approval: {call.approval.answer}{asked}]"
     how += f" [by {escape_controls(call.agent)}]" if shows_agent and call.agent else ""
     error = call.result.get("error") if isinstance(call.result, dict) else call.result
     if call.outcome != "error":

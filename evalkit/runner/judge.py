@@ -26,14 +26,17 @@ from evalkit.errors import (
     did_you_mean,
     format_path,
 )
+from evalkit.functions.approvals import MissingApprovalError
 from evalkit.functions.declarations import find_argument_violations, parse_declarations
 from evalkit.jsonvalue import MAX_DEPTH, JsonObject, to_json_safe
 from evalkit.model.case import Case, Declaration, Repeat
 from evalkit.model.template import Template, TemplateError, parse_template
 from evalkit.model.transcript import ANSWERERS, MOCK, FunctionCall, RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
+from evalkit.runner.faults import build_unmeasured_fault
 from evalkit.runner.run_state import CasePlan
 
+INTERRUPTED = "interrupted"  # the stop reason of a run that waits for a person
 # A step of a place, as text: few verdicts name one, and `re` keeps what it has compiled.
 _STEP = r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]"
 # Codes of refused calls: an agent that breaks down after one failed because of the call.
@@ -44,7 +47,7 @@ BREAKDOWNS = frozenset({"agent_raised", "crashed", "invalid_reply"})
 
 def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declaration] = ()) -> Verdict:
     """Return the verdict of one run, in which `declared` were declared. Without budget left, the run was not made."""
-    case = plan.case
+    case, transcript = plan.case, require_answers(plan, transcript)
     if transcript.fault is not None and transcript.fault.code == BudgetSpentError.code:
         reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
         return build_verdict(case, NOT_RUN, (reason,), transcript)
@@ -70,6 +73,17 @@ def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declara
         for reason in (*reasons, *unused)
     )
     return build_verdict(case, FAILED if unused else judgement.status, reasons, transcript, judgement)
+
+
+def require_answers(plan: CasePlan, transcript: Transcript) -> Transcript:
+    """Return the transcript, as one that could not be measured if it ended at a person whom the case does not play."""
+    waits_for = transcript.metadata.get("waits_for")
+    if transcript.fault is not None or transcript.stop_reason != INTERRUPTED or not waits_for:
+        return transcript
+    expectations = (plan.expectation, *map(get_expectation, plan.case.turns))
+    if any(expectation and expectation.stop_reason.stop_reason == INTERRUPTED for expectation in expectations):
+        return transcript
+    return replace(transcript, fault=build_unmeasured_fault(MissingApprovalError(str(waits_for))))
 
 
 def parse_path(place: str) -> KeyPath:

@@ -23,6 +23,7 @@ from evalkit.cassettes.model import SUFFIXES, build_cassette_name, build_grades_
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.errors import Location, MissingCassetteError, PathProblem, Problem, ProviderError, SpecError, format_path
+from evalkit.functions.approvals import parse_approvals
 from evalkit.functions.context_propagation import PatchedCase
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet, get_mocks
@@ -84,6 +85,9 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
             include=refuse_include,
         )
         _raise_problems(case, problems)
+        approvals, problems = parse_approvals(case.input.get("approvals") or {}, declarations)
+        _raise_problems(case, problems)
+        mocks = replace(mocks, approvals=approvals)
     if expectation is None and (case.expected_output or all(turn.expectation is None for turn in case.turns)):
         expectation, problems = compile_expectation(case.expected_output, declarations=declarations)
         _raise_problems(case, problems)

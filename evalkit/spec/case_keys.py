@@ -154,6 +154,12 @@ INPUT_KEYS: dict[str, CaseKey] = {
         in_suite=False,
     ),
     "context": CaseKey(CaseReader.read_anything, {}, "Whatever else the agent gets; it is kept as it is."),
+    "approvals": CaseKey(
+        CaseReader.read_anything,
+        {"$ref": "#/$defs/approvals"},
+        "What a person answers to calls that need approval, by function: `approve`, `deny`, `{deny: why}`, "
+        "`{arguments: {...}}`, or a list of these, one for each request.",
+    ),
     "state": CaseKey(
         CaseReader.read_mapping,
         {"type": "object"},
@@ -231,6 +237,7 @@ FUNCTION_KEYS: dict[str, tuple[JsonObject, str]] = {
         {"oneOf": [_NAME, {"type": "array", "items": _NAME}]},
         "Other names under which the function may be called.",
     ),
+    "needs_approval": (_BOOLEAN, "A person must approve each call; the case answers for them (`input.approvals`)."),
 }
 
 # What people write for a key that has another name or place.

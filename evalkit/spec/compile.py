@@ -16,6 +16,7 @@ from evalkit.checks.keys import GROUP_KEYS, merge_turn_keys
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath, PathProblem, find_nearest
 from evalkit.fields.reader import explain_quoting
+from evalkit.functions.approvals import parse_approvals
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.files import MockFiles
@@ -90,6 +91,10 @@ def compile_case(
             permissions=permissions,
         )
         reader.problems.extend(problems)
+        if case_input.get("approvals") is not None:
+            approvals, problems = parse_approvals(case_input["approvals"], declared)
+            reader.problems.extend(problems)
+            case.mocks = replace(case.mocks, approvals=approvals)
         if case_input.get("state_probe") is not None:
             probe = read_probe(
                 case_input["state_probe"],

@@ -57,8 +57,27 @@ def build_case_schema(checks: Iterable[str] = (), operators: Iterable[str] = ())
             "mocks": {"type": "object", "additionalProperties": {"$ref": "#/$defs/answer"}},
             "answer": _build_answer(),
             "functions": _build_functions(),
+            "approvals": _build_approvals(),
             "from_row": {"type": "string", "pattern": r"^\{\{\s*row\b[^{}]*\}\}$"},
         },
+    }
+
+
+def _build_approvals() -> JsonDict:
+    """Build the schema of `input.approvals`: an answer, or a list of them, by function."""
+    keys = {"deny": {"type": "string", "minLength": 1}, "arguments": {"type": "object"}, "resume": {}}
+    entry = {
+        "type": "object",
+        "properties": keys,
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    forms: list[JsonDict] = [{"enum": ["approve", "deny"]}, entry]
+    listed = {"type": "array", "items": {"oneOf": forms}, "minItems": 1}
+    return {
+        "type": "object",
+        "additionalProperties": {"oneOf": [*forms, listed, {"type": "null"}]},
     }
 
 

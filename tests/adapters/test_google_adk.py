@@ -649,6 +649,33 @@ def test_a_call_that_waits_for_a_person_ends_the_run_and_is_not_made_until_it_is
 
 
 @pytest.mark.parametrize(
+    ("answer", "arguments", "approval"),
+    [
+        ("approve", REPLY[1], "approved"),
+        ({"arguments": {"body": "soon"}}, {"to": "ana@example.com", "body": "soon"}, "changed"),
+        ({"deny": "too much"}, REPLY[1], "denied"),
+    ],
+)
+def test_the_case_answers_for_the_person_whom_adk_asks(answer: Any, arguments: Any, approval: str) -> None:
+    agent = desk([REPLY], "done", tools=[FunctionTool(send_reply, require_confirmation=True)])
+    expected = {
+        "expected_function_calls": [{"function_name": "send_reply", "arguments": arguments, "approval": approval}],
+        "expected_approvals": [{"function_name": "send_reply", "arguments": REPLY[1], "by": "desk"}],
+        "response_contains": "done",
+        "extra_calls": "forbid",
+    }
+    question = {"message": "Answer", "approvals": {"send_reply": answer}}
+    verdict = run(agent, MOCKS, expected, input=question)
+    assert verdict.passed, verdict.reasons
+    (call,) = verdict.transcript.calls
+    denied = {"error": {"type": "denied", "message": "too much"}}
+    assert (call.result, call.turn) == (denied if approval == "denied" else None, 0)
+    missing = run(agent, MOCKS, input={"message": "Answer"})
+    assert (missing.status, [reason.code for reason in missing.reasons]) == ("error", ["missing_approval"])
+    assert missing.reasons[0].message.startswith("send_reply needs the approval of a person")
+
+
+@pytest.mark.parametrize(
     ("reply", "stop_reason"),
     [
         (LlmResponse(content=said("half a"), finish_reason=types.FinishReason.MAX_TOKENS), "length"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import operator
 import re
@@ -39,7 +40,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 
 from evalkit.adapters.langchain import answered_by, run_agent
 
@@ -765,6 +766,77 @@ def test_a_call_that_waits_for_a_person_ends_the_run_and_is_not_made_until_it_is
     approved = evalkit.run_case(case(MOCKS, expected), approving)
     assert approved.passed, approved.reasons
     assert [(call.turn, call.call_id) for call in approved.transcript.calls] == [(0, "c0.0")]
+
+
+ANSWERS: list[Any] = [
+    ("approve", REPLY[1], "approved"),
+    ({"arguments": {"body": "soon"}}, {**REPLY[1], "body": "soon"}, "changed"),
+    ({"deny": "too much"}, REPLY[1], "denied"),
+]
+
+
+@pytest.mark.parametrize("checkpointer", [None, InMemorySaver()])
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize(("answer", "arguments", "approval"), ANSWERS)
+def test_the_case_answers_for_the_person_whom_a_middleware_asks(
+    answer: Any, arguments: Any, approval: str, mode: Any, checkpointer: Any
+) -> None:
+    modes = inspect.signature(HumanInTheLoopMiddleware).parameters
+    if mode == "per_call" and "interrupt_mode" not in modes:
+        pytest.skip("this version of LangChain asks about all calls of a reply at once")
+    more = {"interrupt_mode": mode} if "interrupt_mode" in modes else {}
+    asks = HumanInTheLoopMiddleware(interrupt_on={"send_reply": True}, **more)
+    graph = desk([CHECK, REPLY], "done", middleware=[asks], checkpointer=checkpointer)
+    expected = {
+        "expected_function_calls": [
+            {"function_name": "check_warranty", "approval": "none"},
+            {"function_name": "send_reply", "arguments": arguments, "approval": approval},
+        ],
+        "expected_approvals": [{"function_name": "send_reply", "arguments": REPLY[1]}],
+        "response_contains": "done",
+        "extra_calls": "forbid",
+    }
+    question = {"message": "Answer", "approvals": {"send_reply": answer}}
+    verdict = run(graph, MOCKS, expected, input=question)
+    assert verdict.passed, verdict.reasons
+    call = next(call for call in verdict.transcript.calls if call.name == "send_reply")
+    denied = {"error": {"type": "denied", "message": "too much"}}
+    assert call.result == (denied if approval == "denied" else None)
+    missing = run(graph, MOCKS, input={"message": "Answer"})
+    assert (missing.status, codes(missing)) == ("error", ["missing_approval"])
+    assert missing.reasons[0].message.startswith("send_reply needs the approval of a person")
+
+
+@pytest.mark.parametrize("checkpointer", [None, InMemorySaver()])
+def test_an_interrupt_of_the_graphs_own_goes_on_with_what_the_case_answers(checkpointer: Any) -> None:
+    def ask(state: MessagesState) -> Any:
+        answer = interrupt({"question": "which one?"})
+        return {"messages": [AIMessage(f"you said {answer}")]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("ask", ask)
+    graph.add_edge(START, "ask")
+    compiled = graph.compile(checkpointer=checkpointer)
+    for answer, said in [({"resume": "the red one"}, "the red one"), ("approve", "True"), ("deny", "False")]:
+        question = {"message": "Hi", "approvals": {"ask": answer}}
+        verdict = run(compiled, MOCKS, {"response_contains": f"you said {said}"}, input=question)
+        assert verdict.passed, verdict.reasons
+    missing = run(compiled, MOCKS, input={"message": "Hi"})
+    assert (missing.status, codes(missing)) == ("error", ["missing_approval"])
+
+
+@pytest.mark.parametrize("interrupt", [{"interrupt_before": ["tools"]}, {"interrupt_after": ["model"]}])
+def test_a_graph_without_a_checkpointer_that_stops_at_a_node_is_interrupted_and_goes_on(interrupt: Any) -> None:
+    graph = desk([REPLY], "done", **interrupt)
+    waiting = run(graph, MOCKS, {"stop_reason": "interrupted"})
+    assert waiting.passed, waiting.reasons
+    assert waiting.transcript.metadata["interrupts"] == [{"before": "tools"}]
+    expected = {"expected_function_calls": ["send_reply"], "response_contains": "done"}
+    question = {"message": "Answer", "approvals": {"tools": "approve"}}
+    verdict = run(graph, MOCKS, expected, input=question)
+    assert verdict.passed, verdict.reasons
+    assert codes(run(graph, MOCKS)) == ["missing_approval"]
+    assert graph.checkpointer is None
 
 
 @pytest.mark.parametrize("interrupt", [{"interrupt_before": ["tools"]}, {"interrupt_after": ["model"]}])

@@ -578,6 +578,68 @@ def test_a_call_that_waits_for_approval_ends_the_run_and_is_not_made() -> None:
     assert verdict.passed, verdict.reasons
 
 
+ANSWERS: list[Any] = [
+    ("approve", {"amount": 5}, "approved", "mock", {"ok": True}),
+    ({"arguments": {"amount": 2}}, {"amount": 2}, "changed", "mock", {"ok": True}),
+    (
+        {"deny": "too much"},
+        {"amount": 5},
+        "denied",
+        "application",
+        {"error": {"type": "denied", "message": "too much"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("answer", "arguments", "approval", "answered_by", "result"), ANSWERS)
+def test_the_case_answers_for_the_person_whom_the_sdk_asks(
+    answer: Any, arguments: Any, approval: str, answered_by: str, result: Any
+) -> None:
+    heard: list[Any] = []
+
+    @function_tool(needs_approval=True)
+    def refund(amount: int) -> str:
+        return str(never())
+
+    def speak(items: Any) -> Any:
+        outputs = [item["output"] for item in items if item.get("type") == "function_call_output"]
+        heard.extend(outputs)
+        return "done" if outputs else [("refund", {"amount": 5})]
+
+    expected = {
+        "expected_function_calls": [{"function_name": "refund", "arguments": arguments, "approval": approval}],
+        "expected_approvals": [{"function_name": "refund", "arguments": {"amount": 5}, "by": "Desk"}],
+        "response_contains": "done",
+        "extra_calls": "forbid",
+    }
+    agent = desk(model=Scripted(spoken=speak), tools=[refund])
+    question = {"message": "Pay me back", "approvals": {"refund": answer}}
+    verdict = run(agent, {"refund": {"ok": True}}, expected, input=question)
+    assert verdict.passed, verdict.reasons
+    (call,) = verdict.transcript.calls
+    assert (call.answered_by, call.result, call.turn) == (answered_by, result, 0)
+    assert ("too much" in str(heard)) is (approval == "denied")
+
+
+def test_a_person_whom_the_case_does_not_play_is_an_error_that_says_what_to_write() -> None:
+    @function_tool(needs_approval=True)
+    def refund(amount: int) -> str:
+        return str(never())
+
+    agent = desk([("refund", {"amount": 5})], "done", tools=[refund])
+    for approvals in ({}, {"refund": ["approve"]}):
+        replies: Any = [[("refund", {"amount": 5})]] * 3
+        agent = desk(*replies, tools=[refund])
+        verdict = run(agent, {"refund": 1}, input={"message": "Pay me back", "approvals": approvals})
+        assert verdict.status == "error"
+        assert [reason.code for reason in verdict.reasons] == ["missing_approval"]
+        request = "request 2 of refund" if approvals else "refund"
+        assert verdict.reasons[0].message == (
+            f'{request} needs the approval of a person (with {{"amount": 5}}), and the case has no answer; write '
+            "input.approvals: {refund: approve}, or deny"
+        )
+
+
 @pytest.mark.parametrize("arguments", [{"amount": 5, "why": "broken"}, {"amount": 500, "why": "broken"}, {"amount": 5}])
 def test_a_policy_of_approval_decides_as_it_does_without_evalkit(arguments: Any) -> None:
     async def careful(ctx: Any, given: dict[str, Any], call_id: str) -> bool:

@@ -510,6 +510,38 @@ def test_a_call_that_waits_for_approval_ends_the_run_and_is_not_made() -> None:
     assert "refund" in verdict.transcript.response
 
 
+@pytest.mark.parametrize(
+    ("answer", "arguments", "approval"),
+    [
+        ("approve", {"amount": 5}, "approved"),
+        ({"arguments": {"amount": 2}}, {"amount": 2}, "changed"),
+        ({"deny": "too much"}, {"amount": 5}, "denied"),
+    ],
+)
+def test_the_case_answers_for_the_person_whom_pydantic_ai_asks(answer: Any, arguments: Any, approval: str) -> None:
+    model = scripted([("refund", {"amount": 5})], "done")
+    agent: Agent[Any, Any] = Agent(model, output_type=[str, DeferredToolRequests])
+
+    @agent.tool_plain(requires_approval=True)
+    def refund(amount: int) -> None:
+        never()
+
+    expected = {
+        "expected_function_calls": [{"function_name": "refund", "arguments": arguments, "approval": approval}],
+        "expected_approvals": [{"function_name": "refund", "arguments": {"amount": 5}}],
+        "response_contains": "done",
+        "extra_calls": "forbid",
+    }
+    question = {"message": "Pay me back", "approvals": {"refund": answer}}
+    verdict = run(agent, {"refund": {"ok": True}}, expected, input=question)
+    assert verdict.passed, verdict.reasons
+    (call,) = verdict.transcript.calls
+    denied = {"error": {"type": "denied", "message": "too much"}}
+    assert call.result == (denied if approval == "denied" else {"ok": True})
+    missing = run(agent, {"refund": 1}, input={"message": "Pay me back"})
+    assert (missing.status, [reason.code for reason in missing.reasons]) == ("error", ["missing_approval"])
+
+
 def around(toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
     return toolset
 

@@ -324,7 +324,7 @@ FORBIDDEN = [
     (
         [{"function_name": "a", "outcome": "ok"}],
         "unknown key 'outcome' in forbidden_function_calls[0]; known are: function_name, arguments, arguments_contain, "
-        "channel, answered_by, by",
+        "channel, answered_by, by, approval",
     ),
 ]
 

@@ -35,7 +35,13 @@ PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
     ),
     (
         {"f": 3},
-        [("functions.f", "functions.f must be a mapping of description, parameters, returns, patch, alias; got 3")],
+        [
+            (
+                "functions.f",
+                "functions.f must be a mapping of description, parameters, returns, patch, alias, needs_approval; "
+                "got 3",
+            )
+        ],
     ),
     (
         {"f": {"descripton": "x"}},

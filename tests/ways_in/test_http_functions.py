@@ -110,8 +110,8 @@ def test_functions_are_listed_with_their_schemas(talk: Talk) -> None:
 def test_a_call_is_answered_and_recorded(talk: Talk) -> None:
     def conversation(client: Client) -> Any:
         yield client.ask("POST", "/call/check_warranty", b'{"serial_number": "SN1"}')
-        yield client.ask("POST", "/call/lookup?turn=0&call_id=c1&channel=native", b"{}")
-        yield client.ask("POST", "/call/note")
+        yield client.ask("POST", "/call/lookup?turn=0&call_id=c1&channel=native&agent=billing", b"{}")
+        yield client.ask("POST", "/call/note?agent=notary")
         yield client.ask("POST", "/call/gda%C5%84sk", b"")
 
     said, verdict = talk(lambda client: list(conversation(client)))
@@ -133,6 +133,7 @@ def test_a_call_is_answered_and_recorded(talk: Talk) -> None:
         ("note", {}, None, "direct", None, None),
         ("gdańsk", {}, None, "direct", None, None),
     ]
+    assert [call.agent for call in verdict.transcript.calls] == [None, "billing", "notary", None]
     assert verdict.status == "passed", verdict.reasons
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.adapters.common import (
     TaskRecorder,
+    build_interrupted_reply,
     close_client,
     open_openai_client,
     open_requested_model,
@@ -24,6 +25,8 @@ from evalkit.adapters.common import (
 )
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
+from evalkit.functions.approvals import ApprovalRequest
+from evalkit.jsonvalue import JsonDict
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.gemini import FINISH_REASONS
 from evalkit.providers.table import ModelSpec
@@ -66,7 +69,7 @@ async def run_agent(
     with require_extra(EXTRA):
         from google.adk.agents.invocation_context import LlmCallsLimitExceededError
 
-        from evalkit.adapters.google_adk.hooks import RUNS, AdkAgentRun, build_run_options
+        from evalkit.adapters.google_adk.hooks import RUNS, AdkAgentRun, build_confirmations, build_run_options
 
     recorder = TaskRecorder.get(task)
     opened = open_requested_model(task, open_model) if model is None else None
@@ -76,13 +79,19 @@ async def run_agent(
     ending = _EventSummary()
     try:
         with RUNS.enter(run):
-            async for event in runner.run_async(**run_options):
-                ending.add(event)
+            while True:
+                async for event in runner.run_async(**run_options):
+                    ending.add(event)
+                decisions = task.approvals.decide_all(ending.list_requests())
+                if decisions is None:
+                    break
+                answers = [not decision.is_denied for decision in decisions]
+                run_options["new_message"] = build_confirmations(ending.take_open_ids(), answers)
     except LlmCallsLimitExceededError:
         return Reply(ending.text, stop_reason="max_iterations")
     finally:
         await close_client(opened, "client")
-    return ending.build_reply(run.last_turn, structured=getattr(runner.agent, "output_schema", None) is not None)
+    return ending.build_reply(task, run.last_turn, structured=getattr(runner.agent, "output_schema", None) is not None)
 
 
 @contextmanager
@@ -148,14 +157,14 @@ class _EventSummary:
         self.text = ""
         self._output: object = None
         self._stop_reason = "completed"
-        self._open_calls: dict[str, object] = {}  # calls that nobody has answered yet, by id
+        self._open_calls: dict[str, JsonDict] = {}  # calls that nobody has answered yet, by id
 
     def add(self, event: Event) -> None:
         if event.partial:
             return
         for call in event.get_function_calls():
             if call.id in (event.long_running_tool_ids or ()):
-                self._open_calls[call.id] = {"id": call.id, "name": call.name, "args": call.args}
+                self._open_calls[call.id] = {"id": call.id, "name": call.name, "args": call.args or {}}
         for response in event.get_function_responses():
             self._open_calls.pop(response.id, None)
         if event.output is not None:
@@ -168,10 +177,23 @@ class _EventSummary:
             finish = FINISH_REASONS.get(code.rpartition(".")[2], "other")
             self._stop_reason = _ENDINGS.get(finish, finish)
 
-    def build_reply(self, last: ModelTurn, *, structured: bool) -> Reply:
+    def list_requests(self) -> list[ApprovalRequest]:
+        """List the calls that wait for the confirmation of a person; none if something else is waited for as well."""
+        originals = [call["args"].get("originalFunctionCall") for call in self._open_calls.values()]
+        if not all(isinstance(original, dict) for original in originals):
+            return []
+        return [(call["name"], call.get("args") or {}, call.get("id")) for call in originals]
+
+    def take_open_ids(self) -> list[str]:
+        """Return the ids of what waits for a person, in the order of `list_requests`, which is answered now."""
+        ids = list(self._open_calls)
+        self._open_calls.clear()
+        return ids
+
+    def build_reply(self, task: Task, last: ModelTurn, *, structured: bool) -> Reply:
         """Build the reply of the last final response; of a workflow without one, of its output."""
         if self._open_calls:
-            return Reply(self.text, stop_reason="interrupted", data={"interrupts": list(self._open_calls.values())})
+            return build_interrupted_reply(task, self.text, list(self._open_calls.values()), self.list_requests())
         if not self.text and self._output is not None:
             return to_reply(self._output, stop_reason=self._stop_reason)
         if not self.text and last.finish_reason == "empty":

@@ -12,7 +12,7 @@ import copy
 import functools
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -168,6 +168,19 @@ def _to_adk_part(part: Part) -> types.Part:
     return types.Part.from_bytes(data=part.content, mime_type=part.mime_type)
 
 
+def build_confirmations(call_ids: Iterable[str], answers: Iterable[bool]) -> types.Content:
+    """Build the user's message that confirms or rejects calls; the ids are those of the requests."""
+    parts = [
+        types.Part(
+            function_response=types.FunctionResponse(
+                id=call_id, name="adk_request_confirmation", response={"confirmed": is_confirmed}
+            )
+        )
+        for call_id, is_confirmed in zip(call_ids, answers, strict=True)
+    ]
+    return types.Content(role="user", parts=parts)
+
+
 def get_tool_specs(request: LlmRequest) -> list[ToolSpec]:
     """Return the declarations in an LlmRequest. Each holds the JSON Schema of its parameters in one of two forms."""
     tools = request.config.tools or ()
@@ -251,7 +264,7 @@ def _wrap_before_tool(original: Callable[..., Awaitable[object]]) -> Callable[..
             return answer
         if type(tool) is BaseTool or is_control_tool(tool):  # the former stands for a tool that does not exist
             return None
-        value = await _build_run_async(tool, run)(args=tool_args, tool_context=tool_context)
+        value = await _replace_tool(tool, run).run_async(args=tool_args, tool_context=tool_context)
         return {"result": None} if value is None else value
 
     return before_tool

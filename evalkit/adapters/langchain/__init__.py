@@ -12,22 +12,37 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from evalkit.adapters.common import TaskModelConversation, TaskRecorder, open_requested_model, require_extra, to_reply
+from evalkit.adapters.common import (
+    TaskModelConversation,
+    TaskRecorder,
+    build_interrupted_reply,
+    open_requested_model,
+    require_extra,
+    to_reply,
+)
+from evalkit.adapters.langchain.interrupts import (
+    GraphRequest,
+    build_resume,
+    list_requests,
+    may_go_on,
+    read_interrupt,
+)
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
-from evalkit.jsonvalue import JsonObject, JsonValue
+from evalkit.jsonvalue import JsonObject
 from evalkit.providers.table import ModelSpec
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.runnables import RunnableConfig
     from langgraph.graph.state import CompiledStateGraph
-    from langgraph.types import Command
+    from langgraph.types import Command, Interrupt
 
 EXTRA = "langchain"
 
 # How a last reply ended that did not end well.
 _ENDINGS = {"content_filter": "blocked", "length": "length", "malformed_call": "malformed_call"}
+_STOPS = ("interrupt_before", "interrupt_after")  # options of a graph, and of one run of it
 _LIMITS = ("ModelCallLimitExceededError", "ToolCallLimitExceededError", "TooManyTurnsError", "GraphRecursionError")
 
 
@@ -51,18 +66,28 @@ async def run_agent(
     ``data["interrupts"]``; ``length``, ``blocked`` as the last reply ended. Raises what ``agent.ainvoke`` raises.
     """
     with require_extra(EXTRA):
+        from langgraph.types import Command
+
         from evalkit.adapters.langchain.hooks import GraphRun, build_content, enter_run
 
     recorder = TaskRecorder.get(task)
     run = GraphRun(recorder, as_is, task.settings.max_iterations)
     run.declare_tools(agent)
-    conversation = _GraphMemory(recorder, agent)
+    conversation = _GraphMemory(recorder, agent, options)
+    graph = conversation.graph
     options["config"] = conversation.add_thread(options.get("config"))
     content = build_content(task) if message is None else message
     graph_input = conversation.build_input(content)
     try:
         with enter_run(run):
-            result = await agent.ainvoke(graph_input, **options)
+            result = await graph.ainvoke(graph_input, **options)
+            while True:
+                waiting = await conversation.find_requests(result, options)
+                nodes = [] if waiting else await conversation.find_waiting_nodes(options)
+                resume = build_resume(task.approvals, waiting)
+                if resume is None and not (nodes and may_go_on(task.approvals, nodes)):
+                    break
+                result = await graph.ainvoke(None if resume is None else Command(resume=resume), **options)
     except Exception as error:
         if type(error).__name__ in _LIMITS:
             return Reply(run.last_turn.text, stop_reason="max_iterations")
@@ -71,7 +96,9 @@ async def run_agent(
         run.record_answers(result.get("messages") or ())
         conversation.keep(result)
     stop_reason = _ENDINGS.get(run.last_turn.finish_reason, "completed")
-    return _build_reply(result, stop_reason, await conversation.find_waiting_nodes(options))
+    if waiting or nodes:
+        return _build_interrupted_reply(task, result, waiting, nodes)
+    return _build_reply(result, stop_reason)
 
 
 @contextmanager
@@ -125,13 +152,23 @@ def open_model(spec: ModelSpec) -> BaseChatModel:
 
 
 class _GraphMemory:
-    """The memory of a graph in this case: its checkpointer's, or evalkit's."""
+    """The memory of a graph in this case: its checkpointer's, or evalkit's.
 
-    def __init__(self, recorder: TaskRecorder, graph: CompiledStateGraph) -> None:
-        self._graph = graph
+    A graph that may be interrupted and has no checkpointer is lent one, in a copy, so that it can go on.
+    """
+
+    def __init__(self, recorder: TaskRecorder, graph: CompiledStateGraph, options: JsonObject) -> None:
         self._histories = recorder.histories
         self._key = ("langchain", id(graph))
-        self._has_checkpointer = bool(getattr(graph, "checkpointer", None))
+        self.graph = self._histories.get(("langchain graph", id(graph)), graph)
+        stops = any(getattr(graph, f"{name}_nodes", None) or options.get(name) for name in _STOPS)
+        may_stop = stops or recorder.task.approvals.has_answers
+        if may_stop and getattr(self.graph, "checkpointer", self) is None:
+            from langgraph.checkpoint.memory import InMemorySaver
+
+            self.graph = graph.copy(update={"checkpointer": InMemorySaver()})
+            self._histories["langchain graph", id(graph)] = self.graph
+        self._has_checkpointer = bool(getattr(self.graph, "checkpointer", None))
 
     def add_thread(self, config: RunnableConfig | None) -> RunnableConfig | None:
         if not self._has_checkpointer:
@@ -150,25 +187,42 @@ class _GraphMemory:
         if not self._has_checkpointer:
             self._histories[self._key] = list(result.get("messages") or ())
 
+    async def find_requests(self, result: object, options: JsonObject) -> list[GraphRequest]:
+        """Find what the graph waits for. Its interrupts are in its result, the nodes of them in its state."""
+        interrupts: Sequence[Interrupt] = result.get("__interrupt__", ()) if isinstance(result, Mapping) else ()
+        nodes: dict[str, str] = {}
+        if interrupts and self._has_checkpointer:
+            tasks = (await self.graph.aget_state(options["config"])).tasks
+            nodes = {interrupt.id: node.name for node in tasks for interrupt in node.interrupts}
+        return [read_interrupt(interrupt, nodes.get(interrupt.id, "the graph")) for interrupt in interrupts]
+
     async def find_waiting_nodes(self, options: JsonObject) -> list[str]:
         """Find the nodes at which the graph has stopped: an interrupt before or after a node is none of its results."""
-        if self._has_checkpointer and hasattr(self._graph, "aget_state"):
-            return list((await self._graph.aget_state(options["config"])).next)
+        if self._has_checkpointer and hasattr(self.graph, "aget_state"):
+            return list((await self.graph.aget_state(options["config"])).next)
         return []
 
 
-def _build_reply(result: object, stop_reason: str, waiting_nodes: Sequence[str]) -> Reply:
+def _get_text(result: object) -> str:
+    """Return the text of the last message in a graph's state."""
+    messages = result.get("messages") or () if isinstance(result, Mapping) else ()
+    return str(getattr(messages[-1], "text", messages[-1])) if messages else ""
+
+
+def _build_interrupted_reply(task: Task, result: Any, waiting: Sequence[GraphRequest], nodes: Sequence[str]) -> Reply:
+    """Build the reply of a graph that waits for a person, or has stopped at nodes."""
+    if waiting:
+        interrupts = [interrupt.value for interrupt in result["__interrupt__"]]
+        return build_interrupted_reply(task, _get_text(result), interrupts, list_requests(waiting))
+    return build_interrupted_reply(
+        task, _get_text(result), [{"before": node} for node in nodes], [(node, None, None) for node in nodes]
+    )
+
+
+def _build_reply(result: object, stop_reason: str) -> Reply:
     """Build the reply of a graph's result: its structured response, its last message, or its whole state."""
     if not isinstance(result, Mapping):
         return to_reply(result, stop_reason=stop_reason)
-    messages = result.get("messages") or ()
-    text = str(getattr(messages[-1], "text", messages[-1])) if messages else ""
-    if "__interrupt__" in result:
-        waiting = to_reply([interrupt.value for interrupt in result["__interrupt__"]]).data or {}
-        return Reply(text, stop_reason="interrupted", data={"interrupts": waiting["output"]})
-    if waiting_nodes:
-        interrupts: list[JsonValue] = [{"before": node} for node in waiting_nodes]
-        return Reply(text, stop_reason="interrupted", data={"interrupts": interrupts})
     if result.get("structured_response") is not None:
         return to_reply(result["structured_response"], stop_reason=stop_reason)
-    return to_reply(text if messages else dict(result), stop_reason=stop_reason)
+    return to_reply(_get_text(result) if result.get("messages") else dict(result), stop_reason=stop_reason)

@@ -15,6 +15,7 @@ from evalkit.adapters.common import (
     CaseScope,
     TaskRecorder,
     UnsupportedModelError,
+    build_interrupted_reply,
     close_client,
     open_openai_client,
     open_requested_model,
@@ -23,10 +24,12 @@ from evalkit.adapters.common import (
 )
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
+from evalkit.functions.approvals import ApprovalRequest
+from evalkit.jsonvalue import parse_arguments
 from evalkit.providers.table import ModelSpec
 
 if TYPE_CHECKING:
-    from agents import Agent, Model, TResponseInputItem
+    from agents import Agent, Model, RunResult, TResponseInputItem
 
 EXTRA = "openai-agents"
 # Who brings one of these keeps the conversation there.
@@ -64,6 +67,14 @@ async def run_agent(
     try:
         with SCOPES.enter(CaseScope.build(task, as_is, model)):
             result = await Runner.run(current_agent, [*history, *items], **options)
+            while decisions := task.approvals.decide_all(requests := _list_requests(result)):
+                state = result.to_state()
+                for item, decision in zip(result.interruptions, decisions, strict=True):
+                    if decision.is_denied:
+                        state.reject(item, rejection_message=decision.reason)
+                    else:
+                        state.approve(item)
+                result = await Runner.run(current_agent, state, **options)
     except MaxTurnsExceeded:
         return Reply(stop_reason="max_iterations")
     except TRIPWIRES:
@@ -71,8 +82,19 @@ async def run_agent(
     finally:
         await close_client(model, "_client")
     recorder.keep_history(agent, (result.last_agent, result.to_input_list()))
-    stop_reason = "interrupted" if getattr(result, "interruptions", None) else "completed"
-    return to_reply(result.final_output, stop_reason=stop_reason)
+    if requests:
+        interrupts = [{"name": name, "args": arguments, "id": call_id} for name, arguments, call_id in requests]
+        return build_interrupted_reply(task, "", interrupts, requests)
+    return to_reply(result.final_output)
+
+
+def _list_requests(result: RunResult) -> list[ApprovalRequest]:
+    """List the calls that wait for the approval of a person."""
+    items = getattr(result, "interruptions", None) or ()
+    return [
+        (item.name or "", parse_arguments(item.arguments or "{}")[0], getattr(item.raw_item, "call_id", None))
+        for item in items
+    ]
 
 
 @contextmanager

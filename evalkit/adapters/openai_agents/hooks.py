@@ -29,6 +29,7 @@ from agents import (
     RunConfig,
     RunContextWrapper,
     RunHooks,
+    RunState,
     Tool,
     ToolInputGuardrailTripwireTriggered,
     ToolOutputGuardrailTripwireTriggered,
@@ -168,7 +169,7 @@ def install_hooks() -> None:
 
     @functools.wraps(original_run)
     async def run(self: AgentRunner, *args: object, **kwargs: object) -> object:
-        with _record_run(kwargs) as sdk_run:
+        with _record_run(args, kwargs) as sdk_run:
             result = await original_run(self, *args, **kwargs)
             if sdk_run is not None:
                 sdk_run.record_answers(item.raw_item for item in result.new_items)
@@ -176,7 +177,7 @@ def install_hooks() -> None:
 
     @functools.wraps(original_stream)
     def run_streamed(self: AgentRunner, *args: object, **kwargs: object) -> object:
-        with _record_run(kwargs) as sdk_run:  # the task that streams takes the context with it
+        with _record_run(args, kwargs) as sdk_run:  # the task that streams takes the context with it
             result = original_stream(self, *args, **kwargs)
             if sdk_run is not None:
                 task = sdk_run.run_recorder.recorder.task
@@ -215,13 +216,15 @@ def _list_handoffs(agent: AgentBase) -> list[Handoff]:
 
 
 @contextmanager
-def _record_run(kwargs: JsonDict) -> Iterator[SdkRun | None]:
-    """Record a run in this context, if it belongs to a case; `kwargs` are those of the SDK's run."""
+def _record_run(args: tuple[object, ...], kwargs: JsonDict) -> Iterator[SdkRun | None]:
+    """Record a run in this context, if it belongs to a case; `args` and `kwargs` are those of the SDK's run."""
     scope = SCOPES.find("an agent of the OpenAI Agents SDK")
     if scope is None:
         yield None
         return
-    run = SdkRun(AgentRunRecorder(scope.recorder))
+    # A run that goes on with the answers of a person makes calls that an earlier one has asked for.
+    goes_on = any(isinstance(item, RunState) for item in (*args, kwargs.get("input")))
+    run = SdkRun(scope.recorder.get_run_recorder(args[0] if args else kwargs.get("starting_agent"), is_new=not goes_on))
     kwargs["hooks"] = RecordingHooks(run, kwargs.get("hooks"))
     # Build the run's configuration: without traces, which would be sent to OpenAI, and with the case's model, unless
     # it has one of its own.

@@ -11,14 +11,24 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from evalkit.adapters.common import CaseScope, TaskRecorder, open_requested_model, require_extra, to_reply
+from msgspec.structs import replace
+
+from evalkit.adapters.common import (
+    CaseScope,
+    TaskRecorder,
+    build_interrupted_reply,
+    open_requested_model,
+    require_extra,
+    to_reply,
+)
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
+from evalkit.functions.approvals import ApprovalRequest
 from evalkit.providers.table import ModelSpec
 
 if TYPE_CHECKING:
     from pydantic_ai import Agent
-    from pydantic_ai.messages import UserContent
+    from pydantic_ai.messages import ToolCallPart, UserContent
     from pydantic_ai.models import Model
     from pydantic_ai.models.function import FunctionModel
 
@@ -43,7 +53,7 @@ async def run_agent(
     with require_extra(EXTRA):
         from pydantic_ai import UsageLimits
         from pydantic_ai.exceptions import ContentFilterError, UsageLimitExceeded
-        from pydantic_ai.tools import DeferredToolRequests
+        from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 
         from evalkit.adapters.pydantic_ai.hooks import SCOPES, build_prompt
 
@@ -56,13 +66,34 @@ async def run_agent(
         async with model or nullcontext():  # closes its client
             with SCOPES.enter(CaseScope.build(task, as_is, model)):
                 result = await agent.run(build_prompt(task) if message is None else message, **options)
+                while decisions := task.approvals.decide_all(requests := _list_requests(result.output)):
+                    answers = {
+                        str(decision.call_id): ToolDenied(decision.reason)
+                        if decision.is_denied
+                        else ToolApproved(override_args=decision.arguments)
+                        for decision in decisions
+                    }
+                    options["message_history"] = result.all_messages()
+                    options["deferred_tool_results"] = DeferredToolResults(approvals=answers)
+                    result = await agent.run(None, **options)
     except UsageLimitExceeded as error:
         return Reply(stop_reason="max_iterations" if "request_limit" in str(error) else "usage_limit")
     except ContentFilterError:
         return Reply(stop_reason="blocked")
     recorder.keep_history(agent, result.all_messages())
-    waits = isinstance(result.output, DeferredToolRequests)
-    return to_reply(result.output, stop_reason="interrupted" if waits else "completed")
+    if isinstance(result.output, DeferredToolRequests):
+        reply = to_reply(result.output)
+        waiting = build_interrupted_reply(task, reply.text, [*result.output.approvals, *result.output.calls], requests)
+        return replace(waiting, data={**(reply.data or {}), **(waiting.data or {})})
+    return to_reply(result.output)
+
+
+def _list_requests(output: object) -> list[ApprovalRequest]:
+    """List the calls that wait for the approval of a person, if the agent's output says so."""
+    approvals: Sequence[ToolCallPart] = getattr(output, "approvals", None) or ()
+    if getattr(output, "calls", None):  # others wait for a result from elsewhere, which no answer can give
+        return []
+    return [(part.tool_name, part.args_as_dict(), part.tool_call_id) for part in approvals]
 
 
 @contextmanager

@@ -53,9 +53,9 @@ _FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter
 class CaseCapability(AbstractCapability[object]):
     """The capability of one run of one agent."""
 
-    def __init__(self, scope: CaseScope) -> None:
+    def __init__(self, scope: CaseScope, run_recorder: AgentRunRecorder) -> None:
         self._scope = scope
-        self._run_recorder = AgentRunRecorder(scope.recorder)
+        self._run_recorder = run_recorder
 
     def get_wrapper_toolset(self, toolset: AbstractToolset) -> AbstractToolset:
         return _wrap_toolset(toolset, self._run_recorder, self._scope.as_is)
@@ -192,7 +192,10 @@ def install_hooks() -> None:
     ) -> object:
         scope = SCOPES.find("an agent of pydantic-ai")
         if scope is not None:
-            kwargs["capabilities"] = [*(capabilities or ()), CaseCapability(scope)]
+            # A run that goes on with the answers of a person makes calls that an earlier one has asked for.
+            goes_on = kwargs.get("deferred_tool_results") is not None
+            run_recorder = scope.recorder.get_run_recorder(self, is_new=not goes_on)
+            kwargs["capabilities"] = [*(capabilities or ()), CaseCapability(scope, run_recorder)]
             if scope.model is not None and kwargs.get("model") is None:
                 kwargs["model"] = scope.model
         elif capabilities is not None:

@@ -60,7 +60,9 @@ class ServedTask(Protocol):
     """The part of a task that the server works on."""
 
     def describe_functions(self) -> list[JsonDict]: ...
-    async def execute_remote_call(self, call: ModelCall, *, turn: int | None = None) -> JsonDict: ...
+    async def execute_remote_call(
+        self, call: ModelCall, *, turn: int | None = None, agent: str | None = None
+    ) -> JsonDict: ...
     def wait(self, awaitable: Awaitable[T]) -> T: ...
 
 
@@ -431,7 +433,9 @@ class FunctionsApp:
             call_id=query.get("call_id", [None])[-1],
             malformed=malformed,
         )
-        await _send_json(send, 200, await self._task.execute_remote_call(call, turn=int(turn) if turn else None))
+        agent = query.get("agent", [None])[-1]
+        result = await self._task.execute_remote_call(call, turn=int(turn) if turn else None, agent=agent)
+        await _send_json(send, 200, result)
 
 
 def _read_query(scope: Message) -> str:

@@ -1,0 +1,75 @@
+"""`expected_approvals`: the calls for which a person was asked, with the arguments as they were asked for."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.checks.evidence import Evidence
+from evalkit.checks.expected_calls import ExpectedCall, ExpectedCallList
+from evalkit.checks.matching.plan import CallPlan, InOrder, Leaf
+from evalkit.checks.read_calls import CallReader
+from evalkit.checks.reasons import build_failures, build_pass, build_reason, build_unmeasured
+from evalkit.errors import KeyPath, format_path
+from evalkit.model.transcript import FunctionCall
+from evalkit.model.verdict import FAILED, CheckResult, Reason
+
+
+class ApprovalsCheck(Struct, frozen=True):
+    """All requests for approval, in their order."""
+
+    expected: ExpectedCallList
+    path: KeyPath
+
+    key = "expected_approvals"
+
+    def judge(self, evidence: Evidence) -> CheckResult:
+        """Assign the requests to the list as calls are assigned to theirs."""
+        asked = tuple(_restore_asked(call) for call in evidence.calls if call.approval is not None)
+        if not asked and evidence.mode == "judge":
+            return build_unmeasured(self.key, "not judged: calls alone do not tell of approvals", "", "judge")
+        transcript = replace(evidence.transcript, calls=asked)
+        requests = Evidence(transcript, evidence.input, evidence.mode, evidence.known_calls)
+        leaves = self.expected.bind(requests)
+        assignment = self.expected.solve(leaves, requests)
+        if assignment.satisfied:
+            count = len(asked)
+            words = f"{count} request{'' if count == 1 else 's'}, as expected" if count else "nobody was asked"
+            return build_pass(self.key, words)
+        reasons: list[Reason] = []
+        for pair in (*assignment.pairs, *assignment.wrong_order):
+            results = leaves[pair.leaf_id].report_results(asked[pair.actual_index], requests)
+            reasons += [reason for result in results if result.status == FAILED for reason in result.reasons]
+        for pair in assignment.wrong_order:
+            reasons.append(self._build_reason("asked out of order", leaves[pair.leaf_id], asked[pair.actual_index]))
+        for leaf_id, _ in assignment.missing:
+            leaf = leaves[leaf_id]
+            reasons.append(self._build_reason(f"nobody was asked to approve {leaf.describe()}", leaf))
+        reasons += [
+            self._build_reason("asked for approval, which is not expected", None, asked[index])
+            for index in assignment.extra
+        ]
+        return build_failures(self.key, reasons)
+
+    def _build_reason(self, message: str, leaf: ExpectedCall | None, call: FunctionCall | None = None) -> Reason:
+        place = format_path(self.path) if leaf is None else leaf.place
+        return build_reason("wrong_approval", message, place, call=call)
+
+
+def _restore_asked(call: FunctionCall) -> FunctionCall:
+    """Return the call with the arguments that the agent asked with."""
+    is_changed = call.approval is not None and call.approval.asked is not None
+    return replace(call, arguments=call.approval.asked) if is_changed and call.approval is not None else call
+
+
+def read_approvals(calls: CallReader, path: KeyPath, value: object) -> ApprovalsCheck | None:
+    """Read a list of names, or of mappings of `APPROVAL_KEYS`."""
+    if not isinstance(value, list):
+        calls.reader.report_wrong(path, value, "a list of calls", "write [] if nobody is to be asked")
+        return None
+    read = [calls.read_asked((*path, index), item, index) for index, item in enumerate(value)]
+    leaves = tuple(leaf for leaf in read if leaf is not None)
+    if len(leaves) < len(read):
+        return None
+    nodes = tuple(Leaf(leaf.id, leaf.function_name, 1, 1) for leaf in leaves)
+    return ApprovalsCheck(ExpectedCallList(path, leaves, CallPlan(InOrder(nodes), "forbid")), path)

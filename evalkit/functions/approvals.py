@@ -1,0 +1,225 @@
+"""Approvals: what a person answers to calls that need one, as `input.approvals` says.
+
+A function that is declared with `needs_approval` asks when it is called; frameworks ask by their own means, and an
+adapter answers them before the call is made. Without an answer in the case nothing is approved.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct, field
+
+from evalkit.errors import KeyPath, MockError, PathProblem, did_you_mean
+from evalkit.fields.reader import FieldReader
+from evalkit.functions.declarations import find_argument_names
+from evalkit.jsonvalue import JsonObject, JsonValue, copy_json
+from evalkit.model.case import Declaration
+from evalkit.model.transcript import APPROVED, CHANGED, DENIED, AgentValue, Approval
+from evalkit.text.format import format_value
+
+_DEFAULT_REASON = "a person denied this call"
+_FORMS = "approve, deny, {deny: why}, {arguments: {...}} or a list of these, one for each request"
+_RESUME = "resume"
+ApprovalRequest = tuple[str, AgentValue, str | None]  # function (or node of a graph), arguments, id of the call
+
+
+class ApprovalAnswer(Struct, frozen=True):
+    """An answer in the case. `resume` is for a graph that waits for something else than the approval of a call."""
+
+    answer: str
+    reason: str = ""
+    changes: JsonObject = field(default_factory=dict)
+    resume: JsonValue = None
+    is_free: bool = False  # it has `resume`
+
+
+class ApprovalAnswers(Struct, frozen=True):
+    """The answers for one function: one for every request, or a list of them, one for each."""
+
+    answers: tuple[ApprovalAnswer, ...]
+    is_list: bool = False
+
+
+class MissingApprovalError(MockError):
+    """A call needs the approval of a person, and the case does not answer."""
+
+    code = "missing_approval"
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """An answer to one request. `arguments` are those of the call from now on, `asked` those that it was made with."""
+
+    function: str
+    call_id: str | None
+    answer: ApprovalAnswer
+    asked: AgentValue
+
+    @property
+    def is_denied(self) -> bool:
+        return self.answer.answer == DENIED
+
+    @property
+    def reason(self) -> str:
+        """Why the call is denied, as the agent learns it."""
+        return self.answer.reason or _DEFAULT_REASON
+
+    @property
+    def arguments(self) -> AgentValue:
+        if self.answer.answer != CHANGED or not isinstance(self.asked, dict):
+            return self.asked
+        return {**self.asked, **copy_json(self.answer.changes)}
+
+    def to_record(self) -> Approval:
+        return Approval(
+            answer=self.answer.answer,
+            reason=self.answer.reason,
+            asked=self.asked if self.answer.answer == CHANGED else None,
+        )
+
+
+class ApprovalDesk:
+    """The person of one run: answers requests in the order in which they are made."""
+
+    def __init__(self, answers: Mapping[str, ApprovalAnswers], resolve_name: Callable[[str], str]) -> None:
+        self._answers = answers
+        self._resolve_name = resolve_name
+        self._counts: Counter[str] = Counter()
+        self._open: list[Decision] = []  # answers to frameworks, whose calls are still to be made
+
+    def decide(self, name: str, arguments: AgentValue, call_id: str | None = None) -> Decision | None:
+        """Answer a request of a function, or of a node of a graph; None if the case has no answer for it."""
+        full_name = self._resolve_name(name)
+        key = next((key for key in self._answers if self._resolve_name(key) == full_name), None)
+        if key is None:
+            return None
+        answers, count = self._answers[key], self._counts[key]
+        if answers.is_list and count >= len(answers.answers):
+            return None
+        self._counts[key] += 1
+        answer = answers.answers[count if answers.is_list else 0]
+        return Decision(function=full_name, call_id=call_id, answer=answer, asked=arguments)
+
+    def decide_all(self, requests: Sequence[ApprovalRequest]) -> list[Decision] | None:
+        """Answer what a framework asks at once; None if an answer is missing.
+
+        The calls take their answers from here when they are made, or refused.
+        """
+        counts = self._counts.copy()
+        decisions = [self.decide(*request) for request in requests]
+        complete = [decision for decision in decisions if decision is not None]
+        if not decisions or len(complete) < len(decisions):
+            self._counts = counts
+            return None
+        self._open += [decision for decision in complete if not decision.answer.is_free]
+        return complete
+
+    def explain_missing(self, requests: Sequence[ApprovalRequest]) -> str:
+        """Word which of the requests has no answer; nothing if each has one."""
+        counts = self._counts.copy()
+        missing = next((request for request in requests if self.decide(*request) is None), None)
+        self._counts = counts
+        return "" if missing is None else explain_missing(missing[0], missing[1], counts[missing[0]])
+
+    def take(self, name: str, call_id: str | None) -> Decision | None:
+        """Return the answer that a framework got for this call already."""
+        for decision in self._open:
+            if decision.function == name and (call_id is None or decision.call_id in (None, call_id)):
+                self._open.remove(decision)
+                return decision
+        return None
+
+    def forget(self, decision: Decision) -> None:
+        """Forget an answer that no call is going to take."""
+        self._open = [open_decision for open_decision in self._open if open_decision is not decision]
+
+    @property
+    def has_answers(self) -> bool:
+        """True if the case has an answer to anything."""
+        return bool(self._answers)
+
+    def ask(self, name: str, arguments: AgentValue) -> Decision:
+        """Answer the request of a declared function. Raises MissingApprovalError."""
+        decision = self.decide(name, arguments)
+        if decision is None or decision.answer.is_free:
+            count = 0 if decision is not None else self._counts[name]
+            raise MissingApprovalError(explain_missing(name, arguments, count))
+        return decision
+
+    def find_unused(self) -> Iterator[str]:
+        """Word a sentence for each answer that nobody asked for."""
+        for name, answers in self._answers.items():
+            count = self._counts[name]
+            if not count:
+                yield f"approvals.{name} answers no request: no call of {name} asked for approval"
+            elif answers.is_list and count < len(answers.answers):
+                yield f"approvals.{name}[{count}] was never reached"
+
+
+def explain_missing(name: str, arguments: AgentValue, count: int = 0) -> str:
+    """Word that a call needs approval, and what to write."""
+    number = f"request {count + 1} of {name}" if count else name
+    asked = f" (with {format_value(arguments, 120)})" if arguments else ""
+    return (
+        f"{number} needs the approval of a person{asked}, and the case has no answer; "
+        f"write input.approvals: {{{name}: approve}}, or deny"
+    )
+
+
+def parse_approvals(
+    value: object, declarations: Mapping[str, Declaration], path: KeyPath = ("input", "approvals")
+) -> tuple[Mapping[str, ApprovalAnswers], list[PathProblem]]:
+    """Read `input.approvals`, with everything that is wrong with it. Without declarations no name is checked."""
+    reader = _ApprovalReader(path)
+    answers: dict[str, ApprovalAnswers] = {}
+    for name, item in (reader.read_mapping(path, value, "a mapping of functions to answers") or {}).items():
+        if item is None:  # null takes away what a suite says
+            continue
+        items = item if isinstance(item, list) else [item]
+        if not items:
+            reader.report_wrong((*path, name), item, _FORMS)
+        read = [
+            reader.read_answer((*path, name, *([index] if isinstance(item, list) else [])), one)
+            for index, one in enumerate(items)
+        ]
+        listed = tuple(answer for answer in read if answer is not None)
+        reader.check_names((*path, name), name, listed, declarations)
+        answers[name] = ApprovalAnswers(listed, isinstance(item, list))
+    return answers, reader.problems
+
+
+class _ApprovalReader(FieldReader):
+    def read_answer(self, path: KeyPath, value: object) -> ApprovalAnswer | None:
+        if value in ("approve", "deny"):
+            return ApprovalAnswer(APPROVED if value == "approve" else DENIED)
+        if not isinstance(value, dict) or len(value) != 1 or not value.keys() & {"deny", "arguments", _RESUME}:
+            hint = did_you_mean(value, ("approve", "deny")).removeprefix("; ") if isinstance(value, str) else ""
+            self.report_wrong(path, value, _FORMS, hint)
+            return None
+        ((key, given),) = value.items()
+        if key == _RESUME:
+            return ApprovalAnswer(APPROVED, resume=given, is_free=True)
+        if key == "deny":
+            reason = self.read_name((*path, key), given, "why, as text")
+            return None if reason is None else ApprovalAnswer(DENIED, reason)
+        changes = self.read_mapping((*path, key), given, "a mapping of the arguments that change")
+        return None if changes is None else ApprovalAnswer(CHANGED, changes=changes)
+
+    def check_names(
+        self, path: KeyPath, name: str, answers: Iterable[ApprovalAnswer], declarations: Mapping[str, Declaration]
+    ) -> None:
+        """Report a function that is not declared, and arguments that it does not have."""
+        aliases = {alias: declaration for declaration in declarations.values() for alias in declaration.aliases}
+        declaration = declarations.get(name) or aliases.get(name)
+        is_closed = not all(declared.only_patches for declared in declarations.values())
+        if declaration is None and is_closed and not any(answer.is_free for answer in answers):
+            names = [*declarations, *aliases]
+            message = f"{self.format_place(path)}: no function '{name}' is declared{did_you_mean(name, names)}"
+            self.add_problem(path, message, "unknown_function", at_key=True)
+        known = None if declaration is None or declaration.parameters is None else declaration.parameters
+        names_of_arguments = None if known is None else find_argument_names(known)
+        for argument in {argument: None for answer in answers for argument in answer.changes}:
+            if names_of_arguments is not None and argument not in names_of_arguments:
+                hint = did_you_mean(argument, names_of_arguments)
+                self.add_problem(path, f"{name} has no argument '{argument}'{hint}", "unknown_argument", at_key=True)
