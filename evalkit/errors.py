@@ -201,13 +201,14 @@ def find_nearest(name: object, candidates: Iterable[str]) -> str | None:
     """
     from difflib import get_close_matches
 
-    if not isinstance(name, str) or not name:
+    names = list(candidates)
+    if not isinstance(name, str) or not name or not names:  # most often nothing is declared
         return None
 
     def fold(text: str) -> str:
         return text.casefold().replace("-", "_").strip("_ ")
 
-    folded = {fold(candidate): candidate for candidate in reversed(list(candidates))}
+    folded = {fold(candidate): candidate for candidate in reversed(names)}
     folded_name = fold(name)
     if folded_name in folded:
         return folded[folded_name]

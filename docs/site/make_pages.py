@@ -45,6 +45,10 @@ def make_cookbook() -> str:
             page.append(show_recipe(name[1], plays[name[1]]))
     module = (COOKBOOK / "mocks" / "desk.py").read_text("utf-8")
     page.append(f"\n## mocks/desk.py\n\nWhat `stateful_001` calls:\n\n```python\n{module}```\n")
+    policies = (COOKBOOK / "scenarios" / "policies.yaml").read_text("utf-8")
+    page.append(
+        f"\n## scenarios/policies.yaml\n\nThe rules of the two cases about policies:\n\n```yaml\n{policies}```\n"
+    )
     return "".join(page)
 
 

@@ -21,6 +21,7 @@ from evalkit.agents.model_choice import aclose_shared
 from evalkit.casecheck.expected_calls import ExampleNotFoundError, NoExampleError, OmittedArgumentError, make_example
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
+from evalkit.checks.policies import apply_policies
 from evalkit.errors import FunctionError, KeyPath, MockError, format_path
 from evalkit.functions.call_log import CallContext
 from evalkit.functions.declarations import find_argument_violations
@@ -33,7 +34,7 @@ from evalkit.model.template import Reference, TemplateError
 from evalkit.model.transcript import MOCK, FunctionCall, Grading, Transcript
 from evalkit.model.verdict import FAILED, PASSED, Verdict
 from evalkit.operators.base import JUDGE
-from evalkit.runner.judge import compile_with_aliases, parse_path
+from evalkit.runner.judge import collect_aliases, compile_with_aliases, parse_path
 from evalkit.runner.run_case import Watchdog, arun_case
 from evalkit.runner.run_state import RunState, copy_state
 
@@ -465,7 +466,8 @@ def _judge(
     case_expectation = expectation if path == ("expected_output",) else usual
     if len(path) == 4:  # input.turns[n].expected_output
         turns[int(path[2])] = expectation
-    return judge_conversation(transcript, case_expectation, turns, input=case.input)
+    judgement = judge_conversation(transcript, case_expectation, turns, input=case.input)
+    return apply_policies(judgement, case, transcript, collect_aliases(observed.declarations.values()))
 
 
 def _replay_state(observed: Observation, transcript: Transcript) -> Transcript:

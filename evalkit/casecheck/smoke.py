@@ -35,6 +35,7 @@ from evalkit.casecheck.expected_calls import (
 from evalkit.checks.evidence import build_resolver
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.keys import EXPECTED_KEYS
+from evalkit.checks.policies import PolicyRun, get_policies
 from evalkit.checks.reasons import NOT_JUDGED
 from evalkit.errors import FunctionError, KeyPath, Location, MockError, find_nearest, format_path
 from evalkit.functions.call_log import CallContext
@@ -53,7 +54,7 @@ from evalkit.functions.mocks.answers import (
 from evalkit.jsonvalue import JsonObject, copy_json
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
-from evalkit.model.template import TemplateError
+from evalkit.model.template import ArgumentStep, TemplateError
 from evalkit.model.transcript import MOCK, FunctionCall, ModelCall, Transcript
 from evalkit.model.verdict import CheckResult, Reason
 from evalkit.runner.judge import compile_with_aliases, parse_path
@@ -68,6 +69,7 @@ ADVICE = {
     "text_missing": "the expected texts contradict each other; take one of them away",
     "text_forbidden": "the same text is demanded and excluded; take one of them away",
     "forbidden_call": "this call is expected and forbidden; take one of them away",
+    "policy_broken": "correct the expected calls or the policy, or except the case (`policies: {except: ...}`)",
     "unresolved_reference": "name a call that is made before, and a key that its mock returns",
     "unmatchable_pattern": "correct the pattern",
     "ungrounded_argument": "the expected value is in neither the input nor an earlier result; correct it or `grounded`",
@@ -213,15 +215,31 @@ class _SmokeRun:
         if longest is not None and isinstance(limit, (int, float)) and longest.duration_ms > limit:
             says = f"the mock of {longest.name} alone takes {longest.duration_ms:g} ms, more than {limit:g} ms"
             self._add_finding("budget_exceeded", (*path, "processing_time_ms"), says)
-        judgement = compiled.judge(
-            self._build_transcript(expected, path), input=self._case.input, mode="judge", user_turn=user_turn
-        )
+        transcript = self._build_transcript(expected, path)
+        if user_turn is None and listed is not None:
+            self._check_policies(transcript, path)
+        judgement = compiled.judge(transcript, input=self._case.input, mode="judge", user_turn=user_turn)
         for line in judgement.calls:
             for result in line.results:
                 for reason in result.reasons:
                     self._report_reason(reason, line.call, path)
         for check in judgement.checks:
             self._report_check(check, path)
+
+    def _check_policies(self, transcript: Transcript, path: KeyPath) -> None:
+        """Hold the expected calls against the policies of the folder: a case that must break one can't be satisfied."""
+        run = PolicyRun(transcript, self._case.input, self._names_by_alias)
+        is_guessed = any(self._guessed.values())
+        for policy in get_policies(self._case):
+            if policy.name in self._case.policy_exceptions:
+                continue
+            is_open = self._leaves_calls_open or bool(self._unsure or self._open)
+            for reason in run.judge(policy)[1]:
+                if is_open or (is_guessed and policy.looks_at_arguments):
+                    self.notes.append(f"{reason.message}; a run may make other calls")
+                    continue
+                place = path if reason.call is None else self._places.get(reason.call, path)
+                self._add_finding(reason.code, place, reason.message)
 
     def _draft_arguments(
         self, planned: PlannedCall, expected: JsonObject, declaration: Declaration | None
@@ -494,6 +512,8 @@ def explain_open_answer(mock: Answer | None, call: CallCircumstances) -> str:
             is_known = stated.is_known(str(reference.path[0])) if reference.path else stated.is_complete
             if not is_known:
                 return OPEN_ARGUMENTS
+        elif any(isinstance(s, ArgumentStep) and not stated.is_known(s.partition(".")[0]) for s in reference.path):
+            return OPEN_ARGUMENTS
         elif reference.root != "input" and (call.is_after_open or call.is_loose):
             return OPEN_CALLS if call.is_after_open else OPEN_ORDER
     return ""

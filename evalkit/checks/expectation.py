@@ -21,7 +21,7 @@ from evalkit.errors import KeyPath, MeasurementError, format_path
 from evalkit.model.case import Case, UserTurn
 from evalkit.model.rubric import Rubric
 from evalkit.model.transcript import RunFault, Transcript
-from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
+from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, PolicyResult, Reason, Score
 from evalkit.operators.judged import GradeBook, use_grades
 
 _COMPLETES = StopReason(COMPLETED, (), is_explicit=False)
@@ -52,6 +52,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
     checks: tuple[CheckResult, ...] = ()
     score: Score | None = None  # None where calls are not judged
     summary: str = ""
+    policies: tuple[PolicyResult, ...] = ()
 
 
 class Expectation(Struct, frozen=True):

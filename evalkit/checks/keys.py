@@ -105,6 +105,38 @@ FORBIDDEN_KEYS: dict[str, Key] = {
     "approval": Key(_make_ref("approval"), "Only calls to which a person answered this are forbidden."),
 }
 
+# Of a call that a policy speaks of.
+POLICY_CALL_KEYS: dict[str, Key] = {
+    "function_name": Key(_NAME, "The function."),
+    **{
+        key: CALL_KEYS[key]._replace(doc=doc)
+        for key, doc in {
+            "arguments": "Only calls with exactly these arguments are meant.",
+            "arguments_contain": "Only calls with these arguments are meant.",
+            "arguments_absent": "Only calls without these arguments are meant.",
+            "result_contains": "Only calls that returned this are meant.",
+            "outcome": "Only calls that succeeded (`ok`), that failed (`error`), or `any`.",
+            "channel": "Only calls that arrived this way are meant.",
+            "answered_by": "Only calls that these answered are meant.",
+        }.items()
+    },
+}
+
+POLICY_KEYS: dict[str, Key] = {
+    "description": Key({"type": "string"}, "What the policy is for; it stands in the report."),
+    "never": Key(_make_ref("policy_calls"), "These calls must not be made; attempts count."),
+    "at_most": Key(_COUNT, "At most so many of the calls under `calls`; attempts count."),
+    "calls": Key(_make_ref("policy_calls"), "The calls that `at_most` limits."),
+    "must": Key(_make_ref("policy_calls"), "One of these calls must be made, and succeed."),
+    "before": Key(_make_ref("policy_events"), "The policy holds up to the first of these; without one, to the end."),
+    "until": Key(_make_ref("policy_events"), "The same as `before`; it reads better behind `after`."),
+    "after": Key(_make_ref("policy_events"), "The policy holds after each of these; without it, from the beginning."),
+    "for_each": Key(
+        {"oneOf": [*_NAMES["oneOf"], {"type": "object", "additionalProperties": _NAMES, "minProperties": 1}]},
+        "The policy holds for each value of this argument by itself; `{function: argument}` where names differ.",
+    ),
+}
+
 EXPECTED_KEYS: dict[str, Key] = {
     "expected_function_calls": Key(
         {"type": "array", "items": _make_ref("expected_item")},
@@ -343,4 +375,39 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
             },
         ]
     },
+}
+
+
+def _describe_one_or_more(name: str) -> dict[str, Any]:
+    return {"anyOf": [_make_ref(name), {"type": "array", "items": _make_ref(name), "minItems": 1}]}
+
+
+# What the schema of policies.yaml refers to.
+POLICY_DEFINITIONS: dict[str, dict[str, Any]] = {
+    **{name: DEFINITIONS[name] for name in ("phrases", "channel", "answered_by")},
+    "policy_call": {
+        "oneOf": [
+            _NAME,
+            {
+                "type": "object",
+                "properties": describe_keys(POLICY_CALL_KEYS),
+                **_TEXT_KEYS,
+                "required": ["function_name"],
+                "additionalProperties": False,
+            },
+        ]
+    },
+    "policy_calls": _describe_one_or_more("policy_call"),
+    "policy_event": {
+        "oneOf": [
+            _make_ref("policy_call"),
+            {
+                "type": "object",
+                "properties": {"user": {**_make_ref("value"), "description": "A message of the user that is so."}},
+                "required": ["user"],
+                "additionalProperties": False,
+            },
+        ]
+    },
+    "policy_events": _describe_one_or_more("policy_event"),
 }

@@ -1,10 +1,14 @@
-"""Reading expected and forbidden calls: one call, the list with its groups, and demands that exclude each other."""
+"""Reading expected calls, forbidden ones, and those of policies: one call, the list with its groups, and demands that
+exclude each other. One reader for every place at which a call may stand: that is why the module is long.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.checks.call_checks import (
     TEXT_ONLY,
@@ -33,6 +37,7 @@ from evalkit.checks.keys import (
     FORBIDDEN_KEYS,
     GROUP_KEYS,
     OUTCOMES,
+    POLICY_CALL_KEYS,
 )
 from evalkit.checks.legacy_keys import EMAIL, TICKET
 from evalkit.checks.matching.plan import (
@@ -131,6 +136,14 @@ class CallReader:
     def read_forbidden(self, path: KeyPath, item: object) -> ExpectedCall | None:
         """Read a forbidden call: the demands that a call must meet to be one. Whether it succeeds does not matter."""
         return self._read_demands(path, item, FORBIDDEN_KEYS, 0, forbids=True)
+
+    def read_policy_call(self, path: KeyPath, item: object, *, counts_attempts: bool) -> ExpectedCall | None:
+        """Read the calls that a policy speaks of; unless `counts_attempts`, those that succeeded."""
+        call = self._read_demands(path, item, POLICY_CALL_KEYS, 0, forbids=True)
+        says_outcome = isinstance(item, dict) and "outcome" in item
+        if call is None or counts_attempts or says_outcome:
+            return call
+        return replace(call, implied=(OutcomeCheck("ok", path),))
 
     def read_asked(self, path: KeyPath, item: object, id: int) -> ExpectedCall | None:
         """Read a call for which a person is to be asked; whether it succeeds then does not matter."""

@@ -20,7 +20,7 @@ _ORDER = (
     ("agent_raised", "deadline", "crashed"),
     ("stop_reason",),
     ("malformed_call", "unmocked_call", "unknown_function"),
-    ("forbidden_call",),
+    ("forbidden_call", "policy_broken"),
     ("wrong_argument", "missing_argument", "unexpected_argument"),
     ("text_missing", "text_forbidden", "ungrounded_argument", "unresolved_reference"),
     ("invalid_arguments",),

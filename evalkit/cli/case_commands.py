@@ -14,7 +14,7 @@ from evalkit.cli.project import OUTPUT, format_examples, open_project, write_out
 from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
 from evalkit.model.registry import CHECKS, OPERATORS
 from evalkit.reports.run_file import build_run_schema
-from evalkit.spec.schema import build_case_schema, build_suite_schema
+from evalkit.spec.schema import build_case_schema, build_policies_schema, build_suite_schema
 from evalkit.text.format import escape_lines
 
 PATHS = click.argument("paths", nargs=-1)
@@ -48,11 +48,14 @@ def init(folder: Path) -> None:
     short_help="Print the JSON Schema of cases and other files.",
     epilog=format_examples("evalkit schema suite > suite.schema.json"),
 )
-@click.argument("kind", type=click.Choice(["case", "suite", "cassette", "instruction", "run"]), default="case")
+@click.argument(
+    "kind", type=click.Choice(["case", "suite", "policies", "cassette", "instruction", "run"]), default="case"
+)
 def schema(kind: str) -> None:
     """Print the JSON Schema of a kind of file.
 
-    For editors: case files, suite.yaml, cassettes, and the frontmatter of instruction files. For programs: run files.
+    For editors: case files, suite.yaml, policies.yaml, cassettes, and the frontmatter of instruction files. For
+    programs: run files.
 
     The checks and operators that the project's conftest.py files register are in the schemas of cases and suites.
     """
@@ -61,6 +64,9 @@ def schema(kind: str) -> None:
         click.echo(json.dumps(fixed[kind](), indent=2))
         return
     open_project().import_all_conftests()
+    if kind == "policies":
+        click.echo(json.dumps(build_policies_schema(OPERATORS), indent=2))
+        return
     build = build_suite_schema if kind == "suite" else build_case_schema
     click.echo(json.dumps(build(CHECKS, OPERATORS), indent=2))
 

@@ -25,7 +25,7 @@ from evalkit.functions.mocks.answers import (
 from evalkit.functions.mocks.state import StateError
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, to_recordable_json
 from evalkit.model.case import Declaration
-from evalkit.model.template import Reference, TemplateError, follow_path
+from evalkit.model.template import ArgumentStep, Reference, TemplateError, follow_path
 from evalkit.model.transcript import (
     APPLICATION,
     MOCK,
@@ -36,7 +36,7 @@ from evalkit.model.transcript import (
     ModelCall,
     Violation,
 )
-from evalkit.text.format import format_value
+from evalkit.text.format import describe_type, format_value
 
 UNKNOWN, UNMOCKED, MALFORMED = "unknown_function", "unmocked_call", "malformed_call"
 
@@ -483,4 +483,15 @@ class TemplateRoots(Struct, frozen=True):
                 raise TemplateError(f"template {reference.text} leads nowhere: {name} {times}")
             call = successful_calls[number - 1]
             return follow_path({"arguments": call.arguments, "result": call.result}, tuple(rest), reference.text)
-        return follow_path(getattr(self, reference.root), reference.path, reference.text)
+        steps = tuple(
+            self._fill_step(step, reference) if isinstance(step, ArgumentStep) else step for step in reference.path
+        )
+        return follow_path(getattr(self, reference.root), steps, reference.text)
+
+    def _fill_step(self, step: ArgumentStep, reference: Reference) -> str | int:
+        """Return the value of the argument that names a step into the state."""
+        value = follow_path(self.arguments, tuple(step.split(".")), reference.text)
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            kind = describe_type(value)
+            raise TemplateError(f"template {reference.text}: arguments.{step} is {kind}, which names no step of a path")
+        return value

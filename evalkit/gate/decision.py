@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
+from msgspec import to_builtins
+
 from evalkit.errors import UsageError
 from evalkit.gate.outcomes import (
     CaseCounts,
@@ -13,6 +15,8 @@ from evalkit.gate.outcomes import (
     build_outcomes,
     count_codes,
     count_outcomes,
+    count_policies,
+    describe_policies,
     describe_significance,
     find_changes,
 )
@@ -103,6 +107,8 @@ def _collect_facts(evidence: GateEvidence) -> JsonDict:
         "pass_rate": None if rate is None else float(rate),
         "notes": list(_list_notes(evidence)),
     }
+    if policies := count_policies(evidence.list_outcomes()):
+        facts["policies"] = to_builtins(policies)
     if counts.measured:
         facts["interval"] = [100 * bound for bound in wilson(len(counts.passed), counts.measured)]
     if evidence.baseline is not None:
@@ -139,6 +145,7 @@ def _list_notes(evidence: GateEvidence) -> Iterator[str]:
     if hand_written:
         verb = "replays a hand-written cassette" if hand_written == 1 else "replay hand-written cassettes"
         yield f"{format_case_count(hand_written)} {verb}, no model's own answers"
+    yield from describe_policies(count_policies(evidence.list_outcomes()), is_whole=evidence.is_whole)
     if counts.skipped:
         yield f"skipped: {join_names(counts.skipped)}"
     if counts.quarantined:

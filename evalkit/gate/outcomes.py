@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evalkit.model.run import Policy, Run
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, PolicyResult, Verdict
 from evalkit.stats.accounting import Channels, iter_channels
 from evalkit.stats.comparison import classify, compare_cases, compare_means, compare_tallies
 from evalkit.text.format import format_case_count, join_names
@@ -40,6 +41,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     model_calls: int = 0
     models: Mapping[str, Channels] = field(default_factory=dict)  # how the calls of each came, unreadable ones too
     codes: tuple[str, ...] = ()  # of the reasons for which it failed or could not be measured, each once
+    policies: tuple[PolicyResult, ...] = ()  # over all runs; equal ones are shared
     hand_written: bool = False  # a hand-written cassette played the model
     can_vary: bool = False  # a live model took part, or something that is not known to stay the same
 
@@ -92,9 +94,28 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         model_calls=len(channels),
         models=models,
         codes=tuple(dict.fromkeys(reason.code for reason in verdict.reasons)) if verdict.status in _BAD else (),
+        policies=tuple(_sum_policies(runs)),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
         can_vary=0 < runs_passed < len(measured) or any(_can_vary(run, is_live=is_live) for run in runs),
     )
+
+
+_SHARED_RESULTS: dict[PolicyResult, PolicyResult] = {}
+_MOST_SHARED = 10_000
+
+
+def _sum_policies(runs: Iterable[Verdict]) -> Iterator[PolicyResult]:
+    """Yield the policies of a case, with what they came to over its runs. Most cases have the same results."""
+    by_name: dict[str, PolicyResult] = {}
+    for result in (result for run in runs for result in run.policies):
+        before = by_name.get(result.name)
+        if before is not None:
+            result = replace(result, applied=result.applied + before.applied, broken=result.broken + before.broken)
+        by_name[result.name] = result
+    if len(_SHARED_RESULTS) > _MOST_SHARED:
+        _SHARED_RESULTS.clear()
+    for result in by_name.values():
+        yield _SHARED_RESULTS.setdefault(result, result)
 
 
 def build_outcomes(run: Run) -> list[CaseOutcome]:
@@ -170,6 +191,59 @@ def count_codes(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
     """Return in how many of the cases that count each reason code occurs, the most frequent first."""
     counts = Counter(code for outcome in outcomes if not outcome.quarantined for code in outcome.codes)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+class PolicyCount(Struct):
+    """What a policy came to in a run: in how many cases it held, how often it had something to judge, in how many
+    cases it was broken, and which cases are excepted from it, with their reasons."""
+
+    name: str
+    place: str
+    rule: str
+    cases: int = 0
+    applied: int = 0
+    broken: int = 0
+    excepted: dict[str, str] = field(default_factory=dict)
+
+
+def count_policies(outcomes: Iterable[CaseOutcome]) -> list[PolicyCount]:
+    """Count what each policy came to, in the order in which they are met."""
+    counts: dict[tuple[str, str], PolicyCount] = {}
+    for outcome in outcomes:
+        for result in outcome.policies:
+            key = (result.place, result.name)
+            count = counts.get(key)
+            if count is None:
+                count = counts[key] = PolicyCount(result.name, result.place, result.rule)
+            if result.excepted is not None:
+                count.excepted[outcome.case_id] = result.excepted
+                continue
+            count.cases += 1
+            count.applied += result.applied
+            count.broken += bool(result.broken)
+    return list(counts.values())
+
+
+def describe_policies(counts: Sequence[PolicyCount], *, is_whole: bool) -> Iterator[str]:
+    """Yield lines on the policies of a run: how many were checked, which checked nothing, which were broken, and which
+    cases are excepted. Exceptions are always told. `is_whole`: every case that exists was selected."""
+    if not counts:
+        return
+    applied = sum(count.applied for count in counts)
+    policies = "1 policy" if len(counts) == 1 else f"{len(counts)} policies"
+    yield f"{policies} applied {'once' if applied == 1 else f'{applied} times'}"
+    broken = [f"{count.name} {count.broken}" for count in counts if count.broken]
+    if broken:
+        yield f"policies broken, by cases: {join_names(broken)}"
+    idle = [f"{count.name} ({count.place})" for count in counts if not count.applied]
+    if idle and is_whole:
+        yield f"policies that checked nothing: {join_names(idle)}"
+    excepted = [
+        f"{count.name} in {case_id} ({reason})" for count in counts for case_id, reason in count.excepted.items()
+    ]
+    if excepted:
+        exceptions = "1 exception" if len(excepted) == 1 else f"{len(excepted)} exceptions"
+        yield f"{exceptions} from policies: {join_names(excepted)}"
 
 
 class GateEvidence(Struct, frozen=True, kw_only=True):

@@ -158,6 +158,13 @@ class CompiledExpectation(Protocol):
     def aliases(self) -> Mapping[str, str]: ...
 
 
+class CompiledPolicy(Protocol):
+    """A rule over all cases of a folder. `evalkit.checks.policies.get_policies` returns it whole."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class UserTurn(Struct, frozen=True, kw_only=True):
     """An entry of `input.turns`: the user's words, and the expectation on the agent's part of that turn."""
 
@@ -192,6 +199,8 @@ class Case(Struct, frozen=True, kw_only=True):
     mocks: CompiledMocks | None = None
     expectation: CompiledExpectation | None = None
     turns: tuple[UserTurn, ...] = ()
+    policies: tuple[CompiledPolicy, ...] = ()  # of the policies.yaml files in force
+    policy_exceptions: Mapping[str, str] = field(default_factory=dict)  # policies it need not keep, and why
     merged: JsonObject = field(default_factory=dict)  # the whole case after merging with its suites
     suite_dirs: tuple[Path, ...] = ()  # folders of the suite.yaml files in force, outermost first
     permissions: Permissions | None = None  # of its file; None: it was written in Python, and may name anything

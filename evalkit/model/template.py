@@ -27,7 +27,10 @@ _QUOTED = r"\{\{\s*(?:'([^']*)'|\"([^\"]*)\")\s*\}\}"
 _WORD = r"\{\{\s*([.$@]?[^\W\d][\w-]*)"
 _TEMPLATE = _QUOTED + "|" + _WORD + r"((?:[^{}'\"]|'[^']*'|\"[^\"]*\")*)\}\}"
 _UNCLOSED = _WORD + r"\s*[.\[][^\n]{0,40}"
-_STEP = r"\.([A-Za-z_][\w-]*)|\[\s*([0-9]{1,9})\s*\]|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
+_STEP = (
+    r"\.([A-Za-z_][\w-]*)|\[\s*([0-9]{1,9})\s*\]|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
+    r"|\[\s*arguments((?:\.[A-Za-z_][\w-]*)+)\s*\]"
+)
 
 _SHOWN = 80
 
@@ -39,6 +42,15 @@ class TemplateError(EvalkitError):
     """A template with a known root and a path that does not parse or leads nowhere."""
 
     code = "template"
+
+
+class ArgumentStep(str):
+    """A step into the state that an argument of the call names: ``{{ state.orders[arguments.order_id].total }}``.
+
+    The text is the path of the argument: ``order_id``.
+    """
+
+    __slots__ = ()
 
 
 class Literal(Struct, frozen=True):
@@ -109,7 +121,10 @@ def parse_template(text: str) -> str | Template:
                 f"{did_you_mean(match[3].lstrip('.$@'), ROOTS)} (text with braces is written {escape_braces(match[0])})"
             )
         parts += [unread] if unread else []
-        parts.append(Reference(match[3], _parse_path(match[4].rstrip(), match[0]), match[0]))
+        path = _parse_path(match[4].rstrip(), match[0])
+        if match[3] != "state" and any(isinstance(step, ArgumentStep) for step in path):
+            raise TemplateError(f"template {match[0]}: an argument can name a step of a path into the state alone")
+        parts.append(Reference(match[3], path, match[0]))
         unread = ""
     unread += _check_plain(text[end:])
     if not parts:
@@ -168,7 +183,10 @@ def _parse_path(text: str, template_text: str) -> tuple[str | int, ...]:
                 f"template {template_text} does not parse at {text[position:]!r}; "
                 "a path is .name, [0] or ['odd name'], as in {{ calls['crm.lookup'][1].result.id }}"
             )
-        steps.append(int(match[2]) if match[2] is not None else next(g for g in match.groups() if g is not None))
+        if match[5] is not None:
+            steps.append(ArgumentStep(match[5][1:]))
+        else:
+            steps.append(int(match[2]) if match[2] is not None else next(g for g in match.groups() if g is not None))
         position = match.end()
     return tuple(steps)
 

@@ -61,6 +61,17 @@ class CallVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     results: tuple[CheckResult, ...] = ()
 
 
+class PolicyResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one policy in a run. `applied`: how often there was something to judge by it."""
+
+    name: str
+    rule: str  # "never refund before check"
+    place: str = ""  # "scenarios/policies.yaml:3"
+    applied: int = always_written(0)
+    broken: int = always_written(0)
+    excepted: str | None = None  # the case's reason for not keeping to it; then `broken` fails nothing
+
+
 class Score(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Partial credit, for information. Over calls: precision, recall, F1; over arguments: accuracy. All in [0, 1]."""
 
@@ -178,6 +189,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     row: str = ""  # the place of the case's row: "scenarios/orders.csv:3"
     case: JsonObject = field(default_factory=dict)  # the merged case, as judged
     warnings: tuple[str, ...] = ()
+    policies: tuple[PolicyResult, ...] = ()  # those in force in the folder of the case
     version: int = VERDICT_VERSION
 
     @property

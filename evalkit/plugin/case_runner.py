@@ -13,8 +13,9 @@ from typing import Protocol
 import pytest
 from msgspec import Struct, field
 
+from evalkit.checks.policies import get_policies
 from evalkit.execution.executor import Executor, RunRequest
-from evalkit.model.verdict import NOT_RUN, PASSED, Verdict
+from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.capture import CaseOutput, OutputRouting, UnattributedOutputFilter, begin_output
 from evalkit.plugin.collection import RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration, is_one_at_a_time
@@ -210,6 +211,9 @@ class CaseRunner:
         verdict = from_line(line)
         if verdict.passed and is_sweep_missing(self._configuration, verdict):
             return None  # not swept, or nothing could be changed, which running it again finds out soon
+        rules = {(policy.name, policy.rule) for policy in get_policies(item.case)}
+        if verdict.status in (PASSED, FAILED) and {(result.name, result.rule) for result in verdict.policies} != rules:
+            return None  # other policies hold now
         _, current = redact_verdict(Verdict(case=item.case.merged, status=verdict.status), self._redact)
         return verdict if verdict.case == current.case else None
 

@@ -160,6 +160,7 @@ class _Report:
         parts += self._render_failures(detail)
         parts += self._render_sweeps()
         parts += self._render_categories()
+        parts += self._render_policies()
         if self._left_out:
             left_out = ", ".join(f"{number} {what}" for what, number in self._left_out.items())
             parts.append(f"Shortened to fit: {left_out}; all of it is in {self._source}.")
@@ -266,6 +267,22 @@ class _Report:
         if len(rows) > 50:
             lines.append(f"| … and {len(rows) - 50} more | | | | | |")
         yield "### By category\n\n" + "\n".join(lines) + (f"\n\n{escape_inline(rest)}" if rest else "")
+
+    def _render_policies(self) -> Iterator[str]:
+        """Render what each policy came to: a row each, those that checked nothing marked."""
+        policies = self._decision.facts.get("policies", ())
+        if not policies:
+            return
+        lines = ["| policy | cases | applied | broken in | excepted |", "|---|--:|--:|--:|---|"]
+        for policy in policies[:50]:
+            excepted = "; ".join(f"{case_id}: {reason}" for case_id, reason in policy["excepted"].items())
+            name = f"{escape_inline(policy['name'], 60)} ({escape_inline(policy['place'], 100)})"
+            applied = str(policy["applied"]) if policy["applied"] else "0 (checked nothing)"
+            cells = (name, str(policy["cases"]), applied, str(policy["broken"]), escape_inline(excepted, 300))
+            lines.append(f"| {' | '.join(cells)} |")
+        if len(policies) > 50:
+            lines.append(f"| … and {len(policies) - 50} more | | | | |")
+        yield "### Policies\n\n" + "\n".join(lines)
 
     def _render_foot(self) -> Iterator[str]:
         count = len(self._run.selected) or len(self._run.verdicts)

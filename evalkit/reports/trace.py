@@ -272,6 +272,11 @@ def _build_remarks(verdict: Verdict) -> list[Line]:
     if transcript.calls:
         for unused in transcript.unused_mocks:
             remarks += _build_message(unused, "  ", "quiet")
+    for policy in verdict.policies:
+        if policy.excepted is not None:
+            outcome = "which the run broke" if policy.broken else "which the run kept"
+            message = f"excepted from policy {policy.name}, {outcome}: {policy.excepted}"
+            remarks += _build_message(message, "  ", "quiet")
     for warning in dict.fromkeys((*verdict.warnings, *transcript.warnings)):
         remarks += _build_message(f"warning: {warning}", "  ", "quiet")
     location = next((reason.location for reason in verdict.reasons if reason.location), "")

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
 from evalkit.checks.keys import merge_turn_keys
+from evalkit.checks.policies import apply_policies
 from evalkit.checks.reader import get_declared_defaults
 from evalkit.errors import (
     BudgetSpentError,
@@ -58,6 +59,7 @@ def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declara
         judgement = judge_conversation(transcript, expectation, turns, input=case.input)
     else:
         judgement = (expectation or Expectation()).judge(transcript, input=case.input)
+    judgement = apply_policies(judgement, case, transcript, collect_aliases((*case.functions, *declared)))
     unused: tuple[Reason, ...] = ()
     if plan.task_settings.strict_mocks and judgement.status != ERROR:
         place = "input.mock_function_responses"
@@ -68,10 +70,7 @@ def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declara
     reasons = judgement.reasons
     if transcript.fault is not None and transcript.fault.code in BREAKDOWNS:  # which refused calls explain
         reasons = tuple(sorted(reasons, key=lambda reason: reason.code not in REFUSED_CALLS))
-    reasons = tuple(
-        replace(reason, location=str(case.locate(parse_path(reason.place)))) if reason.place else reason
-        for reason in (*reasons, *unused)
-    )
+    reasons = tuple(locate_reason(case, reason) for reason in (*reasons, *unused))
     return build_verdict(case, FAILED if unused else judgement.status, reasons, transcript, judgement)
 
 
@@ -84,6 +83,18 @@ def require_answers(plan: CasePlan, transcript: Transcript) -> Transcript:
     if any(expectation and expectation.stop_reason.stop_reason == INTERRUPTED for expectation in expectations):
         return transcript
     return replace(transcript, fault=build_unmeasured_fault(MissingApprovalError(str(waits_for))))
+
+
+def locate_reason(case: Case, reason: Reason) -> Reason:
+    """Return `reason` with the line of its place, unless it has one (a policy's) or stands in no file."""
+    if reason.location or not reason.place:
+        return reason
+    return replace(reason, location=str(case.locate(parse_path(reason.place))))
+
+
+def collect_aliases(functions: Iterable[Declaration]) -> dict[str, str]:
+    """Return the names that functions with an alias are recorded under, by alias."""
+    return {alias: function.name for function in functions for alias in function.aliases}
 
 
 def parse_path(place: str) -> KeyPath:
@@ -164,6 +175,7 @@ def build_verdict(
         checks=judgement.checks,
         transcript=transcript,
         score=judgement.score,
+        policies=judgement.policies,
         summary=summary,
         description=case.description,
         category=case.category,

@@ -127,6 +127,16 @@ CASE_KEYS: dict[str, CaseKey] = {
         "Values of arguments that a call need not send, by function: `{send_email: {language: en}}`. "
         "Those that declarations name count without it.",
     ),
+    "policies": CaseKey(
+        CaseReader.read_anything,  # read by `evalkit.spec.policies`, which knows those that hold
+        {
+            "type": "object",
+            "properties": {"except": {"type": "object", "additionalProperties": _NAME, "minProperties": 1}},
+            "additionalProperties": False,
+        },
+        "Policies of the folder that the case need not keep, each with the reason: `{except: {name: reason}}`.",
+        in_suite=False,
+    ),
     "settings": CaseKey(CaseReader.read_mapping, {"$ref": "#/$defs/settings"}, "How the case is run."),
 }
 

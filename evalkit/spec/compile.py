@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from evalkit.checks.compile import compile_expectation, find_on_fault_problems
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.keys import GROUP_KEYS, merge_turn_keys
+from evalkit.checks.policies import SuitePolicy
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath, PathProblem, find_nearest
 from evalkit.fields.reader import explain_quoting
@@ -39,6 +40,7 @@ from evalkit.spec.case_keys import (
 )
 from evalkit.spec.case_reader import CaseReader
 from evalkit.spec.files import MOCKS, OLD_MOCKS
+from evalkit.spec.policies import read_exceptions
 from evalkit.text.format import format_value
 
 _RUN_ONLY_KEYS = (
@@ -59,15 +61,24 @@ class CompiledCase(Struct):
     mocks: MockSet | None = None
     expectation: Expectation | None = None
     turns: tuple[UserTurn, ...] = ()
+    policies: tuple[SuitePolicy, ...] = ()
+    policy_exceptions: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[PathProblem, ...] = ()
 
 
 def compile_case(
-    data: JsonDict, *, stem: str, mocks: MockFiles, check_targets: bool = True, permissions: Permissions | None = None
+    data: JsonDict,
+    *,
+    stem: str,
+    mocks: MockFiles,
+    check_targets: bool = True,
+    permissions: Permissions | None = None,
+    policies: tuple[SuitePolicy, ...] = (),
 ) -> CompiledCase:
     """Compile `data`, with every problem found on the way. `mocks` are the files that `$include` reads.
 
     `check_targets` imports the Python code that the case names, if `permissions` allow it; without it no code is run.
+    `policies` hold in its folder.
     """
     case = CompiledCase((reader := CaseReader()).read_keys(CASE_KEYS, data, (), CASE_SYNONYMS))
     _check_combinations(reader, data, case.values, stem)
@@ -114,6 +125,7 @@ def compile_case(
         reader.problems.extend(
             find_on_fault_problems(data["on_fault"], names, declarations=known_functions, input=case_input)
         )
+    case.policies, case.policy_exceptions = policies, read_exceptions(reader, data, policies)
     defaults = _read_defaults(reader, data.get("defaults"), known_functions)
     expectations = _ExpectationCompiler(reader, case_input, known_functions, data.get("expected_output"), defaults)
     case.turns = expectations.compile_turns()

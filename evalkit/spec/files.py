@@ -23,7 +23,10 @@ from evalkit.yamlfile.events import Positions, read_file, read_positions
 
 DEFAULT_PATHS = ("scenarios",)  # the folders of a project that names none
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "cassettes"})  # cassettes bear the names of cases
-_SUITE_NEAR_MISS = re.compile(r"suites?\.ya?ml", re.IGNORECASE)
+_NEAR_MISSES = (
+    (re.compile(r"suites?\.ya?ml", re.IGNORECASE), "the file that a suite's cases share is named suite.yaml"),
+    (re.compile(r"polic(?:y|ies)\.ya?ml", re.IGNORECASE), "the rules over a suite's cases stand in policies.yaml"),
+)
 _LOOKS_NUMBERED = re.compile(r"[\s_.-]?[0-9]+[a-z]?\Z")
 _CASE_KEY = re.compile(rb"""(?m)(?:^|[{,])[ \t]*["']?(?:expected_output|scenario_id)["']?[ \t]*:""")
 _PEEKED_BYTES = 100_000
@@ -126,10 +129,11 @@ def check_file(path: str | Path, root: str | Path) -> FoundFile | None:
 
 def _explain_near_miss(name: str, path: str) -> str | None:
     """Explain why a file in a folder of cases is none, if it seems to be meant as one."""
-    if name == SUITE_FILE or name.startswith("."):
+    if name in (SUITE_FILE, POLICY_FILE) or name.startswith("."):
         return None
-    if _SUITE_NEAR_MISS.fullmatch(name):
-        return f"this is not read: the file that a suite's cases share is named {SUITE_FILE}"
+    for pattern, rule in _NEAR_MISSES:
+        if pattern.fullmatch(name):
+            return f"this is not read: {rule}"
     stem, dot, ending = name.lower().rpartition(".")
     is_yaml = dot + ending in CASE_ENDINGS
     if not is_yaml and not is_case_name(name.lower().partition(".")[0] + ".yaml"):  # warranty_001.json, _001.yaml.bak
@@ -173,10 +177,34 @@ def get_category(category: str | None, stem: str) -> str:
 
 
 SUITE_FILE = "suite.yaml"
+POLICY_FILE = "policies.yaml"
 EXTENDS = "extends"  # the key that names another case, which this one is but for what it says itself
 OLD_MOCKS, MOCKS = "mock_responses", "mock_function_responses"
 # `temperature: null` is a value of its own: the model's own temperature.
 _NULL_IS_A_VALUE: frozenset[KeyPath] = frozenset({("settings", "temperature")})
+
+
+Stamp = tuple[str, int, int]  # a file as it is now: its path, time and size
+
+
+def find_inherited(name: str, folder: str, root: str) -> tuple[Stamp, ...]:
+    """Find the files of this name that hold in `folder`: from `root` down to it; outside of the root, its own alone."""
+    found: list[Stamp] = []
+    for path in _list_places(name, folder, root):
+        with suppress(OSError):
+            status = os.stat(path)
+            found.append((path, status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+@lru_cache(maxsize=512)
+def _list_places(name: str, folder: str, root: str) -> tuple[str, ...]:
+    """List the paths at which an inherited file of this name may stand, outermost first."""
+    paths = [os.path.join(folder, name)]
+    while folder != root and folder.startswith(root.rstrip(os.sep) + os.sep):
+        folder = os.path.dirname(folder)
+        paths.append(os.path.join(folder, name))
+    return tuple(paths[::-1])
 
 
 def format_file_path(path: str, root: str) -> str:

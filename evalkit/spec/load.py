@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.checks.policies import SuitePolicy
 from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, format_path
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
@@ -35,6 +36,7 @@ from evalkit.spec.files import (
     rename_old_mocks,
 )
 from evalkit.spec.parts import attach_files
+from evalkit.spec.policies import PolicySet, load_policies
 from evalkit.spec.rows import ROW_SOURCES, Row, RowFile, RowFiller, add_tags, has_rows, open_rows
 from evalkit.spec.suites import ExtendedCase, Suite, extend_case, load_suites, may_name_python
 from evalkit.text.format import describe_type, format_value
@@ -247,6 +249,8 @@ class _CaseLoader:
             mocks=parts.mocks,
             expectation=parts.expectation,
             turns=parts.turns,
+            policies=parts.policies,
+            policy_exceptions=parts.policy_exceptions,
             merged=examined.data,
             suite_dirs=suite.folders,
             permissions=self.permissions,
@@ -271,7 +275,9 @@ class _CaseLoader:
         if check_targets and names_python:
             make_importable(self.root)
         source = Source((layer, *case.layers, *suite.layers))
-        merged_data, parts = self._compile(merge_data(suite.data, rename_old_mocks(case.data)), source, check_targets)
+        policies = PolicySet() if self.file is None else load_policies(os.path.dirname(self.file), self.root)
+        merged = merge_data(suite.data, rename_old_mocks(case.data))
+        merged_data, parts = self._compile(merged, source, policies.policies, check_targets=check_targets)
         if suite.layers or case.layers:
             # Mark the mocks that `data`, the case's own file, does not name as inherited.
             case_input = rename_old_mocks(data).get("input")
@@ -286,7 +292,7 @@ class _CaseLoader:
                 twin = f"{os.path.basename(base)}.yaml"
                 problem = f"{twin} stands beside this file: two cases of one name; give one another number"
             name_problems = [Problem(Location(self.id), problem)] if problem else []
-        problems = [*name_problems, *file_problems, *case.problems, *suite.problems]
+        problems = [*name_problems, *file_problems, *case.problems, *suite.problems, *policies.problems]
         if problems or parts.problems:
             path_problems = parts.problems
             if case.problems:  # a key that seems to be missing may stand in the case that could not be read
@@ -294,7 +300,9 @@ class _CaseLoader:
             problems = _locate_problems(problems, path_problems, source)
         return ExaminedCase(self.id, merged_data, source, parts.functions, tuple(problems)), parts, suite
 
-    def _compile(self, data: JsonDict, source: Source, check_targets: bool) -> tuple[JsonDict, CompiledCase]:
+    def _compile(
+        self, data: JsonDict, source: Source, policies: tuple[SuitePolicy, ...], *, check_targets: bool
+    ) -> tuple[JsonDict, CompiledCase]:
         """Compile the merged `data`, with the values of the row, if it is one. Return the data filled, too."""
         filler = None if self.row is None else RowFiller(self.row)
         if filler is not None:
@@ -308,6 +316,7 @@ class _CaseLoader:
                 mocks=MockFiles(self.mocks, None if filler is None else filler.fill_included, self.permissions),
                 check_targets=check_targets,
                 permissions=self.permissions,
+                policies=policies,
             )
         parts.problems = (*part_problems, *parts.problems)
         if self.row is not None and filler is not None:

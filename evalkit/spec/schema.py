@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from evalkit.checks.keys import DEFINITIONS, EXPECTED_KEYS, describe_value
+from evalkit.checks.keys import DEFINITIONS, EXPECTED_KEYS, POLICY_DEFINITIONS, POLICY_KEYS, describe_value
 from evalkit.functions.mocks.reader import DIRECTIVES
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, INPUTS, SETTINGS_KEYS, TURN_KEYS
@@ -103,6 +103,26 @@ def build_suite_schema(checks: Iterable[str] = (), operators: Iterable[str] = ()
         "description": "What all cases of a folder share. The nearest suite wins, and a case before all suites.",
         **_build_object(_describe_keys(shared)),
         "$defs": definitions,
+    }
+
+
+def build_policies_schema(operators: Iterable[str] = ()) -> JsonDict:
+    """Build the schema of a policies.yaml: a mapping of names to policies."""
+    policy: JsonDict = {
+        "type": "object",
+        "properties": {key: {**row.schema, "description": row.doc} for key, row in POLICY_KEYS.items()},
+        "oneOf": [{"required": ["never"]}, {"required": ["at_most", "calls"]}, {"required": ["must"]}],
+        "not": {"required": ["before", "until"]},
+        "additionalProperties": False,
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "evalkit policies",
+        "description": "Rules over all cases of a folder and the folders below, by name.",
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": policy,
+        "$defs": {**POLICY_DEFINITIONS, "value": describe_value(operators)},
     }
 
 

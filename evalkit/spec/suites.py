@@ -8,7 +8,6 @@ suites; the suites around the extending case apply, those around the other one d
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,6 +24,8 @@ from evalkit.spec.files import (
     SUITE_FILE,
     Layer,
     Source,
+    Stamp,
+    find_inherited,
     format_file_path,
     is_case_name,
     merge_data,
@@ -33,8 +34,6 @@ from evalkit.spec.files import (
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.events import read_file
 from evalkit.yamlfile.parse import ParsedYaml, read
-
-_Stamp = tuple[str, int, int]
 
 
 class Suite(Struct, frozen=True):
@@ -47,19 +46,14 @@ class Suite(Struct, frozen=True):
     names_python: bool = False  # whether one of them may name Python code
 
 
-_FILES: dict[_Stamp, tuple[JsonDict, tuple[Problem, ...], bool]] = {}
-_CHAINS: dict[tuple[_Stamp, ...], Suite] = {}
+_FILES: dict[Stamp, tuple[JsonDict, tuple[Problem, ...], bool]] = {}
+_CHAINS: dict[tuple[Stamp, ...], Suite] = {}
 _CACHE_SIZE = 1_000
 
 
 def load_suites(folder: str, root: str) -> Suite:
     """Load the suites from `root` down to `folder`; of a folder outside of the root, its own alone."""
-    found: list[_Stamp] = []
-    for path in _list_places(folder, root):
-        with suppress(OSError):
-            status = os.stat(path)
-            found.append((path, status.st_mtime_ns, status.st_size))
-    stamps = tuple(found)
+    stamps = find_inherited(SUITE_FILE, folder, root)
     suite = _CHAINS.get(stamps)
     if suite is None:
         if len(_CHAINS) >= _CACHE_SIZE:
@@ -80,16 +74,6 @@ def load_suites(folder: str, root: str) -> Suite:
             )
         _CHAINS[stamps] = suite
     return suite
-
-
-@lru_cache(maxsize=256)
-def _list_places(folder: str, root: str) -> tuple[str, ...]:
-    """List the paths at which suites of a case in `folder` may stand, outermost first."""
-    paths = [os.path.join(folder, SUITE_FILE)]
-    while folder != root and folder.startswith(root.rstrip(os.sep) + os.sep):
-        folder = os.path.dirname(folder)
-        paths.append(os.path.join(folder, SUITE_FILE))
-    return tuple(paths[::-1])
 
 
 def may_name_python(content: bytes) -> bool:
@@ -126,8 +110,10 @@ def _read_suite(layer: Layer) -> tuple[JsonDict, tuple[Problem, ...], bool]:
     return rename_old_mocks(data), tuple(problems), may_name_python(content)
 
 
-# Keys that are never inherited: the label of a case, its exclusion for a while, its rows.
-OWN_KEYS = frozenset({EXTENDS, "scenario_id", "created", "skip", "xfail", "until", "cases", "matrix", "from"})
+# Keys that are never inherited: the label of a case, its exclusion for a while, its rows, its exceptions from policies.
+OWN_KEYS = frozenset(
+    {EXTENDS, "scenario_id", "created", "skip", "xfail", "until", "cases", "matrix", "from", "policies"}
+)
 
 
 class ExtendedCase(Struct, frozen=True):

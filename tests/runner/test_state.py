@@ -15,11 +15,11 @@ import pytest
 import evalkit
 from evalkit.casecheck.mutants import compute_score, observe
 from evalkit.casecheck.smoke import run_smoke_check
-from evalkit.errors import FunctionError, SpecError
+from evalkit.errors import FunctionError, MockError, SpecError
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.gate.decision import decide
-from evalkit.model.case import Permissions
+from evalkit.model.case import Declaration, Permissions
 from evalkit.model.run import Policy, Run
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelCall, Transcript
@@ -447,3 +447,36 @@ def test_a_file_may_name_a_probe_only_as_far_as_the_project_allows(tmp_path: Pat
         else:
             assert load_case(tmp_path / "a_001.yaml", root=tmp_path, settings=settings)
     sys.modules.pop("shop_probe", None)
+
+
+def test_an_argument_names_a_step_of_a_path_into_the_state() -> None:
+    """A rule reads what belongs to the order that the call names, also as a part of a change."""
+    mocks = {
+        "find": {"total": "{{ state.orders[arguments.order.id].total }}"},
+        "item": "{{ state.orders.A-1.items[arguments.n] }}",
+        "double": {"$set": {"seen": ["{{ state.orders[arguments.id].total }}"]}, "$return": "{{ state.seen }}"},
+    }
+    call = answers(mocks, {"orders": {"A-1": {"total": 7, "items": ["a", "b"]}}})
+    assert call("find", order={"id": "A-1"}) == {"total": 7}
+    assert call("item", n=1) == "b"
+    assert call("double", id="A-1") == [7]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{{ input[arguments.x] }}", "an argument can name a step of a path into the state alone"),
+        ("{{ state.a[arguments] }}", "does not parse at '[arguments]'"),
+        ("{{ state.a[arguments.y] }}", "f has no argument 'y' (known are x)"),
+    ],
+)
+def test_a_step_that_an_argument_names_is_checked_at_load(text: str, message: str) -> None:
+    declared = {"f": Declaration(name="f", parameters={"type": "object", "properties": {"x": {}}})}
+    problems = parse_mocks({"f": text}, declarations=declared)[1]
+    assert [message in problem.message for problem in problems] == [True], problems
+
+
+def test_an_argument_that_names_no_step_breaks_the_mock() -> None:
+    call = answers({"f": "{{ state.a[arguments.x] }}"}, {"a": {"b": 1}})
+    with pytest.raises(MockError, match=r"arguments\.x is a list, which names no step of a path"):
+        call("f", x=[])

@@ -38,7 +38,7 @@ from evalkit.functions.mocks.state import CHANGES, NO_JUDGE, StateChange, read_c
 from evalkit.functions.targets import TargetError, check_form, find_callable, find_object, refuse_import
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json, to_recordable_json
 from evalkit.model.case import Declaration, Permissions
-from evalkit.model.template import Reference, TemplateError, follow_path
+from evalkit.model.template import ArgumentStep, Reference, TemplateError, follow_path
 from evalkit.model.transcript import AgentValue
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
@@ -572,6 +572,10 @@ class MockContext(Struct):
                 return f"template {reference.text}: {self._explain_unknown_argument(first, function, names)}"
         if reference.root == "calls":
             return self._explain_broken_call(reference, first)
+        names = self._find_argument_names(function)
+        for step in reference.path if names is not None else ():
+            if isinstance(step, ArgumentStep) and (name := step.partition(".")[0]) not in (names or ()):
+                return f"template {reference.text}: {self._explain_unknown_argument(name, function, names or ())}"
         return None
 
     def _explain_broken_call(self, reference: Reference, name: str | int | None) -> str | None:

@@ -9,12 +9,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from evalkit.checks.policies import SuitePolicy
 from evalkit.errors import KeyPath, Location, Problem
 from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.records import CodeFacts, DeclaredFunction, Implementation, Prompt
 from evalkit.lint.finding import Edit, Finding, add_line_below
 from evalkit.lint.names import list_folders
 from evalkit.spec.load import ExaminedCase
+from evalkit.spec.policies import load_policies
 from evalkit.spec.suites import load_suites
 
 _GROUPS = ("in_order", "any_order", "one_of", "in_parallel")
@@ -98,6 +100,18 @@ class CaseFacts(Struct, frozen=True):
 
     def locate(self, path: KeyPath, *, key: bool = False) -> Location:
         return self.examined.source.locate(path, key=key)
+
+    @property
+    def policies(self) -> tuple[SuitePolicy, ...]:
+        """The policies that hold for the case."""
+        return load_policies(os.path.dirname(self.examined.source.layers[0].path or ""), self.root).policies
+
+    @property
+    def exceptions(self) -> frozenset[str]:
+        """The policies that the case need not keep."""
+        keys = self.examined.data.get("policies")
+        named = keys.get("except") if isinstance(keys, Mapping) else None
+        return frozenset(named if isinstance(named, Mapping) else ())
 
     def find_suite_file(self, functions: object) -> str | None:
         """Return the suite.yaml that `functions` comes from as it is; None if the case has a say in it."""

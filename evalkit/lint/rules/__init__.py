@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.lint.facts import records
 from evalkit.lint.finding import Rule
-from evalkit.lint.rules import cases, declarations, dispatch, instructions, parameters
+from evalkit.lint.rules import cases, declarations, dispatch, instructions, parameters, policies
 
-FAMILIES = (declarations, dispatch, parameters, instructions, cases)
+FAMILIES = (declarations, dispatch, parameters, instructions, cases, policies)
 GROUPS = {
     "L1": "Declarations: what the model is told",
     "L2": "Implementations: what the code does",
     "L3": "Dispatch: how a name finds its code",
     "L4": "Instructions: what the model is asked to do",
-    "L5": "Cases and mocks",
+    "L5": "Cases, mocks and policies",
     "L6": "What could not be read",
 }
 RULES: tuple[Rule, ...] = tuple(

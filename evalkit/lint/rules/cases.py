@@ -13,7 +13,7 @@ from evalkit.lint.facts.project import CaseCall, CaseFacts, ProjectFacts, is_ope
 from evalkit.lint.facts.records import DECORATED, SUITE, UNKNOWN, DeclaredFunction
 from evalkit.lint.finding import ERROR, WARNING, Edit, Finding, Rename, Rule
 from evalkit.lint.names import DeclarationScope, find_relative, is_alike, is_handoff, is_related, list_folders
-from evalkit.spec.files import SUITE_FILE, make_case_name
+from evalkit.spec.files import POLICY_FILE, SUITE_FILE, make_case_name
 
 CASE_FUNCTION = Rule("L501", "case-function", ERROR, "A case expects a function that is not declared.", fixable=True)
 CASE_ARGUMENT = Rule("L502", "case-argument", ERROR, "A case expects an argument that the function does not have.")
@@ -44,13 +44,17 @@ RULES = (
     CASE_NAME,
 )
 
+_SHARED_FILES = {
+    **dict.fromkeys(("suite", "suites"), SUITE_FILE),
+    **dict.fromkeys(("policy", "policies"), POLICY_FILE),
+}
 _RULE_OF_PROBLEM = {"unknown_function": CASE_FUNCTION, "unknown_argument": CASE_ARGUMENT}
 
 
 def check(facts: ProjectFacts) -> Iterator[Finding]:
     """Check the cases of a project, and which functions none of them expects."""
     for path, problem in facts.misnamed_files:
-        case_name = SUITE_FILE if path.stem.lower() in ("suite", "suites") else make_case_name(path.name)
+        case_name = _SHARED_FILES.get(path.stem.lower()) or make_case_name(path.name)
         folder, _, _ = problem.location.file.rpartition("/")
         rename = Rename(problem.location.file, f"{folder}/{case_name}" if folder else case_name)
         fix = None if path.with_name(case_name).exists() else rename
@@ -216,7 +220,7 @@ def _make_replacement(case: CaseFacts, path: KeyPath, old: str, new: str, *, key
 
 def check_arguments(case: CaseFacts, call: CaseCall, functions: list[DeclaredFunction]) -> Iterator[Finding]:
     """Compare the arguments of an expected call with the schemas of its function."""
-    names = _collect_argument_names(functions)
+    names = collect_argument_names(functions)
     for argument, path, is_sent in call.list_arguments():
         if names is None or argument in names:
             continue
@@ -291,7 +295,7 @@ def _is_open(value: object) -> bool:
     return isinstance(value, list) and any(map(_is_open, value))
 
 
-def _collect_argument_names(functions: Iterable[DeclaredFunction]) -> frozenset[str] | None:
+def collect_argument_names(functions: Iterable[DeclaredFunction]) -> frozenset[str] | None:
     """Return the arguments that any of the declarations allows; None where one allows others."""
     allowed: set[str] = set()
     for function in functions:
@@ -306,7 +310,7 @@ def check_mocks(case: CaseFacts, known: KnownFunctions) -> Iterator[Finding]:
     """Compare the conditions and answers of mocks with the schemas of their functions."""
     for name, argument, path in case.list_conditions():
         functions = known.find_declarations(name)
-        names = _collect_argument_names(functions) if functions else None
+        names = collect_argument_names(functions) if functions else None
         if names is not None and argument not in names:
             hint = did_you_mean(argument, names) or f"; it has: {', '.join(sorted(names)) or 'none'}"
             yield MOCK_ARGUMENT.report(

@@ -1,0 +1,128 @@
+"""Rules of policies: what they name compared with the declarations, and cases that can't keep one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct, field
+
+from evalkit.checks.call_checks import AbsentCheck, TextCheck, ValuesCheck
+from evalkit.checks.policies import PolicyCall, SuitePolicy
+from evalkit.checks.policy_forecast import find_certain_breach
+from evalkit.errors import did_you_mean
+from evalkit.lint.facts.project import CaseFacts, ProjectFacts
+from evalkit.lint.finding import ERROR, WARNING, Finding, Rule
+from evalkit.lint.rules.cases import KnownFunctions, KnownFunctionsFinder, collect_argument_names
+
+POLICY_FUNCTION = Rule("L511", "policy-function", ERROR, "A policy names a function that none of its cases knows.")
+POLICY_ARGUMENT = Rule("L512", "policy-argument", ERROR, "A policy names an argument that the function does not have.")
+POLICY_IDLE = Rule(
+    "L513", "policy-idle", WARNING, "A policy can never apply: no case knows its function, or each is excepted."
+)
+POLICY_CONFLICT = Rule("L514", "policy-conflict", ERROR, "The expected calls of a case break a policy.")
+RULES = (POLICY_FUNCTION, POLICY_ARGUMENT, POLICY_IDLE, POLICY_CONFLICT)
+
+
+class _PolicyCases(Struct):
+    """A policy, and the cases for which it holds, with the functions that each knows."""
+
+    policy: SuitePolicy
+    cases: list[CaseFacts] = field(default_factory=list)
+    known: list[KnownFunctions] = field(default_factory=list)
+
+    def list_names(self) -> set[str]:
+        """Return every function that one of the cases declares, mocks or expects."""
+        names = {name for known in self.known for name in known.names}
+        for case in self.cases:
+            names |= case.mocks.keys() | {call.name for call in case.list_calls()}
+        return names
+
+
+def check(facts: ProjectFacts) -> Iterator[Finding]:
+    """Check the policies that hold for the cases of a project."""
+    finder = KnownFunctionsFinder(facts)
+    policies: dict[object, _PolicyCases] = {}
+    for case in facts.cases:
+        for policy in case.policies:
+            entry = policies.setdefault(policy.location, _PolicyCases(policy))
+            entry.cases.append(case)
+            entry.known.append(finder.find_known(case))
+            if policy.name not in case.exceptions:
+                yield from check_conflict(case, policy)
+    for entry in policies.values():
+        yield from check_names(entry)
+        if all(entry.policy.name in case.exceptions for case in entry.cases):
+            yield POLICY_IDLE.report(
+                entry.policy.location,
+                f"policy '{entry.policy.name}' checks nothing: every case that it holds for is excepted from it",
+                "take the policy away, or the exceptions",
+            )
+
+
+def check_names(entry: _PolicyCases) -> Iterator[Finding]:
+    """Compare the functions and arguments that a policy names with what its cases know."""
+    policy, names = entry.policy, entry.list_names()
+    reported: set[str] = set()
+    for call in policy.list_calls():
+        name = call.expected.function_name
+        if name not in names and names and name not in reported:
+            reported.add(name)
+            yield _report_unknown(policy, call, names)
+        functions = [function for known in entry.known for function in known.find_declarations(name)]
+        allowed = collect_argument_names(functions) if functions else None
+        for argument in dict.fromkeys(list_arguments(policy, call)) if allowed is not None else ():
+            if argument not in (allowed or ()) and f"{name}.{argument}" not in reported:
+                reported.add(f"{name}.{argument}")
+                listed = ", ".join(sorted(allowed or ())) or "no arguments"
+                hint = did_you_mean(argument, allowed or ()) or f"; it has: {listed}"
+                yield POLICY_ARGUMENT.report(
+                    policy.location,
+                    f"policy '{policy.name}': function '{name}' has no argument '{argument}'{hint}",
+                    "write a declared argument; under for_each, {function: argument} where names differ",
+                )
+
+
+def _report_unknown(policy: SuitePolicy, call: PolicyCall, names: set[str]) -> Finding:
+    """Report a function that no case knows: a slip, or one without which the policy has nothing to judge."""
+    name = call.expected.function_name
+    hint = did_you_mean(name, names)
+    if not hint and call not in policy.closings:
+        message = f"policy '{policy.name}' can never apply: no case that it holds for knows '{name}'"
+        return POLICY_IDLE.report(policy.location, message, "write a case in which it can be called, or the right name")
+    listed = hint or f"; they know {', '.join(sorted(names)[:8])}"
+    return POLICY_FUNCTION.report(
+        policy.location,
+        f"policy '{policy.name}' names '{name}', which none of its cases declares, mocks or expects{listed}",
+        "write the declared name: as it is, this part of the policy means no call",
+    )
+
+
+def list_arguments(policy: SuitePolicy, call: PolicyCall) -> Iterator[str]:
+    """Yield the arguments of a function that a policy names."""
+    yield from policy.get_key_names(call.expected.function_name)
+    for check in call.expected.checks:
+        if isinstance(check, ValuesCheck) and check.on_arguments:
+            yield from check.names
+        elif isinstance(check, TextCheck):
+            yield check.argument
+        elif isinstance(check, AbsentCheck):
+            yield from check.arguments_absent
+
+
+def check_conflict(case: CaseFacts, policy: SuitePolicy) -> Iterator[Finding]:
+    """Find an expected call at which every run that the case accepts breaks the policy."""
+    expected = case.examined.data.get("expected_output")
+    if not isinstance(expected, dict):
+        return
+    place = find_certain_breach(policy, expected, case.examined.data.get("input"))
+    if place is None:
+        return
+    listed: Sequence[object] = expected["expected_function_calls"]
+    item = listed[place]
+    name = item["function_name"] if isinstance(item, dict) else item
+    yield POLICY_CONFLICT.report(
+        case.locate(("expected_output", "expected_function_calls", place)),
+        f"this case can't pass: its calls break policy '{policy.name}' at {name} ({policy.rule})",
+        "correct the case or the policy, or except the case: policies: {except: {name: reason}}",
+        related=policy.location,
+    )

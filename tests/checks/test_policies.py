@@ -1,0 +1,328 @@
+"""Policies: read from policies.yaml, held against what an agent did, and explained at the call that broke one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.checks.policies import find_moments, read_policies
+from evalkit.errors import Location, SpecError
+from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.model.verdict import Verdict
+from evalkit.reports.trace import render_trace
+from evalkit.runner.run_case import run_case
+from evalkit.spec.load import load_case
+
+Calls = Sequence[tuple[str, dict[str, Any]]]
+CASE = """\
+input:
+  message: My drill broke. Please refund it.
+  mock_function_responses:
+    check: {$match: [{when: {serial: SN1}, $return: {valid: true}}, {when: {serial: SN2}, $error: down}], $default: {valid: false}}
+    refund: ok
+    email: ok
+    ticket: ok
+expected_output: {max_function_calls: 20}
+"""  # noqa: E501 - one line of a case
+FILE = "scenarios/desk_001.yaml"
+
+
+def run(root: Path, policies: str, calls: Calls, case: str = CASE) -> Verdict:
+    """Run a case whose agent makes these calls, in a folder with these policies."""
+    for name, text in (("policies.yaml", policies), ("desk_001.yaml", case)):
+        path = root / "scenarios" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
+
+    def agent(task: Any) -> str:
+        for name, arguments in calls:
+            try:
+                task.call(name, **arguments)
+            except Exception as error:
+                task.state["refused"] = str(error)
+        return "done"
+
+    return run_case(load_case(root / FILE, root=root), agent=agent)
+
+
+def explain(verdict: Verdict) -> list[str]:
+    """The messages, each of which ends with the place of the policy."""
+    place = " (scenarios/policies.yaml:1)"
+    assert all(reason.message.endswith(place) for reason in verdict.reasons)
+    return [reason.message.removesuffix(place) for reason in verdict.reasons]
+
+
+@pytest.mark.parametrize(
+    ("policy", "calls", "messages"),
+    [
+        (
+            "{never: refund, before: check}",
+            [("refund", {}), ("check", {"serial": "SN1"})],
+            ["call 1, refund: policy p: never refund before check; call 2, check, came later"],
+        ),
+        ("{never: refund, before: check}", [("check", {"serial": "SN1"}), ("refund", {})], []),
+        ("{never: refund, before: check}", [], []),
+        ("{must: check, before: refund}", [("check", {"serial": "SN1"}), ("refund", {})], []),
+        (
+            "{must: check, before: refund}",
+            [("refund", {})],
+            ["call 1, refund: policy p: must check before refund; check was not called before"],
+        ),
+        (
+            "{never: refund, before: check}",
+            [("check", {"serial": "SN2"}), ("refund", {})],
+            [
+                "call 2, refund: policy p: never refund before check; call 1, check, does not count: failed, expected "
+                "outcome 'ok': down: \"check failed\""
+            ],
+        ),
+        (
+            "{never: refund, before: {function_name: check, outcome: any}}",
+            [("check", {"serial": "SN2"}), ("refund", {})],
+            [],
+        ),
+        (
+            "{never: refund, before: {function_name: check, result_contains: {valid: true}}}",
+            [("check", {"serial": "SN9"}), ("refund", {})],
+            [
+                'call 2, refund: policy p: never refund before check(result_contains={"valid": true}); call 1, check, '
+                "does not count: result.valid: expected true, got false"
+            ],
+        ),
+        (
+            "{never: refund, after: ticket}",
+            [("refund", {}), ("ticket", {}), ("refund", {})],
+            ["call 3, refund: policy p: never refund after ticket; call 2, ticket, came before"],
+        ),
+        (
+            "{never: refund, after: ticket, until: check}",
+            [("ticket", {}), ("check", {"serial": "SN1"}), ("refund", {})],
+            [],
+        ),
+        (
+            "{at_most: 1, calls: ticket, for_each: serial}",
+            [("ticket", {"serial": 1}), ("ticket", {"serial": 2}), ("ticket", {"serial": 1.0}), ("ticket", {})],
+            [
+                "call 3, ticket: policy p: at most 1 ticket, for each serial; call 1, ticket, was the one that is "
+                "allowed, for serial 1.0"
+            ],
+        ),
+        (
+            "{never: email, before: check, for_each: {email: about, check: serial}}",
+            [("check", {"serial": "SN1"}), ("email", {"about": "SN1"}), ("email", {"about": "SN3"})],
+            [
+                "call 3, email: policy p: never email before check, for each about of email / serial of check; call 1, "
+                'check, was another, for serial "SN1"'
+            ],
+        ),
+        (
+            "{must: email, after: refund}",
+            [("email", {}), ("refund", {})],
+            ["call 2, refund: policy p: must email after refund; no email came after it"],
+        ),
+        ("{must: email}", [], ["policy p: must email; no email was made"]),
+        (
+            "{never: {function_name: refund, arguments: {amount: {$gt: 100}}}}",
+            [("refund", {"amount": 100}), ("refund", {"amount": 101})],
+            [
+                'call 2, refund: policy p: never refund(arguments={"amount": {"$gt": 100}}); '
+                "such a call is never allowed"
+            ],
+        ),
+        (
+            "{never: {function_name: refund, arguments_contain: {to: '{{ calls.check.result.owner }}'}}}",
+            [("check", {"serial": "SN1"}), ("refund", {"to": "x"})],
+            [
+                "policy p: template {{ calls.check.result.owner }} leads nowhere: there is no 'owner' in {valid} "
+                "(step 1 of the path)"
+            ],
+        ),
+        ("{never: refund, before: {user: refund it}}", [("refund", {})], []),
+        (
+            "{never: refund, before: {user: {$search: '(?i)i confirm'}}}",
+            [("refund", {})],
+            [
+                'call 1, refund: policy p: never refund before the user says {"$search": "(?i)i confirm"}; '
+                "no message of the user is like that"
+            ],
+        ),
+    ],
+)
+def test_a_broken_policy_is_explained(tmp_path: Path, policy: str, calls: Calls, messages: list[str]) -> None:
+    verdict = run(tmp_path, f"p: {policy}\n", calls)
+    assert explain(verdict) == messages
+    assert verdict.status == ("failed" if messages else "passed")
+    assert {reason.code for reason in verdict.reasons} <= {"policy_broken", "unresolved_reference"}
+    assert {reason.location for reason in verdict.reasons} <= {"scenarios/policies.yaml:1:1"}
+
+
+TURNS = """\
+input:
+  turns:
+    - user: Please refund my drill.
+    - user: Yes, do it.
+  mock_function_responses: {refund: ok}
+expected_output: {max_function_calls: 5}
+"""
+
+
+def test_a_policy_waits_for_the_users_confirmation(tmp_path: Path) -> None:
+    """The message of the second turn comes after the calls of the first."""
+    policy = "p: {never: refund, until: {user: 'yes'}}\n"
+    root = tmp_path
+    (root / "scenarios").mkdir()
+    (root / "scenarios/policies.yaml").write_text(policy, "utf-8")
+    (root / FILE).write_text(TURNS, "utf-8")
+
+    def judge(turn: int) -> Verdict:
+        def agent(task: Any) -> str:
+            if len(task.messages) // 2 == turn:
+                task.call("refund")
+            return "done"
+
+        return run_case(load_case(root / FILE, root=root), agent=agent)
+
+    assert judge(1).status == "passed"
+    early = judge(0)
+    assert explain(early) == [
+        'call 1, refund: policy p: never refund until the user says "yes"; the user\'s message 2, came later'
+    ]
+
+
+def test_calls_of_one_model_turn_are_not_before_one_another() -> None:
+    """Messages come before the calls of their turn; calls that code makes have moments of their own."""
+    made = (("a", 0, 0), ("b", 0, 0), ("c", 1, 0), ("d", None, 1), ("e", None, 1))
+    calls = tuple(
+        FunctionCall(name=name, index=index, turn=turn, user_turn=user) for index, (name, turn, user) in enumerate(made)
+    )
+    assert find_moments(Transcript(calls=calls, responses=("x", "y")), 2) == ([1, 1, 2, 4, 5], [0, 3])
+    assert find_moments(Transcript(responses=("x",)), 3) == ([], [0, 1])
+
+
+def test_an_exception_fails_nothing_and_is_told(tmp_path: Path) -> None:
+    case = CASE + "policies: {except: {p: the old desk has no warranties}}\n"
+    verdict = run(tmp_path, "p: {never: refund, before: check}\n", [("refund", {})], case)
+    assert verdict.status == "passed"
+    assert [(result.broken, result.excepted) for result in verdict.policies] == [(1, "the old desk has no warranties")]
+    assert "excepted from policy p, which the run broke: the old desk has no warranties" in render_trace(verdict)
+
+
+@pytest.mark.parametrize(
+    ("policies", "exceptions", "problem"),
+    [
+        (
+            "p: {never: a, befor: b}",
+            "",
+            "scenarios/policies.yaml:1:15: unknown key 'befor' in p; did you mean 'before'?",
+        ),
+        (
+            "p: {before: b}",
+            "",
+            "p: a policy says 'never', 'at_most' or 'must'; for example {never: refund, before: check}",
+        ),
+        ("p: {never: a, must: b}", "", "p: 'never' and 'must' are two policies; give each a name of its own"),
+        (
+            "p: {at_most: 1}",
+            "",
+            "p: 'at_most' is a number, and 'calls' says of what: {at_most: 1, calls: create_ticket}",
+        ),
+        ("p: {never: a, calls: b}", "", "p: 'calls' belongs to 'at_most'; write the calls under 'never'"),
+        ("p: {never: a, before: b, until: c}", "", "p: 'before' and 'until' mean the same; keep one"),
+        (
+            "p: {never: {user: x}}",
+            "",
+            "p: 'never' names calls; a message of the user stands under before, until or after",
+        ),
+        ("p: {must: a, before: {user: x}}", "", "p: must is not demanded before a message of the user; say after what"),
+        ("p: {never: {arguments: {}}}", "", "p.never has no 'function_name'; write which function is meant"),
+        ("p: {never: {function_name: a, times: 2}}", "", "unknown key 'times' in p.never"),
+        ("p: {never: {function_name: a, arguments: {x: {$gte: 1}}}}", "", "did you mean $ge?"),
+        ("p: {never: a, before: {user: {$judge: agrees}}}", "", "a policy is decided without a model"),
+        (
+            "p: {never: {function_name: a, arguments: {x: {$judge: y}}}}",
+            "",
+            "what is forbidden is decided without a model",
+        ),
+        ("p: {never: []}", "", "p.never is an empty list, which demands nothing; name a call, or leave it out"),
+        ("p: never", "", 'p must be a mapping such as {never: refund, before: check}, got "never"'),
+        ("[p]", "", "the file holds a list; it maps names to policies, for example warranty-first:"),
+        ("", "", "the file is empty; it maps names to policies"),
+        ("p: {never: a", "", "scenarios/policies.yaml:2:1: ',' or '}' was expected here"),
+        ("p: {never: a}", "{except: {q: x}}", "no policy 'q' holds for this case; there are p"),
+        ("paid: {never: a}", "{except: {payd: x}}", "no policy 'payd' holds for this case; did you mean 'paid'?"),
+        ("p: {never: a}", "{except: {p: ''}}", "must be the reason why the case need not keep the policy"),
+        ("p: {never: a}", "{never: a}", "unknown key 'never' in policies; policies stand in a policies.yaml"),
+        ("p: {never: a}", "[p]", "policies must be a mapping: {except: {<policy>: <reason>}}, got a list"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, policies: str, exceptions: str, problem: str) -> None:
+    case = CASE + (f"policies: {exceptions}\n" if exceptions else "")
+    with pytest.raises(SpecError) as error:
+        run(tmp_path, policies, [], case)
+    assert problem in str(error.value)
+
+
+def test_policies_of_outer_folders_hold_in_inner_ones_and_none_is_replaced(tmp_path: Path) -> None:
+    inner = tmp_path / "scenarios" / "desk"
+    inner.mkdir(parents=True)
+    (tmp_path / "policies.yaml").write_text("outer: {never: refund}\n", "utf-8")
+    (inner / "policies.yaml").write_text("inner: {never: email}\n", "utf-8")
+    (inner / "desk_001.yaml").write_text(CASE, "utf-8")
+    case = load_case(inner / "desk_001.yaml", root=tmp_path)
+    assert [policy.name for policy in case.policies] == ["outer", "inner"]
+    (inner / "policies.yaml").write_text("outer: {never: nothing}\n", "utf-8")
+    with pytest.raises(
+        SpecError, match=r"policy 'outer' holds here already, by policies\.yaml:1; give this one another"
+    ):
+        load_case(inner / "desk_001.yaml", root=tmp_path)
+    (inner / "policies.yaml").write_text("outer: null\n", "utf-8")
+    with pytest.raises(SpecError, match="outer must be a mapping"):
+        load_case(inner / "desk_001.yaml", root=tmp_path)
+
+
+def test_a_policy_names_functions_by_their_alias(tmp_path: Path) -> None:
+    case = CASE + "functions: {refund: {alias: pay_back}, check: {}, email: {}, ticket: {}}\n"
+    verdict = run(tmp_path, "p: {never: pay_back}\n", [("refund", {})], case)
+    assert [reason.code for reason in verdict.reasons] == ["policy_broken"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "calls", "applied"),
+    [
+        ("{never: refund, before: check}", [], 0),
+        ("{never: refund, before: check}", [("check", {"serial": "SN1"}), ("refund", {}), ("refund", {})], 2),
+        ("{never: refund, after: ticket}", [("ticket", {})], 1),
+        ("{never: refund}", [], 1),  # the agent could have called it
+        ("{never: delete_all}", [], 0),  # it could not
+        ("{at_most: 2, calls: email}", [("email", {})], 1),
+        ("{must: email, after: refund}", [], 0),
+    ],
+)
+def test_how_often_a_policy_applied(tmp_path: Path, policy: str, calls: Calls, applied: int) -> None:
+    (result,) = run(tmp_path, f"p: {policy}\n", calls).policies
+    assert (result.applied, result.broken) == (applied, 0)
+
+
+def test_the_rule_says_all_that_the_policy_says() -> None:
+    """A run that goes on compares the rules: two that differ in anything must read differently."""
+    rules = [
+        {"never": "a", "before": "b"},
+        {"never": "a", "until": "b"},
+        {"never": "a", "after": "b"},
+        {"never": ["a", "c"], "before": "b"},
+        {"never": {"function_name": "a", "outcome": "ok"}, "before": "b"},
+        {"never": {"function_name": "a", "x_contains": "y"}, "before": "b"},
+        {"never": "a", "before": {"user": "b"}},
+        {"never": "a", "before": "b", "for_each": "x"},
+        {"never": "a", "before": "b", "for_each": ["x", "y"]},
+        {"at_most": 1, "calls": "a"},
+        {"at_most": 2, "calls": "a"},
+        {"must": "a"},
+    ]
+    data = {f"p{index}": rule for index, rule in enumerate(rules)}
+    policies, problems = read_policies(data, {name: Location("p.yaml", 1, 1) for name in data})
+    assert problems == []
+    assert len({policy.rule for policy in policies}) == len(rules)
