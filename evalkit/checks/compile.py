@@ -42,7 +42,7 @@ from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
 from evalkit.model.registry import CHECKS
-from evalkit.operators.base import holds_judge
+from evalkit.operators.base import JUDGE, SIMILAR, holds_judge, holds_operator
 from evalkit.text.format import describe_type, format_value
 
 _READERS: dict[str, Callable[[ExpectationReader, KeyPath, Any], RunCheck | None]] = {
@@ -153,7 +153,7 @@ class _Compilation:
             checks=tuple(check for check in checks if check is not stop_reason),
             aliases=reader.aliases,
             graded=graded,
-            has_judged=holds_judge(expected),
+            has_judged=holds_operator(expected, JUDGE, SIMILAR),
         )
 
     def _read_calls(self, calls: CallReader) -> ExpectedCallList | None:

@@ -66,7 +66,7 @@ class Expectation(Struct, frozen=True):
     checks: tuple[RunCheck, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)  # of the functions that the case declares
     graded: JudgeCriteria | None = None  # `judge`; the runner has it graded before the rest is concluded
-    has_judged: bool = False  # a value is for a model to grade, by `$judge`
+    has_judged: bool = False  # a value is for a model: to grade, by `$judge`, or to compare, by `$similar`
 
     def judge(
         self,

@@ -470,7 +470,7 @@ class JudgeCriteria(Struct, frozen=True):
 
 def report_questions(book: GradeBook, mode: str) -> list[CheckResult]:
     """Build the results of `$judge` on what matched: of graded values, of those that can't be, of those not judged."""
-    results: list[CheckResult] = []
+    results = [build_unmeasured("values", f"can't be judged: {problem}", "", mode) for problem in book.problems]
     is_open = False
     for question in book.questions:
         known = book.find(question.rubric, question.value)

@@ -207,6 +207,7 @@ MODIFIERS: Final = {"$abs": "$approx", "$rel": "$approx"}  # operands of another
 
 DATA, LIST, VALUE = "data", "list", "value"
 JUDGE: Final = "$judge"
+SIMILAR: Final = "$similar"
 
 
 class Operator(Struct, frozen=True, kw_only=True):
@@ -291,10 +292,15 @@ class Operand(Struct, frozen=True):
 
 
 def holds_judge(data: object) -> bool:
-    """Return whether expected data asks a model anywhere, by `$judge`. What is under `$literal` is data."""
+    """Return whether expected data asks a model anywhere, by `$judge`."""
+    return holds_operator(data, JUDGE)
+
+
+def holds_operator(data: object, *names: str) -> bool:
+    """Return whether one of these operators stands anywhere in expected data. What is under `$literal` is data."""
     if is_mapping(data):
-        return any(key == JUDGE or (key != LITERAL and holds_judge(item)) for key, item in data.items())
-    return is_list(data) and any(map(holds_judge, data))
+        return any(key in names or (key != LITERAL and holds_operator(item, *names)) for key, item in data.items())
+    return is_list(data) and any(holds_operator(item, *names) for item in data)
 
 
 # ---- plain values that differ ----

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from evalkit.errors import UsageError, did_you_mean, find_nearest
 from evalkit.jsonvalue import JsonValue
 from evalkit.model.registry import OPERATORS
-from evalkit.operators import dates, judged, lists, logic, numbers, text
+from evalkit.operators import dates, judged, lists, logic, numbers, similar, text
 from evalkit.operators.base import LITERAL, MODIFIERS, Matcher, Operator, Undecided
 from evalkit.text.format import cut, format_value
 
@@ -82,6 +82,7 @@ BUILTIN_OPERATORS: Final[dict[str, Operator]] = {
         *dates.DATE_OPERATORS,
         *text.ADDRESS_OPERATORS,
         *judged.JUDGE_OPERATORS,
+        *similar.SIMILAR_OPERATORS,
     )
 }
 RESERVED_NAMES: Final = frozenset({*BUILTIN_OPERATORS, LITERAL, *MODIFIERS})

@@ -48,6 +48,7 @@ class GradeBook:
             for grade in grading.grades
         }
         self.questions: list[Question] = []
+        self.problems: dict[str, None] = {}  # why something could not be measured
 
     def find(self, rubric: Rubric, value: object) -> tuple[Grade, Grading] | None:
         """Return the grade of a value, and of what grading it is a part; None if it has none."""
@@ -79,6 +80,14 @@ def use_grades(gradings: Iterable[Grading]) -> Iterator[GradeBook]:
         collected = _open_questions.get()
         if collected is not None:
             collected += book.list_open()
+
+
+def report_problem(message: str) -> bool:
+    """Record why a value could not be compared: what is being judged is an error. False where nothing is judged."""
+    book = _book.get()
+    if book is not None:
+        book.problems[message] = None
+    return book is not None
 
 
 @contextmanager
