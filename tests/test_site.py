@@ -79,6 +79,18 @@ def test_the_workflow_of_the_tutorial_is_that_of_the_page_on_ci() -> None:
     assert shown in (DOCS / "ci.md").read_text("utf-8")
 
 
+def test_the_cookbook_compares_right_and_wrong_side_by_side(tmp_path: Path) -> None:
+    folder = tmp_path / "cookbook"
+    shutil.copytree(COOKBOOK, folder, ignore=shutil.ignore_patterns(".evalkit", "__pycache__"))
+    (command,) = re.findall(r"^pytest (--evalkit .*--evalkit-compare .*)$", (DOCS / "cookbook.md").read_text(), re.M)
+    options = [*command.split(), "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "play=wrong against play=right, 2 cases: worse in 2" in done.stdout
+
+
 @pytest.mark.parametrize("play", ["right", "wrong"])
 def test_the_cases_of_the_cookbook_pass_and_see_the_mistake_that_they_are_about(play: str, tmp_path: Path) -> None:
     folder = tmp_path / "cookbook"

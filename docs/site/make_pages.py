@@ -17,13 +17,27 @@ import yaml
 
 import evalkit
 from evalkit.cli import commands
-from evalkit.plugin.options import COMMAND_LINE_ONLY, OPTIONS, SWITCHES, format_flag
+from evalkit.plugin.options import COMMAND_LINE_ONLY, COMMAND_LINE_VALUES, OPTIONS, SWITCHES, format_flag
 from evalkit.spec.schema import build_case_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 COOKBOOK = DOCS / "examples" / "cookbook"
 MADE = "<!-- made by docs/site/make_pages.py: do not edit -->\n\n"
+
+
+SIDE_BY_SIDE = """
+## Two agents
+
+### The same cases with both of them
+
+The agent of these cases reads from `task.variant` how it plays, so that both ways stand side by side: which case fails
+with which of them, and whether one is worse by more than luck. [Compare](compare.md) prompts and models likewise.
+
+```sh
+pytest --evalkit scenarios/retry_001.yaml scenarios/grounded_001.yaml --evalkit-compare play=right,wrong
+```
+"""
 
 
 def make_cookbook() -> str:
@@ -43,6 +57,7 @@ def make_cookbook() -> str:
             page.append(f"\n## {heading[1]}\n")
         elif name := re.fullmatch(r"(\w+):", line):
             page.append(show_recipe(name[1], plays[name[1]]))
+    page.append(SIDE_BY_SIDE)
     module = (COOKBOOK / "mocks" / "desk.py").read_text("utf-8")
     page.append(f"\n## mocks/desk.py\n\nWhat `stateful_001` calls:\n\n```python\n{module}```\n")
     policies = (COOKBOOK / "scenarios" / "policies.yaml").read_text("utf-8")
@@ -149,7 +164,9 @@ def make_commands() -> str:
         for name, (metavar, text) in OPTIONS.items()
     ]
     page += [f"| `{format_flag(name)}` | `{name}` | {text} |\n" for name, text in SWITCHES.items()]
-    page += [f"| `{format_flag('shard')} I/N` | | run the cases of shard I of N alone |\n"]
+    page += [
+        f"| `{format_flag(name)} {metavar}` | | {text} |\n" for name, (metavar, text) in COMMAND_LINE_VALUES.items()
+    ]
     page += [f"| `{format_flag(name)}` | | {escape_cell(text)} |\n" for name, text in COMMAND_LINE_ONLY.items()]
     for name, command in sorted(commands.commands.items()):
         if not command.hidden:

@@ -28,11 +28,11 @@ from evalkit.cassettes.model import (
     RECORD_GRADES,
     RecordedGrades,
     RecordingProvider,
-    build_cassette_name,
     build_grades_path,
     describe_grading_request,
     find_grades,
     format_path,
+    locate_cassette,
 )
 from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError
 from evalkit.jsonvalue import JsonDict, parse_arguments
@@ -183,7 +183,7 @@ def select_grader(case_id: str, run: int, settings: Settings) -> Grader:
         provider: Provider = factory(case_id, run)
         return Grader(case_id, provider, provider.name)
     root = settings.root or Path.cwd()
-    base = root / settings.cassettes / build_cassette_name(case_id)
+    base = locate_cassette(root / settings.cassettes, case_id, is_recording=settings.record is not None)
     path = build_grades_path(base, run)
     secrets = tuple(settings.extra.get("secrets", ()))
     goes_live = settings.model is not None and settings.record is None

@@ -14,9 +14,11 @@ from evalkit.cassettes.model import (
     find_cassette,
     format_path,
     load_cassette,
+    locate_cassette,
 )
 from evalkit.errors import MissingCassetteError, UsageError
 from evalkit.model.settings import Settings
+from evalkit.model.variant import CaseVariant
 from evalkit.providers.base import Provider
 from evalkit.providers.budget import MeteredProvider
 from evalkit.providers.table import open_provider
@@ -26,13 +28,15 @@ _shared_providers: dict[str, Provider] = {}
 _lock = threading.Lock()
 
 
-def select_provider(case_id: str, run: int, settings: Settings, task_settings: TaskSettings) -> Provider:
+def select_provider(
+    case_id: str, run: int, settings: Settings, task_settings: TaskSettings, variant: CaseVariant | None = None
+) -> Provider:
     """Select the provider of one run of a case.
 
     Without `record`: the model that an option names, else the cassette. `record` records what ``missing`` or, beyond
     that, what ``stale`` says (a stale cassette is replayed first, and the run made again); ``all`` records everything.
     `settings.extra["provider"]`, a callable ``(case_id, run) -> Provider``, overrides the choice: tests bring a script
-    that way.
+    that way. A hand-written cassette of the case answers for a `variant` that changes the case if only code differs.
     """
     factory = settings.extra.get("provider")
     if factory is not None:
@@ -41,13 +45,15 @@ def select_provider(case_id: str, run: int, settings: Settings, task_settings: T
     if settings.model and settings.record is None:
         return MeteredProvider(get_shared_provider(settings.model), settings.model, settings)
     root = settings.root or Path.cwd()
-    path = root / settings.cassettes / build_cassette_name(case_id)
+    folder, is_recorded = root / settings.cassettes, settings.record is not None
+    path = locate_cassette(folder, case_id, is_recording=is_recorded)
     secrets = tuple(settings.extra.get("secrets", ()))
     model, own_path, first = task_settings.model, build_run_path(path, run), find_cassette(path)
-    is_recorded = settings.record is not None
     if is_recorded and settings.record != "all":  # its own file answers, or the first run's if it was written by hand
         is_hand_written = first is not None and load_cassette(first).kind == "hand-written"
         is_recorded = find_cassette(own_path) is None and not is_hand_written
+    if variant is not None and first is not None and path != folder / build_cassette_name(case_id):
+        _refuse_shared_script(first, variant, folder / build_cassette_name(case_id), root)
     if not is_recorded:
         return CassetteProvider(first or path, run=run, root=root, model=model, secrets=secrets)
     if model is None:
@@ -56,6 +62,16 @@ def select_provider(case_id: str, run: int, settings: Settings, task_settings: T
         )
     live = MeteredProvider(get_shared_provider(model), model, settings)
     return RecordingProvider(live, own_path, model=model, display_path=format_path(own_path, root), secrets=secrets)
+
+
+def _refuse_shared_script(file: Path, variant: CaseVariant, own_path: Path, root: Path) -> None:
+    """Raise MissingCassetteError if a person wrote what the model of all variants says, and the variants are to have
+    models, prompts or settings of their own: they would be the same run."""
+    if variant.changes_requests and load_cassette(file).kind == "hand-written":
+        raise MissingCassetteError(
+            f"{format_path(file, root)} is hand-written, and would say the same for each variant: write or record "
+            f"{format_path(own_path, root)}, what the model says under {variant.label}"
+        )
 
 
 def check_model(spec: str | None, prefix: str = "") -> None:

@@ -164,7 +164,7 @@ def _build_instruction_agent(spec: str, case: Case, root: Path) -> AgentUnderTes
 
 def _get_permissions(spec: AgentObject, case: Case, root: Path) -> Permissions | None:
     """Return what `spec` may name, below `root` too; None for an option or Python code, which may name anything."""
-    if spec != case.agent or case.permissions is None:
+    if spec != case.agent or case.permissions is None or case.has_chosen_agent:
         return None
     return replace(case.permissions, folders=(str(root), *case.permissions.folders))
 

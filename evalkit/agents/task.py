@@ -32,6 +32,7 @@ from evalkit.model.case import CaseSettings, Declaration
 from evalkit.model.parts import PARTS, TEXT, Part, build_user_message, list_parts, read_parts
 from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
 from evalkit.model.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
+from evalkit.model.variant import MODEL, TEMPERATURE, VariantValues
 from evalkit.providers.base import Provider
 from evalkit.providers.budget import ClientBudget
 from evalkit.providers.turns import Chunk
@@ -63,7 +64,8 @@ class Task:
 
     `input` is the case's input (a private copy, without mocks); `message` the text of the user's current message;
     `parts` its texts, images and files; `messages` the conversation so far, in the forms of `ModelRequest.messages`;
-    `state` a dictionary for the agent's own use that lives as long as the case.
+    `state` a dictionary for the agent's own use that lives as long as the case. `variant` has the values of a
+    comparison (``--evalkit-compare prompt=v1.md,v2.md``) for this run by name, and is empty without one.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Task:
         root: Path = Path(),
         case_id: str = "",
         run: int = 0,
+        variant: Mapping[str, str] | None = None,
     ) -> None:
         self.input = input
         self.message = ""
@@ -85,7 +88,7 @@ class Task:
         self._are_parts_used = True  # of this turn; a message without images and files has nothing to miss
         self.state: JsonDict = {}
         self.settings = settings
-        self.model = settings.model
+        self.variant = VariantValues(variant or {})
         self.case_id = case_id
         self.run_index = run
         self.instruction_used: str | None = None
@@ -103,6 +106,13 @@ class Task:
         self.unawaited: dict[int, str] = {}  # the function of each `acall`, until somebody awaits it
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def model(self) -> str | None:
+        """The model that the run asks for, ``kind:name``; None if it names none."""
+        self.variant.mark_read(MODEL)
+        self.variant.mark_read(TEMPERATURE)  # who opens a model of its own reads the settings, too
+        return self.settings.model
 
     @property
     def _session(self) -> ModelSession:

@@ -136,7 +136,7 @@ async def arun_with_variants(
     if verdict.status != PASSED or inner_watch.state is None:
         return verdict
     transcript = next((run.transcript for run in verdict.runs if run.passed), verdict.transcript)
-    passing = PassingRun(inner_watch.state, transcript, settings or Settings())
+    passing = PassingRun(inner_watch.state, transcript, (settings or Settings()).apply_variant(case.variant))
     done: list[VariantRun] = []
     for variant in (variant for sweep in sweeps for variant in sweep.plan(passing)):
 

@@ -30,7 +30,7 @@ from evalkit.cassettes.fingerprint import (
 )
 from evalkit.errors import KeyPath, Location, MissingCassetteError, PathProblem, Problem, SpecError, StaleCassetteError
 from evalkit.jsonvalue import JsonDict, JsonObject, describe_value
-from evalkit.model.case import split_case_id
+from evalkit.model.case import split_case_id, split_variant
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.turns import Chunk, read_text, read_turn, read_written_reply, replay_pieces, report_unknown_keys
@@ -152,12 +152,29 @@ def find_cassette(base: Path) -> Path | None:
 def build_cassette_name(case_id: str) -> str:
     """Return the cassette's path below the cassette folder: the case's own path, without ways out of the folder.
 
-    That of the row ``refund_001.yaml[gold]`` is ``refund_001[gold].yaml``.
+    That of the row ``refund_001.yaml[gold]`` is ``refund_001[gold].yaml``, that of its variant `agent=b` is
+    ``refund_001[gold][agent=b].yaml``.
     """
     file, row = split_case_id(case_id)
+    label = split_variant(case_id)[1].replace(":", "-")  # no name of a file everywhere
     name = "/".join(part for part in file.split("/") if part not in ("", ".", "..")) or "case"
     stem, ending = os.path.splitext(name) if name.endswith((".yaml", ".yml")) else (name, ".yaml")
-    return f"{stem}{ending}" if row is None else f"{stem}[{row}]{ending}"
+    return stem + ("" if row is None else f"[{row}]") + (f"[{label}]" if label else "") + ending
+
+
+_ENDINGS = (*SUFFIXES, ".http.yaml", ".judge.yaml")
+
+
+def locate_cassette(folder: Path, case_id: str, *, is_recording: bool) -> Path:
+    """Return the path of a case's cassette in `folder`, beside which its HTTP cassette and its grades stand.
+
+    A variant of a comparison that has no file of its own is answered by those of its case.
+    """
+    own = folder / build_cassette_name(case_id)
+    plain_id, label = split_variant(case_id)
+    if not label or is_recording or any(own.with_name(own.stem + ending).is_file() for ending in _ENDINGS):
+        return own
+    return folder / build_cassette_name(plain_id)
 
 
 def build_run_path(base: Path, run: int) -> Path:

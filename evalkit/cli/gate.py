@@ -18,6 +18,7 @@ from evalkit.errors import UsageError
 from evalkit.execution.shards import compute_fingerprint
 from evalkit.gate.decision import decide, decide_outcomes
 from evalkit.gate.outcomes import build_outcome, build_outcomes
+from evalkit.gate.variants import COMPARE, read_labels
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.run import MET, MISSED, GateDecision, Policy, Run
 from evalkit.reports.run_file import JOURNAL_SUFFIX, StoredRun, load_run, write_run
@@ -143,7 +144,7 @@ def _join(stored: Sequence[StoredRun], output: Path) -> MergeResult:
     selected = _order_cases(runs)
     collected = max(run.collected for run in runs) if runs[0].shard else sum(run.collected for run in runs)
     part = any(run.metadata.get("part") for run in runs)
-    baseline = load_baseline(None)
+    baseline, common = load_baseline(None), _find_common_metadata(runs)
     decision = decide_outcomes(
         outcomes,
         build_policy({}),
@@ -152,11 +153,12 @@ def _join(stored: Sequence[StoredRun], output: Path) -> MergeResult:
         part=part,
         baseline=None if baseline is None else build_outcomes(baseline),
         doubts=[doubt for stored_run in stored for doubt in find_doubts(stored_run.path, stored_run.run)],
+        variants=read_labels(common),
     )
     metadata = {
         "gate": decision,
         "accounting": tally.to_accounting().to_json(),
-        **_find_common_metadata(runs),
+        **common,
         "part": part,
         "merged": [stored_run.path.name for stored_run in stored],
     }
@@ -195,7 +197,7 @@ def _order_cases(runs: Sequence[Run]) -> tuple[str, ...]:
 def _find_common_metadata(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the model, commit, branch and settings of the runs, None where they differ."""
     first = runs[0].metadata
-    keys = ("model", "commit", "branch", "settings")
+    keys = ("model", "commit", "branch", "settings", *([COMPARE] if COMPARE in first else []))
     return {
         key: first.get(key) if all(run.metadata.get(key) == first.get(key) for run in runs) else None for key in keys
     }
@@ -233,7 +235,11 @@ def _refuse_overlaps(paths: Sequence[Path], runs: Sequence[Run]) -> None:
 def _refuse_unlike_shards(paths: Sequence[Path], runs: Sequence[Run]) -> None:
     """Refuse other settings, and another selection, which a shard may lack if no process of it came to its end."""
     first, *others = (
-        {"evalkit": run.evalkit, "model": run.metadata.get("model"), **(run.metadata.get("settings") or {})}
+        {
+            "evalkit": run.evalkit,
+            **{name: run.metadata.get(name) for name in ("model", COMPARE)},
+            **(run.metadata.get("settings") or {}),
+        }
         for run in runs
     )
     for path, settings in zip(paths[1:], others, strict=True):

@@ -20,8 +20,16 @@ from evalkit.gate.outcomes import (
     describe_significance,
     find_changes,
 )
+from evalkit.gate.variants import (
+    collect_variant_facts,
+    describe_variants,
+    list_unused_dimensions,
+    read_labels,
+    split_evidence,
+)
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.run import MET, MISSED, NOT_MEASURED, GateDecision, Policy, Run
+from evalkit.model.variant import MODEL, TEMPERATURE
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.stats.accounting import UNNAMED, Channels, nearest_rank
 from evalkit.stats.pass_rates import clean_runs_needed, wilson
@@ -38,6 +46,7 @@ def decide(run: Run, policy: Policy, baseline: Run | None = None, *, doubts: Seq
     say why the run itself can't be trusted: it is not measured then.
     Raises UsageError for a policy that makes no sense, and for `no_regressions` without a baseline.
     """
+    labels = read_labels(run.metadata)
     if run.interrupted and not run.ended and not doubts:
         doubts = ("the session was killed before it came to its end",)
     return decide_outcomes(
@@ -50,6 +59,7 @@ def decide(run: Run, policy: Policy, baseline: Run | None = None, *, doubts: Seq
         total=None if run.selection is None else run.selection.count,
         baseline=None if baseline is None else build_outcomes(baseline),
         doubts=doubts,
+        variants=labels,
     )
 
 
@@ -64,11 +74,13 @@ def decide_outcomes(
     total: int | None = None,
     baseline: Sequence[CaseOutcome] | None = None,
     doubts: Sequence[str] = (),
+    variants: Sequence[str] = (),
 ) -> GateDecision:
     """Decide like `decide`, from outcomes alone. Of several outcomes of a case the last one counts.
 
     `part`: not all cases were looked at, so that none can be missing. `total`, of a shard: the number of cases that
     were split; those of the other shards may still pass. `doubts`: why the run itself can't be trusted.
+    `variants`: the labels of a comparison, the reference first; each is judged on its own, and all must meet the gate.
     """
     if policy.max_errors < 0:
         raise UsageError(f"max_errors: {policy.max_errors} is negative; 0 allows none")
@@ -86,13 +98,23 @@ def decide_outcomes(
         baseline=None if baseline is None else {outcome.case_id: outcome for outcome in baseline},
         doubts=tuple(doubts),
     )
-    findings = sorted((f for rule in RULES for f in rule(evidence)), key=lambda finding: _WEIGHT.index(finding[0]))
+    parts = split_evidence(evidence, variants)
+    findings = sorted(_apply_rules(evidence, parts), key=lambda finding: _WEIGHT.index(finding[0]))
     status = findings[0][0] if findings else MET
-    reasons, facts = tuple(text for _, text in findings), _collect_facts(evidence)
+    reasons, facts = tuple(text for _, text in findings), _collect_facts(evidence, parts)
     return GateDecision(status=status, reasons=reasons, exit_status=EXIT_STATUS[status], facts=facts)
 
 
-def _collect_facts(evidence: GateEvidence) -> JsonDict:
+def _apply_rules(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterator[Finding]:
+    """Yield the findings of all rules, most of them on each variant."""
+    for rule in RULES:
+        for part in (evidence,) if rule in _RULES_OF_RUNS else parts:
+            head = f"{part.variant}: " if part.variant else ""
+            yield from ((status, head + text) for status, text in rule(part))
+    yield from check_dimensions(parts)
+
+
+def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> JsonDict:
     counts, rate = evidence.counts, evidence.counts.compute_rate()
     facts: JsonDict = {
         "collected": evidence.collected,
@@ -105,33 +127,33 @@ def _collect_facts(evidence: GateEvidence) -> JsonDict:
         "quarantined": len(counts.quarantined),
         "reasons": count_codes(evidence.list_outcomes()),
         "pass_rate": None if rate is None else float(rate),
-        "notes": list(_list_notes(evidence)),
+        "notes": list(_list_notes(evidence, parts)),
     }
     if policies := count_policies(evidence.list_outcomes()):
         facts["policies"] = to_builtins(policies)
     if counts.measured:
         facts["interval"] = [100 * bound for bound in wilson(len(counts.passed), counts.measured)]
-    if evidence.baseline is not None:
-        facts["changes"] = find_changes(evidence, evidence.baseline)
-        facts["how_sure"] = list(describe_significance(evidence, evidence.baseline))
+    if parts[0].variant:
+        facts["side_by_side"] = collect_variant_facts(parts)
+    if (baseline := parts[0].baseline) is not None:
+        facts["changes"] = find_changes(parts[0], baseline)
+        facts["how_sure"] = list(describe_significance(parts[0], baseline))
     return facts
 
 
 INTERVAL = "95 % interval of the pass rate"  # so begins the note on how sure one can be
 
 
-def _list_notes(evidence: GateEvidence) -> Iterator[str]:
+def _list_notes(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterator[str]:
     """Yield notes beside the reasons, a line each."""
     counts = evidence.counts
     if len(evidence.selected) < evidence.collected:
         yield f"over {len(evidence.selected)} of {evidence.collected} collected"
-    if counts.measured:
-        low, high = (format_rate(Fraction(bound) * 100) for bound in wilson(len(counts.passed), counts.measured))
-        text = f"{INTERVAL}: {low} to {high} ({format_case_count(counts.measured)})"
-        target = parse_percentage(evidence.policy.min_pass_rate)
-        if 0 < target < 100:
-            text += f"; {clean_runs_needed(target / 100)} clean runs would show {format_rate(target)}"
-        yield text
+    for part in parts:
+        if part.counts.measured:
+            yield _describe_interval(part)
+    if parts[0].variant:
+        yield from describe_variants(parts)
     if counts.failed:
         yield f"failed: {join_names(counts.failed)}"
     reasons = [f"{code} {number}" for code, number in count_codes(evidence.list_outcomes()).items()]
@@ -150,11 +172,23 @@ def _list_notes(evidence: GateEvidence) -> Iterator[str]:
         yield f"skipped: {join_names(counts.skipped)}"
     if counts.quarantined:
         yield f"quarantined: {join_names(counts.quarantined)}"
-    if evidence.baseline is not None:
-        for change, ids in find_changes(evidence, evidence.baseline).items():
+    if (baseline := parts[0].baseline) is not None:
+        for change, ids in find_changes(parts[0], baseline).items():
             if ids:
                 yield f"{change.replace('_', ' ')}: {join_names(ids)}"
-        yield from describe_significance(evidence, evidence.baseline)
+        yield from describe_significance(parts[0], baseline)
+
+
+def _describe_interval(part: GateEvidence) -> str:
+    """Describe how sure the pass rate of a run, or of a variant, is."""
+    passed, measured = len(part.counts.passed), part.counts.measured
+    low, high = (format_rate(Fraction(bound) * 100) for bound in wilson(passed, measured))
+    of_variant = f", {part.variant}" if part.variant else ""
+    text = f"{INTERVAL}: {low} to {high} ({format_case_count(measured)}{of_variant})"
+    target = parse_percentage(part.policy.min_pass_rate)
+    if 0 < target < 100:
+        text += f"; {clean_runs_needed(target / 100)} clean runs would show {format_rate(target)}"
+    return text
 
 
 def _compare_models(evidence: GateEvidence) -> Iterator[str]:
@@ -410,6 +444,9 @@ def check_malformed_calls(evidence: GateEvidence) -> Iterator[Finding]:
 def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
     if not evidence.policy.no_regressions:
         return
+    if evidence.baseline is None and evidence.variant:
+        return  # the reference, without an earlier run
+    where = evidence.baseline_place
     if evidence.baseline is None:
         raise UsageError(
             "no_regressions needs a baseline: give the run file of an earlier run (--evalkit-baseline FILE)"
@@ -419,21 +456,30 @@ def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
     untold = [i for i in (*evidence.counts.errors, *evidence.counts.unjudged) if i in passed_before]
     gone = [case_id for case_id in find_changes(evidence, evidence.baseline)["gone"] if case_id in passed_before]
     if newly:
-        yield MISSED, f"{format_case_count(len(newly))} passed in the baseline and failed now: {join_names(newly)}"
+        yield MISSED, f"{format_case_count(len(newly))} passed {where} and failed now: {join_names(newly)}"
     elif untold:
         yield (
             NOT_MEASURED,
-            f"{format_case_count(len(untold))} passed in the baseline and could not be measured now: {join_names(untold)}",  # noqa: E501
+            f"{format_case_count(len(untold))} passed {where} and could not be measured now: {join_names(untold)}",
         )
     elif not gone:
-        yield MET, "no case that passed in the baseline failed"
+        yield MET, f"no case that passed {where} failed"
     if gone:
         verb = "is" if len(gone) == 1 else "are"
         yield (
             NOT_MEASURED,
-            f"{format_case_count(len(gone))} passed in the baseline and {verb} gone: {join_names(gone)}; "
+            f"{format_case_count(len(gone))} passed {where} and {verb} gone: {join_names(gone)}; "
             f"a baseline without {'it' if len(gone) == 1 else 'them'} accepts that",
         )
+
+
+def check_dimensions(parts: Sequence[GateEvidence]) -> Iterator[Finding]:
+    """Variants that are one and the same run tell nothing of each other, however green they are."""
+    for name, labels in list_unused_dimensions(parts).items():
+        why = f"no agent read task.variant['{name}']"
+        if name in (MODEL, TEMPERATURE):
+            why = "no reply of a model was seen, and no agent read `task.model`"
+        yield NOT_MEASURED, f"{name} is compared, and made no difference under {join_names(labels)}: {why}"
 
 
 RULES: tuple[Callable[[GateEvidence], Iterator[Finding]], ...] = (
@@ -451,3 +497,4 @@ RULES: tuple[Callable[[GateEvidence], Iterator[Finding]], ...] = (
     check_malformed_calls,
     check_regressions,
 )
+_RULES_OF_RUNS = (check_trust, check_selection, check_cost)  # one selection, one budget, however many variants

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from msgspec import Struct, field
@@ -44,6 +44,8 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     policies: tuple[PolicyResult, ...] = ()  # over all runs; equal ones are shared
     hand_written: bool = False  # a hand-written cassette played the model
     can_vary: bool = False  # a live model took part, or something that is not known to stay the same
+    tokens: int | None = None  # of all runs, read and written; None if some are unknown
+    unused_dimensions: tuple[str, ...] = ()  # of a comparison: what made no difference in any measured run
 
     @property
     def all_passed(self) -> bool | None:
@@ -96,6 +98,8 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         codes=tuple(dict.fromkeys(reason.code for reason in verdict.reasons)) if verdict.status in _BAD else (),
         policies=tuple(_sum_policies(runs)),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
+        tokens=_count_tokens(runs),
+        unused_dimensions=_list_unused_dimensions(measured),
         can_vary=0 < runs_passed < len(measured) or any(_can_vary(run, is_live=is_live) for run in runs),
     )
 
@@ -138,6 +142,21 @@ def _compute_cost(run: Verdict) -> float | None:
     if run.transcript.cost_usd is not None:
         return run.transcript.cost_usd
     return 0.0 if not run.transcript.turns or run.transcript.cassette is not None else None
+
+
+def _count_tokens(runs: Iterable[Verdict]) -> int | None:
+    """Return the tokens of all runs, 0 without model turns; None as soon as some are unknown."""
+    transcripts = [run.transcript for run in runs]
+    counts = [
+        0 if t.usage is None and not t.turns else None if t.usage is None else t.usage.count_tokens()
+        for t in transcripts
+    ]
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def _list_unused_dimensions(measured: Sequence[Verdict]) -> tuple[str, ...]:
+    names = [set(run.transcript.unused_dimensions) for run in measured]
+    return tuple(sorted(set.intersection(*names))) if names else ()
 
 
 class CaseCounts(Struct):
@@ -258,6 +277,8 @@ class GateEvidence(Struct, frozen=True, kw_only=True):
     shard: str | None = None
     baseline: Mapping[str, CaseOutcome] | None = None
     doubts: tuple[str, ...] = ()  # why the run itself can't be trusted
+    baseline_place: str = "in the baseline"  # where its cases passed, in words
+    variant: str = ""  # the label of the variant of a comparison that this is about
 
     @property
     def is_whole(self) -> bool:
@@ -294,12 +315,12 @@ def find_changes(evidence: GateEvidence, baseline: Mapping[str, CaseOutcome]) ->
             kind = compare_tallies(_get_tally(before), _get_tally(now)).kind
             if kind in ("newly_broken", "newly_flaky"):
                 changes[kind].append(case_id)
-            elif _compute_share(now) < _compute_share(before):
+            elif compute_share(now) < compute_share(before):
                 changes["flakier"].append(case_id)
-        took, takes = _compute_time(before), _compute_time(now)
+        took, takes = compute_time(before), compute_time(now)
         if took is not None and takes is not None and takes > 1.5 * took and takes - took > 500:
             changes["slower"].append(case_id)
-        if (_compute_run_cost(now) or 0) > 1.2 * (_compute_run_cost(before) or 0) > 0:
+        if (compute_run_cost(now) or 0) > 1.2 * (compute_run_cost(before) or 0) > 0:
             changes["dearer"].append(case_id)
     if evidence.is_whole:
         selected = set(evidence.selected)
@@ -316,21 +337,26 @@ def _iter_pairs(
             yield case_id, before, now
 
 
-def _compute_time(outcome: CaseOutcome) -> float | None:
+def compute_time(outcome: CaseOutcome) -> float | None:
     """Return milliseconds per run: a case that stopped early has fewer runs. None where no run was timed."""
     return outcome.elapsed_ms / outcome.runs_measured if outcome.latencies else None
 
 
-def _compute_run_cost(outcome: CaseOutcome) -> float | None:
+def compute_run_cost(outcome: CaseOutcome) -> float | None:
     """Return USD per run, None if unknown."""
     return None if outcome.cost_usd is None else outcome.cost_usd / outcome.runs_measured
+
+
+def compute_run_tokens(outcome: CaseOutcome) -> float | None:
+    """Return tokens per run, None if unknown."""
+    return None if outcome.tokens is None else outcome.tokens / outcome.runs_measured
 
 
 def _get_tally(outcome: CaseOutcome) -> tuple[int, int]:
     return outcome.runs_passed, outcome.runs_measured
 
 
-def _compute_share(outcome: CaseOutcome) -> Fraction:
+def compute_share(outcome: CaseOutcome) -> Fraction:
     return Fraction(outcome.runs_passed, outcome.runs_measured) if outcome.runs_measured else Fraction(1)
 
 
@@ -338,8 +364,8 @@ def describe_significance(evidence: GateEvidence, baseline: Mapping[str, CaseOut
     """Yield a line for each change that says whether it is more than luck, which offline runs have no part in."""
     both = list(_iter_pairs(evidence, baseline))
     yield from _describe_paired(both)
-    yield from _describe_repeated(both)
-    yield from _describe_means(both)
+    yield from describe_repeated(both)
+    yield from describe_means(both)
 
 
 def _describe_paired(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterator[str]:
@@ -366,7 +392,7 @@ def _describe_paired(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterat
         yield f"against the baseline {worse} of {cases} got worse and {better} better: {verdict}"
 
 
-def _describe_repeated(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterator[str]:
+def describe_repeated(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterator[str]:
     """Name cases whose share of passed runs changed by more than luck: Fisher's test, adjusted for their number."""
     tallies = [
         (i, _get_tally(before), _get_tally(now))
@@ -380,9 +406,20 @@ def _describe_repeated(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iter
         yield f"changed by more than luck (Fisher, adjusted for {format_case_count(len(tallies))}): {join_names(texts)}"
 
 
-def _describe_means(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterator[str]:
-    """Describe time and money per case, where the interval of the change leaves out no change."""
-    for noun, unit, compute in (("time", "{:,.0f} ms", _compute_time), ("cost", "${:.4f}", _compute_run_cost)):
+_Measure = Callable[[CaseOutcome], float | None]
+_MEASURES: tuple[tuple[str, str, _Measure], ...] = (
+    ("time", "{:,.0f} ms", compute_time),
+    ("cost", "${:.4f}", compute_run_cost),
+)
+_TOKENS: tuple[str, str, _Measure] = ("tokens", "{:,.0f}", compute_run_tokens)
+
+
+def describe_means(both: list[tuple[str, CaseOutcome, CaseOutcome]], reference: str = "") -> Iterator[str]:
+    """Describe time and money per case, where the interval of the change leaves out no change.
+
+    `reference` says what the first of a pair is, if that is no earlier run: "with agent=a". Tokens are described, too.
+    """
+    for noun, unit, compute in (*_MEASURES, _TOKENS) if reference else _MEASURES:
         values = ((compute(before), compute(now)) for _, before, now in both)
         pairs = [(before, now) for before, now in values if before is not None and now is not None]
         if any(before != now for before, now in pairs):
@@ -392,4 +429,5 @@ def _describe_means(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterato
                     f"{'-' if bound < 0 else '+'}{unit.format(abs(bound))}" for bound in (change.low, change.high)
                 )
                 now, before = unit.format(change.now), unit.format(change.before)
-                yield f"{noun} per case: {now}, was {before} (95 % interval of the change: {low} to {high})"
+                was = f"{reference} {before}" if reference else f"was {before}"
+                yield f"{noun} per case: {now}, {was} (95 % interval of the change: {low} to {high})"

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Permissions
 from evalkit.model.transcript import ModelTurn, Usage
+from evalkit.model.variant import MODEL, CaseVariant
 
 DEFAULT_DEADLINE_S = 60.0
 DEFAULT_MAX_ITERATIONS = 10
@@ -71,6 +72,11 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise UsageError(f"Settings(max_iterations=...) is a whole number from 1, got {iterations!r}")
         if repeat is not None and (type(repeat) is not int or repeat < 1):
             raise UsageError(f"Settings(repeat=...) is a whole number from 1, got {repeat!r}")
+
+    def apply_variant(self, variant: CaseVariant | None) -> Settings:
+        """Return the settings for cases of `variant`: a model that is compared is asked live, as by an option."""
+        model = None if variant is None else variant.values.get(MODEL)
+        return self if model is None else replace(self, model=model)
 
 
 def split_graders(graders: str | None) -> tuple[str, ...]:

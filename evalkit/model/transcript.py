@@ -298,6 +298,7 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: AgentValue = None  # at the end of the run, of a case that has a state or a probe of it
     gradings: tuple[Grading, ...] = ()  # of a case with `judge`
     handoffs: tuple[Handoff, ...] = ()  # from agent to agent, delegations too, in the order of the run
+    unused_dimensions: tuple[str, ...] = ()  # of the case's variant: what is compared, and made no difference here
     version: int = always_written(TRANSCRIPT_VERSION)
 
     @property

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from msgspec import Struct
 
-from evalkit.errors import Location, Problem, SpecError
-from evalkit.model.case import Case, split_case_id
+from evalkit.errors import Location, Problem, SpecError, did_you_mean
+from evalkit.model.case import Case, split_case_id, split_variant
+from evalkit.model.registry import AGENTS
+from evalkit.model.variant import AGENT, CaseVariant
 from evalkit.plugin.configuration import Configuration, is_listing
 from evalkit.spec.files import check_file, find_cases, format_file_path, is_case_name
 from evalkit.spec.load import FileScan, TagScanner, load_case
@@ -144,14 +146,21 @@ class Collection:
         match = check_file(path, self._configuration.root)
         return False if match is None else match.problem
 
-    def load(self, path: Path) -> Case:
+    def load(self, path: Path, variant: CaseVariant | None) -> Case:
         """Load a case. While pytest collects, none of the code that it names is imported."""
-        return load_case(
+        case = load_case(
             path,
             root=self._configuration.root,
             settings=self._configuration.settings,
             check_targets=not self._is_collecting,
         )
+        return case if variant is None else case.apply_variant(variant, self._configuration.agent)
+
+    def load_again(self, case_id: str) -> Case:
+        """Load the case of an id, in the process that collects the results. None of its code is imported."""
+        plain_id, label = split_variant(case_id)
+        variant = next((variant for variant in self._configuration.variants if variant.label == label), None)
+        return self.load(self._configuration.root / plain_id, variant)
 
     def load_tags(self, item: CaseItem) -> tuple[str, ...]:
         """Return the tags of a case that must be loaded for them. The code that it names is imported later."""
@@ -172,24 +181,50 @@ class Collection:
         """Yield an item for each row of a file. Python code that the file names is imported by way of the first."""
         is_first = may_name_python(rows.content)
         for row_id, tags in self._tag_scan.list_row_tags(os.fspath(file.path), rows):
+            for item in self.make_items(file, f"{name}[{row_id}]"):
+                if is_first:
+                    self.load_tags(item)
+                    is_first = False
+                self.mark(item, tags)
+                yield item
+
+    def make_items(self, file: CaseFile, name: str) -> Iterator[CaseItem]:
+        """Yield the item of a case, or one for each variant of a comparison."""
+        for variant in self._configuration.variants or (None,):
+            full_name = name if variant is None else f"{name}[{variant.label}]"
             # With the whole id, which pytest takes apart as it does that of `--lf`: the brackets are no part of a name.
-            node_id = f"{file.nodeid}::{name}[{row_id}]"
-            item: CaseItem = CaseItem.from_parent(file, name=f"{name}[{row_id}]", nodeid=node_id)
-            if is_first:
-                self.load_tags(item)
-                is_first = False
-            self.mark(item, tags)
+            node_id = f"{file.nodeid}::{full_name}"
+            item: CaseItem = CaseItem.from_parent(file, name=full_name, nodeid=node_id, variant=variant)
+            item.extra_keyword_matches.update(() if variant is None else variant.values.values())
             yield item
+
+    @property
+    def variant_count(self) -> int:
+        """How many items a case is."""
+        return max(len(self._configuration.variants), 1)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Import the code that the selected cases name before any agent runs."""
         self._is_collecting = False
         if not is_listing(self._config):
+            self._check_agents(session.items)
             selected = set(session.items)
             for item in self._python_items:
                 if item in selected and item.case is not None:
                     item.release()
+
+    def _check_agents(self, items: Iterable[pytest.Item]) -> None:
+        """Raise UsageError for a compared agent of no known name. A worker of xdist leaves that to the verdicts."""
+        if hasattr(self._config, "workerinput"):
+            return
+        variants = {item.variant.label: item.variant for item in items if isinstance(item, CaseItem) and item.variant}
+        for name in dict.fromkeys(variant.values.get(AGENT, "") for variant in variants.values()):
+            is_name = name and ":" not in name and not name.endswith(".md")
+            if is_name and name not in AGENTS:
+                listed = ", ".join(f"'{registered}'" for registered in AGENTS) or "none"
+                unknown = f"unknown agent '{name}'{did_you_mean(name, AGENTS) or '.'}"
+                raise pytest.UsageError(f"evalkit: --evalkit-compare: {unknown} Registered: {listed}")
 
     def mark(self, item: CaseItem, tags: tuple[str, ...]) -> None:
         """Make marks of tags; a tag that is no mark's name is a keyword."""
@@ -253,7 +288,7 @@ class CaseFile(pytest.File):
         super().__init__(**node)  # type: ignore[arg-type]
         self._hooks = hooks
         self._problem = problem
-        self.case_count = 1
+        self.case_count = hooks.variant_count
         self._folder = intern(os.path.dirname(self.path))  # one text for all files of the folder
 
     @property
@@ -270,13 +305,15 @@ class CaseFile(pytest.File):
         scan = FileScan(()) if self._problem is not None else self._hooks.scan(self.path)
         rows = self._open_rows() if scan.may_have_rows else None
         if rows is not None:
-            self.case_count = len(rows.table.ids)
+            self.case_count = len(rows.table.ids) * self._hooks.variant_count
             yield from self._hooks.collect_rows(self, name, rows)
             return
-        item: CaseItem = CaseItem.from_parent(self, name=name)
-        if self._problem is None:
-            self._hooks.mark(item, self._hooks.load_tags(item) if scan.tags is None else scan.tags)
-        yield item
+        tags = scan.tags
+        for item in self._hooks.make_items(self, name):
+            if self._problem is None:
+                tags = self._hooks.load_tags(item) if tags is None else tags
+                self._hooks.mark(item, tags)
+            yield item
 
     def _open_rows(self) -> RowFile | None:
         with suppress(SpecError):  # rows that can't be read as a whole are one case that fails
@@ -288,12 +325,12 @@ class CaseFile(pytest.File):
         rows = self._open_rows()
         return rows.table.locate(row_id) if rows is not None and row_id in rows.table.ids else None
 
-    def load(self, row: str = "") -> LoadedCase:
+    def load(self, row: str = "", variant: CaseVariant | None = None) -> LoadedCase:
         """Return the case, or that of a row (``[gold]``); None for a broken one, with its problems."""
         if self._problem is not None:
             return None, (self._problem,)
         try:
-            return self._hooks.load(self.path.with_name(self.path.name + row)), ()
+            return self._hooks.load(self.path.with_name(self.path.name + row), variant), ()
         except SpecError as error:
             return None, error.problems
         except Exception as error:  # a defect of ours must not stop the other files from being run
@@ -309,12 +346,13 @@ class CaseFile(pytest.File):
 class CaseItem(pytest.Item):
     """A case as an item of pytest, loaded when it is first read and released after its run: few are in memory."""
 
-    def __init__(self, **node: object) -> None:
+    def __init__(self, *, variant: CaseVariant | None = None, **node: object) -> None:
         super().__init__(**node)  # type: ignore[arg-type]
         assert isinstance(self.parent, CaseFile)
-        stem = len(self.parent.path.name.partition(".")[0])
-        self.row = self.name[stem:]  # of a file with rows, in brackets
-        self.case_id = self.parent.case_id + self.row
+        self.variant = variant
+        suffix = self.name[len(self.parent.path.name.partition(".")[0]) :]
+        self.row = suffix if variant is None else suffix.removesuffix(f"[{variant.label}]")  # in brackets
+        self.case_id = self.parent.case_id + suffix
         self._loaded: LoadedCase | None = None
 
     @property
@@ -334,7 +372,7 @@ class CaseItem(pytest.Item):
     def _load(self) -> LoadedCase:
         if self._loaded is None:
             assert isinstance(self.parent, CaseFile)
-            self._loaded = self.parent.load(self.row)
+            self._loaded = self.parent.load(self.row, self.variant)
         return self._loaded
 
     def release(self) -> None:

@@ -17,7 +17,8 @@ from evalkit.errors import UsageError
 from evalkit.execution.shards import Shard, parse_shard
 from evalkit.model.run import Policy, Selection
 from evalkit.model.settings import HttpSettings, Settings
-from evalkit.plugin.options import OPTIONS, SHARD, SWITCHES, format_flag, get_option
+from evalkit.model.variant import MODEL, CaseVariant, read_comparison
+from evalkit.plugin.options import COMPARE, OPTIONS, SHARD, SWITCHES, format_flag, get_option
 from evalkit.spec.files import DEFAULT_PATHS
 from evalkit.text.redact import find_secrets
 
@@ -78,12 +79,18 @@ class Configuration(Struct, frozen=True, kw_only=True):
     injections: bool = False
     payloads: Path | None = None  # the project's hostile texts
     shard: Shard | None = None
+    variants: tuple[CaseVariant, ...] = ()  # of a comparison, its reference first
     executor: str | None = None  # the address of a cluster
     durations: Path | None = None  # what shards are balanced by
     secrets: tuple[str, ...] = ()  # values, from the environment
     secret_keys: tuple[str, ...] = ()
     max_fallback_rate: str = DEFAULT_FALLBACK_RATE  # percent; above it the summary warns
     lint: Mapping[str, Any] | None = None  # what lint has to know, if it is to warn of its findings
+
+    def list_models(self) -> tuple[str, ...]:
+        """List the live models that options name: one for all cases, or those of a comparison."""
+        compared = dict.fromkeys(variant.values[MODEL] for variant in self.variants if MODEL in variant.values)
+        return tuple(compared) if self.settings.model is None else (self.settings.model,)
 
 
 def read_configuration(config: pytest.Config) -> Configuration:
@@ -140,6 +147,17 @@ class _ConfigurationReader:
         except ValueError as error:
             raise UsageError(f"{format_flag(SHARD)}: {text!r} is not {error}") from None
 
+    def _read_variants(self, settings: Settings, baseline: Path | None) -> tuple[CaseVariant, ...]:
+        flag = format_flag(COMPARE)
+        variants = read_comparison(self._config.getoption(f"evalkit_{COMPARE}") or (), flag)
+        if variants and MODEL in variants[0].values and settings.model is not None:
+            raise UsageError(f"{flag} names the models, and so does {self._describe_source('model')}; leave one out")
+        if variants and any(self._config.getoption(f"evalkit_{name}") for name in ("update", "update_diff")):
+            raise UsageError(f"{flag} and --evalkit-update exclude each other: variants share one file of expectations")
+        if self.read("no_regressions") and baseline is None and not variants:
+            raise UsageError(f"{format_flag('no_regressions')} needs a baseline: {format_flag('baseline')} FILE")
+        return variants
+
     def _read_present(self, names: tuple[str, ...]) -> dict[str, Any]:
         return {name: value for name in names if (value := self.read(name)) is not None}
 
@@ -174,18 +192,17 @@ class _ConfigurationReader:
             source = self._describe_source("results")
             raise UsageError(f"{source}: {results} is no regular file, and reports are made of it; name another")
         policy = Policy(**self._read_present(POLICY_KEYS))
-        if policy.no_regressions and self.read_path("baseline") is None:
-            raise UsageError(f"{format_flag('no_regressions')} needs a baseline: {format_flag('baseline')} FILE")
+        settings, baseline = self._build_settings(results, secrets), self.read_path("baseline")
         return Configuration(
             root=root,
             paths=tuple(root / path for path in paths or DEFAULT_PATHS),
             paths_are_default=paths is None,
             results=results,
             policy=policy,
-            settings=self._build_settings(results, secrets),
+            settings=settings,
             secrets=secrets,
             agent=self.read("agent"),
-            baseline=self.read_path("baseline"),
+            baseline=baseline,
             html=self.read_path("html"),
             history=self.read_path("history"),
             otlp=self.read("otlp"),
@@ -198,6 +215,7 @@ class _ConfigurationReader:
             injections=bool(self._config.getoption("evalkit_injections")),
             payloads=self._find_payloads(),
             shard=self._read_shard(),
+            variants=self._read_variants(settings, baseline),
             executor=self.read("executor"),
             durations=self.read_path("durations"),
             secret_keys=self.read("secret_keys") or (),

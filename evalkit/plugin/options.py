@@ -53,6 +53,11 @@ COMMAND_LINE_ONLY = {
 }
 # The same, with a value.
 SHARD = "shard"
+COMPARE = "compare"  # may be given several times
+COMMAND_LINE_VALUES = {
+    COMPARE: ("NAME=A,B", "run each case with each of these agents, models, prompts, ..., side by side"),
+    SHARD: ("I/N", "run the cases of shard I of N alone"),
+}
 # What also holds for tests with the mark, which run without --evalkit too. Everything else would do nothing.
 _MARKED_TEST_OPTIONS = {
     "model",
@@ -77,7 +82,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "evalkit, live models": ("grader", "repeat", "max_cost", "max_tokens", "requests_per_minute", "tokens_per_minute"),
     "evalkit, which cases run and where": (
-        "resume", "retry_errors", "faults", "injections", "payloads", "concurrency", "shard", "durations", "executor",
+        "compare", "resume", "retry_errors", "faults", "injections", "payloads", "concurrency", "shard", "durations",
+        "executor",
     ),
     "evalkit, what cases may do": ("allow_real", "real_sleep", "untrusted"),
 }  # fmt: skip
@@ -86,8 +92,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 def add_options(parser: pytest.Parser) -> None:
     """Add all flags and ini options, each without a default: an option that is not given is None."""
     switches = {**SWITCHES, **COMMAND_LINE_ONLY}
-    metavars = {**{name: metavar for name, (metavar, _) in OPTIONS.items()}, SHARD: "I/N"}
-    texts = {**{name: text for name, (_, text) in OPTIONS.items()}, SHARD: "run the cases of shard I of N alone"}
+    valued = {**OPTIONS, **COMMAND_LINE_VALUES}
     for title, names in GROUPS.items():
         group = parser.getgroup(title)
         if "model" in names:
@@ -97,8 +102,11 @@ def add_options(parser: pytest.Parser) -> None:
             if name in switches:
                 group.addoption(format_flag(name), action="store_true", default=None, help=switches[name])
             else:
-                text = texts[name].replace("%", "%%")
-                group.addoption(format_flag(name), metavar=metavars[name], default=None, help=text)
+                metavar, text = valued[name]
+                action = "append" if name == COMPARE else "store"
+                group.addoption(
+                    format_flag(name), metavar=metavar, action=action, default=None, help=text.replace("%", "%%")
+                )
     for name, (_, text) in OPTIONS.items():
         kind: Literal["args", "string"] = "args" if name in _LISTS else "string"
         parser.addini(f"evalkit_{name}", text, type=kind, default=None)
@@ -121,7 +129,7 @@ def explain_misspelt_flag(arguments: Iterable[str]) -> str | None:
     for argument in _select_flags(arguments):
         flag = argument.partition("=")[0]
         flags = [format_flag(name) for name, (metavar, _) in OPTIONS.items() if metavar is not None]
-        flags += [format_flag(name) for name in (SHARD, *SWITCHES, *COMMAND_LINE_ONLY)]
+        flags += [format_flag(name) for name in (*COMMAND_LINE_VALUES, *SWITCHES, *COMMAND_LINE_ONLY)]
         if flag not in flags:
             from evalkit.errors import did_you_mean
 

@@ -18,6 +18,7 @@ import evalkit
 from evalkit.errors import BudgetSpentError, EvalkitError, UsageError
 from evalkit.gate.decision import EXIT_STATUS, decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
+from evalkit.gate.variants import COMPARE
 from evalkit.model.case import split_case_id
 from evalkit.model.codec import encode
 from evalkit.model.run import NOT_MEASURED, GateDecision, Run, Selection
@@ -40,7 +41,7 @@ from evalkit.plugin.exit_guard import guard_exit
 from evalkit.plugin.progress import Activity, Progress, read_activity, show_progress
 from evalkit.plugin.publish import build_annotations, drop_reruns_from_junit, publish, read_baseline
 from evalkit.plugin.splitting import WorkerExchange, parse_case_id
-from evalkit.plugin.terminal import Display, describe_recording
+from evalkit.plugin.terminal import Display, describe_source
 from evalkit.plugin.verdicts import WireVerdict, apply_verdict_to_report, detach_verdict, has_own_text, serialize
 from evalkit.providers.budget import get_token_ledger
 from evalkit.reports.run_file import (
@@ -56,7 +57,6 @@ from evalkit.reports.serialization import from_line
 from evalkit.reports.summary import SWEEPS
 from evalkit.runner.faults import SERVICE_FAILED
 from evalkit.runner.judge import build_unjudged_verdict
-from evalkit.spec.load import load_case
 from evalkit.stats.accounting import Accounting, Tally
 from evalkit.text.format import join_names
 from evalkit.text.redact import Redactor
@@ -108,13 +108,10 @@ class ResultCollector:
     # What is selected, and what is handed to workers
 
     def pytest_report_header(self) -> list[str]:
-        settings = self._configuration.settings
-        grader = settings.grader
-        grades = f"; {grader.partition('?')[0]} grades what has no recorded grade" if grader else ""
-        source = f"live model {settings.model}" if settings.model else "offline, models from cassettes"
-        if settings.record is not None:
-            source = describe_recording(settings)
-        lines = [f"evalkit {evalkit.__version__}: {source}{grades}"]
+        lines = [f"evalkit {evalkit.__version__}: {describe_source(self._configuration)}"]
+        if self._configuration.variants:
+            reference, *others = (variant.label for variant in self._configuration.variants)
+            lines.append(f"evalkit: side by side: {reference} (the reference), {', '.join(others)}")
         if self._configuration.resume:
             lines.append(self._describe_resumed())
         return lines
@@ -178,9 +175,7 @@ class ResultCollector:
             return
         reason = Reason(code="crashed", message=f"{report.longrepr}: the process of the agent died")
         try:
-            root, settings = self._configuration.root, self._configuration.settings
-            case = load_case(root / case_id, root=root, settings=settings, check_targets=False)
-            verdict = build_unjudged_verdict(case, ERROR, reason, summary="")
+            verdict = build_unjudged_verdict(self._collection.load_again(case_id), ERROR, reason, summary="")
         except EvalkitError:
             verdict = Verdict(case_id=case_id, status=ERROR, reasons=(reason,), path=case_id)
         report.location = (case_id, None, crashitem.partition("::")[2])
@@ -193,7 +188,7 @@ class ResultCollector:
         self._has_reruns |= verdict.case_id in self._outcomes
         effective = self._case_verdicts.record(wire_verdict, report.nodeid)
         self._outcomes[verdict.case_id] = build_outcome(
-            effective.verdict, is_live=self._configuration.settings.model is not None
+            effective.verdict, is_live=bool(self._configuration.list_models())
         )
         self._count(verdict)
         if verdict.status == NOT_RUN:
@@ -281,7 +276,8 @@ class ResultCollector:
 
     def _show_progress(self, total: int) -> None:
         if self._progress is None and total:
-            stream, settings, resumed = self._display.stream, self._configuration.settings, len(self._resumed_lines)
+            stream, resumed = self._display.stream, len(self._resumed_lines)
+            settings = self._configuration.settings.apply_variant(next(iter(self._configuration.variants), None))
             self._progress = show_progress(self._config, stream, self._measure_activity, settings, total, resumed)
 
     def _measure_activity(self) -> Activity:
@@ -337,6 +333,7 @@ class ResultCollector:
             total=None if selection is None else selection.count,
             baseline=self._baseline_outcomes,
             doubts=(*lost, *self._files.losses),
+            variants=[variant.label for variant in self._configuration.variants],
         )
 
     def show_passed_first(self, reporter: pytest.TerminalReporter) -> None:
@@ -489,7 +486,7 @@ class SessionFiles:
         settings = before.metadata.get("settings") or {}
         pairs = {
             "evalkit": (before.evalkit or None, evalkit.__version__),
-            **{name: (before.metadata.get(name), now[name]) for name in ("commit", "model")},
+            **{name: (before.metadata.get(name), now.get(name)) for name in ("commit", "model", COMPARE)},
             **{name: (settings.get(name), value) for name, value in now["settings"].items()},
         }
         if None in pairs["commit"]:  # no repository
@@ -584,9 +581,11 @@ class SessionFiles:
 
     def _describe_circumstances(self) -> dict[str, Any]:
         """Return the facts that must be equal in runs that are joined."""
-        settings = self._configuration.settings
+        settings, variants = self._configuration.settings, self._configuration.variants
+        compared = [{"label": variant.label, "values": dict(variant.values)} for variant in variants]
         return {
-            "model": settings.model,
+            "model": ", ".join(self._configuration.list_models()) or None,
+            **({COMPARE: compared} if compared else {}),
             "part": self.is_partial,
             "commit": find_commit(self._configuration.root),
             "settings": {

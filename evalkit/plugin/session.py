@@ -6,8 +6,9 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,14 @@ import pytest
 from evalkit.agents.grader import check_graders
 from evalkit.agents.model_choice import check_model
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.model.case import get_case_name, split_case_id
+from evalkit.model.case import get_case_name, split_case_id, split_variant
 from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
 from evalkit.plugin.configuration import EXCHANGE_KEY, IS_PARTIAL, Configuration, read_configuration
 from evalkit.plugin.options import format_flag
 from evalkit.plugin.progress import WorkerActivity
 from evalkit.plugin.result_collector import ResultCollector
-from evalkit.plugin.splitting import Sharding
+from evalkit.plugin.splitting import Sharding, parse_case_id
 from evalkit.plugin.terminal import SweepSummary
 from evalkit.reports.run_file import JOURNAL_SUFFIX, WorkerJournal
 from evalkit.reports.summary import SWEEPS
@@ -36,7 +37,8 @@ def start(config: pytest.Config) -> None:
     try:
         refuse_moved_root(config)
         configuration = read_configuration(config)
-        check_model(configuration.settings.model)
+        for model in configuration.list_models():
+            check_model(model)
         check_graders(configuration.settings.grader)
         insert_into_path(config)
         config.add_cleanup(partial(_check_unfinished_threads, frozenset(threading.enumerate())))
@@ -66,6 +68,20 @@ def start(config: pytest.Config) -> None:
             config.pluginmanager.register(SweepSummary(sweeps), "evalkit-sweeps")
     except UsageError as error:
         raise pytest.UsageError(f"evalkit: {error}") from None
+
+
+def list_node_ids(argument: str, folder: Path, labels: Sequence[str]) -> list[str]:
+    """Return pytest's node ids for an argument that may be the id of a case as reports write it.
+
+    That of a row stands for all its variants, whose labels are `labels`.
+    """
+    case_id = argument if (node_case_id := parse_case_id(argument)) is None else node_case_id
+    file, row = split_case_id(case_id)
+    label = split_variant(case_id)[1]
+    if (row is None and not label) or not (folder / file).is_file():
+        return [argument]
+    node_id = f"{file}::{get_case_name(case_id)}"
+    return [node_id] if label or not labels else [f"{node_id}[{variant}]" for variant in labels]
 
 
 def register_updater(config: pytest.Config, configuration: Configuration) -> None:
@@ -120,10 +136,9 @@ def select_paths(config: pytest.Config, configuration: Configuration) -> CasePat
     xdist hands its workers the original arguments, so each process applies the rule for itself.
     """
     if config.args_source is config.ArgsSource.ARGS:
-        for index, argument in enumerate(config.args):  # the id of a row, as reports write it: pytest's node id
-            file, row = split_case_id(argument)
-            if row is not None and (config.invocation_params.dir / file).is_file():
-                config.args[index] = f"{file}::{get_case_name(argument)}"
+        labels = [variant.label for variant in configuration.variants]
+        node_ids = (list_node_ids(argument, config.invocation_params.dir, labels) for argument in config.args)
+        config.args[:] = chain.from_iterable(node_ids)
         names = [argument.partition("::")[0] for argument in config.args]
         paths = tuple(Path(os.path.normpath(config.invocation_params.dir / name)) for name in names)
         for name, path in zip(names, paths, strict=True):

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from evalkit.execution.shards import Shard, compute_fingerprint, split
+from evalkit.model.case import split_case_id
 from evalkit.model.codec import decode, encode
 from evalkit.model.run import Selection
 from evalkit.plugin.collection import get_case_id
@@ -197,7 +198,7 @@ def compute_content_hash(root: Path, case_ids: Iterable[str]) -> str:
 
     Line ends don't count, which git may write differently on each machine.
     """
-    files = set(case_ids)
+    files = {split_case_id(case_id)[0] for case_id in case_ids}
     for folder in {PurePath(case_id).parent for case_id in files}:
         files.update((above / SUITE_FILE).as_posix() for above in (folder, *folder.parents))
     digest = sha256()

@@ -24,6 +24,7 @@ from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.verdicts import read_verdict
 from evalkit.reports.run_file import Journal
+from evalkit.reports.side_by_side import Cell, build_matrix, describe_side_by_side
 from evalkit.reports.summary import (
     SweepKind,
     build_fallback_warning,
@@ -163,10 +164,11 @@ class Display:
         if journal is not None and self.is_showing_passed(len(selected)) and not _has_failed(outcomes):
             self._write_passed_traces(reporter, outcomes, selected, journal)
         if verbosity >= 0:
-            is_live = self._configuration.settings.model is not None
+            is_live = bool(self._configuration.list_models())
             extremes = list_extremes(outcomes, 10 if verbosity else 3, is_live=is_live)
             for row in (*build_category_table(outcomes, selected), *extremes):
                 reporter.write_line(fit_to_encoding(row, self._encoding))
+            self._write_side_by_side(reporter, decision, outcomes, is_whole=verbosity > 0)
         self._write_gate(reporter, decision, verbosity)
         for line in trouble:
             reporter.write_line(self._encode(f"evalkit: {line}"), red=True, bold=True)
@@ -294,6 +296,32 @@ class Display:
             return render_ansi(trace_lines, self._encoding)
         return fit_to_encoding("\n".join(map(join_spans, trace_lines)), self._encoding)
 
+    def _write_side_by_side(
+        self,
+        reporter: pytest.TerminalReporter,
+        decision: GateDecision,
+        outcomes: Mapping[str, CaseOutcome],
+        *,
+        is_whole: bool,
+    ) -> None:
+        """Write the table of a comparison, if the run is one."""
+        facts = decision.facts.get("side_by_side")
+        if facts is None:
+            return
+        cells = (
+            Cell(
+                outcome.case_id,
+                "quarantined" if outcome.quarantined else outcome.status,
+                next(iter(outcome.codes), ""),
+                outcome.runs_passed,
+                max(outcome.runs_measured, 1),
+            )
+            for outcome in outcomes.values()
+        )
+        matrix = build_matrix([variant.label for variant in self._configuration.variants], cells)
+        for line in describe_side_by_side(facts, matrix, self._columns, is_whole=is_whole):
+            reporter.write_line(self._encode(line))
+
     def _write_gate(self, reporter: pytest.TerminalReporter, decision: GateDecision, verbosity: int) -> None:
         word = _WORDS.get(decision.status, "gate NOT MEASURED")
         colour = _COLOURS.get(decision.status, {"yellow": True})
@@ -323,9 +351,18 @@ _RECORDED = {
 }
 
 
-def describe_recording(settings: Settings) -> str:
-    """Return what goes live, and where it is written to."""
-    model = settings.model or "the models that cases name"
+def describe_source(configuration: Configuration) -> str:
+    """Return where models' turns and grades come from."""
+    settings, models = configuration.settings, ", ".join(configuration.list_models())
+    grades = f"; {settings.grader.partition('?')[0]} grades what has no recorded grade" if settings.grader else ""
+    if settings.record is not None:
+        return describe_recording(settings, models) + grades
+    return (f"live model {models}" if models else "offline, models from cassettes") + grades
+
+
+def describe_recording(settings: Settings, models: str) -> str:
+    """Return what goes live, and where it is written to; `models` are those that options name."""
+    model = models or "the models that cases name"
     clients = ", and clients of agents' own" if has_vcrpy() else f"; of clients of agents' own nothing, {NEEDS_EXTRA}"
     what = _RECORDED.get(str(settings.record), "recording")
     return f"live, {what} in {settings.cassettes.as_posix()}: {model}{clients}"

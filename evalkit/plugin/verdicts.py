@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import Problem
 from evalkit.gate.outcomes import SKIPPED_CODE
-from evalkit.model.case import Case
+from evalkit.model.case import Case, split_variant
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.configuration import AGENT_ERRORS
@@ -105,6 +105,8 @@ def set_properties(item: pytest.Item, verdict: Verdict) -> None:
     properties: list[tuple[str, object]] = [("evalkit_status", verdict.status)]
     if verdict.category:
         properties.append(("evalkit_category", escape_controls(verdict.category)))
+    if label := split_variant(verdict.case_id)[1]:
+        properties.append(("evalkit_variant", escape_controls(label)))
     if verdict.reasons:
         properties.append(("evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))))
     if excepted := [policy.name for policy in verdict.policies if policy.excepted is not None]:

@@ -20,12 +20,13 @@ from typing import Any
 from urllib.parse import quote
 
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import get_case_name
+from evalkit.model.case import get_case_name, split_variant
 from evalkit.model.parts import PARTS, format_part, list_parts
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, VariantRun, Verdict
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
+from evalkit.reports.side_by_side import list_measures, list_other_notes
 from evalkit.reports.summary import SWEEPS, describe_grader, get_folder, group_categories, label_folders
 from evalkit.reports.trace import TraceOptions, describe_handoff, format_duration, list_user_turns, render_trace
 from evalkit.stats.pass_rates import wilson
@@ -82,6 +83,7 @@ def generate_html(
         run=clean,
         tiles=build_tiles(rows, clean.wall_s, decided),
         charts=build_charts(rows),
+        side=build_side_by_side(decided),
         reasons=[link_cases(line, rows) for line in list_reasons(decided)],
         index=Markup(to_script_json(rows)),  # noqa: S704 - escaped by `embedded`
         details=map(Markup, details),  # the same
@@ -136,8 +138,20 @@ def shorten_suites(rows: Sequence[Row]) -> None:
 
 def list_reasons(decision: GateDecision) -> list[str]:
     """Return the reasons and notes of the gate, without the counts of codes, which are buttons."""
-    notes = [note for note in decision.facts.get("notes", ()) if not note.startswith("reasons, by cases: ")]
+    notes = [note for note in list_other_notes(decision.facts) if not note.startswith("reasons, by cases: ")]
     return [*(decision.reasons or ("no reasons",)), *notes]
+
+
+def build_side_by_side(decision: GateDecision) -> JsonDict | None:
+    """Return what the page says of a comparison above its matrix of cases; None for a run without variants."""
+    facts = decision.facts.get("side_by_side")
+    if facts is None:
+        return None
+    return {
+        "labels": [escape_controls(variant["label"]) for variant in facts["variants"]],
+        "measures": [(name, [escape_controls(text) for text in texts]) for name, texts in list_measures(facts)],
+        "lines": [escape_controls(line) for line in facts["lines"]],
+    }
 
 
 def link_cases(line: str, rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -178,10 +192,13 @@ def build_cases(
             changes_by_case.setdefault(case_id, []).append(name.replace("_", " "))
     for verdict in verdicts:
         old = before.get(verdict.case_id)
-        yield (
-            _build_row(verdict, old, changes_by_case.get(verdict.case_id, [])),
-            to_page_data(_build_detail(verdict, old)),
-        )
+        row, detail = _build_row(verdict, old, changes_by_case.get(verdict.case_id, [])), _build_detail(verdict, old)
+        plain_id, label = split_variant(verdict.case_id)
+        if label:
+            row |= {"variant": escape_controls(label), "plain": escape_controls(get_case_name(plain_id))}
+            row["group"] = escape_controls(plain_id)
+            detail["trace"] = render_trace(verdict, TraceOptions(width=_HALF))
+        yield row, to_page_data(detail)
 
 
 def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> Row:

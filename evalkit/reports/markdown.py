@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from evalkit.model.run import MET, MISSED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
+from evalkit.reports.side_by_side import build_cell, build_matrix, list_measures, list_other_notes
 from evalkit.reports.summary import (
     SWEEPS,
     count_by_place,
@@ -137,7 +138,7 @@ class _Report:
 
     def render(self, detail: _Detail) -> str:
         self._left_out.clear()
-        decision, notes = self._decision, self._decision.facts.get("notes", ())
+        decision, notes = self._decision, list_other_notes(self._decision.facts)
         parts = [self._options.marker] if self._options.marker else []
         sign, word = _SIGNS.get(decision.status, "⚠️"), _WORDS.get(decision.status, "gate not measured")
         parts.append(f"## {sign} {escape_inline(self._options.title, 100)}: {word}")
@@ -146,6 +147,7 @@ class _Report:
         lines = [*other_reasons, *(note for note in notes if not note.startswith(_SECTION_NOTES))]
         if lines:
             parts.append("\n".join(f"- {escape_inline(line)}" for line in lines))
+        parts += self._render_side_by_side(detail)
         if self._before:
             changes = {change: self._changes[change] for change in _CHANGES if self._changes.get(change)}
             parts.append("### Against the baseline")
@@ -166,6 +168,31 @@ class _Report:
             parts.append(f"Shortened to fit: {left_out}; all of it is in {self._source}.")
         parts += self._render_foot()
         return "\n\n".join(parts) + "\n"
+
+    def _render_side_by_side(self, detail: _Detail) -> Iterator[str]:
+        """Render the table of a comparison: measures, then the cases that differ."""
+        facts = self._decision.facts.get("side_by_side")
+        if facts is None:
+            return
+        labels = [variant["label"] for variant in facts["variants"]]
+        matrix = build_matrix(labels, map(build_cell, self._run.verdicts))
+        ids = matrix.list_differing()
+        heads = [escape_inline(label, 100) for label in labels]
+        heads[0] += " (reference)"
+        lines = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
+        for name, texts in list_measures(facts):
+            lines.append(f"| {name} | {' | '.join(map(escape_inline, texts))} |")
+        for case_id in ids[: detail.named]:
+            cells = (matrix.rows[case_id].get(label) for label in labels)
+            texts = ["" if cell is None else escape_inline(cell.describe(), 100) for cell in cells]
+            lines.append(f"| {escape_inline(case_id)} | {' | '.join(texts)} |")
+        if len(ids) > detail.named:
+            self._left_out["rows of the comparison"] += len(ids) - detail.named
+        if len(ids) < len(matrix.rows):
+            lines.append(f"| *{len(matrix.rows) - len(ids)} alike* |{' |' * len(heads)}")
+        yield "### Side by side\n\n" + "\n".join(lines)
+        if facts["lines"]:
+            yield "\n".join(f"- {escape_inline(line)}" for line in facts["lines"])
 
     def _render_failures(self, detail: _Detail) -> Iterator[str]:
         reported = {case_id for change in _EXPLAINED for case_id in self._changes.get(change, ())}

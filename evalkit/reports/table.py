@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct
 
-from evalkit.model.case import get_case_name
+from evalkit.model.case import get_case_name, split_variant
 from evalkit.model.run import NOT_MEASURED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.reports.markdown import MarkdownOptions, render_markdown
@@ -128,6 +128,7 @@ def _render_case(verdict: Verdict) -> Iterable[str]:
     properties = {
         "evalkit_status": verdict.status,
         "evalkit_category": verdict.category,
+        "evalkit_variant": split_variant(verdict.case_id)[1],
         "evalkit_codes": " ".join(dict.fromkeys(reason.code for reason in verdict.reasons)),
         **{kind.property_name: format_sweep(kind, verdict) for kind in SWEEPS},
     }

@@ -147,14 +147,16 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
         dispatcher = FakeDispatcher(
             plan.mocks, case.functions, input=case.input, settings=settings, case_id=case.id, state=copy_state(case)
         )
+        compared = None if case.is_as_written else case.variant
         task = Task(
             dispatcher,
             input=copy_visible_input(case.input),
             settings=plan.task_settings,
-            open_model=lambda: select_provider(case.id, number, settings, plan.task_settings),
+            open_model=lambda: select_provider(case.id, number, settings, plan.task_settings, compared),
             root=plan.root,
             case_id=case.id,
             run=number,
+            variant=None if case.variant is None else case.variant.values,
         )
         task.http_player = http_recording.create_player(task, settings)
         task.is_live = task.http_player is None and settings.model is not None

@@ -30,9 +30,10 @@ from evalkit.functions.mocks.answers import MockSet, get_mocks
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
-from evalkit.model.case import Case, split_case_id
+from evalkit.model.case import Case, split_case_id, split_variant
 from evalkit.model.settings import Settings, compute_cost, compute_turns_cost
 from evalkit.model.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.model.variant import AGENT, MODEL, PROMPT, TEMPERATURE
 from evalkit.runner.faults import build_phase_fault, build_unmeasured_fault, locate_frame
 
 
@@ -63,6 +64,7 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
     Raises UnknownAgentError, and SpecError for a case built in code whose parts don't compile.
     """
     path, case = case.path, replace(case, repeat=case.repeat.override(settings.repeat))
+    settings = settings.apply_variant(case.variant)
     if settings.root:
         root = settings.root
     elif path is not None and path.is_absolute() and path.as_posix().endswith(f"/{split_case_id(case.id)[0]}"):
@@ -99,10 +101,11 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
 def _check_recordings(case: Case, settings: Settings, root: Path) -> None:
     """Raise MissingCassetteError where a link leads the case's recordings out of the project."""
     folder = root / settings.cassettes
-    base = folder / build_cassette_name(case.id)
-    files = [base.with_suffix(suffix) for suffix in SUFFIXES] + [build_http_path(base, 0), build_grades_path(base, 0)]
+    bases = [folder / build_cassette_name(name) for name in dict.fromkeys((case.id, split_variant(case.id)[0]))]
+    files = [base.with_suffix(suffix) for base in bases for suffix in SUFFIXES]
+    files += [path for base in bases for path in (build_http_path(base, 0), build_grades_path(base, 0))]
     permissions = replace(settings.permissions, folders=(str(root), *settings.permissions.folders))
-    for path in (base.parent, *filter(os.path.islink, files)):
+    for path in (bases[0].parent, *filter(os.path.islink, files)):
         if reason := explain_path(path, permissions, folder=folder):
             shown = path.relative_to(root) if path.is_relative_to(root) else path
             raise MissingCassetteError(f"{shown.as_posix()} is refused: {reason}")
@@ -186,13 +189,11 @@ def build_transcript(run: RunState) -> Transcript:
     unmeasured = dispatcher.fault or task.fault
     fault = run.fault if unmeasured is None else build_unmeasured_fault(unmeasured)
     cassette = getattr(task.provider, "cassette", None)
-    data, problem = to_json_safe(dict(reply.data)) if reply.data else ({}, None)
-    if problem:
-        run.warnings.append(f"Reply.data is not JSON: {problem}")
+    data = _copy_reply_data(run, reply)
     turns = task.turns
     _add_warnings(run, turns)
     reported = next((turn.model for turn in reversed(turns) if turn.model), None)
-    model = reported or (cassette.model if cassette else task.model)
+    model = reported or (cassette.model if cassette else task.settings.model)
     usage, cost_usd = _measure_usage(run, turns, model)
     model_ms = sum(turn.duration_ms for turn in turns)
     overhead_ms = round(max(run.wall_s - task.waiting_time.seconds, 0.0) * 1000, 3)
@@ -216,6 +217,7 @@ def build_transcript(run: RunState) -> Transcript:
         metadata=data,
         state=_get_final_state(run),
         handoffs=dispatcher.handoffs.list_handoffs(),
+        unused_dimensions=_list_unused_dimensions(run),
     )
 
 
@@ -229,6 +231,24 @@ def _name_agents(calls: tuple[FunctionCall, ...], turns: Sequence[ModelTurn]) ->
         else call
         for call in calls
     )
+
+
+def _copy_reply_data(run: RunState, reply: Reply) -> JsonDict:
+    data, problem = to_json_safe(dict(reply.data)) if reply.data else ({}, None)
+    if problem:
+        run.warnings.append(f"Reply.data is not JSON: {problem}")
+    return data
+
+
+def _list_unused_dimensions(run: RunState) -> tuple[str, ...]:
+    """List what is compared and was of no effect in this run. A model's turns depend on model and temperature."""
+    case = run.plan.case
+    in_force = {AGENT}
+    if case.variant is not None and case.agent == case.variant.values.get(PROMPT):  # an instruction file
+        in_force.add(PROMPT)
+    if run.task.turns:
+        in_force |= {MODEL, TEMPERATURE}
+    return tuple(name for name in run.task.variant.list_unread() if name not in in_force)
 
 
 def copy_state(case: Case) -> JsonDict:
@@ -287,4 +307,4 @@ def _measure_usage(run: RunState, turns: Sequence[ModelTurn], model: str | None)
         return usage, None
     if turns:
         return usage, compute_turns_cost(turns, model, prices)
-    return usage, compute_cost(usage, (model, run.task.model), prices)
+    return usage, compute_cost(usage, (model, run.task.settings.model), prices)

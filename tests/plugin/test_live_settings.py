@@ -389,7 +389,7 @@ def test_a_run_that_records_says_that_it_goes_live_and_what_it_wrote(recording: 
 
 def test_without_vcrpy_a_recording_run_says_what_it_does_not_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evalkit.plugin.terminal.has_vcrpy", lambda: False)
-    assert describe_recording(Settings(record="stale")) == (
+    assert describe_recording(Settings(record="stale"), "") == (
         "live, what has no cassette, or an outdated one, is recorded in mocks/cassettes: the models that cases name; "
         "of clients of agents' own nothing, HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
     )

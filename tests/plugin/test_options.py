@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.plugin.options import COMMAND_LINE_ONLY, GROUPS, OPTIONS, SHARD, SWITCHES
+from evalkit.plugin.options import COMMAND_LINE_ONLY, COMMAND_LINE_VALUES, GROUPS, OPTIONS, SWITCHES
 
 Project = Any
 WRONG: dict[str, Any] = {"calls": []}
@@ -291,7 +291,7 @@ def test_a_device_is_no_place_for_the_run_file(project: Project) -> None:
 def test_every_flag_stands_in_one_group_of_the_help() -> None:
     grouped = [name for names in GROUPS.values() for name in names]
     flags = {name for name, (metavar, _) in OPTIONS.items() if metavar is not None}
-    assert sorted(grouped) == sorted({*flags, *SWITCHES, *COMMAND_LINE_ONLY, SHARD})
+    assert sorted(grouped) == sorted({*flags, *SWITCHES, *COMMAND_LINE_ONLY, *COMMAND_LINE_VALUES})
 
 
 def test_the_help_begins_with_what_everybody_needs(project: Project) -> None:

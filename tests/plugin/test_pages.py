@@ -12,7 +12,7 @@ import evalkit
 from evalkit.config import CONFIG_KEYS, read_value
 from evalkit.model.run import Run
 from evalkit.model.verdict import Verdict
-from evalkit.plugin.options import COMMAND_LINE_ONLY, OPTIONS, SHARD, SWITCHES, format_flag
+from evalkit.plugin.options import COMMAND_LINE_ONLY, COMMAND_LINE_VALUES, OPTIONS, SWITCHES, format_flag
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = "".join((DOCS / name).read_text("utf-8") for name in ("running.md", "gate.md"))
@@ -33,7 +33,7 @@ def test_every_flag_is_described(flag: str) -> None:
 
 
 def test_no_flag_is_described_that_does_not_exist() -> None:
-    known = {"--evalkit", *map(format_flag, (*OPTIONS, *SWITCHES, *COMMAND_LINE_ONLY, SHARD))}
+    known = {"--evalkit", *map(format_flag, (*OPTIONS, *SWITCHES, *COMMAND_LINE_ONLY, *COMMAND_LINE_VALUES))}
     assert set(re.findall(r"--evalkit[a-z-]*", PAGES)) <= known
 
 

@@ -613,3 +613,75 @@ def test_secrets_are_redacted() -> None:
     text = page_of(case("mail_001", "failed", 'sent "api_key": "hunter2hunter2"'))
     assert "hunter2" not in text
     assert "[redacted]" in text
+
+
+def compared(*labels: str, names: tuple[str, ...] = ("book_001", "book_002")) -> str:
+    """A comparison: the first case fails under all but the first variant."""
+    verdicts = [
+        replace(
+            case(name, "failed" if place and name == names[0] else "passed", "too hasty" if place else ""),
+            case_id=f"scenarios/{name}.yaml[{label}]",
+            transcript=Transcript(response=f"as {label}", timing=Timing(model_ms=1000 * (place + 1)), cost_usd=0.01),
+        )
+        for name in names
+        for place, label in enumerate(labels)
+    ]
+    ids = tuple(verdict.case_id for verdict in verdicts)
+    metadata = {"compare": [{"label": label, "values": {}} for label in labels]}
+    run = Run(verdicts=tuple(verdicts), selected=ids, collected=len(ids), metadata=metadata)
+    return render_html(run, decide(run, Policy()), title="shop")
+
+
+def test_a_comparison_is_a_matrix_of_cases_by_variants(opened: Open) -> None:
+    page = opened(compared("agent=a", "agent=b", "agent=c"))
+    heads = page.locator("#side thead th").all_inner_texts()
+    assert [head.split()[0] for head in heads] == ["agent=a", "agent=b", "agent=c"]
+    assert "reference" in heads[0]
+    rows = page.locator("#matrix tr").all_inner_texts()
+    assert len(rows) == 1
+    assert "book_001" in rows[0]
+    assert rows[0].count("failed") == 2
+    assert "wrong_argument" in rows[0]
+    page.check("#alike")
+    assert page.locator("#matrix tr").count() == 2
+    measures = page.locator("#side tbody").first.inner_text()
+    assert "time per case" in measures
+    assert "cost per case" in measures
+    assert "worse in 1 (scenarios/book_001.yaml)" in page.inner_text("#side")
+    page.select_option("#variant", "agent=b")
+    assert names(page) == ["book_001[agent=b]", "book_002[agent=b]"]
+
+
+def test_a_cell_leads_to_two_traces_next_to_each_other(opened: Open) -> None:
+    page = opened(compared("agent=a", "agent=b", "agent=c"))
+    page.click("#matrix tr td:nth-child(4) a")
+    page.wait_for_selector("#case h2")
+    assert page.locator("#side").is_hidden()
+    panes = page.locator(".traces > div")
+    assert panes.count() == 2
+    left, right = panes.all_inner_texts()
+    assert "✓ book_001[agent=a]" in left
+    assert "✗ book_001[agent=c]" in right
+    boxes = [panes.nth(place).bounding_box() for place in range(2)]
+    assert boxes[0]["x"] < boxes[1]["x"]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    page.select_option(".traces select >> nth=0", "agent=b")
+    assert "✗ book_001[agent=b]" in panes.nth(0).inner_text()
+    page.click(".traces a")
+    until(page, "document.querySelector('#case h2').textContent", "✗ failedbook_001[agent=b]")
+
+
+def test_labels_of_a_hostile_run_file_show_and_do_nothing(opened: Open) -> None:
+    labels = ("v=</script><script>alert(1)</script>", "v='\"><img src=x onerror=alert(2)>\x1b")
+    page = opened(compared(*labels))
+    heads = page.locator("#side thead th").all_inner_texts()
+    assert "</script><script>alert(1)</script>" in heads[0]
+    assert page.locator("#matrix tr").count() == 1
+    page.click("#matrix tr td:nth-child(3) a")
+    page.wait_for_selector(".traces")
+
+
+def test_a_page_without_variants_has_no_matrix(opened: Open) -> None:
+    page = opened(page_of(*several()))
+    assert page.locator("#side").count() == 0
+    assert page.locator("#variant").is_hidden()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.gate.variants import count_needed
 from evalkit.spec.case_reader import SEQUENTIAL_TEST
 from evalkit.stats.comparison import fisher_worse, mcnemar
 from evalkit.stats.pass_rates import SequentialTest, clean_runs_needed, small_numbers, wilson
@@ -61,10 +62,17 @@ def test_every_public_function_is_explained() -> None:
         f"(p = {mcnemar(5, 0)}); six are ({mcnemar(6, 0)})",
         f"show anything (p = {fisher_worse(1, 1, 0, 1)})",
         f"five failures do ({fisher_worse(5, 5, 0, 5)})",
+        f"all one way, are more than luck (p = {float(mcnemar(6, 0)):.3f}), 5 are not",
+        f"of 20 that differ it takes 15 against 5 (p = {float(mcnemar(5, 15)):.3f})",
+        f"With three variants {count_needed(2)} cases must differ one way, with ten {count_needed(9)}.",
     ],
 )
 def test_a_number_on_the_page_is_right(claim: str) -> None:
     assert claim in PAGE
+
+
+def test_fourteen_of_twenty_would_not_be_enough() -> None:
+    assert mcnemar(6, 14) > Fraction(1, 20) >= mcnemar(5, 15)
 
 
 def test_the_sequential_example_is_right() -> None:

@@ -83,6 +83,7 @@ def build_request(task: Task, served: FunctionUrls) -> bytes:
             "deadline_s": settings.deadline_s,
             "max_iterations": settings.max_iterations,
         },
+        **({"variant": dict(task.variant)} if task.variant else {}),
         "functions": task.describe_functions(),
         "functions_url": served.functions_url,
         "mcp_url": served.mcp_url,
@@ -282,6 +283,7 @@ def build_environment(task: Task, served: FunctionUrls, case_env: Mapping[str, s
         "EVALKIT_MCP_COMMAND": shlex.join(served.mcp_command) if served.mcp_command else None,
         "EVALKIT_MODEL": task.model,
         "EVALKIT_CASE_ID": task.case_id,
+        "EVALKIT_VARIANT": json.dumps(dict(task.variant)) if task.variant else None,
     }
     inherited: Mapping[str, str | None] = os.environ  # as any child's; nothing is decided by it
     model_env = build_model_environment(task, served.functions_url, inherited, case_env)

@@ -20,7 +20,7 @@ from evalkit.cassettes.http.interception import install, uninstall
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
 from evalkit.cassettes.http.model_exchanges import find_turn, read_model_request
 from evalkit.cassettes.http.player import Player, PlayerOptions
-from evalkit.cassettes.model import build_cassette_name
+from evalkit.cassettes.model import locate_cassette
 from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.model.settings import Settings
@@ -90,10 +90,12 @@ def create_player(task: RunTask, settings: Settings) -> Player | None:
         if settings.http.cassettes:
             raise UsageError(NEEDS_EXTRA)
         return None
+    root = settings.root or Path.cwd()
+    cassette = locate_cassette(root / settings.cassettes, task.case_id, is_recording=settings.record is not None)
     options = PlayerOptions(
-        model_cassette=build_cassette_name(task.case_id),
+        model_cassette=cassette.relative_to(root / settings.cassettes).as_posix(),
         cassettes=settings.cassettes,
-        root=settings.root or Path.cwd(),
+        root=root,
         run=task.run_index,
         record=settings.record,
         secrets=tuple(settings.extra.get("secrets", ())),

@@ -34,7 +34,7 @@
 
   const suite = (row) => JSON.stringify([row.suite]);
   const pair = (row) => JSON.stringify([row.suite, row.category || "(none)"]);
-  const choices = { status: (row) => [row.status], category: (row) => [suite(row), pair(row)], tag: (row) => row.tags, code: (row) => row.codes, change: (row) => row.changes };
+  const choices = { status: (row) => [row.status], category: (row) => [suite(row), pair(row)], variant: (row) => row.variant ? [row.variant] : [], tag: (row) => row.tags, code: (row) => row.codes, change: (row) => row.changes };
   const fill = () => {
     for (const [id, of] of Object.entries(choices)) {
       const tally = new Map();
@@ -210,6 +210,46 @@
     return fold(`Baseline: ${facts.join("; ")}`, row.changes.length > 0, make("div", { class: "pair" },
       make("div", {}, make("h6", {}, "baseline"), block(detail.before.trace)), make("div", {}, make("h6", {}, "this run"), block(detail.before.now))));
   };
+  // The variants of a comparison: a matrix of cases, and two traces of one next to each other.
+  const labels = byId("matrix") ? JSON.parse(byId("matrix").dataset.labels) : [];
+  const groups = new Map();
+  for (const row of rows) {
+    if (!labels.includes(row.variant)) continue;
+    if (!groups.has(row.group)) groups.set(row.group, new Map());
+    groups.get(row.group).set(row.variant, row);
+  }
+  const end = (row) => row ? `${row.status} ${row.runs ? row.runs[0] / row.runs[1] : ""}` : "";
+  const matrix = () => {
+    const shown = [...groups.values()].filter((cells) => byId("alike").checked || new Set(labels.map((label) => end(cells.get(label)))).size > 1);
+    const cell = (row) => row ? make("td", { class: `cell ${row.status}` }, make("a", { href: link(row), title: row.id }, `${MARKS[row.status] || ""} ${word(row.status)}`),
+      make("span", { class: "sub" }, [row.runs ? `${row.runs[0]} of ${row.runs[1]} runs` : "", row.status === "passed" ? "" : row.codes.join(", "), row.ms ? time(row.ms) : "", row.cost ? money(row.cost) : ""].filter(Boolean).join(" · "))) : make("td", {});
+    byId("matrix").replaceChildren(...shown.slice(0, CHUNK).map((cells) => {
+      const first = [...cells.values()][0];
+      return make("tr", {}, make("th", { scope: "row" }, first.suite ? `${first.suite}/${first.plain}` : first.plain), ...labels.map((label) => cell(cells.get(label))));
+    }));
+    byId("matrix-count").textContent = `${Math.min(shown.length, CHUNK)} of ${groups.size} cases${shown.length > CHUNK ? `; ${shown.length - CHUNK} more are in the list below` : ""}`;
+  };
+  const beside = (row) => {
+    const cells = groups.get(row.group);
+    if (!cells || cells.size < 2) return null;
+    const all = labels.filter((label) => cells.has(label));
+    const other = all.find((label) => label !== row.variant);
+    const pane = (chosen, name) => {
+      const box = make("div", {});
+      const select = make("select", { "aria-label": name }, ...all.map((label) => make("option", { value: label, selected: label === chosen }, label)));
+      const fill = () => {
+        const one = cells.get(select.value);
+        const facts = [one.runs ? `${one.runs[0]} of ${one.runs[1]} runs` : "", time(one.ms), one.tokens ? `${one.tokens} tokens` : "", money(one.cost)].filter(Boolean).join(" · ");
+        box.replaceChildren(make("p", {}, select, " ", badge(one.status), make("span", { class: "quiet" }, facts), " ", one === row ? null : make("a", { href: link(one) }, "open")),
+          block(JSON.parse(byId(`case-${one.place}`).textContent).trace));
+      };
+      select.addEventListener("change", () => { fill(); select.focus(); });
+      fill();
+      return box;
+    };
+    const left = labels.indexOf(other) < labels.indexOf(row.variant) ? other : row.variant;
+    return fold("Side by side", true, make("div", { class: "pair traces" }, pane(left, "left"), pane(left === other ? row.variant : other, "right")));
+  };
   const show = (row, chosen) => {
     const detail = JSON.parse(byId(`case-${row.place}`).textContent);
     const run = detail.runs[chosen];
@@ -236,7 +276,7 @@
     page.push(said.length ? reasons(said, row.status) : null,
       warned.length ? make("ul", { class: "reasons error" }, ...warned.map((text) => make("li", {}, text))) : null,
       make("dl", { class: "facts" }, ...run.facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
-      before(row, detail), ...(run.ran ? [make("h3", {}, "What happened"), ...timeline(run)] : []), ...sweeps(detail), checks(run), mocks(detail, run),
+      beside(row), before(row, detail), ...(run.ran ? [make("h3", {}, "What happened"), ...timeline(run)] : []), ...sweeps(detail), checks(run), mocks(detail, run),
       Object.keys(detail.expected).length ? fold("Everything expected", false, block(detail.expected)) : null);
     byId("case").replaceChildren(...page.filter(Boolean));
     return heading;
@@ -254,7 +294,7 @@
     const charts = location.hash === "#charts" && rows.length > CHUNK;
     byId("charts").hidden = Boolean(row);
     byId("back").hidden = !charts;
-    for (const id of ["list", "why"]) byId(id).hidden = Boolean(row) || charts;
+    for (const id of ["list", "why", "side"].filter(byId)) byId(id).hidden = Boolean(row) || charts;
     byId("case").hidden = !row;
     document.title = row ? `${named(row)} · ${title}` : title;
     if (row) {
@@ -286,6 +326,10 @@
   byId("list").classList.toggle("free", rows.every((row) => row.cost === null));
   fill();
   filter();
+  if (byId("matrix")) {
+    matrix();
+    byId("alike").addEventListener("change", matrix);
+  }
   byId("filters").addEventListener("input", filter);
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   byId("filters").addEventListener("reset", () => setTimeout(filter));

@@ -13,7 +13,8 @@ PLAYS = yaml.safe_load((Path(__file__).parents[1] / "plays.yaml").read_text("utf
 
 @evalkit.agent("player")
 def player(task: evalkit.Task) -> evalkit.Reply:
-    play = PLAYS[PurePosixPath(task.case_id).stem][os.environ.get("COOKBOOK", "right")]
+    how = task.variant.get("play", os.environ.get("COOKBOOK", "right"))
+    play = PLAYS[PurePosixPath(task.case_id).stem][how]
     steps = task.state.setdefault("steps", list(play))  # a conversation goes on where its last turn ended
     while True:
         step = steps.pop(0)

@@ -1,0 +1,255 @@
+"""Variants of a comparison, side by side: what became of each, and what differs from the reference by more than luck.
+
+Cases are pairs: the same case with the reference and with another variant. Each variant is judged by the rules of the
+gate on its own, so that a good one hides no bad one, and the reference is the baseline of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.gate.outcomes import (
+    CaseOutcome,
+    GateEvidence,
+    compute_run_cost,
+    compute_run_tokens,
+    compute_share,
+    compute_time,
+    count_outcomes,
+    describe_means,
+    describe_repeated,
+)
+from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.model.case import split_variant
+from evalkit.model.verdict import FAILED, PASSED
+from evalkit.stats.comparison import LEVEL, holm, mcnemar
+from evalkit.stats.pass_rates import wilson
+from evalkit.text.format import format_case_count, join_names
+
+_FEWEST_PAIRS = 6  # of fewer cases, the interval of a mean says next to nothing
+
+COMPARE = "compare"  # the key of a run's metadata
+
+
+def read_labels(metadata: JsonObject) -> tuple[str, ...]:
+    """Return the labels of a run's variants, the reference first; nothing for a run without a comparison."""
+    listed = metadata.get(COMPARE)
+    entries = listed if isinstance(listed, (list, tuple)) else ()
+    labels = (entry.get("label") for entry in entries if isinstance(entry, Mapping))
+    return tuple(label for label in labels if isinstance(label, str) and label)
+
+
+def split_evidence(evidence: GateEvidence, labels: Sequence[str]) -> list[GateEvidence]:
+    """Return the evidence on each variant, the reference first, and on cases that have none; without variants, all of
+    it.
+
+    The baseline of the reference is that of the run, whose cases may have no variants; that of the others is the
+    reference.
+    """
+    ids_by_label: dict[str, list[str]] = {}
+    for case_id in evidence.selected:
+        ids_by_label.setdefault(split_variant(case_id)[1], []).append(case_id)
+    if not any(ids_by_label):
+        return [evidence]
+    ordered = [label for label in dict.fromkeys((*labels, *filter(None, ids_by_label))) if label in ids_by_label]
+    reference = labels[0] if labels else ordered[0]
+    parts = []
+    for label in (*ordered, *([""] if "" in ids_by_label else [])):
+        ids = ids_by_label[label]
+        baseline, source = evidence.baseline, evidence.baseline_place
+        if label not in ("", reference):
+            baseline, source = rename_variant(evidence.outcomes, reference, label), f"with {reference}"
+        elif label and baseline is not None:
+            baseline = {**rename_variant(baseline, "", label), **rename_variant(baseline, label, label)}
+        parts.append(
+            replace(
+                evidence,
+                selected=tuple(ids),
+                outcomes={case_id: evidence.outcomes[case_id] for case_id in ids if case_id in evidence.outcomes},
+                counts=count_outcomes(evidence.outcomes, ids, evidence.counts.elsewhere),
+                collected=len(ids) + evidence.collected - len(evidence.selected),
+                baseline=baseline,
+                baseline_place=source,
+                variant=label,
+            )
+        )
+    return parts
+
+
+def rename_variant(outcomes: Mapping[str, CaseOutcome], label: str, new_label: str) -> dict[str, CaseOutcome]:
+    """Return the outcomes of the variant `label` under the ids that their cases have under `new_label`."""
+    pairs = ((split_variant(case_id), outcome) for case_id, outcome in outcomes.items())
+    return {f"{plain_id}[{new_label}]": outcome for (plain_id, old_label), outcome in pairs if old_label == label}
+
+
+class VariantChange(Struct, frozen=True):
+    """A variant against the reference. `worse` and `better` are ids of cases without a variant.
+
+    `p_value` is that of as many cases getting worse as better by luck, adjusted for the number of variants; None where
+    luck has no part.
+    """
+
+    label: str
+    reference: str
+    pairs: int
+    worse: tuple[str, ...]
+    better: tuple[str, ...]
+    is_repeated: bool
+    p_value: Fraction | None = None
+
+    @property
+    def is_significant(self) -> bool:
+        """True if the variant is worse, or better, by more than luck."""
+        return self.p_value is not None and self.p_value <= LEVEL
+
+    def describe(self, variants: int) -> str:
+        """Return the change in words; `variants` were compared with the reference."""
+        counts = [
+            f"{word} in {len(ids)} ({join_names(ids)})" if ids else f"{word} in none"
+            for word, ids in (("worse", self.worse), ("better", self.better))
+        ]
+        head = f"{self.label} against {self.reference}, {format_case_count(self.pairs)}: {', '.join(counts)}"
+        if not self.pairs:
+            return f"{self.label} against {self.reference}: no case was measured under both"
+        if not self.worse and not self.better:
+            return f"{self.label} against {self.reference}, {format_case_count(self.pairs)}: no difference"
+        if self.p_value is None:
+            return f"{head}: offline, where luck has no part"
+        number = f"{float(self.p_value):.2g}" if self.p_value >= Fraction(1, 1000) else "below 0.001"
+        test = "sign test" if self.is_repeated else "McNemar"
+        adjusted = f", adjusted for {variants} variants" if variants > 1 else ""
+        luck = "more than luck" if self.is_significant else "luck would do as much"
+        needed = count_needed(variants)
+        few = f"; {needed} that differ one way would show it" if len(self.worse) + len(self.better) < needed else ""
+        return f"{head}: {luck} ({test}, p = {number}{adjusted}{few})"
+
+
+def count_needed(variants: int) -> int:
+    """Return how many cases must differ, all of them one way, to be more than luck among so many variants."""
+    return next(number for number in range(1, 100) if mcnemar(number, 0) * variants <= LEVEL)
+
+
+def compare_variants(parts: Sequence[GateEvidence]) -> list[VariantChange]:
+    """Compare each variant with the reference, the first of `parts`.
+
+    A case is worse if fewer of its runs passed. McNemar's exact test, for runs that are repeated the sign test, tells
+    whether as many getting worse as better is likely. It looks at cases that can end otherwise; offline none can.
+    """
+    changes = []
+    for part in parts[1:]:
+        if not part.variant or part.baseline is None:
+            continue
+        pairs = list(_iter_pairs(part))
+        worse = [case_id for case_id, before, now in pairs if compute_share(now) < compute_share(before)]
+        better = [case_id for case_id, before, now in pairs if compute_share(now) > compute_share(before)]
+        varying = {case_id for case_id, before, now in pairs if before.can_vary or now.can_vary}
+        p_value = mcnemar(len(varying.intersection(worse)), len(varying.intersection(better))) if varying else None
+        changes.append(
+            VariantChange(
+                part.variant,
+                parts[0].variant,
+                len(pairs),
+                tuple(split_variant(case_id)[0] for case_id in worse),
+                tuple(split_variant(case_id)[0] for case_id in better),
+                any(before.runs_measured > 1 or now.runs_measured > 1 for _, before, now in pairs),
+                p_value,
+            )
+        )
+    tested = [change for change in changes if change.p_value is not None]
+    adjusted = dict(zip((c.label for c in tested), holm(c.p_value or Fraction(0) for c in tested), strict=True))
+    return [replace(change, p_value=adjusted.get(change.label)) for change in changes]
+
+
+def _iter_pairs(part: GateEvidence) -> Iterator[tuple[str, CaseOutcome, CaseOutcome]]:
+    for case_id in part.selected:
+        now, before = part.outcomes.get(case_id), (part.baseline or {}).get(case_id)
+        if now is None or before is None or now.quarantined or before.quarantined:
+            continue
+        if {now.status, before.status} <= {PASSED, FAILED}:
+            yield case_id, before, now
+
+
+def describe_variants(parts: Sequence[GateEvidence]) -> Iterator[str]:
+    """Yield a line on each variant against the reference, and lines on single cases, time, tokens and cost."""
+    changes = compare_variants(parts)
+    parts_by_label = {part.variant: part for part in parts}
+    for change in changes:
+        yield change.describe(len(changes))
+        pairs = list(_iter_pairs(parts_by_label[change.label]))
+        yield from (f"{change.label}, {line}" for line in describe_repeated(pairs))
+        if len(pairs) >= _FEWEST_PAIRS:
+            yield from (f"{change.label}, {line}" for line in describe_means(pairs, f"with {change.reference}"))
+
+
+def collect_variant_facts(parts: Sequence[GateEvidence]) -> JsonDict:
+    """Return what reports show of a comparison: a record of each variant, and of each against the reference."""
+    changes = compare_variants(parts)
+    return {
+        "lines": list(describe_variants(parts)),
+        "reference": parts[0].variant,
+        "variants": [_describe_variant(part) for part in parts if part.variant],
+        "against": [
+            {
+                "label": change.label,
+                "pairs": change.pairs,
+                "worse": list(change.worse),
+                "better": list(change.better),
+                "p_value": None if change.p_value is None else float(change.p_value),
+                "is_significant": change.is_significant,
+            }
+            for change in changes
+        ],
+    }
+
+
+def _describe_variant(part: GateEvidence) -> JsonDict:
+    counts, outcomes = part.counts, part.list_outcomes()
+    measured = [outcome for outcome in outcomes if outcome.status in (PASSED, FAILED) and outcome.runs_measured]
+    rate = counts.compute_rate()
+    record: JsonDict = {
+        "label": part.variant,
+        "passed": len(counts.passed),
+        "failed": len(counts.failed),
+        "errors": len(counts.errors),
+        "other": len(counts.unjudged) + len(counts.skipped) + len(counts.quarantined),
+        "pass_rate": None if rate is None else float(rate),
+        "cost_usd": _add_known(outcome.cost_usd for outcome in outcomes),
+        "cost_per_case": _compute_mean(compute_run_cost(outcome) for outcome in measured),
+        "tokens_per_case": _compute_mean(compute_run_tokens(outcome) for outcome in measured),
+        "ms_per_case": _compute_mean(compute_time(outcome) for outcome in measured),
+    }
+    if counts.measured:
+        record["interval"] = [100 * bound for bound in wilson(len(counts.passed), counts.measured)]
+    return record
+
+
+def _add_known(values: Iterable[float | None]) -> float | None:
+    """Return the sum, None as soon as one value is unknown."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def _compute_mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean, None without values and as soon as one is unknown."""
+    listed = list(values)
+    total = _add_known(listed)
+    return total / len(listed) if listed and total is not None else None
+
+
+def list_unused_dimensions(parts: Sequence[GateEvidence]) -> dict[str, list[str]]:
+    """Return what is compared and was of no effect, with the variants in which no case that was measured used it."""
+    unused: dict[str, list[str]] = {}
+    for part in parts:
+        measured = [outcome for outcome in part.list_outcomes() if outcome.runs_measured]
+        if part.variant and measured:
+            for name in sorted(set.intersection(*(set(outcome.unused_dimensions) for outcome in measured))):
+                unused.setdefault(name, []).append(part.variant)
+    return unused

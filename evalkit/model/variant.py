@@ -1,0 +1,126 @@
+"""Variants of a comparison: the values under which each case runs, side by side with the other variants.
+
+``--evalkit-compare agent=a,b`` has two. A dimension is `agent`, `model` or `temperature`, which evalkit puts in force,
+or any other name (`prompt`, `retriever`, ...), whose value the agent reads from ``task.variant``. The first variant is
+the reference of the comparison. Variants come from the command line alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+from msgspec import Struct
+
+from evalkit.errors import UsageError, did_you_mean
+
+AGENT, MODEL, TEMPERATURE, PROMPT = "agent", "model", "temperature", "prompt"
+_OWN_DIMENSIONS = (AGENT, MODEL, TEMPERATURE)
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_LONGEST_LABEL = 60  # characters of a value in ids
+_EXAMPLE = "write agent=a,b"
+
+
+class CaseVariant(Struct, frozen=True):
+    """A variant: its values by dimension, as they were written, and the label that ids of its cases end in."""
+
+    label: str  # "agent=a", "agent=a,model=m1": no brackets, slashes or spaces
+    values: Mapping[str, str]
+
+    @property
+    def changes_requests(self) -> bool:
+        """True if a model is asked something else, or another model; False for agents that are code."""
+        return set(self.values) != {AGENT} or self.values[AGENT].endswith(".md")
+
+
+class Dimension(Struct, frozen=True):
+    """What differs between variants, and its values in their order."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+def read_comparison(options: Sequence[str], source: str = "--evalkit-compare") -> tuple[CaseVariant, ...]:
+    """Return the variants of ``NAME=VALUE,VALUE`` options: of several, all products, the first name varying slowest.
+
+    Raises UsageError, which begins with `source`, for what is no comparison.
+    """
+    dimensions = [_read_dimension(option, source) for option in options]
+    names = [dimension.name for dimension in dimensions]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"{source}: '{repeated}' is given twice; write all its values once: {repeated}=a,b,c")
+    if not dimensions:
+        return ()
+    values = [dict(zip(names, row, strict=True)) for row in product(*(dimension.values for dimension in dimensions))]
+    variants = tuple(CaseVariant(_build_label(row), row) for row in values)
+    labels = [variant.label for variant in variants]
+    for variant in variants:
+        if labels.count(variant.label) > 1:
+            raise UsageError(
+                f"{source}: two variants would both be called '{variant.label}'; rename one of the files or agents"
+            )
+    return variants
+
+
+def _read_dimension(option: str, source: str) -> Dimension:
+    name, separator, text = option.partition("=")
+    name, values = name.strip(), tuple(value.strip() for value in text.split(","))
+    if not separator or not _NAME.fullmatch(name):
+        raise UsageError(f"{source}: '{option}' is not NAME=VALUE,VALUE; {_EXAMPLE}")
+    if name not in _OWN_DIMENSIONS and (hint := did_you_mean(name, _OWN_DIMENSIONS)):
+        raise UsageError(
+            f"{source}: unknown dimension '{name}'{hint} Dimensions are {', '.join(_OWN_DIMENSIONS)}, and names of "
+            "your own that agents read from task.variant"
+        )
+    if not all(values):
+        raise UsageError(f"{source}: '{option}' has an empty value; {_EXAMPLE}")
+    if len(values) < 2:
+        raise UsageError(f"{source}: '{option}' has one value, and a comparison needs two or more: {option},OTHER")
+    repeated = next((value for value in values if values.count(value) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"{source}: '{option}' has the value '{repeated}' twice; each variant stands there once")
+    if name == TEMPERATURE:
+        for value in values:
+            _read_temperature(value, option, source)
+    return Dimension(name, values)
+
+
+def _read_temperature(value: str, option: str, source: str) -> None:
+    if not re.fullmatch(r"\d+(\.\d+)?", value):
+        raise UsageError(f"{source}: '{option}': the temperature '{value}' is not a number, 0 or more")
+
+
+def _build_label(values: Mapping[str, str]) -> str:
+    texts = {name: re.sub(r"[^\w.+:-]+|::+", "-", value) for name, value in values.items()}  # pytest splits at ::
+    return ",".join(f"{name}={text[:_LONGEST_LABEL]}" for name, text in texts.items())
+
+
+class VariantValues(Mapping[str, str]):
+    """The values of a variant as the agent sees them. It records which of them were read."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.mark_read(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    def mark_read(self, name: str) -> None:
+        """Record that the run depends on the value of `name`."""
+        self._read.add(name)
+
+    def list_unread(self) -> tuple[str, ...]:
+        """List the names whose values the run has not depended on."""
+        return tuple(name for name in self._values if name not in self._read)

@@ -1,0 +1,151 @@
+"""The table of a comparison: a row for each measure and each case, a column for each variant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from string import ascii_uppercase
+
+from msgspec import Struct
+
+from evalkit.jsonvalue import JsonObject
+from evalkit.model.case import get_case_name, split_variant
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.reports.trace import format_duration
+from evalkit.text.format import escape_controls, format_rate
+
+MARKS = {PASSED: "✓", FAILED: "✗", ERROR: "!", NOT_RUN: "–", "quarantined": "~"}
+_MOST_ROWS = 20
+_GAP = "  "
+
+
+class Cell(Struct, frozen=True):
+    """What became of a case under a variant. `case_id` is the id with the variant."""
+
+    case_id: str
+    status: str  # of a verdict, or "quarantined"
+    code: str = ""  # of the first reason, if it did not pass
+    passed: int = 0  # of its runs
+    runs: int = 1
+
+    def describe(self) -> str:
+        """Return ``✓ passed``, ``✗ wrong_argument``, ``✗ 2 of 5 runs, wrong_argument``."""
+        words = [f"{self.passed} of {self.runs} runs"] if self.runs > 1 else []
+        words += [self.code or self.status.replace("_", " ")] if self.status != PASSED or not words else []
+        return f"{MARKS.get(self.status, '')} {', '.join(words)}".strip()
+
+
+class Matrix(Struct, frozen=True):
+    """Cases by variants: by the id of a case without variant, its cells by label. A case may lack some."""
+
+    labels: tuple[str, ...]
+    rows: Mapping[str, Mapping[str, Cell]]
+
+    def list_differing(self) -> list[str]:
+        """List the cases that did not end alike under all variants."""
+        return [case_id for case_id, cells in self.rows.items() if self._differs(cells)]
+
+    def _differs(self, cells: Mapping[str, Cell]) -> bool:
+        ends = {(cell.status, Fraction(cell.passed, cell.runs) if cell.runs > 1 else None) for cell in cells.values()}
+        return len(ends) > 1 or len(cells) < len(self.labels)
+
+
+def build_matrix(labels: Sequence[str], cells: Iterable[Cell]) -> Matrix:
+    """Arrange the cells of a run; those of other tests, which have no variant, are left out."""
+    rows: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        case_id, label = split_variant(cell.case_id)
+        if label in labels:
+            rows.setdefault(case_id, {})[label] = cell
+    return Matrix(tuple(labels), rows)
+
+
+def build_cell(verdict: Verdict) -> Cell:
+    """Return the cell of a verdict."""
+    measured = [run for run in verdict.runs if run.status in (PASSED, FAILED)]
+    return Cell(
+        verdict.case_id,
+        verdict.status if verdict.quarantined is None else "quarantined",
+        next((reason.code for reason in verdict.reasons), "") if verdict.status != PASSED else "",
+        sum(run.status == PASSED for run in measured),
+        max(len(measured), 1),
+    )
+
+
+def list_measures(facts: JsonObject) -> list[tuple[str, list[str]]]:
+    """Return quality, cost, tokens and time of each variant, as the gate's facts have them, in words, by name.
+
+    What is not known of any variant, or nothing for all, is left out.
+    """
+    variants = facts.get("variants", [])
+    measures = [("passed", [_format_passed(variant) for variant in variants])]
+    if any("interval" in variant for variant in variants):
+        measures.append(("95 % interval", [_format_interval(variant) for variant in variants]))
+    if any(variant["errors"] for variant in variants):
+        measures.append(("not measured", [str(variant["errors"]) for variant in variants]))
+    for name, key, form in (
+        ("cost", "cost_usd", "${:.4f}"),
+        ("cost per case", "cost_per_case", "${:.5f}"),
+        ("tokens per case", "tokens_per_case", "{:,.0f}"),
+    ):
+        values = [variant[key] for variant in variants]
+        if any(values):
+            measures.append((name, ["unknown" if value is None else form.format(value) for value in values]))
+    times = [variant["ms_per_case"] for variant in variants]
+    if any(times):
+        measures.append(("time per case", ["unknown" if ms is None else format_duration(ms) for ms in times]))
+    return measures
+
+
+def _format_passed(variant: JsonObject) -> str:
+    measured = variant["passed"] + variant["failed"]
+    rate = f" ({format_rate(Fraction(100 * variant['passed'], measured))})" if measured else ""
+    return f"{variant['passed']} of {measured}{rate}"
+
+
+def _format_interval(variant: JsonObject) -> str:
+    bounds = variant.get("interval")
+    return "–" if bounds is None else f"{bounds[0]:.0f} to {bounds[1]:.0f} %"
+
+
+def list_other_notes(facts: JsonObject) -> list[str]:
+    """List the notes of the gate without those that stand below the table of a comparison."""
+    lines = facts.get("side_by_side", {}).get("lines", ())
+    return [note for note in facts.get("notes", ()) if note not in lines]
+
+
+def describe_side_by_side(facts: JsonObject, matrix: Matrix, columns: int, *, is_whole: bool) -> Iterator[str]:
+    """Yield the table as lines of text; `columns` is the width of the terminal. `is_whole`: with every case.
+
+    Otherwise cases that end alike under all variants are left out, and those above a number.
+    """
+    labels = [variant["label"] for variant in facts["variants"]]
+    ids = list(matrix.rows) if is_whole else matrix.list_differing()
+    first_ids = ids if is_whole else ids[:_MOST_ROWS]
+    names = [get_case_name(case_id) for case_id in first_ids]
+    if len(set(names)) < len(names):
+        names = first_ids
+    rows = [(name, texts) for name, texts in list_measures(facts)]
+    for name, case_id in zip(names, first_ids, strict=True):
+        cells = matrix.rows[case_id]
+        rows.append((name, [cells[label].describe() if label in cells else "" for label in labels]))
+    heads = list(labels)
+    if _measure_width(rows, heads) > columns:
+        heads = list(ascii_uppercase[: len(labels)]) if len(labels) <= len(ascii_uppercase) else heads
+        yield from (f"{head} is {label}" for head, label in zip(heads, labels, strict=True) if head != label)
+    yield from _align([("side by side", heads), *rows])
+    if len(ids) > len(first_ids):
+        yield f"and {len(ids) - len(first_ids)} more cases that differ; all are in the HTML report"
+    alike = len(matrix.rows) - len(ids)
+    if alike:
+        yield f"alike under all variants: {alike} case{'' if alike == 1 else 's'}"
+
+
+def _measure_width(rows: Sequence[tuple[str, Sequence[str]]], heads: Sequence[str]) -> int:
+    return max(map(len, _align([("side by side", heads), *rows])))
+
+
+def _align(rows: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    table = [[escape_controls(text) for text in (name, *texts)] for name, texts in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [_GAP.join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
