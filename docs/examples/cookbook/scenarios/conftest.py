@@ -1,6 +1,7 @@
 """The agent of the cookbook plays what plays.yaml says, with its mistakes if COOKBOOK=wrong; yours takes its place."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 
 import yaml
@@ -16,14 +17,20 @@ def player(task: evalkit.Task) -> evalkit.Reply:
     how = task.variant.get("play", os.environ.get("COOKBOOK", "right"))
     play = PLAYS[PurePosixPath(task.case_id).stem][how]
     steps = task.state.setdefault("steps", list(play))  # a conversation goes on where its last turn ended
-    while True:
-        step = steps.pop(0)
-        if isinstance(step, str):
-            return evalkit.Reply(step)
-        ((name, value),) = step.items()
-        if name == "stop_reason":
-            return evalkit.Reply("", stop_reason=value)
-        try:
-            task.call(name, **value)
-        except FunctionError:
-            continue  # it goes on, as an agent that copes with failures would
+    with ExitStack() as agents:
+        while True:
+            step = steps.pop(0)
+            if isinstance(step, str):
+                return evalkit.Reply(step)
+            ((name, value),) = step.items()
+            if name == "stop_reason":
+                return evalkit.Reply("", stop_reason=value)
+            if name == "act_as":
+                agents.enter_context(task.act_as(value))
+            elif name == "hand_over":
+                task.hand_over(value)
+            else:
+                try:
+                    task.call(name, **value)
+                except FunctionError:
+                    continue  # it goes on, as an agent that copes with failures would
