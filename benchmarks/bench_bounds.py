@@ -84,6 +84,21 @@ def match_groups(n: int) -> Callable[[], object]:
     return lambda: evalkit.judge(expected, calls=calls)
 
 
+def match_competing_groups(n: int) -> Callable[[], object]:
+    """Groups of which any call fits almost all, and a call too few: nearly all combinations have to be tried."""
+    groups = []
+    for index in range(n):
+        first, second, third = (
+            {"function_name": "f", "arguments_contain": {"a": text}}
+            for text in (f"{index} x", f"{index + 1} y", f"{index} z")
+        )
+        groups.append({"one_of": [[first, second], [{"function_name": "f"}, third]]})
+    expected = {"expected_function_calls": groups, "call_order": "any"}
+    texts = [f"{index % n} x {index % n} y {index % n} z" for index in range(2 * n - 2)]
+    calls = [{"name": "f", "arguments": {"a": text}} for text in texts]
+    return lambda: evalkit.judge(expected, calls=calls)
+
+
 def redact(unit: str) -> Work:
     return lambda n: lambda text=unit * n: Redactor()(text)  # type: ignore[misc]
 
@@ -92,13 +107,14 @@ ROWS: dict[str, tuple[int, Work]] = {
     "load: unknown keys": (2000, load(lambda n: CASE + "".join(f"k{index}: 1\n" for index in range(n)))),
     "load: a key n times": (2000, load(lambda n: CASE + "seed: 1\n" * n)),
     "load: unknown aliases": (2000, load(lambda n: f"{CASE}tags: [{', '.join(f'*a{index}' for index in range(n))}]\n")),
-    "load: expected and forbidden calls": (1000, load(list_calls)),
+    "load: expected and forbidden calls": (5000, load(list_calls)),
     "text: unclosed envelopes": (2000, lambda n: lambda: evalkit.parse_text_calls("<tool_call>{" * n)),
     "text: whole calls": (1000, lambda n: lambda: evalkit.parse_text_calls('{"name": "f", "arguments": {}}\n' * n)),
-    "stream: native calls": (2000, stream_calls),
+    "stream: native calls": (8000, stream_calls),
     "stream: calls as text": (500, stream_text_calls),
     "matching: calls in reverse": (250, match_calls),
     "matching: groups of alternatives": (5, match_groups),
+    "matching: groups that compete": (3, match_competing_groups),
     "redaction: beginnings of tokens": (5000, redact("xai-")),
     "redaction: assignments": (5000, redact("token = ")),
     "redaction: JSON": (1000, redact(json.dumps({"password": "hunter2", "id": 7}))),

@@ -21,6 +21,8 @@ from evalkit.reports.table import REPORTS, ReportInput, send_spans
 
 # pytest's writer escapes < and > in texts and attributes, so that neither stands in another place.
 _TESTCASE = re.compile(r'<testcase (?P<names>classname="[^"]*" name="[^"]*")[^>]*?(?:/>|>.*?</testcase>)', re.DOTALL)
+_TESTSUITE = re.compile(r"<testsuite [^>]*>")
+_COUNT = re.compile(r'\b(?P<tag>tests|failures|errors|skipped)="(?P<number>\d+)"')
 
 
 def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | None, Run | None]:
@@ -80,9 +82,23 @@ def drop_reruns_from_junit(file: Path) -> None:
     text = file.read_text("utf-8")
     found = [match for match in _TESTCASE.finditer(text) if '<property name="evalkit_status"' in match[0]]
     last = {match["names"]: match for match in found}
-    for match in reversed(found):
-        if match is not last[match["names"]]:
-            text = text[: match.start()] + text[match.end() :]
+    dropped = [match for match in found if match is not last[match["names"]]]
+    for match in reversed(dropped):
+        text = text[: match.start()] + text[match.end() :]
+    remaining = text.count("<testcase ")
+
+    def subtract(count: re.Match[str]) -> str:
+        tag = count["tag"].removesuffix("s")  # failures, errors, skipped
+        number = int(count["number"])
+        if count["tag"] == "tests":  # of which pytest does not count those that it knows to be run again
+            number = min(number, remaining)
+        else:
+            number -= sum(match[0].count(f"<{tag} ") for match in dropped)
+        return f'{count["tag"]}="{number}"'
+
+    suite = _TESTSUITE.search(text)
+    if suite is not None:
+        text = text[: suite.start()] + _COUNT.sub(subtract, suite[0]) + text[suite.end() :]
     file.write_text(text, "utf-8")
 
 

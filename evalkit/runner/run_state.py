@@ -19,7 +19,7 @@ from evalkit.agents.registry import resolve_agent
 from evalkit.agents.task import Task, TaskSettings, merge_settings
 from evalkit.cassettes.http import binding as http_recording
 from evalkit.cassettes.http.player import build_http_path
-from evalkit.cassettes.model import SUFFIXES, build_cassette_name, build_grades_path
+from evalkit.cassettes.model import SUFFIXES, build_cassette_name, build_grades_path, build_run_path
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.errors import Location, MissingCassetteError, PathProblem, Problem, ProviderError, SpecError, format_path
@@ -102,8 +102,10 @@ def _check_recordings(case: Case, settings: Settings, root: Path) -> None:
     """Raise MissingCassetteError where a link leads the case's recordings out of the project."""
     folder = root / settings.cassettes
     bases = [folder / build_cassette_name(name) for name in dict.fromkeys((case.id, split_variant(case.id)[0]))]
-    files = [base.with_suffix(suffix) for base in bases for suffix in SUFFIXES]
-    files += [path for base in bases for path in (build_http_path(base, 0), build_grades_path(base, 0))]
+    files = []
+    for path in (build_run_path(base, run) for base in bases for run in range(case.repeat.runs)):
+        files += [path.with_suffix(suffix) for suffix in SUFFIXES]
+        files += [build_http_path(path, 0), build_grades_path(path, 0)]
     permissions = replace(settings.permissions, folders=(str(root), *settings.permissions.folders))
     for path in (bases[0].parent, *filter(os.path.islink, files)):
         if reason := explain_path(path, permissions, folder=folder):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from evalkit.checks.policies import SuitePolicy
 from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, format_path
 from evalkit.functions.mocks.files import MockFiles
+from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.model.case import Case, Declaration, Permissions, Repeat, split_case_id
 from evalkit.model.settings import Settings
@@ -64,18 +65,27 @@ def load_case(
     file, row_id = split_case_id(os.path.abspath(path))
     root = root or (settings.root if settings else None)
     base = find_project_root(file, root)
-    content, parsed, row = _read_case(file, row_id, base)
     permissions = (settings or Settings()).permissions
+    permissions = replace(permissions, folders=tuple(dict.fromkeys((base, *permissions.folders))))
+    if reason := _explain_link(file, base, permissions):
+        raise SpecError([Problem(Location(format_file_path(file, base)), f"the file is refused: {reason}")])
+    content, parsed, row = _read_case(file, row_id, base)
     loader = _CaseLoader(
         base,
         file,
         settings,
         has_given_root=root is not None,
         uses_python=may_name_python(content),
-        permissions=replace(permissions, folders=tuple(dict.fromkeys((base, *permissions.folders)))),
+        permissions=permissions,
         row=row,
     )
     return loader.load(parsed.value, Layer(loader.id, file), parsed.problems, check_targets=check_targets)
+
+
+def _explain_link(file: str, root: str, permissions: Permissions | None) -> str:
+    """Explain why a file below the root, to which a link has led, may not be read; "" if it may."""
+    is_direct = os.path.realpath(file) == file or not file.startswith(root.rstrip(os.sep) + os.sep)
+    return "" if is_direct else explain_path(file, permissions)
 
 
 class ExaminedCase(Struct, frozen=True):
@@ -292,7 +302,12 @@ class _CaseLoader:
                 twin = f"{os.path.basename(base)}.yaml"
                 problem = f"{twin} stands beside this file: two cases of one name; give one another number"
             name_problems = [Problem(Location(self.id), problem)] if problem else []
-        problems = [*name_problems, *file_problems, *case.problems, *suite.problems, *policies.problems]
+        link_problems = [
+            Problem(Location(layer.file), f"the file is refused: {reason}")
+            for layer in suite.layers
+            if (reason := _explain_link(layer.path or "", self.root, self.permissions))
+        ]
+        problems = [*name_problems, *link_problems, *file_problems, *case.problems, *suite.problems, *policies.problems]
         if problems or parts.problems:
             path_problems = parts.problems
             if case.problems:  # a key that seems to be missing may stand in the case that could not be read

@@ -36,7 +36,7 @@ from evalkit.yamlfile.parse import CONSTANTS, NUMBER_STARTS, ListItem, ScalarErr
 ROW_SOURCES = ("cases", "matrix", "from")
 _CASE_KEYS = ("description", "must_pass", "skip", "xfail", "until")  # of a row, above those of its file
 _MAX_LINE = 10_000_000  # bytes
-_MAX_ID, _MAX_JOINED_ID = 100, 60  # characters
+_MAX_ID, _MAX_JOINED_ID = 100, 60  # bytes: recordings bear the id in their names, which systems limit; and characters
 
 
 class Row(Struct, frozen=True):
@@ -121,14 +121,16 @@ def _build_id(values: JsonObject, numbered: str) -> tuple[str, str]:
         if isinstance(given, bool) or not isinstance(given, (str, int, float)):
             return "", f"the id of a row is a text or a number, got {format_value(given)}"
         row_id = _to_id(given)
-        if len(row_id) > _MAX_ID or not row_id.strip("-."):
-            return "", f"the id {format_value(given, 40)} can't name a case: it has up to {_MAX_ID} letters and digits"
+        if len(row_id.encode()) > _MAX_ID or not row_id.strip("-."):
+            least = f"1 to {_MAX_ID} letters and digits ({_MAX_ID} bytes of UTF-8)"
+            return "", f"the id {format_value(given, 40)} can't name a case: it has {least}"
         return row_id, ""
     shown = [value for key, value in values.items() if key not in ("id", "tags", *_CASE_KEYS)]
     if any(isinstance(value, (dict, list)) for value in shown) or sum(len(str(value)) for value in shown) > _MAX_ID:
         return numbered, ""
     joined = "-".join(_to_id(value) for value in shown)
-    return (joined if joined.strip("-.") and len(joined) <= _MAX_JOINED_ID else numbered), ""
+    is_short = len(joined) <= _MAX_JOINED_ID and len(joined.encode()) <= _MAX_ID
+    return (joined if joined.strip("-.") and is_short else numbered), ""
 
 
 def _to_id(value: object) -> str:
@@ -428,8 +430,23 @@ def _find_source(data: JsonObject, layer: Layer, root: str) -> RowSource:
         raise refuse(f"'from' names {value}, which lies outside of the project")
     if not os.path.isfile(path):
         names = [name for name in os.listdir(folder) if name.endswith(tuple(_OPENERS))]
+        if os.path.lexists(path):
+            raise refuse(f"'from' names {value}, which is {_describe_entry(path)}, and no file of rows")
         raise refuse(f"'from' names {value}, and there is no such file{did_you_mean(value, names)}")
     return _OPENERS[os.path.splitext(value)[1]](path, format_file_path(path, root))
+
+
+def _describe_entry(path: str) -> str:
+    """Describe what stands at `path`, where a file is expected."""
+    if os.path.isdir(path):
+        return "a folder"
+    if not os.path.islink(path):
+        return "a pipe or a device"
+    return (
+        "a link in a circle"
+        if os.path.lexists(os.path.realpath(path))
+        else f"a link to {os.readlink(path)}, where nothing is"
+    )
 
 
 # ---- a row, filled in ----

@@ -105,6 +105,19 @@ def test_cases_are_spread_over_the_processes(sandbox: Sandbox, cluster: Cluster)
     assert len({process for _, process in started} - {str(os.getpid())}) == 2
 
 
+def test_workers_keep_to_the_bounds_of_the_project(sandbox: Sandbox, cluster: Cluster) -> None:
+    """Only a worker fills the template: here the case is read and nothing more."""
+    (sandbox.root / "pyproject.toml").write_text("[tool.evalkit.bounds]\nresult_characters = 3\n")
+    given = {"message": "{}", "mock_function_responses": {"check": "{{ arguments.id }} and more"}}
+    data = json.loads(case()) | {"input": given}
+    sandbox.write("scenarios/large_001.yaml", json.dumps(data))
+    try:
+        output = sandbox.run(on(cluster), "-k", "large")
+    finally:
+        (sandbox.root / "pyproject.toml").unlink()
+    assert "comes to more than 3 characters" in output
+
+
 def test_a_worker_that_is_killed_in_the_middle_costs_no_verdict(sandbox: Sandbox, cluster: Cluster) -> None:
     sandbox.run(on(cluster), "-k", "quick or once", status=0)
     assert len(lines(sandbox, "killed.txt")) == 1
@@ -277,12 +290,13 @@ MOVED = """\
 import pickle, sys
 from pathlib import Path
 from evalkit import Settings, load_case
+from evalkit.bounds import Bounds
 from evalkit.plugin.cluster.worker import RunSpec, run_batch, serialize_spec
 
 here, there = sys.argv[1:]
 spec = RunSpec(
     run_id="r", root=there, origin=here, python_path=(), commit=None, settings=Settings(root=Path(here)), concurrency=2,
-    faults=False, secret_keys=(),
+    sweeps=(), secret_keys=(), bounds=Bounds(),
 )
 case = load_case(Path(here, "scenarios", "moved_001.yaml"), root=here)
 Path(here).rename(here + "-gone")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from evalkit.plugin.publish import drop_reruns_from_junit
 from tests.plugin.conftest import WRONG, Project
 
 # What pytest-rerunfailures does: each attempt is reported, and one that failed and comes again as "rerun".
@@ -78,3 +80,23 @@ def test_other_tests_keep_their_testcases(reruns: Project) -> None:
     reruns.run_apart("scenarios", "tests", "--junitxml=junit.xml")
     cases = read_testcases(reruns)
     assert (len(cases["bad_001"]), len(cases["test_other"])) == (1, 3)
+
+
+def test_the_counts_of_junit_are_of_what_is_left(tmp_path: Path) -> None:
+    """A plugin may have counted the failure of an attempt that came before."""
+    attempts = "".join(
+        '<testcase classname="scenarios" name="a_001" time="1"><properties>'
+        f'<property name="evalkit_status" value="x" /></properties>{outcome}</testcase>'
+        for outcome in ('<failure message="no">of &lt;failure message</failure>', "")
+    )
+    file = tmp_path / "junit.xml"
+    suite = '<testsuite name="pytest" errors="0" failures="1" skipped="0" tests="2" time="2">'
+    file.write_text(f"<testsuites>{suite}{attempts}</testsuite></testsuites>", "utf-8")
+    drop_reruns_from_junit(file)
+    [counts] = ElementTree.fromstring(file.read_text("utf-8"))
+    assert {name: counts.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "1",
+        "failures": "0",
+        "errors": "0",
+        "skipped": "0",
+    }

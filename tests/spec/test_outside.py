@@ -88,16 +88,49 @@ def test_a_link_to_mocks_elsewhere_is_refused(root: Path) -> None:
     assert "names no agent" in explain(root, text, allow_paths=("../shared",))
 
 
-@pytest.mark.parametrize("link", ["mocks/cassettes/scenarios", "mocks/cassettes/scenarios/a_001.yaml"])
+@pytest.mark.parametrize(
+    "link",
+    [
+        "mocks/cassettes/scenarios",
+        "mocks/cassettes/scenarios/a_001.yaml",
+        "mocks/cassettes/scenarios/a_001.run-2.yaml",
+        "mocks/cassettes/scenarios/a_001.run-2.judge.yaml",
+    ],
+)
 def test_a_link_of_recordings_is_refused(root: Path, link: str) -> None:
     target = root.parent / "shared"
     (root / link).parent.mkdir(parents=True, exist_ok=True)
     os.symlink(target if link.endswith("scenarios") else target / "desk_001.yaml", root / link)
 
-    message = explain(root, f"{CASE}agent: ../desk.md\n")
+    message = explain(root, f"{CASE}agent: ../desk.md\nrepeat: 2\n")
 
     assert message.startswith(f"{link} is refused: it leads out of the project")
     assert message.endswith(ADVICE)
+
+
+@pytest.mark.parametrize("link", ["scenarios/b_001.yaml", "linked", "scenarios/suite.yaml"])
+def test_a_link_of_a_case_or_suite_elsewhere_is_refused(root: Path, link: str) -> None:
+    shared = root.parent / "shared"
+    (shared / "suite.yaml").write_text("tags: [elsewhere]\n")
+    (root / "scenarios/a_001.yaml").write_text(CASE)
+    os.symlink(shared if link == "linked" else shared / link.replace("b_001", "desk_001").split("/")[1], root / link)
+    case = {"linked": "linked/desk_001.yaml", "scenarios/suite.yaml": "scenarios/a_001.yaml"}.get(link, link)
+
+    def load(**options: object) -> evalkit.Case:
+        settings = evalkit.Settings(root=root, permissions=build_permissions(options, root, ()))
+        return load_case(root / case, settings=settings)
+
+    with pytest.raises(evalkit.SpecError) as caught:
+        load()
+    refused = case if link == "linked" else link
+    assert str(caught.value).startswith(f"{refused}: the file is refused: it leads out of the project")
+    assert str(caught.value).endswith(ADVICE)
+    assert load(allow_paths=("../shared",)).description == "x"
+
+
+def test_a_case_beside_the_project_that_is_named_itself_is_read(root: Path) -> None:
+    settings = evalkit.Settings(root=root, permissions=build_permissions({}, root, ()))
+    assert load_case(root.parent / "shared/desk_001.yaml", settings=settings).description == "x"
 
 
 def test_folders_that_the_configuration_names_may_lie_elsewhere(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +248,7 @@ MALFORMED = {
     "an id of nothing": (
         "r.jsonl",
         '{"id": "one", "x": 1}\n{"id": "/"}\n',
-        'r.jsonl:2: the id "/" can\'t name a case: it has up to 100 letters and digits',
+        'r.jsonl:2: the id "/" can\'t name a case: it has 1 to 100 letters and digits (100 bytes of UTF-8)',
     ),
 }
 
@@ -270,6 +271,42 @@ def test_yaml_that_breaks_off_keeps_the_rows_before(project: Any) -> None:
     project.write({"a_001.yaml": f"from: r.yaml\n{CASE}", "r.yaml": "- {id: one, x: a}\n- {id: two, x: [}\n"})
     assert names(project) == ["one", "row-2"]
     assert problem(project, "a_001.yaml[row-2]").startswith("r.yaml:2: the rest of the file can't be read: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("folder", "which is a folder, and no file of rows"),
+        ("pipe", "which is a pipe or a device, and no file of rows"),
+        ("circle", "which is a link in a circle, and no file of rows"),
+        ("nowhere", "which is a link to gone.csv, where nothing is, and no file of rows"),
+    ],
+)
+@pytest.mark.skipif(os.name != "posix", reason="pipes and links")
+def test_what_is_no_file_of_rows_is_named(project: Any, kind: str, message: str) -> None:
+    project.write({"a_001.yaml": f"from: r.csv\n{CASE}"})
+    path = project.root / "r.csv"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("r.csv" if kind == "circle" else "gone.csv")
+    assert problem(project, "a_001.yaml").endswith(f"'from' names r.csv, {message}")
+
+
+@pytest.mark.parametrize(("id", "fits"), [("ż" * 50, True), ("ż" * 51, False), ("x" * 100, True), ("x" * 101, False)])
+def test_an_id_fits_into_the_name_of_a_recording(project: Any, id: str, fits: bool) -> None:
+    project.write({"a_001.yaml": f"cases: [{{id: {id}, x: a}}]\n{CASE}"})
+    assert (names(project) == [id]) is fits
+    if not fits:
+        message = problem(project, f"a_001.yaml[{names(project)[0]}]")
+        assert "can't name a case: it has 1 to 100 letters and digits (100 bytes of UTF-8)" in message
+
+
+def test_a_long_id_of_many_bytes_that_is_made_of_values_is_a_number(project: Any) -> None:
+    project.write({"a_001.yaml": f"cases: [{{x: {'漢' * 40}}}]\n{CASE}"})
+    assert names(project) == ["row-1"]
 
 
 WHOLE = {

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
+from evalkit.bounds import get_bounds
 from evalkit.errors import UsageError
 from evalkit.execution.cluster import ClusterExecutor, WorkerTasks, parse_address
 from evalkit.execution.executor import RunRequest, build_error_verdict
@@ -135,6 +136,7 @@ class ClusterSession:
             concurrency=configuration.concurrency,
             sweeps=build_sweeps(configuration),
             secret_keys=configuration.secret_keys,
+            bounds=get_bounds(),
         )
         self._spec = serialize_spec(spec)
         project = pickle.dumps((self._spec, list_folders(item.path.parent for item in items)))

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 import evalkit
 from evalkit.agents.registry import import_conftests
+from evalkit.bounds import Bounds, set_bounds
 from evalkit.casecheck.variants import Sweep, arun_with_variants
 from evalkit.errors import EvalkitError
 from evalkit.execution.executor import Executor, RunRequest
@@ -54,6 +55,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     concurrency: int
     sweeps: tuple[Sweep, ...]
     secret_keys: tuple[str, ...]
+    bounds: Bounds
 
 
 def serialize_spec(spec: RunSpec) -> bytes:
@@ -214,6 +216,7 @@ class WorkerRun:
 
     def run(self, cases: Sequence[CaseInput]) -> list[CaseAnswer]:
         """Return an answer per case, in their order."""
+        set_bounds(self.spec.bounds)  # of the process: another run may have been here
         outputs = [CaseOutput() for _ in cases]
         if self._recordings is not None:
             for _, _, files in cases:
