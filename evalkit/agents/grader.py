@@ -281,7 +281,7 @@ def read_grades(reply: ModelTurn, criteria: Sequence[Rubric]) -> tuple[Grade, ..
         if number in grades:
             raise make_unreadable_error(reply, f"criterion {number} is graded twice")
         try:
-            grades[number] = _read_grade(data, criteria[number - 1])
+            grades[number] = _read_entry(data, criteria[number - 1])
         except ValueError as error:
             raise make_unreadable_error(reply, str(error).format(number)) from None
     missing = [number for number in range(1, len(criteria) + 1) if number not in grades]
@@ -290,7 +290,7 @@ def read_grades(reply: ModelTurn, criteria: Sequence[Rubric]) -> tuple[Grade, ..
     return tuple(grades[number] for number in sorted(grades))
 
 
-def _read_grade(data: Mapping[str, AgentValue], rubric: Rubric) -> Grade:
+def _read_entry(data: Mapping[str, AgentValue], rubric: Rubric) -> Grade:
     """Read an entry. Raises ValueError with ``{}`` for the number of the criterion."""
     quotes = data.get("quotes") or []
     if not isinstance(quotes, list) or not all(isinstance(quote, str) for quote in quotes):

@@ -152,8 +152,8 @@ class Judged(Matcher, frozen=True):
         if known is None:
             return Matcher.describe_mismatch(self, actual)
         grade, grading = known
-        words = describe_criterion(grade, self.rubric)
-        return f"not met: {words} ({describe_grader(grading)}){describe_grade(grade)}; got {format_value(actual)}"
+        words, reason = describe_criterion(grade, self.rubric), describe_grade(grade).rstrip(".")
+        return f"not met: {words} ({describe_grader(grading)}){reason}; got {format_value(actual)}"
 
 
 # ---- words ----
