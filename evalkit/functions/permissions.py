@@ -124,6 +124,8 @@ def explain_path(path: str | Path, permissions: Permissions | None, *, folder: s
     if permissions is None or not permissions.folders or "*" in permissions.paths:
         return ""
     root = permissions.folders[0]
+    if _is_below_without_links(os.fspath(path), root):  # nothing to resolve
+        return ""
     bases = [*permissions.folders, *(os.path.join(root, path) for path in permissions.paths)]
     if folder is not None and not _is_below_folder(os.path.abspath(folder), os.path.abspath(root)):
         bases.append(str(folder))
@@ -138,6 +140,16 @@ def explain_path(path: str | Path, permissions: Permissions | None, *, folder: s
 
 def _is_below_folder(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _is_below_without_links(path: str, folder: str) -> bool:
+    if not _is_below_folder(path, folder) or os.pardir in path.split(os.sep):
+        return False
+    while len(path) > len(folder):
+        if os.path.islink(path):
+            return False
+        path = os.path.dirname(path)
+    return True
 
 
 def explain_agent(spec: object, permissions: Permissions | None, is_registered: Callable[[str], bool]) -> str:

@@ -146,7 +146,7 @@ class Collection:
         match = check_file(path, self._configuration.root)
         return False if match is None else match.problem
 
-    def load(self, path: Path, variant: CaseVariant | None) -> Case:
+    def load(self, path: str, variant: CaseVariant | None) -> Case:
         """Load a case. While pytest collects, none of the code that it names is imported."""
         case = load_case(
             path,
@@ -330,7 +330,7 @@ class CaseFile(pytest.File):
         if self._problem is not None:
             return None, (self._problem,)
         try:
-            return self._hooks.load(self.path.with_name(self.path.name + row), variant), ()
+            return self._hooks.load(f"{self.path}{row}", variant), ()
         except SpecError as error:
             return None, error.problems
         except Exception as error:  # a defect of ours must not stop the other files from being run

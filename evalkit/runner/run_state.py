@@ -100,17 +100,19 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
 
 def _check_recordings(case: Case, settings: Settings, root: Path) -> None:
     """Raise MissingCassetteError where a link leads the case's recordings out of the project."""
-    folder = root / settings.cassettes
-    bases = [folder / build_cassette_name(name) for name in dict.fromkeys((case.id, split_variant(case.id)[0]))]
-    files = []
-    for path in (build_run_path(base, run) for base in bases for run in range(case.repeat.runs)):
-        files += [path.with_suffix(suffix) for suffix in SUFFIXES]
-        files += [build_http_path(path, 0), build_grades_path(path, 0)]
+    folder = os.path.join(root, settings.cassettes)
+    names = dict.fromkeys((case.id, split_variant(case.id)[0]))
+    bases = [os.path.join(folder, build_cassette_name(name)) for name in names]
+    paths = [os.path.dirname(bases[0])]
+    if os.path.isdir(paths[0]):
+        for base in (build_run_path(Path(base), run) for base in bases for run in range(case.repeat.runs)):
+            files = (*map(base.with_suffix, SUFFIXES), build_http_path(base, 0), build_grades_path(base, 0))
+            paths += map(os.fspath, filter(os.path.islink, files))
     permissions = replace(settings.permissions, folders=(str(root), *settings.permissions.folders))
-    for path in (bases[0].parent, *filter(os.path.islink, files)):
+    for path in paths:
         if reason := explain_path(path, permissions, folder=folder):
-            shown = path.relative_to(root) if path.is_relative_to(root) else path
-            raise MissingCassetteError(f"{shown.as_posix()} is refused: {reason}")
+            shown = path.removeprefix(os.path.join(root, "")).replace(os.sep, "/")
+            raise MissingCassetteError(f"{shown} is refused: {reason}")
 
 
 def _raise_problems(case: Case, problems: list[PathProblem]) -> None:

@@ -136,7 +136,7 @@ def _read_content(file: str, root: str) -> bytes:
 # `functions:` behind comments and keys whose values are plain and stand in their line: nothing reaches into the block.
 _BEFORE_FUNCTIONS = rb"(?:#[^\n]*\n|[a-z_]+: (?:\w[^\n]*|\[[\w, -]*\])\n)*functions:\n"
 _BLOCK_END = rb"\n(?=[^ \n])"
-_LINKS = (b"&", b"*", b"\r")  # anchors and aliases, which lead from one part of a text to another; old line breaks
+_LINKS = b"&*\r"  # anchors and aliases, which lead from one part of a text to another; old line breaks
 _MAX_SHARING_BYTES = 100_000
 _BLOCKS: dict[bytes, JsonDict] = {}  # by their text
 _MAX_BLOCKS = 100

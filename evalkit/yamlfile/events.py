@@ -84,7 +84,7 @@ def read_file(path: str | os.PathLike[str], bound: str = "file_bytes") -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no ordinary file but a device, a pipe or the like", os.fspath(path))
         content = opened.read(min(status.st_size, max_bytes) + 1)  # as much memory is reserved as is to be read
-        while 0 < len(content) <= max_bytes and (more := opened.read(_CHUNK)):
+        while status.st_size < len(content) <= max_bytes and (more := opened.read(_CHUNK)):  # it grows, as in /proc
             content += more
     if len(content) > max_bytes:
         size = f"{max(status.st_size, len(content)):,} bytes, more than the limit of {max_bytes:,}"

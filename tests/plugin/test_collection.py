@@ -226,6 +226,8 @@ def test_without_the_flag_cases_are_not_collected(project: Project) -> None:
 
 
 WATCHER = """
+from pathlib import Path
+
 import pytest
 
 from evalkit import load_case
@@ -235,7 +237,7 @@ loaded = []
 load_case = collection.load_case
 
 def watched(path, **options):
-    loaded.append(path.stem)
+    loaded.append(Path(path).stem)
     return load_case(path, **options)
 
 collection.load_case = watched
@@ -284,8 +286,8 @@ def test_a_case_that_has_run_is_not_kept(project: Project, options: tuple[str, .
 def test_a_single_case_is_loaded_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
 
-    def load_and_tell(path: Path, **options: Any) -> Any:
-        loaded.append(path.stem)
+    def load_and_tell(path: str, **options: Any) -> Any:
+        loaded.append(Path(path).stem)
         return load_case(path, **options)
 
     monkeypatch.setattr("evalkit.plugin.collection.load_case", load_and_tell)

@@ -14,10 +14,10 @@ import asyncio
 import inspect
 import os
 import re
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -37,6 +37,9 @@ from evalkit.model.template import Template, TemplateError, parse_template, rend
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.text.format import describe_type, format_value
+
+if TYPE_CHECKING:
+    import sqlite3
 
 CHANGES = ("$set", "$push", "$remove")
 _STEP = re.compile(
@@ -252,7 +255,6 @@ _FORM = "{$call: shop.database:read_orders}, or {$sql: {database: shop.sqlite, q
 _MAX_ROWS = 100_000
 _MAX_VALUE = 10_000_000  # bytes of a text
 _STEPS_BETWEEN_CHECKS = 100_000  # instructions of SQLite's machine between two looks at the clock
-_ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 
 
 class CallProbe(Struct, frozen=True):
@@ -273,6 +275,14 @@ class SqlProbe(Struct, frozen=True):
 
     def read(self, run: JsonDict, root: Path, limit_s: float) -> JsonValue:
         """Return the rows, each a mapping of columns to values."""
+        import sqlite3  # a megabyte of memory that few runs need
+
+        allowed = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+        def authorize(action: int, first: str | None, second: str | None, *_: object) -> int:
+            is_allowed = action in allowed and second not in ("load_extension", "readfile", "writefile")
+            return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
+
         path = os.path.realpath(root / self.database)
         if not path.startswith(os.path.realpath(root) + os.sep):
             raise MockError(f"database {self.database} lies outside of the project")
@@ -282,7 +292,7 @@ class SqlProbe(Struct, frozen=True):
         connection = sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)
         try:
             connection.row_factory = sqlite3.Row
-            connection.set_authorizer(_authorize)
+            connection.set_authorizer(authorize)
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
             connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_CHECKS)
             if isinstance(self.queries, str):
@@ -293,11 +303,6 @@ class SqlProbe(Struct, frozen=True):
 
 
 StateProbe = CallProbe | SqlProbe
-
-
-def _authorize(action: int, first: str | None, second: str | None, *_: object) -> int:
-    is_allowed = action in _ALLOWED and second not in ("load_extension", "readfile", "writefile")
-    return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
 
 
 def _select(connection: sqlite3.Connection, query: str) -> JsonValue:
