@@ -160,7 +160,7 @@ class Collection:
         """Load the case of an id, in the process that collects the results. None of its code is imported."""
         plain_id, label = split_variant(case_id)
         variant = next((variant for variant in self._configuration.variants if variant.label == label), None)
-        return self.load(self._configuration.root / plain_id, variant)
+        return self.load(os.path.join(self._configuration.root, plain_id), variant)
 
     def load_tags(self, item: CaseItem) -> tuple[str, ...]:
         """Return the tags of a case that must be loaded for them. The code that it names is imported later."""

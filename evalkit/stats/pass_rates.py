@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-SMALL = 30  # trials below this are called small
 _Z_95 = 1.9599639845400536  # the normal quantile of 95 %, which every gate asks for: no `statistics` for it alone
 _EXACT_RUNS = 50_000  # up to so many runs a power of a fraction is compared exactly
 
@@ -48,22 +46,6 @@ def wilson(successes: int, trials: int, confidence: Rate = 0.95) -> tuple[float,
     return (max(0.0, centre - reach) if successes else 0.0), (min(1.0, centre + reach) if successes < trials else 1.0)
 
 
-def clopper_pearson(successes: int, trials: int, confidence: Rate = 0.95) -> tuple[float, float]:
-    """Return the exact interval of a rate, never narrower than its confidence; (0, 1) without trials.
-
-    Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
-    Biometrika 26 (1934).
-    """
-    check_counts(successes, trials)
-    tail = float(1 - _parse_confidence(confidence)) / 2
-    low, high = 0.0, 1.0
-    if successes:
-        low = _find_root(lambda p: compute_tail(successes, trials, p) - tail)
-    if successes < trials:
-        high = _find_root(lambda p: compute_tail(successes + 1, trials, p) - (1 - tail))
-    return low, high
-
-
 def _compute_quantile(confidence: Rate) -> float:
     from statistics import NormalDist
 
@@ -75,45 +57,6 @@ def _parse_confidence(value: Rate) -> Fraction:
     if exact in (0, 1):
         raise ValueError(f"confidence must be above 0 and below 1, got {value}")
     return exact
-
-
-def _find_root(rising: Callable[[float], float]) -> float:
-    """Find where a rising function on (0, 1) crosses zero, to the last bit, by halving."""
-    low, high = 0.0, 1.0
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
-    return middle
-
-
-def compute_tail(successes: int, trials: int, p: float) -> float:
-    """Return P(X >= successes), X binomial with 0 < successes and 0 < p < 1: the regularised incomplete beta function.
-
-    I_p(a, b) with a = successes and b = trials - successes + 1 (DLMF 8.17.5); its continued fraction DLMF 8.17.22.
-    """
-    a, b = successes, trials - successes + 1
-    if p > (a + 1) / (a + b + 2):  # where the fraction converges fast
-        return 1 - _compute_beta(b, a, 1 - p)
-    return _compute_beta(a, b, p)
-
-
-def _compute_beta(a: int, b: int, x: float) -> float:
-    """Compute I_x(a, b) by its continued fraction: Lentz's method as modified by Thompson and Barnett (1986)."""
-    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    value, c, d, step = 1.0, 1.0, 0.0, 0
-    while True:
-        half = step // 2
-        if not step:
-            term = 1.0
-        elif step % 2:
-            term = -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1))
-        else:
-            term = half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
-        d = 1 / (1 + term * d)
-        c = 1 + term / c
-        value *= c * d
-        if abs(c * d - 1) < 1e-15:
-            return math.exp(front) * (value - 1) / a
-        step += 1
 
 
 def clean_runs_needed(target: Rate, confidence: Rate = 0.95) -> int:
@@ -137,21 +80,6 @@ def clean_runs_needed(target: Rate, confidence: Rate = 0.95) -> int:
     while needed > 1 and exact_target ** (needed - 1) <= doubt:
         needed -= 1
     return needed
-
-
-def small_numbers(successes: int, trials: int, noun: str = "run") -> str:
-    """Return a sentence for a report on how little few trials say; "" from `SMALL` trials on.
-
-    ``only 5 runs: 5 passed is compatible with true rates from 56.6 % to 100 % (95 % Wilson interval)``
-    """
-    check_counts(successes, trials)
-    if trials >= SMALL:
-        return ""
-    if not trials:
-        return f"no {noun}s: nothing is known of the rate"
-    low, high = (f"{100 * bound:.3g} %" for bound in wilson(successes, trials))
-    many = f"{trials} {noun}{'s' if trials > 1 else ''}"
-    return f"only {many}: {successes} passed is compatible with true rates from {low} to {high} (95 % Wilson interval)"
 
 
 # Repeated runs of a case: pass@k, pass^k, and when to stop repeating.
@@ -185,29 +113,6 @@ def _check(runs: int, passed: int, k: int) -> None:
         raise ValueError(f"k must be between 1 and the number of runs, got k = {k} with {runs} runs")
 
 
-def mean_pass_at_k(tallies: Iterable[tuple[int, int]], k: int) -> Fraction | None:
-    """Return pass@k of a suite: the mean over its cases, as (runs, passed).
-
-    None without cases, and if one ran less often than k times: those that stop early are not like the others, and the
-    mean over the others would be biased.
-    """
-    return _compute_mean(pass_at_k, tallies, k)
-
-
-def mean_pass_power_k(tallies: Iterable[tuple[int, int]], k: int) -> Fraction | None:
-    """Return pass^k of a suite, like `mean_pass_at_k`."""
-    return _compute_mean(pass_power_k, tallies, k)
-
-
-def _compute_mean(
-    estimate: Callable[[int, int, int], Fraction], tallies: Iterable[tuple[int, int]], k: int
-) -> Fraction | None:
-    cases = list(tallies)
-    if not cases or any(runs < k for runs, _ in cases):
-        return None
-    return sum((estimate(runs, passed, k) for runs, passed in cases), Fraction(0)) / len(cases)
-
-
 def settled(runs: int, min_pass: int, passed: int, failed: int) -> str | None:
     """Return `passed` or `failed` as soon as no further run can change it, else None: curtailed sampling.
 
@@ -218,29 +123,6 @@ def settled(runs: int, min_pass: int, passed: int, failed: int) -> str | None:
     return FAILED if failed > runs - min_pass else None
 
 
-def early_rate(runs: int, min_pass: int, passed: int, failed: int) -> Fraction | None:
-    """Return the pass rate, estimated without bias from runs that stopped as soon as they were `settled`.
-
-    passed / (passed + failed) is biased then, because the last run is always the one that settles it. That run is
-    left out on both sides: Girshick, Mosteller and Savage, "Unbiased estimates for certain binomial sampling
-    problems", Annals of Mathematical Statistics 17 (1946). None for runs that have not settled it.
-    """
-    outcome, total = settled(runs, min_pass, passed, failed), passed + failed
-    if outcome is None or not total:
-        return None
-    if total == 1:
-        return Fraction(passed)
-    return Fraction(passed - (outcome == PASSED), total - 1)
-
-
-class Characteristic(Struct, frozen=True):
-    """Behaviour of a sequential test on an agent with a given true rate. Probabilities in [0, 1]."""
-
-    pass_probability: float
-    expected_runs: float
-    truncated_probability: float  # that it runs into `max_runs` and decides by what is likelier
-
-
 class SequentialTest(Struct, frozen=True):
     """Wald's sequential probability ratio test: run on only while it is open whether the agent is good or bad.
 
@@ -248,7 +130,7 @@ class SequentialTest(Struct, frozen=True):
     agent, `beta` that of passing a bad one. Wald, "Sequential tests of statistical hypotheses", Annals of
     Mathematical Statistics 16 (1945): the true error rates are at most alpha / (1 - beta) and beta / (1 - alpha), and
     together at most alpha + beta. `max_runs` cuts it off; then the likelier of both is taken, which adds to the
-    errors. `characteristic` computes what they really are. A rate between `bad` and `good` may go either way.
+    errors. A rate between `bad` and `good` may go either way.
     """
 
     good: Rate
@@ -292,21 +174,3 @@ class SequentialTest(Struct, frozen=True):
             return self.max_runs
         lost = math.log((1 - bad) / (1 - good))  # by a failure, in the logarithm of the ratio of likelihoods
         return math.ceil(self.max_runs * lost / (lost + math.log(good / bad)))
-
-    def characteristic(self, true_rate: Rate) -> Characteristic:
-        """Compute how often an agent with this true rate passes, and after how many runs, over every path."""
-        p = float(parse_rate(true_rate, "true_rate"))
-        open_paths, passing, expected, truncated = {0: 1.0}, 0.0, 0.0, 0.0  # passed so far: probability
-        for run in range(1, self.max_runs + 1):
-            after: dict[int, float] = {}
-            for passed, probability in open_paths.items():
-                expected += probability
-                after[passed + 1] = after.get(passed + 1, 0.0) + probability * p
-                after[passed] = after.get(passed, 0.0) + probability * (1 - p)
-            outcomes = {passed: self.decide(passed, run - passed) for passed in after}
-            passing += sum(after[passed] for passed, outcome in outcomes.items() if outcome == PASSED)
-            if run == self.max_runs:
-                longer = self.limit_to(run + 1)
-                truncated = sum(after[passed] for passed in after if longer.decide(passed, run - passed) is None)
-            open_paths = {passed: after[passed] for passed, outcome in outcomes.items() if outcome is None}
-        return Characteristic(passing, expected, truncated)

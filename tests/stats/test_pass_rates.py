@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scipy import stats as scipy_stats
 
-from evalkit.stats.pass_rates import clean_runs_needed, clopper_pearson, small_numbers, wilson
+from evalkit.stats.pass_rates import clean_runs_needed, wilson
 
 TALLIES = [(0, 1), (1, 1), (0, 5), (5, 5), (1, 10), (5, 10), (9, 10), (99, 100), (118, 120), (500, 1000), (3, 10**6)]
 
@@ -18,9 +18,8 @@ TALLIES = [(0, 1), (1, 1), (0, 5), (5, 5), (1, 10), (5, 10), (9, 10), (99, 100),
 @pytest.mark.parametrize(("passed", "runs"), TALLIES)
 def test_intervals_agree_with_scipy(passed: int, runs: int, confidence: float) -> None:
     test = scipy_stats.binomtest(passed, runs)
-    for ours, method in ((wilson, "wilson"), (clopper_pearson, "exact")):
-        theirs = test.proportion_ci(confidence, method)
-        assert ours(passed, runs, confidence) == pytest.approx((theirs.low, theirs.high), rel=1e-9, abs=1e-12)
+    theirs = test.proportion_ci(confidence, "wilson")
+    assert wilson(passed, runs, confidence) == pytest.approx((theirs.low, theirs.high), rel=1e-9, abs=1e-12)
 
 
 def test_the_usual_confidence_is_computed_as_any_other() -> None:
@@ -41,38 +40,14 @@ def test_wilson_gives_the_published_values() -> None:
     ]
 
 
-def test_clopper_pearson_gives_the_published_values() -> None:
-    # Newcombe (1998), table I, method 5.
-    assert [
-        tuple(round(bound, 4) for bound in clopper_pearson(*tally))
-        for tally in [(81, 263), (15, 148), (0, 20), (1, 29)]
-    ] == [
-        (0.2527, 0.3676),
-        (0.0578, 0.1617),
-        (0.0, 0.1684),
-        (0.0009, 0.1776),
-    ]
-
-
-@pytest.mark.parametrize("interval", [wilson, clopper_pearson])
-def test_the_edges_are_exact_and_nothing_is_known_without_trials(interval: Any) -> None:
-    assert interval(0, 0) == (0.0, 1.0)
+def test_the_edges_are_exact_and_nothing_is_known_without_trials() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
     for trials in range(1, 100):
-        assert interval(0, trials)[0] == 0.0
-        assert interval(trials, trials)[1] == 1.0
-    assert interval(Fraction(3), 7) == interval(3, 7, Fraction(19, 20)) == interval(3, 7, "0.95")
+        assert wilson(0, trials)[0] == 0.0
+        assert wilson(trials, trials)[1] == 1.0
+    assert wilson(3, 7) == wilson(3, 7, Fraction(19, 20)) == wilson(3, 7, "0.95")
 
 
-def test_clopper_pearson_covers_at_least_as_often_as_it_says() -> None:
-    runs = 15
-    intervals = [clopper_pearson(passed, runs) for passed in range(runs + 1)]
-    for step in range(1, 100):
-        p = step / 100
-        covered = sum(scipy_stats.binom.pmf(k, runs, p) for k, (low, high) in enumerate(intervals) if low <= p <= high)
-        assert covered >= 0.95
-
-
-@pytest.mark.parametrize("interval", [wilson, clopper_pearson])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -83,9 +58,9 @@ def test_clopper_pearson_covers_at_least_as_often_as_it_says() -> None:
         ((1, 4, 0.0), "confidence must be above 0 and below 1, got 0.0"),
     ],
 )
-def test_impossible_numbers_are_refused(interval: Any, arguments: Any, message: str) -> None:
+def test_impossible_numbers_are_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        interval(*arguments)
+        wilson(*arguments)
 
 
 NEEDED: list[tuple[Any, Any, int]] = [
@@ -119,27 +94,3 @@ def test_no_number_of_runs_shows_a_rate_of_one() -> None:
         clean_runs_needed(1)
     with pytest.raises(ValueError, match="target must be between 0 and 1, got 99"):
         clean_runs_needed(99)
-
-
-@pytest.mark.parametrize(
-    ("passed", "trials", "noun", "sentence"),
-    [
-        (0, 0, "run", "no runs: nothing is known of the rate"),
-        (1, 1, "run", "only 1 run: 1 passed is compatible with true rates from 20.7 % to 100 % (95 % Wilson interval)"),
-        (
-            4,
-            5,
-            "case",
-            "only 5 cases: 4 passed is compatible with true rates from 37.6 % to 96.4 % (95 % Wilson interval)",
-        ),
-        (
-            29,
-            29,
-            "run",
-            "only 29 runs: 29 passed is compatible with true rates from 88.3 % to 100 % (95 % Wilson interval)",
-        ),
-        (30, 30, "run", ""),
-    ],
-)
-def test_small_numbers_are_called_small(passed: int, trials: int, noun: str, sentence: str) -> None:
-    assert small_numbers(passed, trials, noun) == sentence
