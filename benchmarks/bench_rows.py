@@ -23,7 +23,6 @@ import time
 from pathlib import Path
 
 CASE = """\
-agent: desk
 from: rows.jsonl
 input:
   message: "Refund {{ row.order }}"
@@ -34,6 +33,22 @@ expected_output:
   expected_function_calls:
     - {function_name: find_order, arguments: {order: "{{ row.order }}"}}
     - {function_name: issue_refund, arguments: {order: "{{ row.order }}", amount: "{{ row.total }}"}}
+"""
+SUITE = """\
+agent: desk
+functions:
+  find_order:
+    description: Look an order up.
+    parameters: {type: object, properties: {order: {type: string, description: its number}}, required: [order]}
+  issue_refund:
+    description: Pay money of an order back.
+    parameters:
+      type: object
+      properties:
+        order: {type: string, description: its number}
+        amount: {type: number, exclusiveMinimum: -1, description: in euros}
+        reason: {type: string, enum: [broken, late, other], description: what the customer says}
+      required: [order, amount]
 """
 AGENT = """\
 import evalkit
@@ -67,6 +82,7 @@ def write_project(folder: Path, rows: int) -> None:
     scenarios.mkdir(parents=True)
     (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     (scenarios / "conftest.py").write_text(AGENT)
+    (scenarios / "suite.yaml").write_text(SUITE)
     (scenarios / "refund_001.yaml").write_text(CASE)
     (folder / "test_bare.py").write_text(BARE)
     for path in (scenarios / "rows.jsonl", folder / "rows.jsonl"):

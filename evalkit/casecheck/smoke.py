@@ -234,7 +234,7 @@ class _SmokeRun:
             if policy.name in self._case.policy_exceptions:
                 continue
             is_open = self._leaves_calls_open or bool(self._unsure or self._open)
-            for reason in run.judge(policy)[1]:
+            for reason in run.judge(policy)[2]:
                 if is_open or (is_guessed and policy.looks_at_arguments):
                     self.notes.append(f"{reason.message}; a run may make other calls")
                     continue

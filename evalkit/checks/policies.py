@@ -32,6 +32,7 @@ from evalkit.text.format import format_value
 KEY = "policies"
 _KINDS = ("never", "at_most", "must")
 _NO_JUDGE = "a policy is decided without a model; write a phrase, a pattern or another operator"
+_MOST_EXPLAINED = 20  # breaches of one policy in one run; explaining one looks at all calls
 _ABSENT = "(not sent)"  # the value of an argument under `for_each` that a call does not send
 
 
@@ -267,14 +268,14 @@ def apply_policies(
     run = PolicyRun(transcript, case.input, aliases)
     results, failures = [], []
     for policy in policies:
-        applied, reasons = run.judge(policy)
+        applied, broken, reasons = run.judge(policy)
         excepted = case.policy_exceptions.get(policy.name)
         result = PolicyResult(
             name=policy.name,
             rule=policy.rule,
             place=policy.place,
             applied=applied,
-            broken=len(reasons),
+            broken=broken,
             excepted=excepted,
         )
         results.append(result)
@@ -324,11 +325,12 @@ class PolicyRun:
         self._messages = list_messages(case_input)
         self._moments, self._message_moments = find_moments(transcript, len(self._messages))
 
-    def judge(self, policy: SuitePolicy) -> tuple[int, list[Reason]]:
-        """Return how often the policy had something to judge, and a reason for each breach of it."""
+    def judge(self, policy: SuitePolicy) -> tuple[int, int, list[Reason]]:
+        """Return how often the policy had something to judge, how often it was broken, and a reason for each breach; of
+        very many the first are explained."""
         bound, unresolved = self._bind(policy)
         if unresolved:
-            return 1, [self._build_reason(policy, unresolved, code="unresolved_reference")]
+            return 1, 1, [self._build_reason(policy, unresolved, code="unresolved_reference")]
         subjects = self._find_events(bound, bound.subjects)
         openings = None if bound.openings is None else self._find_events(bound, bound.openings)
         closings = self._find_events(bound, bound.closings)
@@ -337,7 +339,11 @@ class PolicyRun:
         else:
             breaches = find_excess(subjects, bound.limit, openings, closings)
         applied = self._count_applications(bound, subjects, openings)
-        return applied, [self._explain(bound, breach) for breach in breaches]
+        reasons = [self._explain(bound, breach) for breach in breaches[:_MOST_EXPLAINED]]
+        if len(breaches) > _MOST_EXPLAINED:
+            message = f"{policy.rule}; it was broken {len(breaches) - _MOST_EXPLAINED:,} more times"
+            reasons.append(self._build_reason(policy, message))
+        return applied, len(breaches), reasons
 
     def _bind(self, policy: SuitePolicy) -> tuple[SuitePolicy, str]:
         """Return the policy with its templates filled and the names that functions are recorded under; else why not."""

@@ -59,7 +59,8 @@ def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declara
         judgement = judge_conversation(transcript, expectation, turns, input=case.input)
     else:
         judgement = (expectation or Expectation()).judge(transcript, input=case.input)
-    judgement = apply_policies(judgement, case, transcript, collect_aliases((*case.functions, *declared)))
+    if case.policies:
+        judgement = apply_policies(judgement, case, transcript, collect_aliases((*case.functions, *declared)))
     unused: tuple[Reason, ...] = ()
     if plan.task_settings.strict_mocks and judgement.status != ERROR:
         place = "input.mock_function_responses"

@@ -468,7 +468,10 @@ class RowFiller:
         The row's own `tags`, `must_pass` and the like are laid over the case's.
         """
         values = self.row.values
-        filled = {key: self.fill(value, (key,), is_data=key not in _TEMPLATED) for key, value in data.items()}
+        filled = {
+            key: value if _is_known_plain(value) else self.fill(value, (key,), is_data=key not in _TEMPLATED)
+            for key, value in data.items()
+        }
         filled |= {key: values[key] for key in _CASE_KEYS if values.get(key) not in (None, "")}
         if values.get("tags") not in (None, ""):
             filled["tags"] = add_tags(filled.get("tags"), values["tags"])
@@ -505,6 +508,33 @@ class RowFiller:
             self.problems.append(PathProblem(path, str(error)))
             return text
         return filled
+
+
+_PLAIN: dict[int, JsonValue] = {}  # mappings and lists without braces, by id; they are kept alive here
+_MOST_PLAIN = 1_000
+
+
+def _is_known_plain(value: JsonValue) -> bool:
+    """Return whether a value holds no template. All rows share the suite's declarations, which are searched once."""
+    if not isinstance(value, (dict, list)):
+        return False
+    if id(value) in _PLAIN:
+        return True
+    if _holds_braces(value):
+        return False
+    if len(_PLAIN) >= _MOST_PLAIN:
+        _PLAIN.clear()
+    _PLAIN[id(value)] = value
+    return True
+
+
+def _holds_braces(value: JsonValue) -> bool:
+    """Return whether a text of `value`, a key or a leaf, may hold a template."""
+    if isinstance(value, str):
+        return "{{" in value
+    if isinstance(value, dict):
+        return any("{{" in key or _holds_braces(item) for key, item in value.items())
+    return isinstance(value, list) and any(map(_holds_braces, value))
 
 
 _MOCKS = (MOCKS, OLD_MOCKS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.policies import find_moments, read_policies
+from evalkit.checks.policies import PolicyRun, find_moments, read_policies
 from evalkit.errors import Location, SpecError
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import Verdict
@@ -326,3 +326,15 @@ def test_the_rule_says_all_that_the_policy_says() -> None:
     policies, problems = read_policies(data, {name: Location("p.yaml", 1, 1) for name in data})
     assert problems == []
     assert len({policy.rule for policy in policies}) == len(rules)
+
+
+def test_thousands_of_breaches_are_judged_in_a_moment() -> None:
+    """An agent that goes wild makes no report of a hundred pages: the first breaches are explained, in a moment."""
+    calls = tuple(FunctionCall(name="refund", arguments={"x": n % 7}, index=n) for n in range(20_000))
+    data = {"p": {"never": "refund", "before": "check", "for_each": "x"}, "q": {"must": "email", "after": "refund"}}
+    policies, _ = read_policies(data, {name: Location("p.yaml", 1, 1) for name in data})
+    run = PolicyRun(Transcript(calls=calls), {"message": "hi"})
+    for policy in policies:
+        applied, broken, reasons = run.judge(policy)
+        assert (applied, broken, len(reasons)) == (20_000, 20_000, 21)
+        assert reasons[-1].message.endswith("; it was broken 19,980 more times (p.yaml:1)")

@@ -78,7 +78,7 @@ def test_a_foretold_breach_happens(rule: dict[str, Any], calls: list[tuple[str, 
     made = tuple(
         FunctionCall(name=name, arguments={"x": value}, index=index) for index, (name, value, _) in enumerate(calls)
     )
-    _, reasons = PolicyRun(Transcript(calls=made), INPUT).judge(read(rule))
+    _, _, reasons = PolicyRun(Transcript(calls=made), INPUT).judge(read(rule))
     if place is not None:
         assert reasons
     elif all(is_stated for _, _, is_stated in calls) and calls:
