@@ -12,7 +12,7 @@ from pathlib import Path as FilePath
 
 from msgspec import Struct
 
-from evalkit.checks.call_checks import get_approval
+from evalkit.checks.call_origin import get_approval
 from evalkit.checks.expectation import get_expectation, judge_conversation
 from evalkit.errors import EvalkitError, KeyPath, SpecError, UsageError
 from evalkit.functions.mocks.files import to_answer

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.call_checks import AgentCheck, GroundedCheck, LatencyCheck, UnresolvedCheck, report_violations
+from evalkit.checks.call_checks import GroundedCheck, LatencyCheck, UnresolvedCheck, report_violations
+from evalkit.checks.call_origin import AgentCheck
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import (
     CallResult,

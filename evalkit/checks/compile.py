@@ -10,17 +10,25 @@ from msgspec.structs import replace
 
 from evalkit.checks.approvals import read_approvals
 from evalkit.checks.calls import GroundedCalls
+from evalkit.checks.contradictions import check_across_keys
 from evalkit.checks.evidence import COMPLETED
 from evalkit.checks.expectation import Expectation, RunCheck
 from evalkit.checks.expected_calls import ExpectedCallList, is_plain_list
 from evalkit.checks.handoffs import read_handoffs
-from evalkit.checks.keys import BUDGETS, CALL_KEYS, CALL_ORDERS, EXPECTED_KEYS, EXTRA_CALLS, MODIFIERS, SCORES
+from evalkit.checks.keys import (
+    BUDGETS,
+    CALL_KEYS,
+    CALL_ORDERS,
+    EXPECTED_KEYS,
+    EXTRA_CALLS,
+    MODIFIERS,
+    SCORES,
+    find_text_argument,
+)
 from evalkit.checks.legacy_keys import read_body_text, read_succeeded, read_ticket_fields
 from evalkit.checks.read_calls import (
     CallReader,
     SequenceReader,
-    check_across_keys,
-    find_text_argument,
     read_forbidden,
     read_grounded,
 )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from evalkit.checks.call_checks import explain_unknown_agents
+from evalkit.checks.call_origin import explain_unknown_agents
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import build_failure, build_pass, build_unmeasured

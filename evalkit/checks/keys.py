@@ -241,6 +241,16 @@ MODIFIERS = frozenset({"call_order", "extra_calls", "valid_arguments", "ignored_
 _KEYS_OF_ALL_CALLS = ("ignored_arguments",)
 
 
+TEXT_ENDS = ("_contains", "_excludes")
+
+
+def find_text_argument(key: str) -> str | None:
+    """Return the argument that a key like `body_contains` is about; None for other keys."""
+    if key.endswith(TEXT_ENDS) and key not in TEXT_ENDS:
+        return key[: -len("_contains")]  # both ends are as long
+    return None
+
+
 def merge_turn_keys(expected: Mapping[str, Any], case_expected: object) -> Mapping[str, Any]:
     """Add the keys about all calls from the case's own `expected_output` to those of a user turn."""
     if not isinstance(case_expected, Mapping):

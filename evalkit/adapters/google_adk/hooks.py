@@ -41,11 +41,11 @@ from pydantic import Field
 from evalkit.adapters.common import (
     ActiveRuns,
     AgentRunRecorder,
-    TaskModelConversation,
     TaskRecorder,
     ToolSpec,
     get_message_parts,
 )
+from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, MockError
 from evalkit.jsonvalue import JsonDict

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from evalkit.adapters.common import (
-    TaskModelConversation,
     TaskRecorder,
     build_interrupted_reply,
     open_requested_model,
@@ -27,6 +26,7 @@ from evalkit.adapters.langchain.interrupts import (
     may_go_on,
     read_interrupt,
 )
+from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.jsonvalue import JsonObject

@@ -37,12 +37,12 @@ from pydantic import Field, ValidationError
 from evalkit.adapters.common import (
     ActiveRuns,
     AgentRunRecorder,
-    TaskModelConversation,
     TaskRecorder,
     build_usage,
     format_misfit,
     get_message_parts,
 )
+from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.functions.targets import wait_for

@@ -55,13 +55,13 @@ from evalkit.adapters.common import (
     ActiveRuns,
     AgentRunRecorder,
     CaseScope,
-    TaskModelConversation,
     build_usage,
     format_misfit,
     get_message_parts,
     parse_data_url,
     read_call,
 )
+from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.errors import MeasurementError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments

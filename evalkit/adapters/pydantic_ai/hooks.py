@@ -35,12 +35,12 @@ from evalkit.adapters.common import (
     ActiveRuns,
     AgentRunRecorder,
     CaseScope,
-    TaskModelConversation,
     build_usage,
     format_misfit,
     get_message_parts,
     read_call,
 )
+from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.jsonvalue import JsonDict, parse_arguments
