@@ -1,40 +1,27 @@
-"""OpenAI-compatible chat completions: requests, replies whole and streamed. The client is imported with the first turn.
+"""OpenAI-compatible chat completions: requests, replies whole and streamed.
 
 OpenAI itself, Ollama, vLLM, llama.cpp, LiteLLM, OpenRouter, Groq, Mistral, ...: whatever speaks the API at `base_url`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.errors import EvalkitError, IncompleteCallError, ProviderError, UsageError
+from evalkit.errors import IncompleteCallError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.parts import IMAGE, PARTS, TEXT, Part
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.base import MAX_REPLY_BYTES, ProviderKind, SchemaRules, limit_replies, read_count, require_whole
-from evalkit.providers.pacing import (
-    RetryPolicy,
-    call_with_retries,
-    load_client,
-    parse_seconds,
-    read_retry_after,
-    to_transport_error,
-)
-from evalkit.streaming import CUT_OFF, StreamAccumulator, explain_cut_off, parse_values
-
-if TYPE_CHECKING:
-    import openai
-
+from evalkit.providers.base import MAX_REPLY_BYTES, ProviderKind, SchemaRules, read_count, require_whole
+from evalkit.providers.client import Client, ClientProvider
+from evalkit.providers.pacing import RetryPolicy
+from evalkit.streaming import CUT_OFF, StreamAccumulator, explain_cut_off
 
 DEFAULT_TIMEOUT_S = 60.0
 
@@ -54,77 +41,57 @@ class OpenAIOptions(Struct, frozen=True, kw_only=True):
     api_key: str | None = None
 
 
-class OpenAIProvider:
-    """A model behind a chat-completions API. There is a client for each event loop; `aclose` releases the running
-    loop's."""
+class OpenAIProvider(ClientProvider):
+    """A model behind a chat-completions API."""
 
     name = "openai"
+    package = extra = "openai"
+    key_variable = "OPENAI_API_KEY"
+    missing_key = "set OPENAI_API_KEY, or name a base_url"
 
     def __init__(self, model: str, options: OpenAIOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
-        self.model = model
         self.options = options or OpenAIOptions()
-        self._policy = policy or RetryPolicy(retries=self.options.retries)
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, openai.AsyncOpenAI] = WeakKeyDictionary()
+        super().__init__(model, self.options, policy)
 
-    async def turn(self, request: ModelRequest) -> ModelTurn:
-        """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
+    def build_body(self, request: ModelRequest) -> JsonDict:
         limit = "max_completion_tokens" if self.options.base_url is None else "max_tokens"  # others know the old key
-        body = build_body(request, stream=self.options.stream, token_limit=limit)
-        for key in self.options.drop.split(","):
-            body.pop(key, None)
+        return build_body(request, stream=self.options.stream, limit_key=limit)
 
-        async def send() -> ModelTurn:
-            return await self._send(body, request.timeout_s)
-
-        return await call_with_retries(send, self._policy)
-
-    async def aclose(self) -> None:
-        """Close the running event loop's client."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
-
-    async def _send(self, body: JsonDict, timeout_s: float | None) -> ModelTurn:
-        try:
-            await load_client("openai")
-            started = perf_counter()
-            async with asyncio.timeout(timeout_s or self.options.timeout_s):  # the client's own is for each read
-                values = await self._post(body, timeout_s)
-            failed = next((place for place, value in enumerate(values) if _get_error(value)), len(values))
-            if self.options.stream:
-                try:
-                    turn = read_stream(values[:failed])
-                except (AttributeError, KeyError, TypeError) as error:
-                    message = f"{self._service} streamed something that is no chat completion: {error}"
-                    raise ProviderError(message) from error
-            else:
-                turn = read_reply(values[0])
-            if failed == len(values):
-                _check_shape(values, self._service)
-                turn = require_whole(turn, self._service, is_streamed=self.options.stream)
-            if failed < len(values):
-                turn = self._apply_error(turn, _get_error(values[failed]))
-        except Exception as error:
-            raise self._to_evalkit_error(error) from error
-        return replace(turn, duration_ms=(perf_counter() - started) * 1000)
-
-    async def _post(self, body: JsonDict, timeout_s: float | None) -> list[Any]:
-        """Post the request and return the JSON values of the answer, at least one."""
+    def open_client(self, **arguments: Any) -> Client:
         import openai
 
-        create = self._get_client().chat.completions.with_raw_response.create
+        arguments["base_url"] = self.options.base_url
         try:
-            response = await create(model=self.model, timeout=timeout_s or self.options.timeout_s, **body)
+            return openai.AsyncOpenAI(api_key=self.options.api_key, **arguments)
+        except openai.OpenAIError:
+            if self.options.base_url is None:
+                raise
+            return openai.AsyncOpenAI(api_key="none", **arguments)  # a server of one's own often asks for no key
+
+    async def create(self, client: Client, body: JsonDict, timeout_s: float) -> Any:
+        import openai
+
+        try:
+            return await client.chat.completions.with_raw_response.create(model=self.model, timeout=timeout_s, **body)
         except openai.APIStatusError as error:
             if _find_malformed_call(error.body) is None:
                 raise
             return [{"error": error.body}]
-        await response.http_response.aread()
-        text = str(response.http_response.text)
-        values = parse_values(text)
-        if not values:
-            raise ProviderError(f"{self._service} answered something that is no JSON: {text[:200]!r}")
-        return values
+
+    def read_values(self, values: list[Any]) -> ModelTurn:
+        failed = next((place for place, value in enumerate(values) if _get_error(value)), len(values))
+        if self.options.stream:
+            try:
+                turn = read_stream(values[:failed])
+            except (AttributeError, KeyError, TypeError) as error:
+                message = f"{self.service} streamed something that is no chat completion: {error}"
+                raise ProviderError(message) from error
+        else:
+            turn = read_reply(values[0])
+        if failed < len(values):
+            return self._apply_error(turn, _get_error(values[failed]))
+        _check_shape(values, self.service)
+        return require_whole(turn, self.service, is_streamed=self.options.stream)
 
     def _apply_error(self, turn: ModelTurn, error: Any) -> ModelTurn:
         """Raise the error of an answer with status 200; one that reports a malformed call becomes part of the turn."""
@@ -133,65 +100,7 @@ class OpenAIProvider:
             return replace(turn, finish_reason="malformed_call", finish_message=model_text)
         data = error if isinstance(error, Mapping) else {"message": error}
         status = next((data[key] for key in ("status_code", "code", "status") if isinstance(data.get(key), int)), None)
-        raise ProviderError(f"{self._service}: {data.get('message') or json.dumps(data)}", status=status)
-
-    def _get_client(self) -> openai.AsyncOpenAI:
-        """Return the running loop's client."""
-        import openai
-
-        loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is not None:
-            return client
-        hook = limit_replies(self.options.max_reply_bytes, self._service)
-        http = openai.DefaultAsyncHttpxClient(event_hooks={"response": [hook]})
-        arguments: JsonDict = {"base_url": self.options.base_url, "max_retries": 0, "http_client": http}
-        try:
-            client = openai.AsyncOpenAI(api_key=self.options.api_key, **arguments)
-        except openai.OpenAIError:
-            if self.options.base_url is None:
-                raise
-            client = openai.AsyncOpenAI(api_key="none", **arguments)  # a server of one's own often asks for no key
-        self._clients[loop] = client
-        return client
-
-    @property
-    def _service(self) -> str:
-        return f"openai ({self.model})"
-
-    def _to_evalkit_error(self, error: Exception) -> EvalkitError:
-        if isinstance(error, EvalkitError):
-            return error
-        if isinstance(error, ModuleNotFoundError) and error.name == "openai":
-            return ProviderError("openai: models need the extra: pip install 'pytest-evalkit[openai]'", status=400)
-        import openai
-
-        if isinstance(error, openai.APIStatusError):
-            body = error.body if isinstance(error.body, Mapping) else {}
-            text = str(body.get("message") or error.message).strip()
-            hint = {
-                401: ". Check OPENAI_API_KEY",
-                403: ". Check OPENAI_API_KEY",
-                404: f". Has the server '{self.model}'?",
-            }
-            retry_after_s = read_retry_after(error.response)
-            if retry_after_s is None:
-                milliseconds = parse_seconds(error.response.headers.get("retry-after-ms"))
-                retry_after_s = None if milliseconds is None else milliseconds / 1000
-            return ProviderError(
-                f"{self._service}: {error.status_code}: {text.rstrip('.')}{hint.get(error.status_code, '')}",
-                status=error.status_code,
-                retry_after_s=retry_after_s,
-            )
-        cause = error.__cause__ if isinstance(error, openai.APIConnectionError) and error.__cause__ else error
-        if isinstance(cause, EvalkitError):
-            return cause
-        below = to_transport_error(cause, self._service)
-        if below is not None:
-            return below
-        if isinstance(error, openai.OpenAIError) and "api_key" in str(error):
-            return ProviderError("openai: there is no API key; set OPENAI_API_KEY, or name a base_url", status=401)
-        return ProviderError(f"{self._service}: {type(error).__name__}: {error}", status=400)
+        raise ProviderError(f"{self.service}: {data.get('message') or json.dumps(data)}", status=status)
 
 
 def _get_error(value: object) -> Any:
@@ -221,8 +130,8 @@ SCHEMA_RULES = SchemaRules(
 NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
 
 
-def build_body(request: ModelRequest, *, stream: bool, token_limit: str) -> JsonDict:
-    """Build the request's body without `model`. `token_limit` is the server's key for `max_output_tokens`."""
+def build_body(request: ModelRequest, *, stream: bool, limit_key: str) -> JsonDict:
+    """Build the request's body without `model`. `limit_key` is the server's key for `max_output_tokens`."""
     body: JsonDict = {"messages": build_messages(request.system, request.messages)}
     if request.functions:
         body["tools"] = []
@@ -231,7 +140,7 @@ def build_body(request: ModelRequest, *, stream: bool, token_limit: str) -> Json
             if function.description:
                 declared["description"] = function.description
             body["tools"].append({"type": "function", "function": declared})
-    options = {"temperature": request.temperature, "seed": request.seed, token_limit: request.max_output_tokens}
+    options = {"temperature": request.temperature, "seed": request.seed, limit_key: request.max_output_tokens}
     body |= {key: value for key, value in options.items() if value is not None}
     if request.response_schema is not None:
         schema = {"name": "response", "schema": dict(request.response_schema)}

@@ -26,8 +26,39 @@ def _load_openai() -> ProviderKind:
     return OPENAI
 
 
+def _load_anthropic() -> ProviderKind:
+    from evalkit.providers.anthropic import ANTHROPIC
+
+    return ANTHROPIC
+
+
+def _load_azure() -> ProviderKind:
+    from evalkit.providers.compatible import AZURE
+
+    return AZURE
+
+
+def _load_mistral() -> ProviderKind:
+    from evalkit.providers.compatible import MISTRAL
+
+    return MISTRAL
+
+
+def _load_bedrock() -> ProviderKind:
+    from evalkit.providers.bedrock import BEDROCK
+
+    return BEDROCK
+
+
 # Each service is imported when it is first needed: most runs replay cassettes.
-PROVIDERS: dict[str, Callable[[], ProviderKind]] = {"gemini": _load_gemini, "openai": _load_openai}
+PROVIDERS: dict[str, Callable[[], ProviderKind]] = {
+    "gemini": _load_gemini,
+    "openai": _load_openai,
+    "anthropic": _load_anthropic,
+    "azure": _load_azure,
+    "mistral": _load_mistral,
+    "bedrock": _load_bedrock,
+}
 
 
 class ModelSpec(Struct, frozen=True):
@@ -49,8 +80,8 @@ def parse_model_spec(spec: str) -> ModelSpec:
         if colon:
             guess = did_you_mean(kind, PROVIDERS)
         else:  # OpenAI's API has models of any name
-            loaders = PROVIDERS.items()
-            guessed = next((name for name, load in loaders if kind.startswith(load().model_prefixes)), "openai")
+            prefixes = ((name, load().model_prefixes) for name, load in PROVIDERS.items())
+            guessed = next((name for name, starts in prefixes if starts and kind.startswith(starts)), "openai")
             guess = f"; did you mean '{guessed}:{kind}'?"
         raise UsageError(
             f"unknown model '{spec}'{guess} A model is one of {kinds}"

@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import (
-    IncompleteCallError,
     KeyPath,
     MissingCassetteError,
     PathProblem,
@@ -184,14 +183,6 @@ FEEDS: dict[str, Callable[[StreamAccumulator, Any], None]] = {
     "gemini": StreamAccumulator.feed_gemini,
     "text": StreamAccumulator.feed_text,
 }
-_ANTHROPIC_ENDS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
-}
 
 
 class Chunk(Struct, frozen=True):
@@ -210,11 +201,9 @@ def build_turn(chunks: Sequence[Chunk]) -> ModelTurn:
     wire = chunks[0].wire
     if wire == "text":
         turn = ModelTurn(text="".join(chunk.data for chunk in chunks))
-    elif wire == "anthropic":
-        turn = _read_anthropic(chunks)
     else:
         # Cassettes may hold OpenAI's `delta` with a finish reason, or Gemini's part, alone.
-        values = [chunk.data if wire == "openai" else to_wire_keys(chunk.data) for chunk in chunks]
+        values = [to_wire_keys(chunk.data) if wire == "gemini" else chunk.data for chunk in chunks]
         for index, data in enumerate(values):
             if wire == "openai" and "choices" not in data:
                 values[index] = {"choices": [{"delta": data, "finish_reason": data.get("finish_reason")}]}
@@ -223,45 +212,6 @@ def build_turn(chunks: Sequence[Chunk]) -> ModelTurn:
         turn = PROVIDERS[wire]().read_stream(values)
     calls = tuple(call if call.malformed is not None else replace(call, raw=None) for call in turn.calls)
     return replace(turn, calls=calls, raw=None, content=None)
-
-
-def _read_anthropic(chunks: Sequence[Chunk]) -> ModelTurn:
-    accumulator = StreamAccumulator()
-    counts: dict[str, int] = {}
-    model = None
-    for chunk in chunks:
-        chunk.feed(accumulator)
-        message = chunk.data.get("message") or {}
-        model = message.get("model") or model
-        usage_data = {**(message.get("usage") or {}), **(chunk.data.get("usage") or {})}
-        counts |= {key: value for key, value in usage_data.items() if isinstance(value, int)}
-    input_tokens, cached_tokens = counts.get("input_tokens", 0), counts.get("cache_read_input_tokens", 0)
-    input_tokens += cached_tokens + counts.get("cache_creation_input_tokens", 0)
-    output_tokens = counts.get("output_tokens", 0)
-    usage = Usage(
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        cached_tokens=cached_tokens,
-        total_tokens=input_tokens + output_tokens,
-    )
-    certain = accumulator.completed
-    try:
-        calls, broken = accumulator.close(), None
-    except IncompleteCallError as error:
-        calls, broken = certain, str(error)
-    reason = accumulator.finish_reason
-    if broken is None:
-        finish = "truncated" if reason is None else _ANTHROPIC_ENDS.get(reason, "other")
-    else:
-        finish = {None: "truncated", "max_tokens": "length"}.get(reason, "malformed_call")
-    return ModelTurn(
-        text=accumulator.text,
-        calls=tuple(ModelCall(name=call.name, arguments=call.arguments, call_id=call.id) for call in calls),
-        finish_reason=finish,
-        finish_message=broken,
-        usage=usage if counts else None,
-        model=model,
-    )
 
 
 def split_turn(turn: ModelTurn) -> Iterator[Chunk]:

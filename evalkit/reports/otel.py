@@ -204,7 +204,14 @@ def _create_provider(run: Run, exporter: SpanExporter) -> TracerProvider:
 EVALUATION = "gen_ai.evaluation.result"
 _NS_PER_MS = 1_000_000
 # Kinds of our model specifications by the conventions' names for providers.
-_PROVIDERS = {"gemini": "gcp.gemini", "openai": "openai"}
+_PROVIDERS = {
+    "gemini": "gcp.gemini",
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "azure": "azure.ai.openai",
+    "mistral": "mistral_ai",
+    "bedrock": "aws.bedrock",
+}
 _SCORES = {PASSED: 1.0, FAILED: 0.0}
 
 

@@ -12,6 +12,8 @@ from evalkit.providers.base import Provider
 from evalkit.providers.table import open_provider
 from evalkit.providers.turns import ScriptedProvider
 
+KINDS = "gemini:MODEL, openai:MODEL, anthropic:MODEL, azure:MODEL, mistral:MODEL, bedrock:MODEL"
+
 
 def test_turns_come_in_order_whatever_form_they_are_written_in() -> None:
     provider = ScriptedProvider([ModelTurn(text="a"), {"calls": [{"f": {"x": 1}}]}, "b"])
@@ -50,11 +52,11 @@ def test_every_mistake_in_a_script_is_named_with_its_place() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("gemni:x", "unknown model 'gemni:x'; did you mean 'gemini'? A model is one of gemini:MODEL, openai:MODEL"),
-        ("zzz:x", "unknown model 'zzz:x'; a model is one of gemini:MODEL, openai:MODEL"),
+        ("gemni:x", f"unknown model 'gemni:x'; did you mean 'gemini'? A model is one of {KINDS}"),
+        ("zzz:x", f"unknown model 'zzz:x'; a model is one of {KINDS}"),
         (
             "gemini-9",
-            "unknown model 'gemini-9'; did you mean 'gemini:gemini-9'? A model is one of gemini:MODEL, openai:MODEL",
+            f"unknown model 'gemini-9'; did you mean 'gemini:gemini-9'? A model is one of {KINDS}",
         ),
         ("gemini:", "'gemini:' names no model; write gemini:MODEL"),
         ("gemini:m?stream", "the options of 'gemini:m?stream' are not name=value&name=value"),

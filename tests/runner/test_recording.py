@@ -19,6 +19,8 @@ from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.model.verdict import Verdict
 from evalkit.runner.run_case import run_case
 
+KINDS = "gemini:MODEL, openai:MODEL, anthropic:MODEL, azure:MODEL, mistral:MODEL, bedrock:MODEL"
+
 CHECK = Declaration(
     name="check",
     description="Look up",
@@ -411,7 +413,7 @@ def test_an_option_model_goes_live_and_a_cases_model_does_not(run: Callable[...,
         (Settings(record="al"), "record= is one of all, missing, stale, got 'al'"),
         (
             Settings(model="gemni:x"),
-            "unknown model 'gemni:x'; did you mean 'gemini'? A model is one of gemini:MODEL, openai:MODEL",
+            f"unknown model 'gemni:x'; did you mean 'gemini'? A model is one of {KINDS}",
         ),
     ],
 )

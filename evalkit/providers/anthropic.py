@@ -1,0 +1,313 @@
+"""Anthropic's messages: requests, replies whole and streamed.
+
+The reply's blocks go back as they came, thoughts and their signatures included: the service checks them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.errors import IncompleteCallError, ProviderError, UsageError
+from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
+from evalkit.model.parts import IMAGE, PARTS, TEXT, Part
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.providers.base import MAX_REPLY_BYTES, ProviderKind, SchemaRules, read_count
+from evalkit.providers.client import Client, ClientProvider
+from evalkit.providers.pacing import RetryPolicy
+from evalkit.streaming import StreamAccumulator
+
+
+class AnthropicOptions(Struct, frozen=True, kw_only=True):
+    """Options of ``anthropic:MODEL?...``. The key is read by the client from its environment.
+
+    `temperature`: send the case's temperature, which newer models refuse. `drop` names keys of the request, separated
+    by commas, that a gateway refuses.
+    """
+
+    base_url: str | None = None
+    stream: bool = False
+    max_tokens: int = 8192  # of a reply, where the request sets no limit: the service wants one
+    temperature: bool = False
+    timeout_s: float = 60.0
+    retries: int = 4
+    drop: str = ""
+    max_reply_bytes: int = MAX_REPLY_BYTES
+    api_key: str | None = None
+
+
+class AnthropicProvider(ClientProvider):
+    """A model behind the messages API."""
+
+    name = "anthropic"
+    package = extra = "anthropic"
+    key_variable = "ANTHROPIC_API_KEY"
+    missing_key = "set ANTHROPIC_API_KEY"
+
+    def __init__(
+        self, model: str, options: AnthropicOptions | None = None, *, policy: RetryPolicy | None = None
+    ) -> None:
+        self.options = options or AnthropicOptions()
+        super().__init__(model, self.options, policy)
+
+    def build_body(self, request: ModelRequest) -> JsonDict:
+        body = build_body(request, max_tokens=self.options.max_tokens)
+        if self.options.stream:
+            body["stream"] = True
+        if self.options.temperature and request.temperature is not None:
+            body["extra_body"] = {"temperature": request.temperature}
+        return body
+
+    def open_client(self, **arguments: Any) -> Client:
+        import anthropic
+
+        return anthropic.AsyncAnthropic(api_key=self.options.api_key, base_url=self.options.base_url, **arguments)
+
+    async def create(self, client: Client, body: JsonDict, timeout_s: float) -> Any:
+        return await client.messages.with_raw_response.create(model=self.model, timeout=timeout_s, **body)
+
+    def read_values(self, values: list[Any]) -> ModelTurn:
+        events = [value for value in values if isinstance(value, Mapping)]
+        error = next((event["error"] for event in events if event.get("type") == "error"), None)
+        if error is not None:
+            data = error if isinstance(error, Mapping) else {"message": error}
+            status = {"overloaded_error": 529, "rate_limit_error": 429, "api_error": 500}.get(str(data.get("type")))
+            raise ProviderError(f"{self.service}: {data.get('message') or json.dumps(data)}", status=status)
+        if self.options.stream:
+            turn = read_stream(events)
+            if turn.finish_reason == "truncated":
+                raise ProviderError(f"{self.service} broke the stream off: {turn.finish_message or 'it has no end'}")
+            return turn
+        if not events or not isinstance(events[0].get("content"), list):
+            raise ProviderError(f"{self.service} answered something that is no message: {str(values[0])[:200]}")
+        return read_reply(events[0])
+
+
+# -- requests
+
+SCHEMA_RULES = SchemaRules(
+    name=re.compile(r"[A-Za-z0-9_-]{1,128}"),
+    name_advice="letters, digits, _ and -, at most 128",
+    refused_at_root=("anyOf", "oneOf", "allOf"),
+)
+
+
+def build_body(request: ModelRequest, *, max_tokens: int) -> JsonDict:
+    """Build the request's body without `model`. UsageError for a function whose name the service refuses."""
+    for function in request.functions:
+        if SCHEMA_RULES.name.fullmatch(function.name) is None:
+            raise UsageError(f"Anthropic takes no function named '{function.name}': {SCHEMA_RULES.name_advice}")
+    body: JsonDict = {
+        "max_tokens": request.max_output_tokens or max_tokens,
+        "messages": build_messages(request.messages),
+    }
+    if request.system:
+        body["system"] = request.system
+    if request.functions:
+        body["tools"] = [
+            {
+                "name": function.name,
+                **({"description": function.description} if function.description else {}),
+                "input_schema": dict(function.parameters or {"type": "object", "properties": {}}),
+            }
+            for function in request.functions
+        ]
+    if request.response_schema is not None:
+        body["output_config"] = {"format": {"type": "json_schema", "schema": dict(request.response_schema)}}
+    return body
+
+
+def build_messages(messages: Iterable[JsonObject]) -> list[JsonDict]:
+    """Build the conversation in the API's form. Calls that came without an id get one, so that answers find them."""
+    sent: list[JsonDict] = []
+    pending: list[tuple[ModelCall, str]] = []
+    for position, message in enumerate(messages):
+        role = message.get("role")
+        if role == "user":
+            blocks = [_build_part(part) for part in message.get(PARTS, ())] or [
+                {"type": "text", "text": message["text"]}
+            ]
+            sent.append({"role": "user", "content": [block for block in blocks if block.get("text") != ""]})
+        elif role == "model":
+            turn = message["turn"]
+            blocks = _build_reply(turn, position)
+            ids = [block["id"] for block in blocks if block["type"] == "tool_use"]
+            pending = list(zip(turn.calls, ids, strict=False))
+            sent.append({"role": "assistant", "content": blocks})
+        elif role == "function":
+            sent.append({"role": "user", "content": _build_results(message["results"], pending, position)})
+        else:
+            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    return [message for message in sent if message["content"]]  # the service takes no message without content
+
+
+def _build_part(part: Part) -> JsonDict:
+    if part.kind == TEXT:
+        return {"type": "text", "text": part.text}
+    source = {"type": "base64", "media_type": part.mime_type, "data": part.encode_base64()}
+    if part.kind == IMAGE:
+        return {"type": "image", "source": source}
+    if part.is_text_file:
+        source = {"type": "text", "media_type": "text/plain", "data": part.content.decode(errors="replace")}
+    return {"type": "document", "source": source, "title": PurePath(part.name).name}
+
+
+def _build_reply(turn: ModelTurn, position: int) -> list[JsonDict]:
+    own = turn.content.get("content") if isinstance(turn.content, Mapping) else None
+    if isinstance(own, list):
+        return [dict(block) for block in own]
+    blocks: list[JsonDict] = [{"type": "text", "text": turn.text}] if turn.text else []
+    for index, call in enumerate(turn.calls):
+        arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+        call_id = call.call_id or f"call_{position}_{index}"
+        blocks.append({"type": "tool_use", "id": call_id, "name": call.name, "input": dict(arguments)})
+    return blocks
+
+
+def _build_results(
+    results: Sequence[tuple[ModelCall, object]], pending: list[tuple[ModelCall, str]], position: int
+) -> list[JsonDict]:
+    blocks: list[JsonDict] = []
+    for index, (call, value) in enumerate(results):
+        # Answers come in any order: each takes the place of its id, else of its content, else the next one.
+        by_id = (place for place, (_, id) in enumerate(pending) if id == call.call_id)
+        key = (call.name, call.arguments)
+        by_content = (place for place, (asked, _) in enumerate(pending) if (asked.name, asked.arguments) == key)
+        call_id = pending.pop(next(by_id, next(by_content, 0)))[1] if pending else f"call_{position}_{index}"
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        block: JsonDict = {"type": "tool_result", "tool_use_id": call_id, "content": text}
+        blocks.append(block | ({"is_error": True} if isinstance(value, Mapping) and set(value) == {"error"} else {}))
+    return blocks
+
+
+# -- replies
+
+FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+
+
+def read_reply(data: object) -> ModelTurn:
+    """Read one whole message. Never raises on any JSON."""
+    message = data if isinstance(data, Mapping) else {}
+    content = message.get("content")
+    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    calls = tuple(_read_call(block) for block in blocks if block.get("type") == "tool_use" and block.get("name"))
+    text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+    reason = message.get("stop_reason")
+    finish = FINISH_REASONS.get(str(reason), "other") if reason else "tool_calls" if calls else "stop"
+    if finish in ("stop", "tool_calls"):
+        finish = "tool_calls" if calls else "stop" if text else "empty"
+    return ModelTurn(
+        text=text,
+        calls=calls,
+        finish_reason=finish,
+        usage=read_usage(message.get("usage")),
+        raw=dict(message),
+        content={"role": "assistant", "content": [dict(block) for block in blocks]} if blocks else None,
+        model=message.get("model") if isinstance(message.get("model"), str) else None,
+    )
+
+
+def _read_call(block: JsonObject) -> ModelCall:
+    arguments, call_id = block.get("input"), block.get("id")
+    known_id = call_id if isinstance(call_id, str) and call_id else None
+    if isinstance(arguments, Mapping):
+        return ModelCall(name=str(block["name"]), arguments=dict(arguments), call_id=known_id)
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    value, why = parse_arguments(text)
+    return ModelCall(name=str(block["name"]), arguments=text if why else value, call_id=known_id, malformed=why)
+
+
+def read_usage(data: object) -> Usage | None:
+    """Read the token counts: the service counts what it read from and wrote to its cache beside the input."""
+    if not isinstance(data, Mapping):
+        return None
+    cached, output = read_count(data, "cache_read_input_tokens"), read_count(data, "output_tokens")
+    reasoning = read_count(data.get("output_tokens_details"), "thinking_tokens")
+    entered = read_count(data, "input_tokens") + cached + read_count(data, "cache_creation_input_tokens")
+    return Usage(
+        input_tokens=entered,
+        output_tokens=max(output - reasoning, 0),
+        reasoning_tokens=reasoning,
+        cached_tokens=cached,
+        total_tokens=entered + output,
+    )
+
+
+def read_stream(events: Iterable[Any]) -> ModelTurn:
+    """Read a stream's events: the same turn as if it had come whole, except where the stream breaks off."""
+    accumulator = StreamAccumulator()
+    message: JsonDict = {}
+    blocks: dict[object, JsonDict] = {}
+    for event in (event for event in events if isinstance(event, Mapping)):
+        accumulator.feed_anthropic(event)
+        kind = event.get("type")
+        if kind == "message_start":
+            message = dict(event.get("message") or {})
+            blocks = dict(enumerate(message.get("content") or ()))
+        elif kind == "content_block_start":
+            blocks[event.get("index")] = dict(event.get("content_block") or {})
+        elif kind == "content_block_delta":
+            _add_delta(blocks.setdefault(event.get("index"), {}), event.get("delta") or {})
+        elif kind == "message_delta":
+            message |= {key: value for key, value in (event.get("delta") or {}).items() if value is not None}
+            counts = {key: count for key, count in (event.get("usage") or {}).items() if count is not None}
+            message["usage"] = {**(message.get("usage") or {}), **counts}
+    certain = accumulator.completed
+    broken = None
+    try:
+        calls = accumulator.close()
+    except IncompleteCallError as error:
+        calls, broken = certain, str(error)
+    arguments = {(call.id or "", call.name): call.arguments for call in calls}
+    content = []
+    for block in blocks.values():
+        if block.get("type") == "tool_use":
+            key = (block.get("id") or "", block.get("name") or "")
+            if key not in arguments:
+                continue  # it never came whole
+            block = {**block, "input": arguments[key]}
+        content.append(block)
+    turn = read_reply({**message, "content": content})
+    if accumulator.finish_reason is None:
+        return replace(turn, finish_reason="truncated", finish_message=broken)
+    if broken is not None:
+        finish = "length" if accumulator.finish_reason == "max_tokens" else "malformed_call"
+        return replace(turn, finish_reason=finish, finish_message=broken)
+    return turn
+
+
+_PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+
+
+def _add_delta(block: JsonDict, delta: JsonObject) -> None:
+    """Add a piece to a block that goes back as it came. Arguments are the accumulator's."""
+    key = _PIECES.get(str(delta.get("type")))
+    if key is not None:
+        block[key] = (block.get(key) or "") + (delta.get(key) or "")
+    elif delta.get("type") == "citations_delta":
+        block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+
+
+ANTHROPIC = ProviderKind(
+    name="anthropic",
+    key_variable="ANTHROPIC_API_KEY",
+    model_prefixes=("claude-",),
+    options=AnthropicOptions,
+    open=AnthropicProvider,
+    read_reply=read_reply,
+    read_stream=read_stream,
+    schema_rules=SCHEMA_RULES,
+)

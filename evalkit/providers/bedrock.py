@@ -1,0 +1,365 @@
+"""Amazon Bedrock's `converse`: requests, replies whole and streamed, for every model that Bedrock has.
+
+AWS's client blocks, so that each request waits in a thread of its own. Keys, profiles and roles are AWS's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from time import perf_counter
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.errors import EvalkitError, ProviderError, UsageError
+from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
+from evalkit.model.parts import IMAGE, PARTS, TEXT, Part
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.providers.base import ProviderKind, SchemaRules, read_count
+from evalkit.providers.client import Client
+from evalkit.providers.pacing import RetryPolicy, call_with_retries, load_client, parse_seconds, to_transport_error
+
+_CREDENTIALS = "give AWS credentials: AWS_BEARER_TOKEN_BEDROCK, AWS_ACCESS_KEY_ID, a profile or a role"
+
+
+class BedrockOptions(Struct, frozen=True, kw_only=True):
+    """Options of ``bedrock:MODEL?...``. Credentials are read by AWS's client from where it looks for them."""
+
+    region: str | None = None  # else AWS_REGION, or the profile's
+    base_url: str | None = None
+    stream: bool = False
+    max_tokens: int = 8192  # of a reply, where the request sets no limit
+    timeout_s: float = 60.0
+    retries: int = 4
+    drop: str = ""  # keys of `inferenceConfig`
+
+
+class BedrockProvider:
+    """A model behind Bedrock's `converse`, or `converse_stream`."""
+
+    name = "bedrock"
+
+    def __init__(self, model: str, options: BedrockOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
+        self.model = model
+        self.options = options or BedrockOptions()
+        self._policy = policy or RetryPolicy(retries=self.options.retries)
+        self._client: Client = None
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
+        body = build_body(request, max_tokens=self.options.max_tokens)
+        for key in self.options.drop.split(","):
+            body["inferenceConfig"].pop(key, None)
+
+        async def send() -> ModelTurn:
+            return await self._send(body, request.timeout_s or self.options.timeout_s)
+
+        return await call_with_retries(send, self._policy)
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    async def _send(self, body: JsonDict, timeout_s: float) -> ModelTurn:
+        try:
+            await load_client("boto3")
+            started = perf_counter()
+            async with asyncio.timeout(timeout_s):  # the client's own is for each read
+                turn = await asyncio.to_thread(self._converse, body)
+        except Exception as error:
+            raise self._to_evalkit_error(error) from error
+        return replace(turn, duration_ms=(perf_counter() - started) * 1000)
+
+    def _converse(self, body: JsonDict) -> ModelTurn:
+        client = self._get_client()
+        if not self.options.stream:
+            reply = client.converse(modelId=self.model, **body)
+            if not isinstance(reply.get("output"), Mapping):
+                raise ProviderError(f"{self._service} answered without a message: {str(reply)[:200]}")
+            return read_reply({key: value for key, value in reply.items() if key != "ResponseMetadata"})
+        turn = read_stream(list(client.converse_stream(modelId=self.model, **body)["stream"]))
+        if turn.finish_reason == "truncated":
+            raise ProviderError(f"{self._service} broke the stream off: {turn.finish_message or 'it has no end'}")
+        return turn
+
+    def _get_client(self) -> Client:
+        import boto3
+        from botocore.config import Config
+
+        if self._client is None:
+            config = Config(read_timeout=self.options.timeout_s, connect_timeout=10, retries={"total_max_attempts": 1})
+            self._client = boto3.Session().client(
+                "bedrock-runtime", region_name=self.options.region, endpoint_url=self.options.base_url, config=config
+            )
+        return self._client
+
+    @property
+    def _service(self) -> str:
+        return f"bedrock ({self.model})"
+
+    def _to_evalkit_error(self, error: Exception) -> EvalkitError:
+        if isinstance(error, EvalkitError):
+            return error
+        if isinstance(error, ModuleNotFoundError) and error.name in ("boto3", "botocore"):
+            why = "bedrock: models need the extra: pip install 'pytest-evalkit[bedrock]'"
+            return ProviderError(why, status=400)
+        from botocore import exceptions
+
+        if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
+            return ProviderError(f"bedrock: there is no key; {_CREDENTIALS}", status=401)
+        if isinstance(error, exceptions.NoRegionError):
+            return ProviderError("bedrock: there is no region; set AWS_REGION, or write ?region=us-east-1", status=400)
+        if isinstance(error, exceptions.ClientError):  # an EventStreamError, too
+            told = error.response.get("Error", {})
+            facts = error.response.get("ResponseMetadata", {})
+            status = facts.get("HTTPStatusCode") or _STATUS.get(str(told.get("Code")).lower(), 500)
+            hint = f". {_CREDENTIALS.capitalize()}" if status in (401, 403) else ""
+            delay_s = parse_seconds((facts.get("HTTPHeaders") or {}).get("retry-after"))
+            message = f"{self._service}: {status}: {str(told.get('Message') or error).rstrip('.')}{hint}"
+            return ProviderError(message, status=status, retry_after_s=delay_s)
+        if isinstance(error, (exceptions.ConnectTimeoutError, exceptions.ReadTimeoutError)):
+            return ProviderError(f"{self._service} did not answer in time: {error}")
+        if isinstance(error, (exceptions.ConnectionError, exceptions.HTTPClientError)):
+            return ProviderError(f"{self._service} could not be reached: {error}")
+        below = to_transport_error(error, self._service)
+        return below or ProviderError(f"{self._service}: {type(error).__name__}: {error}", status=400)
+
+
+_STATUS = {"throttlingexception": 429, "servicequotaexceededexception": 429, "modelnotreadyexception": 429}
+_STATUS |= {"validationexception": 400, "accessdeniedexception": 403, "modeltimeoutexception": 408}
+
+
+# -- requests
+
+SCHEMA_RULES = SchemaRules(name=re.compile(r"[A-Za-z0-9_-]{1,64}"), name_advice="letters, digits, _ and -, at most 64")
+
+
+def build_body(request: ModelRequest, *, max_tokens: int) -> JsonDict:
+    """Build the request without `modelId`. UsageError for a function whose name the service refuses."""
+    for function in request.functions:
+        if SCHEMA_RULES.name.fullmatch(function.name) is None:
+            raise UsageError(f"Bedrock takes no function named '{function.name}': {SCHEMA_RULES.name_advice}")
+    limits: JsonDict = {"maxTokens": request.max_output_tokens or max_tokens}
+    if request.temperature is not None:
+        limits["temperature"] = request.temperature
+    body: JsonDict = {"messages": build_messages(request.messages), "inferenceConfig": limits}
+    system = request.system or ""
+    if request.response_schema is not None:
+        schema = json.dumps(request.response_schema, ensure_ascii=False)
+        system += f"\n\nAnswer with JSON alone, by this JSON Schema:\n{schema}"
+    if system:
+        body["system"] = [{"text": system}]
+    if request.functions:
+        tools = []
+        for function in request.functions:
+            tool: JsonDict = {"name": function.name}
+            if function.description:
+                tool["description"] = function.description
+            tool["inputSchema"] = {"json": dict(function.parameters or {"type": "object", "properties": {}})}
+            tools.append({"toolSpec": tool})
+        body["toolConfig"] = {"tools": tools}
+    return body
+
+
+def build_messages(messages: Iterable[JsonObject]) -> list[JsonDict]:
+    """Build the conversation in the API's form. Calls that came without an id get one, so that answers find them."""
+    sent: list[JsonDict] = []
+    pending: list[tuple[ModelCall, str]] = []
+    for position, message in enumerate(messages):
+        role = message.get("role")
+        if role == "user":
+            parts = message.get(PARTS) or (Part(kind=TEXT, text=message["text"]),)
+            blocks = [_build_part(part) for part in parts if part.kind != TEXT or part.text]
+            sent.append({"role": "user", "content": blocks})
+        elif role == "model":
+            turn = message["turn"]
+            blocks = _build_reply(turn, position)
+            ids = [block["toolUse"]["toolUseId"] for block in blocks if "toolUse" in block]
+            pending = list(zip(turn.calls, ids, strict=False))
+            sent.append({"role": "assistant", "content": blocks})
+        elif role == "function":
+            blocks = []
+            for index, (call, value) in enumerate(message["results"]):
+                by_id = (place for place, (_, id) in enumerate(pending) if id == call.call_id)
+                call_id = pending.pop(next(by_id, 0))[1] if pending else f"call_{position}_{index}"
+                failed = isinstance(value, Mapping) and set(value) == {"error"}
+                content = {"json": dict(value)} if isinstance(value, Mapping) else {"text": _to_text(value)}
+                result = {"toolUseId": call_id, "content": [content], "status": "error" if failed else "success"}
+                blocks.append({"toolResult": result})
+            sent.append({"role": "user", "content": blocks})
+        else:
+            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    return [message for message in sent if message["content"]]  # the service takes no message without content
+
+
+def _to_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _build_part(part: Part) -> JsonDict:
+    if part.kind == TEXT:
+        return {"text": part.text}
+    ending = PurePath(part.name).suffix.lstrip(".").lower().replace("jpg", "jpeg")
+    source = {"bytes": part.content}
+    if part.kind == IMAGE:
+        return {"image": {"format": ending or part.mime_type.partition("/")[2], "source": source}}
+    name = re.sub(r"[^A-Za-z0-9 ()\[\]-]+", "-", PurePath(part.name).stem)  # the service takes no other characters
+    return {"document": {"format": ending or "txt", "name": name, "source": source}}
+
+
+def _build_reply(turn: ModelTurn, position: int) -> list[JsonDict]:
+    own = turn.content.get("content") if isinstance(turn.content, Mapping) else None
+    if isinstance(own, list):
+        return [_restore_bytes(block) for block in own]
+    blocks: list[JsonDict] = [{"text": turn.text}] if turn.text else []
+    for index, call in enumerate(turn.calls):
+        arguments = dict(call.arguments) if isinstance(call.arguments, Mapping) else {}
+        call_id = call.call_id or f"call_{position}_{index}"
+        blocks.append({"toolUse": {"toolUseId": call_id, "name": call.name, "input": arguments}})
+    return blocks
+
+
+def _restore_bytes(block: JsonObject) -> JsonDict:
+    """Return a block as it came: thoughts that the service has encrypted are bytes, and base64 in the record."""
+    thought = block.get("reasoningContent")
+    if isinstance(thought, Mapping) and isinstance(thought.get("redactedContent"), str):
+        return {"reasoningContent": {"redactedContent": base64.b64decode(thought["redactedContent"])}}
+    return dict(block)
+
+
+# -- replies
+
+FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+    "malformed_tool_use": "malformed_call",
+}
+
+
+def read_reply(data: object) -> ModelTurn:
+    """Read one whole reply. Never raises on any JSON."""
+    reply = _encode_bytes(data) if isinstance(data, Mapping) else {}
+    output = reply.get("output")
+    message = output.get("message") if isinstance(output, Mapping) else None
+    content = message.get("content") if isinstance(message, Mapping) else None
+    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    uses = [block["toolUse"] for block in blocks if isinstance(block.get("toolUse"), Mapping)]
+    calls = tuple(_read_call(use) for use in uses if use.get("name"))
+    text = "".join(str(block["text"]) for block in blocks if isinstance(block.get("text"), str))
+    reason = reply.get("stopReason")
+    finish = FINISH_REASONS.get(str(reason), "other") if reason else "tool_calls" if calls else "stop"
+    if finish in ("stop", "tool_calls"):
+        finish = "tool_calls" if calls else "stop" if text else "empty"
+    return ModelTurn(
+        text=text,
+        calls=calls,
+        finish_reason=finish,
+        usage=_read_usage(reply.get("usage")),
+        raw=reply,
+        content={"content": blocks} if blocks else None,
+    )
+
+
+def _encode_bytes(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {key: _encode_bytes(item) for key, item in value.items()}
+    return [_encode_bytes(item) for item in value] if isinstance(value, list) else value
+
+
+def _read_call(use: JsonObject) -> ModelCall:
+    arguments, call_id = use.get("input"), use.get("toolUseId")
+    known_id = call_id if isinstance(call_id, str) and call_id else None
+    if isinstance(arguments, Mapping):
+        return ModelCall(name=str(use["name"]), arguments=dict(arguments), call_id=known_id)
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    value, why = parse_arguments(text)
+    return ModelCall(name=str(use["name"]), arguments=text if why else value, call_id=known_id, malformed=why)
+
+
+def _read_usage(data: object) -> Usage | None:
+    if not isinstance(data, Mapping):
+        return None
+    cached = read_count(data, "cacheReadInputTokens")
+    entered = read_count(data, "inputTokens") + cached + read_count(data, "cacheWriteInputTokens")
+    output = read_count(data, "outputTokens")
+    return Usage(input_tokens=entered, output_tokens=output, cached_tokens=cached, total_tokens=entered + output)
+
+
+def read_stream(events: Iterable[Any]) -> ModelTurn:
+    """Read a stream's events: the same turn as if it had come whole, except where the stream breaks off."""
+    blocks: dict[object, JsonDict] = {}
+    inputs: dict[object, str] = {}
+    ended: set[object] = set()
+    reply: JsonDict = {}
+    for event in (event for event in events if isinstance(event, Mapping)):
+        for kind, data in event.items():
+            place = data.get("contentBlockIndex") if isinstance(data, Mapping) else None
+            if kind == "contentBlockStart":
+                blocks[place] = dict(data.get("start") or {})
+            elif kind == "contentBlockDelta":
+                _add_delta(blocks.setdefault(place, {}), data.get("delta") or {}, inputs, place)
+            elif kind == "contentBlockStop":
+                ended.add(place)
+            elif kind == "messageStop":
+                reply["stopReason"] = data.get("stopReason")
+            elif kind == "metadata":
+                reply["usage"] = data.get("usage")
+    broken = None
+    content: list[JsonDict] = []
+    for place, block in blocks.items():
+        if "toolUse" in block:
+            text = inputs.get(place, "") or "{}"
+            value, why = parse_arguments(text)
+            is_cut_off = place not in ended or (why is not None and reply.get("stopReason") == "max_tokens")
+            if is_cut_off:
+                broken = f"{block['toolUse'].get('name')}({text})"
+                continue
+            block = {"toolUse": {**block["toolUse"], "input": text if why else value}}
+        content.append(block)
+    turn = read_reply({**reply, "output": {"message": {"role": "assistant", "content": content}}})
+    if "stopReason" not in reply:
+        return replace(turn, finish_reason="truncated", finish_message=broken)
+    return turn if broken is None else replace(turn, finish_message=f"the reply ends inside the call {broken}")
+
+
+def _add_delta(block: JsonDict, delta: JsonObject, inputs: dict[object, str], place: object) -> None:
+    if isinstance(delta.get("text"), str):
+        block["text"] = block.get("text", "") + delta["text"]
+    elif isinstance(use := delta.get("toolUse"), Mapping):
+        inputs[place] = inputs.get(place, "") + str(use.get("input") or "")
+    elif isinstance(thought := delta.get("reasoningContent"), Mapping):
+        thoughts = block.setdefault("reasoningContent", {})
+        if "redactedContent" in thought:
+            thoughts["redactedContent"] = thoughts.get("redactedContent", b"") + thought["redactedContent"]
+            return
+        said = thoughts.setdefault("reasoningText", {"text": ""})
+        said["text"] += thought.get("text") or ""
+        if thought.get("signature"):
+            said["signature"] = said.get("signature", "") + thought["signature"]
+
+
+BEDROCK = ProviderKind(
+    name="bedrock",
+    key_variable="AWS_BEARER_TOKEN_BEDROCK",
+    model_prefixes=("anthropic.", "amazon.", "us.", "eu.", "meta.", "cohere."),
+    options=BedrockOptions,
+    open=BedrockProvider,
+    read_reply=read_reply,
+    read_stream=read_stream,
+    schema_rules=SCHEMA_RULES,
+)

@@ -1,0 +1,318 @@
+"""Anthropic's messages: requests, recorded conversations talked through again, streams, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+pytest.importorskip("anthropic")
+
+from evalkit.errors import ProviderError, UsageError
+from evalkit.model.case import Declaration
+from evalkit.model.parts import Part
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.providers.anthropic import (
+    AnthropicOptions,
+    AnthropicProvider,
+    build_body,
+    build_messages,
+    read_reply,
+    read_stream,
+)
+from evalkit.providers.table import open_provider
+from evalkit.streaming import parse_values
+from tests.servers.replay import Answer, ReplayServer
+
+Row = dict[str, Any]
+HELLO = ModelRequest(messages=({"role": "user", "text": "hi"},))
+REPLY = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-x-1",
+    "content": [
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "toolu_1", "name": "check", "input": {"n": 1}},
+    ],
+    "stop_reason": "tool_use",
+    "usage": {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "cache_read_input_tokens": 3,
+        "cache_creation_input_tokens": 2,
+    },
+}
+
+
+def ask(server: ReplayServer, request: ModelRequest = HELLO, **options: Any) -> ModelTurn:
+    async def turn() -> ModelTurn:
+        known = AnthropicOptions(base_url=server.url, api_key="k", retries=0, **options)
+        provider = AnthropicProvider("claude-x", known)
+        try:
+            return await provider.turn(request)
+        finally:
+            await provider.aclose()
+
+    return asyncio.run(turn())
+
+
+def test_a_request_has_what_the_service_takes(replay: ReplayServer) -> None:
+    replay.answers[:] = [Answer(json.dumps(REPLY))]
+    function = Declaration(name="check", description="Look up", parameters={"type": "object", "properties": {}})
+    request = ModelRequest(system="Be brief.", messages=HELLO.messages, functions=(function,), temperature=0.0, seed=7)
+
+    turn = ask(replay, request)
+
+    assert turn.text == "I look."
+    assert turn.calls == (ModelCall(name="check", arguments={"n": 1}, call_id="toolu_1"),)
+    assert turn.finish_reason == "tool_calls"
+    assert turn.model == "claude-x-1"
+    assert turn.usage == Usage(input_tokens=15, output_tokens=5, cached_tokens=3, total_tokens=20)
+    assert turn.duration_ms > 0
+    (received,) = replay.received
+    assert received.path == "/v1/messages"
+    key = received.headers.get("x-api-key") or received.headers["authorization"].removeprefix("Bearer ")
+    assert key == "k"  # under one name or the other, by the client's version
+    assert received.body == {
+        "model": "claude-x",
+        "max_tokens": 8192,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+        "system": "Be brief.",
+        "tools": [{"name": "check", "description": "Look up", "input_schema": {"type": "object", "properties": {}}}],
+    }  # neither a temperature, which newer models refuse, nor a seed, which there is none of
+
+
+def test_the_temperature_is_sent_by_request(replay: ReplayServer) -> None:
+    replay.answers[:] = [Answer(json.dumps(REPLY))]
+
+    ask(replay, temperature=True)
+
+    assert replay.received[0].body["temperature"] == 0.0
+
+
+def test_an_answer_in_json_is_asked_for_by_its_schema() -> None:
+    body = build_body(ModelRequest(response_schema={"type": "object"}), max_tokens=5)
+
+    assert body["output_config"] == {"format": {"type": "json_schema", "schema": {"type": "object"}}}
+
+
+def test_a_name_that_the_service_refuses_is_not_sent() -> None:
+    request = ModelRequest(functions=(Declaration(name="shop.refund"),))
+    with pytest.raises(UsageError, match=r"Anthropic takes no function named 'shop\.refund': letters, digits"):
+        build_body(request, max_tokens=5)
+
+
+def test_a_reply_goes_back_as_it_came_and_answers_find_their_calls() -> None:
+    turn = read_reply(REPLY)
+    results = [(turn.calls[0], {"error": {"type": "x", "message": "no"}})]
+
+    _, said, answered = build_messages(
+        [*HELLO.messages, {"role": "model", "turn": turn}, {"role": "function", "results": results}]
+    )
+
+    assert said == {"role": "assistant", "content": REPLY["content"]}
+    assert answered["content"] == [
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_1",
+            "content": '{"error": {"type": "x", "message": "no"}}',
+            "is_error": True,
+        }
+    ]
+
+
+def test_a_turn_of_another_model_gets_ids() -> None:
+    calls = (ModelCall(name="f", arguments={"a": 1}), ModelCall(name="f", arguments={"a": 2}))
+    turn = ModelTurn(text="", calls=calls)
+
+    said, answered = build_messages(
+        [
+            {"role": "model", "turn": turn},
+            {"role": "function", "results": [(calls[1], "two"), (calls[0], "one")]},
+        ]
+    )
+
+    assert [block["id"] for block in said["content"]] == ["call_0_0", "call_0_1"]
+    assert [(block["tool_use_id"], block["content"]) for block in answered["content"]] == [
+        ("call_0_1", "two"),
+        ("call_0_0", "one"),
+    ]
+
+
+def test_images_and_files_are_blocks() -> None:
+    image = Part(kind="image", name="a.png", mime_type="image/png", sha256="0", content=b"PNG")
+    pdf = Part(kind="file", name="in/a.pdf", mime_type="application/pdf", sha256="1", content=b"%PDF")
+    notes = Part(kind="file", name="a.csv", mime_type="text/csv", sha256="2", content=b"a,b")
+    parts = (Part(kind="text", text="Look."), image, pdf, notes)
+
+    (message,) = build_messages([{"role": "user", "text": "Look.", "parts": parts}])
+
+    base64 = {"type": "base64"}
+    assert message["content"] == [
+        {"type": "text", "text": "Look."},
+        {"type": "image", "source": {**base64, "media_type": "image/png", "data": "UE5H"}},
+        {
+            "type": "document",
+            "source": {**base64, "media_type": "application/pdf", "data": "JVBERg=="},
+            "title": "a.pdf",
+        },
+        {
+            "type": "document",
+            "source": {"type": "text", "media_type": "text/plain", "data": "a,b"},
+            "title": "a.csv",
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (401, {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}}, "anthropic (claude-x): 401: invalid x-api-key. Check ANTHROPIC_API_KEY"),  # noqa: E501
+        (404, {"type": "error", "error": {"type": "not_found_error", "message": "model: claude-x"}}, "anthropic (claude-x): 404: model: claude-x. Has the server 'claude-x'?"),  # noqa: E501
+        (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "anthropic (claude-x): 529: Overloaded"),  # noqa: E501
+        (200, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "anthropic (claude-x): Overloaded"),  # noqa: E501
+        (200, {"hello": 1}, "anthropic (claude-x) answered something that is no message: {'hello': 1}"),
+    ],
+)  # fmt: skip
+def test_the_services_failures_are_the_services(replay: ReplayServer, status: int, body: Any, message: str) -> None:
+    replay.answers[:] = [Answer(json.dumps(body), status=status)]
+
+    with pytest.raises(ProviderError) as failure:
+        ask(replay)
+
+    assert str(failure.value) == message
+
+
+def test_a_refusal_with_a_time_is_heeded(replay: ReplayServer) -> None:
+    error = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
+    replay.answers[:] = [Answer(json.dumps(error), status=429, headers={"retry-after": "7"})]
+
+    with pytest.raises(ProviderError) as failure:
+        ask(replay)
+
+    assert (failure.value.status, failure.value.retry_after_s) == (429, 7.0)
+
+
+def test_without_a_key_the_message_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/nonexistent")
+    provider = open_provider("anthropic:claude-x?retries=0&base_url=http://127.0.0.1:9")
+
+    with pytest.raises(ProviderError, match="ANTHROPIC_API_KEY"):
+        asyncio.run(provider.turn(HELLO))
+
+
+EVENTS: list[Row] = [
+    {"type": "message_start", "message": {"model": "claude-x-1", "content": [], "usage": {"input_tokens": 10}}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "c2ln"}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "t1", "name": "check", "input": {}}},  # noqa: E501
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"n"'}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": ": 1}"}},
+    {"type": "content_block_stop", "index": 1},
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 5}},
+    {"type": "message_stop"},
+]  # fmt: skip
+
+
+def stream(events: list[Row]) -> str:
+    return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+
+
+def test_a_stream_is_the_turn_that_came_whole(replay: ReplayServer) -> None:
+    replay.answers[:] = [Answer(stream(EVENTS), content_type="text/event-stream")]
+
+    turn = ask(replay, stream=True)
+
+    assert replay.received[0].body["stream"] is True
+    assert turn.calls == (ModelCall(name="check", arguments={"n": 1}, call_id="t1"),)
+    assert turn.finish_reason == "tool_calls"
+    assert turn.usage == Usage(input_tokens=10, output_tokens=5, total_tokens=15)
+    assert turn.content["content"][0] == {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    assert turn.content["content"][1]["input"] == {"n": 1}
+
+
+@pytest.mark.parametrize("end", range(len(EVENTS) - 2))
+def test_a_stream_that_breaks_off_is_the_services_failure(replay: ReplayServer, end: int) -> None:
+    replay.answers[:] = [Answer(stream(EVENTS[: end + 1]), content_type="text/event-stream")]
+
+    with pytest.raises(ProviderError, match="broke the stream off"):
+        ask(replay, stream=True)
+
+
+def test_a_call_cut_off_at_the_limit_is_not_made() -> None:
+    events = [*EVENTS[:7], {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}]
+
+    turn = read_stream(events)
+
+    assert (turn.calls, turn.finish_reason) == ((), "length")
+    assert "check" in (turn.finish_message or "")
+
+
+@pytest.mark.parametrize("data", [None, [], 1, "x", {}, {"content": 5}, {"content": [None, {"type": "tool_use"}]}])
+def test_any_json_is_read(data: object) -> None:
+    assert read_reply(data).calls == ()
+    assert read_stream([data]).finish_reason == "truncated"
+
+
+# -- recorded conversations
+
+
+def conversations(rows: list[Row]) -> Iterator[list[Row]]:
+    by_name: dict[str, list[Row]] = {}
+    for row in rows:
+        by_name.setdefault(row["conversation"], []).append(row)
+    for loop in by_name.values():
+        loop.sort(key=lambda row: int(row["turn"]))
+        yield loop
+
+
+def test_every_recorded_reply_has_its_calls_and_text(corpus: Callable[[str], list[Row]]) -> None:
+    wrong, streamed, calls = [], 0, 0
+    for row in corpus("streams_anthropic"):
+        values = [value for value in parse_values(row["raw"]) if isinstance(value, dict)]
+        turn = read_stream(values) if row["stream"] else read_reply(values[0])
+        wanted = [(call["name"], call["arguments"]) for call in row["final_calls"]]
+        if [(call.name, call.arguments) for call in turn.calls] != wanted or turn.text != (row["final_text"] or ""):
+            wrong.append(row["id"])
+        streamed += row["stream"]
+        calls += len(wanted)
+
+    assert wrong == []
+    assert streamed > 30
+    assert calls > 100
+
+
+def test_recorded_conversations_are_sent_back_as_the_recorded_client_sent_them(
+    corpus: Callable[[str], list[Row]],
+) -> None:
+    """The assistant's messages of each next request, block by block, but for keys that the recorded client added."""
+    compared = 0
+    for loop in conversations(corpus("streams_anthropic")):
+        for row, following in pairwise(loop):
+            if row["stream"] or not following["request"]:
+                continue
+            turn = read_reply(json.loads(row["raw"]))
+            (sent,) = build_messages([{"role": "model", "turn": turn}]) or [{"content": []}]
+            uses = {block["id"]: block for block in sent["content"] if block["type"] == "tool_use"}
+            recorded = [
+                block
+                for message in following["request"].get("messages", ())
+                if message["role"] == "assistant" and isinstance(message["content"], list)
+                for block in message["content"]
+                if block.get("type") == "tool_use" and block["id"] in uses
+            ]
+            for block in recorded:
+                assert (uses[block["id"]]["name"], uses[block["id"]]["input"]) == (block["name"], block["input"])
+                compared += 1
+
+    assert compared > 30
