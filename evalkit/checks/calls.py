@@ -50,7 +50,8 @@ def judge_calls(expected: ExpectedCallList, evidence: Evidence) -> CallsResult:
         pairs = list(zip(leaves, calls, strict=True))
         if all(leaf.is_met_by(call, evidence) for leaf, call in pairs):
             return _build_satisfied(
-                [CallResult(call, leaf, leaf.report_pass(call)) for leaf, call in pairs], len(pairs)
+                [CallResult(call, leaf, leaf.bind_to_call(call, evidence).report_pass(call)) for leaf, call in pairs],
+                len(pairs),
             )
     assignment = expected.solve(leaves, evidence)
     disallowed = find_disallowed_extras(expected.plan, leaves, assignment, evidence)

@@ -74,6 +74,7 @@ _NEVER = "demands that the call is never made; list it under forbidden_function_
 _MAX_LEVELS = 2  # of groups inside the list
 _NO_CALLS = InOrder(())
 
+_ASKED_JUDGE = "for what a person is asked is decided without a model; write it in an expected call"
 _FORBIDDEN_JUDGE = "what is forbidden is decided without a model; expect a call, or write a criterion under judge"
 
 
@@ -129,11 +130,11 @@ class CallReader:
 
     def read_forbidden(self, path: KeyPath, item: object) -> ExpectedCall | None:
         """Read a forbidden call: the demands that a call must meet to be one. Whether it succeeds does not matter."""
-        return self._read_demands(path, item, FORBIDDEN_KEYS, 0, forbids=True)
+        return self._read_demands(path, item, FORBIDDEN_KEYS, 0, forbids=True, no_judge=_FORBIDDEN_JUDGE)
 
     def read_policy_call(self, path: KeyPath, item: object, *, counts_attempts: bool) -> ExpectedCall | None:
         """Read the calls that a policy speaks of; unless `counts_attempts`, those that succeeded."""
-        call = self._read_demands(path, item, POLICY_CALL_KEYS, 0, forbids=True)
+        call = self._read_demands(path, item, POLICY_CALL_KEYS, 0, forbids=True, no_judge=_FORBIDDEN_JUDGE)
         says_outcome = isinstance(item, dict) and "outcome" in item
         if call is None or counts_attempts or says_outcome:
             return call
@@ -141,16 +142,23 @@ class CallReader:
 
     def read_asked(self, path: KeyPath, item: object, id: int) -> ExpectedCall | None:
         """Read a call for which a person is to be asked; whether it succeeds then does not matter."""
-        return self._read_demands(path, item, APPROVAL_KEYS, id, forbids=False)
+        return self._read_demands(path, item, APPROVAL_KEYS, id, no_judge=_ASKED_JUDGE)
 
     def _read_demands(
-        self, path: KeyPath, item: object, known_keys: Mapping[str, object], id: int, *, forbids: bool
+        self,
+        path: KeyPath,
+        item: object,
+        known_keys: Mapping[str, object],
+        id: int,
+        *,
+        no_judge: str,
+        forbids: bool = False,
     ) -> ExpectedCall | None:
         keys = self._read_keys(path, item, known_keys)
         if keys is None:
             return None
         name = self._read_function(path, item, keys)
-        checks = self._read_checks(path, keys, name, forbids=forbids)
+        checks = self._read_checks(path, keys, name, forbids=forbids, no_judge=no_judge)
         if name is None:
             return None
         for key, value in keys.items():
@@ -227,7 +235,7 @@ class CallReader:
         return any(f"'{name}'" in suggestion for name in ("function_name", *groups))
 
     def _read_checks(
-        self, path: KeyPath, keys: Mapping[str, Any], name: str | None, *, forbids: bool = False
+        self, path: KeyPath, keys: Mapping[str, Any], name: str | None, *, forbids: bool = False, no_judge: str = ""
     ) -> list[CallCheck]:
         checks: list[CallCheck | None] = []
         judges_arguments = self.valid_arguments and keys.get("valid") is not False
@@ -246,7 +254,6 @@ class CallReader:
                     kinds = KINDS | {""} if forbids else (declared | TEXT_ONLY) - {NULL}
                     checks.append(TextCheck(argument, phrases, key.endswith("_excludes"), key_path, kinds))
             elif key in _MATCHING_MODES:
-                no_judge = _FORBIDDEN_JUDGE if forbids else ""
                 checks.append(
                     self._read_values(key_path, key, value, name, check_names=judges_arguments, no_judge=no_judge)
                 )

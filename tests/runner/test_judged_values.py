@@ -199,6 +199,30 @@ def test_user_turns_have_values_of_their_own(run: Any, grader: Grader) -> None:
 # Nothing passes without a grade
 
 
+def test_a_criterion_with_the_calls_own_arguments_is_graded_too(run: Any, grader: Grader) -> None:
+    expected = {"function_name": "mail", "arguments_contain": {"body": {"$judge": "It greets {{ arguments.to }}."}}}
+
+    assert run(expected, agent=mail("Sorry")).status == "passed"
+    assert grader.documents[0]["criteria"] == {"1": 'It greets "a@x".'}
+    assert run(expected, agent=mail("Hello")).status == "failed"
+    assert run(expected, agent=mail("Sorry"), settings={"grader": None}).status == "error"
+
+
+@pytest.mark.parametrize("order", ["strict", "any"])
+@pytest.mark.parametrize("extras", ["forbid", "allow"])
+@pytest.mark.parametrize("more", [{}, {"optional": True}, {"times": {"min": 1, "max": 2}}])
+def test_in_whatever_list_it_stands_it_is_graded(order: str, extras: str, more: Any, run: Any, grader: Grader) -> None:
+    expected = {**MAIL, **more}
+    lists = ([expected], [{"one_of": [expected, "other"]}], [{"any_order": [expected]}], [{"in_order": [expected]}])
+    for calls in lists:
+        statuses = [
+            run(*calls, agent=mail(body), call_order=order, extra_calls=extras).status for body in ("Sorry", "Hello")
+        ]
+        assert statuses == ["passed", "failed"], calls
+        ungraded = run(*calls, agent=mail("Sorry"), call_order=order, extra_calls=extras, settings={"grader": None})
+        assert ungraded.status == "error"
+
+
 def test_without_a_grader_and_a_recording_it_is_an_error(run: Any) -> None:
     verdict = run(MAIL, agent=mail("Sorry"), settings={"grader": None})
 
@@ -275,6 +299,11 @@ REFUSED = [
         "what is forbidden is decided without a model; expect a call, or write a criterion under judge",
     ),
     ({"ticket_fields": {"body": {"$judge": "rude"}}}, {}, "$judge can't stand here: write it in an expected call"),
+    (
+        {"expected_approvals": [{"function_name": "mail", "arguments_contain": {"body": {"$judge": "rude"}}}]},
+        {},
+        "$judge can't stand here: for what a person is asked is decided without a model",
+    ),
     (
         {"expected_function_calls": ["mail"]},
         {"mail": {"$match": [{"when": {"body": {"$judge": "rude"}}, "$return": 1}]}},
