@@ -19,6 +19,7 @@ from evalkit.gate.outcomes import (
     compute_run_tokens,
     compute_share,
     compute_time,
+    count_codes,
     count_outcomes,
     describe_means,
     describe_repeated,
@@ -217,6 +218,8 @@ def _describe_variant(part: GateEvidence) -> JsonDict:
         "errors": len(counts.errors),
         "other": len(counts.unjudged) + len(counts.skipped) + len(counts.quarantined),
         "pass_rate": None if rate is None else float(rate),
+        "categories": _count_categories(measured),
+        "codes": count_codes(outcomes),
         "cost_usd": _add_known(outcome.cost_usd for outcome in outcomes),
         "cost_per_case": _compute_mean(compute_run_cost(outcome) for outcome in measured),
         "tokens_per_case": _compute_mean(compute_run_tokens(outcome) for outcome in measured),
@@ -225,6 +228,17 @@ def _describe_variant(part: GateEvidence) -> JsonDict:
     if counts.measured:
         record["interval"] = [100 * bound for bound in wilson(len(counts.passed), counts.measured)]
     return record
+
+
+def _count_categories(measured: Iterable[CaseOutcome]) -> dict[str, list[int]]:
+    """Return how many cases of each category passed, and of how many."""
+    counts: dict[str, list[int]] = {}
+    for outcome in measured:
+        if not outcome.quarantined:
+            count = counts.setdefault(outcome.category, [0, 0])
+            count[0] += outcome.status == PASSED
+            count[1] += 1
+    return counts
 
 
 def _add_known(values: Iterable[float | None]) -> float | None:

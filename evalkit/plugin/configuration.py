@@ -191,14 +191,13 @@ class _ConfigurationReader:
         if results.exists() and not results.is_file():  # /dev/null, say, over which a finished file must not be renamed
             source = self._describe_source("results")
             raise UsageError(f"{source}: {results} is no regular file, and reports are made of it; name another")
-        policy = Policy(**self._read_present(POLICY_KEYS))
         settings, baseline = self._build_settings(results, secrets), self.read_path("baseline")
         return Configuration(
             root=root,
             paths=tuple(root / path for path in paths or DEFAULT_PATHS),
             paths_are_default=paths is None,
             results=results,
-            policy=policy,
+            policy=Policy(**self._read_present(POLICY_KEYS)),
             settings=settings,
             secrets=secrets,
             agent=self.read("agent"),

@@ -18,7 +18,7 @@ import evalkit
 from evalkit.errors import BudgetSpentError, EvalkitError, UsageError
 from evalkit.gate.decision import EXIT_STATUS, decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
-from evalkit.gate.variants import COMPARE
+from evalkit.gate.variants import COMPARE, read_labels
 from evalkit.model.case import split_case_id
 from evalkit.model.codec import encode
 from evalkit.model.run import NOT_MEASURED, GateDecision, Run, Selection
@@ -41,7 +41,7 @@ from evalkit.plugin.exit_guard import guard_exit
 from evalkit.plugin.progress import Activity, Progress, read_activity, show_progress
 from evalkit.plugin.publish import build_annotations, drop_reruns_from_junit, publish, read_baseline
 from evalkit.plugin.splitting import WorkerExchange, parse_case_id
-from evalkit.plugin.terminal import Display, describe_source
+from evalkit.plugin.terminal import Display, describe_run
 from evalkit.plugin.verdicts import WireVerdict, apply_verdict_to_report, detach_verdict, has_own_text, serialize
 from evalkit.providers.budget import get_token_ledger
 from evalkit.reports.run_file import (
@@ -108,10 +108,7 @@ class ResultCollector:
     # What is selected, and what is handed to workers
 
     def pytest_report_header(self) -> list[str]:
-        lines = [f"evalkit {evalkit.__version__}: {describe_source(self._configuration)}"]
-        if self._configuration.variants:
-            reference, *others = (variant.label for variant in self._configuration.variants)
-            lines.append(f"evalkit: side by side: {reference} (the reference), {', '.join(others)}")
+        lines = list(describe_run(self._configuration))
         if self._configuration.resume:
             lines.append(self._describe_resumed())
         return lines
@@ -486,7 +483,8 @@ class SessionFiles:
         settings = before.metadata.get("settings") or {}
         pairs = {
             "evalkit": (before.evalkit or None, evalkit.__version__),
-            **{name: (before.metadata.get(name), now.get(name)) for name in ("commit", "model", COMPARE)},
+            **{name: (before.metadata.get(name), now[name]) for name in ("commit", "model")},
+            COMPARE: tuple(", ".join(read_labels(metadata)) or None for metadata in (before.metadata, now)),
             **{name: (settings.get(name), value) for name, value in now["settings"].items()},
         }
         if None in pairs["commit"]:  # no repository

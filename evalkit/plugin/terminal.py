@@ -15,6 +15,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+import evalkit
 from evalkit.cassettes.http.binding import NEEDS_EXTRA, has_vcrpy
 from evalkit.gate.decision import INTERVAL
 from evalkit.gate.outcomes import CaseOutcome
@@ -351,13 +352,17 @@ _RECORDED = {
 }
 
 
-def describe_source(configuration: Configuration) -> str:
-    """Return where models' turns and grades come from."""
+def describe_run(configuration: Configuration) -> Iterator[str]:
+    """Yield lines on where models' turns and grades come from, and on what is compared."""
     settings, models = configuration.settings, ", ".join(configuration.list_models())
     grades = f"; {settings.grader.partition('?')[0]} grades what has no recorded grade" if settings.grader else ""
+    source = f"live model {models}" if models else "offline, models from cassettes"
     if settings.record is not None:
-        return describe_recording(settings, models) + grades
-    return (f"live model {models}" if models else "offline, models from cassettes") + grades
+        source = describe_recording(settings, models)
+    yield f"evalkit {evalkit.__version__}: {source}{grades}"
+    if configuration.variants:
+        reference, *others = (variant.label for variant in configuration.variants)
+        yield f"evalkit: side by side: {reference} (the reference), {', '.join(others)}"
 
 
 def describe_recording(settings: Settings, models: str) -> str:

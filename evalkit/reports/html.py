@@ -68,7 +68,7 @@ def generate_html(
 
     decided, clean = redact_decision(decision, redact), redact_run(run, redact)
     before = None if baseline is None else redact_run(baseline, redact)
-    rows, details = [], []
+    rows, details, script = [], [], _read_asset("report.js")
     for row, detail in build_cases(clean.verdicts if verdicts is None else verdicts, before, decided):
         rows.append(row)
         details.append(to_script_json(detail))
@@ -76,7 +76,6 @@ def generate_html(
     environment = Environment(loader=FunctionLoader(_read_asset), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters["visible"] = escape_controls
-    script = _read_asset("report.js")
     return environment.get_template("report.html.j2").generate(
         title=escape_controls(title),
         decision=decided,

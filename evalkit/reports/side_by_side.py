@@ -16,6 +16,7 @@ from evalkit.text.format import escape_controls, format_rate
 
 MARKS = {PASSED: "✓", FAILED: "✗", ERROR: "!", NOT_RUN: "–", "quarantined": "~"}
 _MOST_ROWS = 20
+_MOST_CODES = 2
 _GAP = "  "
 
 
@@ -73,7 +74,7 @@ def build_cell(verdict: Verdict) -> Cell:
 
 
 def list_measures(facts: JsonObject) -> list[tuple[str, list[str]]]:
-    """Return quality, cost, tokens and time of each variant, as the gate's facts have them, in words, by name.
+    """Return quality, reasons, cost, tokens and time of each variant, as the gate's facts have them, in words, by name.
 
     What is not known of any variant, or nothing for all, is left out.
     """
@@ -83,6 +84,9 @@ def list_measures(facts: JsonObject) -> list[tuple[str, list[str]]]:
         measures.append(("95 % interval", [_format_interval(variant) for variant in variants]))
     if any(variant["errors"] for variant in variants):
         measures.append(("not measured", [str(variant["errors"]) for variant in variants]))
+    measures += _list_categories(variants)
+    if any(variant["codes"] for variant in variants):
+        measures.append(("reasons, by cases", [_format_codes(variant["codes"]) for variant in variants]))
     for name, key, form in (
         ("cost", "cost_usd", "${:.4f}"),
         ("cost per case", "cost_per_case", "${:.5f}"),
@@ -95,6 +99,21 @@ def list_measures(facts: JsonObject) -> list[tuple[str, list[str]]]:
     if any(times):
         measures.append(("time per case", ["unknown" if ms is None else format_duration(ms) for ms in times]))
     return measures
+
+
+def _list_categories(variants: Sequence[JsonObject]) -> Iterator[tuple[str, list[str]]]:
+    """Yield a measure for each of several categories in which the variants did not pass alike."""
+    names = list(dict.fromkeys(name for variant in variants for name in variant["categories"]))
+    for name in names if len(names) > 1 else ():
+        tallies = [variant["categories"].get(name, [0, 0]) for variant in variants]
+        if any(tally != tallies[0] for tally in tallies):
+            yield f"passed of {name or '(none)'}", [f"{passed} of {measured}" for passed, measured in tallies]
+
+
+def _format_codes(codes: Mapping[str, int]) -> str:
+    """Return the most frequent reason codes with the number of their cases."""
+    listed = [f"{code} {number}" for code, number in codes.items()]
+    return ", ".join(listed[:_MOST_CODES]) + (", ..." if len(listed) > _MOST_CODES else "") or "–"
 
 
 def _format_passed(variant: JsonObject) -> str:

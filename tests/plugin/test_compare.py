@@ -419,7 +419,7 @@ def test_a_run_is_not_resumed_with_other_variants(hotel: Project) -> None:
     hotel.run(*AGENTS)
     result = hotel.run(COMPARE, "agent=careful,prompted", "--evalkit-resume")
     assert result.ret == 4
-    assert "compare was" in result.stderr.str()
+    assert "compare was 'agent=careful, agent=hasty', is 'agent=careful, agent=prompted'" in result.stderr.str()
     assert hotel.run("--evalkit-resume").ret == 4
 
 

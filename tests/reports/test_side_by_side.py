@@ -44,13 +44,14 @@ def lines_of(run: Run, columns: int = 100, labels: tuple[str, ...] = LABELS, **o
 
 def test_the_terminal_has_a_column_for_each_variant_and_the_cases_that_differ() -> None:
     assert lines_of(hotel()) == [
-        "side by side   agent=polite    agent=terse",
-        "passed         2 of 2 (100 %)  1 of 2 (50 %)",
-        "95 % interval  34 to 100 %     9 to 91 %",
-        "book_001       ✓ passed        ✗ wrong_argument",
+        "side by side       agent=polite    agent=terse",
+        "passed             2 of 2 (100 %)  1 of 2 (50 %)",
+        "95 % interval      34 to 100 %     9 to 91 %",
+        "reasons, by cases  –               wrong_argument 1",
+        "book_001           ✓ passed        ✗ wrong_argument",
         "alike under all variants: 1 case",
     ]
-    assert "book_002       ✓ passed        ✓ passed" in lines_of(hotel(), is_whole=True)
+    assert "book_002           ✓ passed        ✓ passed" in lines_of(hotel(), is_whole=True)
 
 
 def test_columns_that_do_not_fit_have_letters() -> None:
@@ -58,7 +59,7 @@ def test_columns_that_do_not_fit_have_letters() -> None:
     assert lines[:3] == [
         "A is agent=polite",
         "B is agent=terse",
-        "side by side   A               B",
+        "side by side       A               B",
     ]
 
 
@@ -112,8 +113,16 @@ def test_a_case_that_one_variant_lacks_differs() -> None:
 
 
 def test_measures_that_nobody_knows_are_left_out_and_unknown_is_no_zero() -> None:
-    known = {"passed": 1, "failed": 0, "errors": 0, "cost_usd": 0.1, "cost_per_case": 0.1, "tokens_per_case": 9.6}
-    unknown = {"passed": 0, "failed": 0, "errors": 1, "cost_usd": None, "cost_per_case": None, "tokens_per_case": None}
+    known: dict[str, Any] = {
+        "passed": 1,
+        "failed": 0,
+        "errors": 0,
+        "cost_usd": 0.1,
+        "cost_per_case": 0.1,
+        "tokens_per_case": 9.6,
+    }
+    known |= {"categories": {}, "codes": {}}
+    unknown = {**known, "passed": 0, "errors": 1, "cost_usd": None, "cost_per_case": None, "tokens_per_case": None}
     variants = [{**known, "ms_per_case": 2500.0}, {**unknown, "ms_per_case": None}]
     assert list_measures({"variants": variants}) == [
         ("passed", ["1 of 1 (100 %)", "0 of 0"]),
@@ -125,6 +134,30 @@ def test_measures_that_nobody_knows_are_left_out_and_unknown_is_no_zero() -> Non
     ]
     nothing = {**known, "cost_usd": 0.0, "cost_per_case": 0.0, "tokens_per_case": 0.0, "ms_per_case": 0.0}
     assert [name for name, _ in list_measures({"variants": [nothing, nothing]})] == ["passed"]
+
+
+def test_categories_in_which_the_variants_differ_say_on_what_one_is_worse() -> None:
+    def categorised(name: str, label: str, status: str = "passed") -> Verdict:
+        return replace(verdict(name, label, status), category=name.partition("_")[0])
+
+    run = run_of(
+        *(categorised(name, LABELS[0]) for name in ("book_001", "pay_001", "pay_002")),
+        *(categorised(name, LABELS[1]) for name in ("book_001", "pay_001")),
+        categorised("pay_002", LABELS[1], "failed"),
+    )
+    measures = dict(list_measures(decide(run, Policy()).facts["side_by_side"]))
+    assert measures["passed of pay"] == ["2 of 2", "1 of 2"]
+    assert "passed of book" not in measures
+
+
+def test_of_many_reason_codes_the_most_frequent_stand_in_the_table() -> None:
+    codes = ["wrong_argument", "wrong_argument", "missing_call", "deadline", "wrong_order"]
+    run = run_of(
+        *(verdict(f"a_{number:03}", LABELS[0]) for number in range(5)),
+        *(verdict(f"a_{number:03}", LABELS[1], "failed", code) for number, code in enumerate(codes)),
+    )
+    measures = dict(list_measures(decide(run, Policy()).facts["side_by_side"]))
+    assert measures["reasons, by cases"] == ["–", "wrong_argument 2, deadline 1, ..."]
 
 
 def markdown(run: Run, **options: Any) -> str:
@@ -139,6 +172,7 @@ def test_a_comment_has_the_table_and_what_is_more_than_luck_once() -> None:
         "|---|---|---|\n"
         "| passed | 2 of 2 (100 %) | 1 of 2 (50 %) |\n"
         "| 95 % interval | 34 to 100 % | 9 to 91 % |\n"
+        "| reasons, by cases | – | wrong_argument 1 |\n"
         "| scenarios/hotel/book_001.yaml | ✓ passed | ✗ wrong_argument |\n"
         "| *1 alike* | | |\n\n"
         "- agent=terse against agent=polite, 2 cases: worse in 1 (scenarios/hotel/book_001.yaml), better in none: "
