@@ -26,7 +26,7 @@ from evalkit.agents.offline import keep_guard, remove_guard
 from evalkit.errors import EvalkitError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
-from evalkit.model.verdict import ERROR, Reason, Verdict
+from evalkit.model.verdict import ERROR, FAILED, Reason, Verdict
 from evalkit.runner.agent_threads import LoopPool, get_closing_timeout, list_open_agents, wait_for_teardown
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.runner.run_case import Watchdog, arun_case
@@ -36,6 +36,10 @@ _SHORTEST_NAP_S = 0.02  # while one does
 _CANCELLED_MESSAGE = (
     "the case was cancelled by an agent on the same event loop, this one's or one that overlaps with it; "
     "asyncio.all_tasks() has the tasks of other cases too. --evalkit-concurrency 1 shows whose it is"
+)
+_SELF_CANCELLED_MESSAGE = (
+    "the agent cancelled the task in which evalkit runs its case: asyncio.all_tasks() has more tasks than the agent's "
+    "own; cancel those that it has started"
 )
 _START_GROUP = 8  # runs that are started at once: waking the loop's thread for each would cost more than it gains
 _AHEAD_FACTOR = 4  # times the concurrency: so far ahead, so that a slow case does not hold up the others
@@ -71,6 +75,7 @@ class ScheduledRun(Struct, eq=False):
     error: BaseException | None = None
     seconds: float = 0.0  # from its start to its verdict
     is_handed_on: bool = False  # `on_verdict` has had it
+    is_cancelled_by_agent: bool = False
 
     def __post_init__(self) -> None:
         self.done = self.request.done or self.done
@@ -139,6 +144,9 @@ class Executor:
         if error is None:
             assert scheduled_run.verdict is not None
             return scheduled_run.verdict
+        if isinstance(error, CancelledError) and scheduled_run.is_cancelled_by_agent:
+            reason = Reason(code="agent_raised", message=_SELF_CANCELLED_MESSAGE)
+            return build_unjudged_verdict(request.case, FAILED, reason)
         if isinstance(error, CancelledError):
             return build_error_verdict(request.case, "not_measured", _CANCELLED_MESSAGE)
         if not isinstance(error, Exception):
@@ -268,6 +276,23 @@ def is_in_case() -> bool:
     return _owner.get() is not None
 
 
+class OwnedTask(asyncio.Task[object]):
+    """A task that code of the run `owner` has started. Code of other runs can't cancel it."""
+
+    def __init__(self, coroutine: Coroutine[object, object, object], owner: ScheduledRun, **options: Any) -> None:
+        super().__init__(coroutine, **options)
+        self._run = owner
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel the task, unless code of another run asks for it."""
+        canceller = _owner.get()
+        if canceller not in (None, self._run) and not self._run.done.is_set():
+            return False
+        if canceller is not None and self._run.task is self:
+            canceller.is_cancelled_by_agent = True
+        return super().cancel(msg)
+
+
 RunWork = Callable[[ScheduledRun], Coroutine[object, object, None]]
 
 
@@ -291,11 +316,12 @@ class BackgroundLoop:
     def _create_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[object, object, object], **options: Any
     ) -> asyncio.Task[object]:
-        task = asyncio.Task(coroutine, loop=loop, **options)
         context = options.get("context")
         scheduled_run = _owner.get() if context is None else context.get(_owner, None)
-        if scheduled_run is not None:
-            self._owners[task] = scheduled_run
+        if scheduled_run is None:
+            return asyncio.Task(coroutine, loop=loop, **options)
+        task = OwnedTask(coroutine, scheduled_run, loop=loop, **options)
+        self._owners[task] = scheduled_run
         return task
 
     def _run(self) -> None:

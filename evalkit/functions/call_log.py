@@ -25,7 +25,7 @@ from evalkit.functions.mocks.answers import (
 from evalkit.functions.mocks.state import StateError
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, to_recordable_json
 from evalkit.model.case import Declaration
-from evalkit.model.template import ArgumentStep, Reference, TemplateError, follow_path
+from evalkit.model.template import ArgumentStep, ArgumentStepError, Reference, TemplateError, follow_path
 from evalkit.model.transcript import (
     APPLICATION,
     MOCK,
@@ -441,6 +441,8 @@ class CallLog:
             for change in selection.changes:
                 change.apply(self._state, resolve)
             call.selection = selection
+        except ArgumentStepError as error:  # the agent's mistake, not the mock's
+            call.error = FunctionError("invalid_arguments", f"{call.name} does not take these arguments: {error}")
         except (StateError, TemplateError) as error:
             call.error = MockError(f"the mock of {call.name} can't change the state: {error}")
         except UnansweredError as error:
@@ -493,5 +495,7 @@ class TemplateRoots(Struct, frozen=True):
         value = follow_path(self.arguments, tuple(step.split(".")), reference.text)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             kind = describe_type(value)
-            raise TemplateError(f"template {reference.text}: arguments.{step} is {kind}, which names no step of a path")
+            raise ArgumentStepError(
+                f"template {reference.text}: arguments.{step} is {kind}, which names no step of a path"
+            )
         return value

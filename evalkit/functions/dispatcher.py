@@ -56,7 +56,7 @@ from evalkit.functions.targets import (
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, copy_json, to_json, to_recordable_json
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
-from evalkit.model.template import TemplateError
+from evalkit.model.template import ArgumentStepError, TemplateError
 from evalkit.model.transcript import APPLICATION, FunctionCall, ModelCall
 
 
@@ -486,6 +486,8 @@ class MockResponder(Struct):
         if isinstance(error, ArgumentsRefusedError):
             declaration = self.functions.find_declaration(call.name)
             return bool(call.violations) or declaration is None or declaration.parameters is None
+        if isinstance(error, ArgumentStepError):
+            return True
         return isinstance(error, TemplateError) and bool(call.violations) and "{ arguments" in f"{error}"
 
 

@@ -44,6 +44,10 @@ class TemplateError(EvalkitError):
     code = "template"
 
 
+class ArgumentStepError(TemplateError):
+    """An argument of the agent's is no step of a path: not a text or a whole number."""
+
+
 class ArgumentStep(str):
     """A step into the state that an argument of the call names: ``{{ state.orders[arguments.order_id].total }}``.
 

@@ -89,15 +89,35 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     """End with no green status where the gate has another one, and code leaves pytest: the `repr` of an agent's object,
-    or `pytest.exit` with a status of 0."""
+    or `pytest.exit` with a status of 0, also before there is a session."""
+    exit_watch = _ExitWatch()
+    if config.getoption("evalkit"):
+        config.pluginmanager.register(exit_watch, "evalkit-exit-watch")
     try:
         status = yield
     except SystemExit as error:
         if config.getoption("evalkit") and not error.code:
             raise SystemExit(_NOT_MEASURED_STATUS) from error
         raise
+    if status == 0 and exit_watch.has_ended_early:
+        return _NOT_MEASURED_STATUS
     collector = config.pluginmanager.get_plugin("evalkit-keeper")
     return collector.exit_status if status == 0 and collector is not None else status
+
+
+class _ExitWatch:
+    """The hooks that see `pytest.exit` of a plugin that is configured: nothing is collected then."""
+
+    def __init__(self) -> None:
+        self._has_started = False
+        self.has_ended_early = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        self._has_started = True
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self.has_ended_early = not self._has_started
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

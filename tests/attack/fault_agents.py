@@ -773,7 +773,7 @@ def sleeps_for_ever(task: Task) -> str:
         time.sleep(0.05)
 
 
-@wrecker
+@fault
 async def cancels_everything(task: Task) -> str:
     for other in asyncio.all_tasks():
         other.cancel()

@@ -262,24 +262,29 @@ def test_an_agent_that_stops_its_loop_stops_no_case(made: Callable[[int], Execut
     assert run_all(made(concurrency), jobs(agent, 3)) == ["passed"] * 3
 
 
-def test_a_case_whose_task_an_agent_cancels_is_not_measured(made: Callable[[int], Executor]) -> None:
-    """And the cases after it are none the worse."""
+def test_an_agent_that_cancels_all_tasks_fails_and_its_neighbours_do_not(made: Callable[[int], Executor]) -> None:
+    """Nor the cases after it."""
+
+    async def wait(task: evalkit.Task) -> str:
+        async with asyncio.timeout(5):
+            return await asyncio.create_task(asyncio.sleep(0.05, task.message))
 
     async def agent(task: evalkit.Task) -> str:
-        if task.message == "case_000":
+        if task.message == "case_001":
             for each in asyncio.all_tasks() - {asyncio.current_task()}:
                 each.cancel()
             await asyncio.sleep(0)
-        return task.message
+        return await wait(task)
 
-    executor, (first, second) = made(1), jobs(agent, 2)
-    verdict = executor.run(first)
-    assert (verdict.status, verdict.reasons[0].code) == ("error", "not_measured")
-    assert verdict.reasons[0].message == (
-        "the case was cancelled by an agent on the same event loop, this one's or one that overlaps with it; "
-        "asyncio.all_tasks() has the tasks of other cases too. --evalkit-concurrency 1 shows whose it is"
+    executor, requests = made(3), jobs(agent, 4)
+    verdicts = [executor.run(requests[0], requests[1:]), *map(executor.run, requests[1:])]
+    assert [verdict.status for verdict in verdicts] == ["passed", "failed", "passed", "passed"]
+    [reason] = verdicts[1].reasons
+    assert (reason.code, reason.message) == (
+        "agent_raised",
+        "the agent cancelled the task in which evalkit runs its case: asyncio.all_tasks() has more tasks than the "
+        "agent's own; cancel those that it has started",
     )
-    assert executor.run(second).status == "passed"
 
 
 def test_what_interrupts_the_caller_cancels_the_case(

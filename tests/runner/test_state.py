@@ -7,6 +7,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import evalkit
 from evalkit.casecheck.mutants import compute_score, observe
 from evalkit.casecheck.smoke import run_smoke_check
-from evalkit.errors import FunctionError, MockError, SpecError
+from evalkit.errors import FunctionError, SpecError
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.gate.decision import decide
@@ -149,7 +150,7 @@ def test_a_rule_changes_the_state(rule: dict[str, Any], arguments: dict[str, Any
         ({"$push": {"items": 1}}, "$push items: there is a mapping, not a list"),
         ({"$remove": "b"}, "$remove b leads nowhere in the state: there is no 'b'"),
         ({"$set": {"l[5]": 1}}, "$set l[5] leads nowhere in the state: there is no '5'"),
-        ({"$set": {"items.{{ arguments.n }}": 1}}, "{{ arguments.n }} is 1.5, and a step of a path is a text or a"),
+        ({"$set": {"items.{{ state.l }}": 1}}, "{{ state.l }} is [1], and a step of a path is a text or a"),
         ({"$set": {"a": "{{ calls.g.result }}"}}, "template {{ calls.g.result }} leads nowhere: g has not succeeded"),
     ],
 )
@@ -160,6 +161,27 @@ def test_a_change_that_leads_nowhere_breaks_the_mock(rule: dict[str, Any], messa
         dispatcher.call("f", {"n": 1.5})
     assert message in str(raised.value)
     assert dispatcher.fault is not None
+
+
+@pytest.mark.parametrize("value", [True, 1.5, None, [1], {"a": 1}], ids=str)
+@pytest.mark.parametrize(
+    "rule",
+    [{"$set": {"items.{{ arguments.n }}": 1}}, {"$return": "{{ state.items[arguments.n] }}"}],
+    ids=["set", "read"],
+)
+def test_an_argument_that_is_no_step_of_a_path_is_the_agents_mistake(rule: dict[str, Any], value: object) -> None:
+    async def agent(task: evalkit.Task) -> str:
+        with suppress(FunctionError):
+            await task.acall("f", n=value)
+        return "done"
+
+    data = {
+        "input": {"message": "x", "state": {"items": {}}, "mock_function_responses": {"f": {"$return": 1, **rule}}},
+        "expected_output": {"expected_function_calls": ["f"]},
+    }
+    verdict = evalkit.run_case(evalkit.case_from_dict(data), agent)
+    assert (verdict.status, verdict.reasons[0].code) == ("failed", "wrong_outcome")
+    assert "f does not take these arguments: " in str(verdict.transcript.calls[0].result)
 
 
 @pytest.mark.parametrize(
@@ -474,9 +496,3 @@ def test_a_step_that_an_argument_names_is_checked_at_load(text: str, message: st
     declared = {"f": Declaration(name="f", parameters={"type": "object", "properties": {"x": {}}})}
     problems = parse_mocks({"f": text}, declarations=declared)[1]
     assert [message in problem.message for problem in problems] == [True], problems
-
-
-def test_an_argument_that_names_no_step_breaks_the_mock() -> None:
-    call = answers({"f": "{{ state.a[arguments.x] }}"}, {"a": {"b": 1}})
-    with pytest.raises(MockError, match=r"arguments\.x is a list, which names no step of a path"):
-        call("f", x=[])

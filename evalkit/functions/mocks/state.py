@@ -33,7 +33,14 @@ from evalkit.functions.targets import (
 )
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, NotJsonError, to_json
 from evalkit.model.case import Permissions
-from evalkit.model.template import Template, TemplateError, parse_template, render_templates
+from evalkit.model.template import (
+    ArgumentStepError,
+    Reference,
+    Template,
+    TemplateError,
+    parse_template,
+    render_templates,
+)
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.text.format import describe_type, format_value
@@ -150,7 +157,9 @@ class StateCondition(Struct, frozen=True):
 def _fill(step: Template, resolve: Resolve) -> str | int:
     value = render_templates(step, resolve).value
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise StateError(f"{step} is {format_value(value, 60)}, and a step of a path is a text or a whole number")
+        is_argument = all(part.root == "arguments" for part in step.parts if isinstance(part, Reference))
+        message = f"{step} is {format_value(value, 60)}, and a step of a path is a text or a whole number"
+        raise ArgumentStepError(message) if is_argument else StateError(message)
     return value
 
 
