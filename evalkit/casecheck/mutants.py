@@ -136,7 +136,8 @@ def generate_mutants(observed: Observation) -> Iterator[Mutant]:
         for fact in _find_facts(response, observed, len(transcript.calls)):
             yield Mutant(
                 kind="lose_fact", description=f"the response says something else for {fact}",
-                transcript=_replace_response(transcript, replace_fact(response, fact)), for_run=({"response_contains": [fact]},),  # noqa: E501
+                transcript=_replace_response(transcript, replace_fact(response, fact)),
+                for_run=({"response_contains": [fact]},),
             )  # fmt: skip
     stop_reason = "max_iterations" if transcript.stop_reason != "max_iterations" else "completed"
     yield Mutant(
@@ -300,7 +301,8 @@ def _generate_lost_facts(observed: Observation, index: int) -> Iterator[Mutant]:
         for fact in _find_facts(text, observed, index):
             changed = {**call.arguments, name: replace_fact(text, fact)}
             yield Mutant(
-                kind="lose_fact", description=f"the {name} of {_describe_call(transcript, index)} says something else for {fact}",  # noqa: E501
+                kind="lose_fact",
+                description=f"the {name} of {_describe_call(transcript, index)} says something else for {fact}",
                 transcript=_replace_arguments(observed, index, changed), call=index,
                 for_call=({f"{name}_contains": [fact]},),
             )  # fmt: skip
@@ -322,8 +324,8 @@ def _generate_result_changes(transcript: Transcript, index: int) -> Iterator[Mut
         calls[index] = replace(call, outcome="error", result=FAILED_RESULT)
         names = {"expected_function_calls": [candidate.name for candidate in transcript.calls]}
         yield Mutant(
-            kind="fail_call", description=f"{_describe_call(transcript, index)} fails", transcript=replace_calls(transcript, calls),  # noqa: E501
-            call=index, for_call=({"outcome": "ok"},), for_run=(names,),
+            kind="fail_call", description=f"{_describe_call(transcript, index)} fails",
+            transcript=replace_calls(transcript, calls), call=index, for_call=({"outcome": "ok"},), for_run=(names,),
         )  # fmt: skip
     if call.result is None or call.answered_by == MOCK:  # what a mock returns is the case's own doing
         return

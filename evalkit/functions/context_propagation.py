@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.targets import AnyFunction
@@ -176,5 +176,5 @@ def bind(function: F) -> F:
             finally:
                 CURRENT_CASE.reset(token)
 
-        return functools.wraps(function)(run_bound)  # type: ignore[return-value]
-    return functools.wraps(function)(functools.partial(_run_in_case, case, function))  # type: ignore[return-value]
+        return cast("F", functools.wraps(function)(run_bound))
+    return cast("F", functools.wraps(function)(functools.partial(_run_in_case, case, function)))

@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
-from collections.abc import AsyncIterator, Generator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from keyword import iskeyword
 from types import CodeType, FunctionType
-from typing import Protocol
+from typing import Protocol, cast
 
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.call_log import MALFORMED, CallContext, MockedError
@@ -341,30 +341,33 @@ class AttributeSwap:
 
 
 def _build_function(kind: str, hook: Hook) -> FunctionType:
+    function: Callable[..., object]
     if kind == ASYNC:
 
         async def call_async(*args: object, **kwargs: object) -> object:
             return await hook(args, kwargs)
 
-        return call_async  # type: ignore[return-value]
-    if kind == GENERATOR:
+        function = call_async
+    elif kind == GENERATOR:
 
         def generate(*args: object, **kwargs: object) -> Generator[object, object, object]:
             return (yield from hook(args, kwargs))
 
-        return generate  # type: ignore[return-value]
-    if kind == ASYNC_GENERATOR:
+        function = generate
+    elif kind == ASYNC_GENERATOR:
 
         async def generate_async(*args: object, **kwargs: object) -> object:
             async for item in hook(args, kwargs):
                 yield item
 
-        return generate_async  # type: ignore[return-value]
+        function = generate_async
+    else:
 
-    def call_hook(*args: object, **kwargs: object) -> object:
-        return hook(args, kwargs)
+        def call_hook(*args: object, **kwargs: object) -> object:
+            return hook(args, kwargs)
 
-    return call_hook  # type: ignore[return-value]
+        function = call_hook
+    return cast("FunctionType", function)
 
 
 @contextmanager

@@ -250,7 +250,7 @@ def _find_kind(function: AnyFunction) -> str:
         return GENERATOR
     # A plain wrapper around an async function (a decorator with functools.wraps) returns its coroutine.
     inner = inspect.unwrap(function)
-    called = getattr(type(inner), "__call__", None) if not isinstance(inner, functools.partial) else None  # noqa: B004
+    called = None if isinstance(inner, functools.partial) else type(inner).__call__
     return ASYNC if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(called) else PLAIN
 
 

@@ -335,10 +335,8 @@ def _judge_rate(counts: CaseCounts, target: Fraction, noun: str) -> Iterator[Fin
     rate, best = counts.compute_rate(), counts.compute_best_rate()
     if best < target:
         beyond = f"; with {_describe_unknown(counts)} it would be {format_rate(best)} at best"
-        yield (
-            MISSED,
-            f"{_describe_passed(counts, noun)}; {_describe_target(target)}{beyond if counts.unmeasured or counts.elsewhere else ''}",  # noqa: E501
-        )
+        note = beyond if counts.unmeasured or counts.elsewhere else ""
+        yield MISSED, f"{_describe_passed(counts, noun)}; {_describe_target(target)}{note}"
     elif rate is None:
         return
     elif rate >= target:

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from evalkit.errors import UsageError
-from evalkit.gate.outcomes import build_outcomes
+from evalkit.gate.outcomes import CaseOutcome, build_outcomes
 from evalkit.model.run import Run
 from evalkit.model.verdict import ERROR, FAILED, PASSED
 from evalkit.stats.comparison import classify
@@ -101,9 +101,10 @@ class History:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def add(self, run: Run, *, keep: int = KEPT_RUNS) -> bool:
+    def add(self, run: Run, outcomes: Iterable[CaseOutcome] | None = None, *, keep: int = KEPT_RUNS) -> bool:
         """Add a run, unless it is there; the oldest above `keep` go. Return whether it was added.
 
+        `outcomes` are those of its verdicts, for a caller that does not have all of them in memory.
         Raises UsageError for a run of a part of the suite: cases that were left out would look as if they were gone.
         """
         if (part := explain_part(run)) is not None:
@@ -127,7 +128,7 @@ class History:
                 *(outcome.elapsed_ms, outcome.cost_usd, outcome.must_pass, outcome.quarantined),
                 " ".join(outcome.codes),
             )
-            for outcome in build_outcomes(run)
+            for outcome in (build_outcomes(run) if outcomes is None else outcomes)
         ]
         with self._open() as database:
             return _insert(database, [row], cases, keep) > 0

@@ -261,15 +261,11 @@ _VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")  # where the code was unpacked with
 
 def find_commit(root: Path, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the commit that is checked out around `root`, else the one that the CI's environment names, else None."""
-    for folder in (root, *root.parents):
-        git = folder / ".git"
-        if git.exists():
-            try:
-                # A worktree and a submodule have a file that names the repository's folder.
-                name = "" if git.is_dir() else git.read_text("utf-8").removeprefix("gitdir:").strip()
-                return _read_head(git.parent / name if name else git)
-            except OSError:
-                break
+    try:
+        if (folder := _find_repository(root)) is not None:
+            return _read_head(folder)
+    except OSError:  # the environment may know
+        pass
     return next((environment[name] for name in _VARIABLES if environment.get(name)), None)
 
 
@@ -278,13 +274,20 @@ def find_branch(root: Path, environment: Mapping[str, str] = os.environ) -> str 
     named = next((environment[name] for name in _BRANCH_VARIABLES if environment.get(name)), None)
     if named is not None:
         return named
-    git = next((folder / ".git" for folder in (root, *root.parents) if (folder / ".git").exists()), None)
     try:
-        name = "" if git is None or git.is_dir() else git.read_text("utf-8").removeprefix("gitdir:").strip()
-        head = "" if git is None else _read_text((git.parent / name if name else git) / "HEAD")
+        folder = _find_repository(root)
+        head = "" if folder is None else _read_text(folder / "HEAD")
     except OSError:
         return None
     return head.removeprefix("ref:").strip().removeprefix("refs/heads/") if head.startswith("ref:") else None
+
+
+def _find_repository(root: Path) -> Path | None:
+    """Find git's folder of the repository around `root`. A worktree and a submodule have a file that names it."""
+    git = next((folder / ".git" for folder in (root, *root.parents) if (folder / ".git").exists()), None)
+    if git is None or git.is_dir():
+        return git
+    return git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()
 
 
 def _read_head(folder: Path) -> str | None:

@@ -16,7 +16,7 @@ from evalkit.gate.outcomes import CaseOutcome, build_outcome, build_outcomes
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED
 from evalkit.plugin.configuration import Configuration
-from evalkit.reports.run_file import StoredRun, load_run, read_head, read_verdicts, replace_file
+from evalkit.reports.run_file import StoredRun, load_run, read_verdicts, replace_file
 from evalkit.reports.table import REPORTS, ReportInput, send_spans
 
 # pytest's writer escapes < and > in texts and attributes, so that neither stands in another place.
@@ -32,11 +32,14 @@ def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | Non
     if configuration.html is not None or os.environ.get("GITHUB_STEP_SUMMARY"):
         run = load_run(configuration.baseline)
         return build_outcomes(run), run
-    head = read_head(configuration.baseline)
-    if head is None:  # in another layout than evalkit writes
-        return build_outcomes(load_run(configuration.baseline)), None
-    is_live = head.metadata.get("model") is not None
-    return [build_outcome(verdict, is_live=is_live) for verdict in read_verdicts(configuration.baseline)], None
+    with closing(StoredRun(configuration.baseline)) as stored:
+        return list(_iter_outcomes(stored)), None
+
+
+def _iter_outcomes(stored: StoredRun) -> Iterator[CaseOutcome]:
+    """Yield the outcome of each verdict, with one verdict at a time in memory."""
+    is_live = stored.run.metadata.get("model") is not None
+    return (build_outcome(verdict, is_live=is_live) for verdict in stored.iter_verdicts())
 
 
 def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[str]:
@@ -50,17 +53,18 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
                 file.writelines(REPORTS["html"].render(source))
         except OSError as error:
             yield f"the HTML report was not written: {error}"
-    if configuration.otlp is None and configuration.history is None and not summary:
-        return
-    run = load_run(configuration.results)
     if configuration.history is not None:
         from evalkit.gate.history import History, explain_part
 
         try:
-            if explain_part(run) is None:
-                History(configuration.history).add(run)
+            with closing(StoredRun(configuration.results)) as stored:
+                if explain_part(stored.run) is None:
+                    History(configuration.history).add(stored.run, _iter_outcomes(stored))
         except (UsageError, OSError) as error:
             yield f"the history was not written: {error}"
+    if configuration.otlp is None and not summary:
+        return
+    run = load_run(configuration.results)
     if configuration.otlp is not None:
         try:
             send_spans(run, configuration.otlp)

@@ -195,10 +195,10 @@ class Display:
         author's, and meant. `is_measured`: some case passed or failed. Where none did, the errors of the cases say what
         the model did.
         """
-        told = accounting if self._config.option.verbose > 0 else replace(own, grades=accounting.grades)
-        used_models = told.turns or told.calls.total
-        if (used_models or told.grades) and self._config.option.verbose >= 0:
-            for line in format_accounting(told):
+        visible = accounting if self._config.option.verbose > 0 else replace(own, grades=accounting.grades)
+        used_models = visible.turns or visible.calls.total
+        if (used_models or visible.grades) and self._config.option.verbose >= 0:
+            for line in format_accounting(visible):
                 reporter.write_line(self._encode(line))
         if unpaid:
             cases = "1 case was" if len(unpaid) == 1 else f"{len(unpaid)} cases were"
@@ -208,7 +208,7 @@ class Display:
             says = f"{live} was asked for, and no reply of a model was seen: do the agents use `task.model`?"
             reporter.write_line(self._encode(f"evalkit: {says}"), yellow=True, bold=True)
         limit = parse_percentage(self._configuration.max_fallback_rate)
-        warning = build_fallback_warning(told, limit) if used_models else None
+        warning = build_fallback_warning(visible, limit) if used_models else None
         if warning is not None:
             reporter.write_line(self._encode(f"evalkit: {warning}"), yellow=True, bold=True)
 

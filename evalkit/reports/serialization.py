@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -99,9 +100,9 @@ def redact_record(record: R, redact: Redact | None = None) -> R:
     redactor = redact
     while True:
         copies: set[str] = set()
-        clean = _change_texts(record, lambda value: redactor.redact_data(value, copies))  # noqa: B023
+        clean = _change_texts(record, partial(redactor.redact_data, copies=copies))
         if copies:
-            clean = _change_texts(clean, lambda value: redact_copies(value, copies))  # noqa: B023
+            clean = _change_texts(clean, partial(redact_copies, copies=copies))
         if clean is record:
             return record
         record = clean

@@ -38,9 +38,9 @@ def format_accounting(accounting: Accounting) -> Iterator[str]:
         if calls.text or calls.malformed:
             mended = f" ({calls.mended} mended)" if calls.mended else ""
             yield (
-                f"calls: {calls.native} native ({_format_percent(calls.native, calls.total)}), {calls.text} as text{mended} "  # noqa: E501
-                f"({_format_percent(calls.text, calls.total)}), {calls.malformed} malformed "
-                f"({_format_percent(calls.malformed, calls.total)})"
+                f"calls: {calls.native} native ({_format_percent(calls.native, calls.total)}), "
+                f"{calls.text} as text{mended} ({_format_percent(calls.text, calls.total)}), "
+                f"{calls.malformed} malformed ({_format_percent(calls.malformed, calls.total)})"
             )
         if calls.unanswered:
             functions = sorted(accounting.functions.items())

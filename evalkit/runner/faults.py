@@ -76,7 +76,7 @@ def build_fault(error: BaseException, root: Path) -> RunFault:
             place += "; of a class, register an instance" if is_class else ""
     return RunFault(
         code="agent_raised",
-        message=f"the agent raised {_describe(innermost)}{_hint_task(innermost)}{place}",
+        message=f"the agent raised {_describe(innermost)}{_hint_usage(innermost)}{place}",
         traceback=_format_traceback(error),
     )
 
@@ -88,7 +88,7 @@ def _describe_service_failure(error: BaseException) -> str:
     return f"{SERVICE_FAILED}: {_describe(error)}" + ("" if url is None else f" ({url}{refusal})")
 
 
-def _hint_task(error: BaseException) -> str:
+def _hint_usage(error: BaseException) -> str:
     """Word how a task is used, where the agent took it for the user's text, took functions for attributes, or awaited
     a call that is not async."""
     if isinstance(error, AttributeError) and isinstance(error.obj, TaskFunctions):

@@ -256,9 +256,8 @@ def parse_percentage(text: str, name: str = "min_pass_rate") -> Fraction:
     if value is None or value > 100:
         raise UsageError(f"{name}: {text!r} is not a percentage; write a number from 0 to 100, such as 99 or 99.5")
     if 0 < value <= 1:
-        raise UsageError(
-            f"{name}: {text} is in percent, and {format_rate(value)} is hardly meant; write {format_number(value * 100)}"  # noqa: E501
-        )
+        advice = f"{format_rate(value)} is hardly meant; write {format_number(value * 100)}"
+        raise UsageError(f"{name}: {text} is in percent, and {advice}")
     return value
 
 
