@@ -79,7 +79,11 @@ class CodeReader:
         self._python_files = PythonFiles(files)
         self._evaluator = Evaluator(self._python_files)
         self._resolver = Resolver(self._python_files, SignatureReader(self._evaluator))
-        self.code = CodeFacts(is_used_with=self.is_used_with, is_imported_by=self.is_imported_by)
+        self.code = CodeFacts(
+            is_used_with=self.is_used_with,
+            is_imported_by=self.is_imported_by,
+            texts=tuple(file.text for file in files),
+        )
         self._reachable: dict[str, frozenset[str]] = {}
         self._declarations = DeclarationFinder(self.code, self._evaluator, self._resolver)
         self._files_read: set[str] = set()

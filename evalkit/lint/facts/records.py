@@ -200,4 +200,5 @@ class CodeFacts(Struct):
     is_used_with: Callable[[str, str], bool] | None = None
     is_imported_by: Callable[[str, str], bool] = lambda file, importer: file == importer
     hands_off: bool = False  # its agents hand over to each other, by functions that the framework declares
+    texts: tuple[str, ...] = ()  # of the Python files, whole
     value_trees: list[ValueTree] = field(default_factory=list)  # dictionaries of texts to lists of texts
