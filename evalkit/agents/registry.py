@@ -40,22 +40,25 @@ _MOST_FOLDERS = 2_000
 _FOLDERS_ABOVE = 4
 
 
-def agent(name: str, *, threads: int = 1) -> Callable[[F], F]:
+def agent(name: str = "", *, threads: int = 1) -> Callable[[F], F]:
     """Register the decorated callable, ``agent(task) -> str | Reply``, sync or async, under `name`.
 
     `threads` is for sync agents: how many of them may run at the same time. The same function registered again
     replaces itself (a reloaded conftest); another one of that name is a UsageError that names both places.
     """
     if not isinstance(name, str) or not name.strip():
-        is_function = callable(name)
-        got = f"the function {getattr(name, '__name__', name)}; write the parentheses" if is_function else repr(name)
-        raise UsageError(f'evalkit.agent needs a name, as in @evalkit.agent("warranty"), got {got}')
+        own_name = getattr(name, "__name__", "warranty")  # where the decorator has no parentheses
+        got = f"the function {own_name}; write the parentheses" if callable(name) else repr(name)
+        raise UsageError(f'evalkit.agent needs a name, as in @evalkit.agent("{own_name}"), got {got}')
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise UsageError(f"evalkit.agent(threads=...) is a number from 1, got {threads!r}")
 
     def register(item: F) -> F:
         if not callable(item):
-            raise UsageError(f"agent '{name}' is no function: {item!r} can't be called")
+            raise UsageError(
+                f"agent '{name}' is no function: {item!r} can't be called; "
+                f'write @evalkit.agent("{name}") above a function'
+            )
         AGENTS.add(name, item, threads=threads)
         return item
 
@@ -177,6 +180,7 @@ def _find_instruction(spec: str, case: Case, root: Path) -> Instruction:
     if path is None:
         searched = ", ".join(_format_path(folder, root) for folder in folders)
         hint = did_you_mean(Path(spec).name, [file.name for folder in folders for file in folder.glob("*.md")])
+        hint = hint or "; write it there, or name its path from the project's root"
         raise UnknownAgentError(f"instruction file '{spec}' is in none of {searched}{hint}")
     return load_instruction(path, shown_as=_format_path(path, root), permissions=case.permissions)
 

@@ -103,7 +103,7 @@ class Task:
         dispatcher.task = self
         self._open_model = open_model
         self._opened_session: ModelSession | None = None
-        self.unawaited: dict[int, str] = {}  # the function of each `acall`, until somebody awaits it
+        self.unawaited: dict[object, tuple[str, Coroutine[Any, Any, Any]]] = {}  # each `acall`, until it is awaited
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -223,15 +223,16 @@ class Task:
         """`call` for async agents."""
         if positional:
             raise build_positional_error(f'await task.acall("{name}", ', positional, self._find_declaration(name))
-        number = len(self.unawaited)
-        self.unawaited[number] = name
+        key = object()
 
         async def call() -> Any:
-            self.unawaited[number] = ""
+            self.unawaited.pop(key, None)
             with self.waiting_time.measure():
                 return await self._dispatcher.acall(name, arguments)
 
-        return call()
+        coroutine = call()
+        self.unawaited[key] = name, coroutine
+        return coroutine
 
     def _find_declaration(self, name: str) -> Declaration | None:
         return next((function for function in self._dispatcher.declarations if function.name == name), None)

@@ -29,7 +29,7 @@ from evalkit.checks.reasons import (
     build_unmeasured,
 )
 from evalkit.errors import KeyPath, find_nearest, format_path
-from evalkit.model.transcript import FunctionCall
+from evalkit.model.transcript import NOT_MOCKED, FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CheckResult, Score
 from evalkit.text.format import format_value
 
@@ -390,6 +390,9 @@ def add_problems(lines: Sequence[CallResult], *, valid_arguments: bool) -> None:
         if call.problem is not None:
             place = "input.mock_function_responses" if call.problem == "unmocked_call" else ""
             message = _find_error_message(call) or _DEFAULT_MESSAGES.get(call.problem, call.problem)
+            if NOT_MOCKED in message:
+                link = " If not," if message.endswith("?") else ";"
+                message += f"{link} write `{call.name}: {{...}}` under {place}"
             problem = build_failure(call.problem, call.problem, message, place, call=call)
             # The problem says that the call failed; `outcome` need not repeat it.
             results = [result for result in line.results if result.check != "outcome" or result.status == PASSED]

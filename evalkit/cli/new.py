@@ -99,8 +99,7 @@ def write_case(target: Path, message: str | None, calls: Sequence[str] = ()) -> 
     declarations = {function.name: function for function in declared}
     for name in calls:
         if name not in declarations:
-            listed = f"there are {', '.join(declarations)}" if declarations else "no suite.yaml declares one"
-            raise UsageError(f"--call {name}: no such function{did_you_mean(name, declarations) or f'; {listed}'}")
+            raise UsageError(f"--call {name}: {_explain_undeclared(name, declarations, path.parent)}")
     case = _build_case(path, suite.data, message, [declarations[name] for name in calls])
     if "agent" not in case and not declared and "agent" not in {**suite.data, **read_options(Path.cwd())}:
         case = {"description": case.pop("description"), "agent": "your_agent", **case}
@@ -115,6 +114,17 @@ def write_case(target: Path, message: str | None, calls: Sequence[str] = ()) -> 
         line += f"# The functions of the suite: {', '.join(map(_format_signature, declared))}.\n"
     path.write_text(line + dump(case), "utf-8", newline="\n")
     return path
+
+
+def _explain_undeclared(name: str, declarations: Mapping[str, Declaration], folder: Path) -> str:
+    if declarations:
+        listed = did_you_mean(name, declarations) or f"; there are {', '.join(declarations)}"
+        return f"the suite declares no such function{listed}"
+    suite = (folder / "suite.yaml").as_posix()
+    return (
+        f"no suite.yaml declares a function, and arguments are made of declarations; declare it in {suite}, as in "
+        f"`functions: {{{name}: {{parameters: {{...}}}}}}`, or leave --call out and write the call into the case"
+    )
 
 
 def explain_next_step(path: Path) -> str:

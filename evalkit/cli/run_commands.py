@@ -30,6 +30,7 @@ from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import PASSED
 from evalkit.reports.markdown import LIMIT, MarkdownOptions, render_markdown
 from evalkit.reports.run_file import load_run, read_durations, write_durations
+from evalkit.reports.summary import title_cases
 from evalkit.reports.table import REPORTS, ReportInput, send_spans
 from evalkit.reports.trace import TraceOptions, build_trace_lines, join_spans, render_ansi
 from evalkit.text.format import escape_controls, escape_json_commands, fit_to_encoding
@@ -91,6 +92,7 @@ def render_run(run: Path, form: str, *, failed: bool, conversation: bool, to_ter
         width=columns if to_terminal else TraceOptions().width,
         breaks_at=columns if is_terminal else None,
         conversation=conversation,
+        titles=title_cases(verdict.case_id for verdict in loaded.verdicts),
     )
     trace_lines = [line for verdict in verdicts for line in build_trace_lines(verdict, options)]
     if is_terminal:

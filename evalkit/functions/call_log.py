@@ -30,6 +30,7 @@ from evalkit.model.transcript import (
     APPLICATION,
     MOCK,
     NOBODY,
+    NOT_MOCKED,
     AgentValue,
     Approval,
     FunctionCall,
@@ -110,7 +111,7 @@ class FunctionTable:
             return None
         mock_names = [self.resolve_name(key) for key in self._mocks]
         listed = f"mocked are {', '.join(mock_names)}" if mock_names else "nothing is"
-        return FunctionError(UNMOCKED, f"{name} is not mocked in this case; {listed}{did_you_mean(name, mock_names)}")
+        return FunctionError(UNMOCKED, f"{name} {NOT_MOCKED}; {listed}{did_you_mean(name, mock_names)}")
 
     def _refuse_unknown(self, name: str, names: list[str]) -> FunctionError:
         listed = f"there are {', '.join(names)}" if names else "there is none"

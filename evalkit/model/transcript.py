@@ -45,6 +45,7 @@ TRANSCRIPT_VERSION = 1
 
 MOCK, APPLICATION, NOBODY = ANSWERERS = ("mock", "application", "nobody")
 APPROVED, DENIED, CHANGED = APPROVALS = ("approved", "denied", "changed")
+NOT_MOCKED = "is not mocked in this case"  # what an agent reads of a call that nothing answers
 AgentValue = Any  # what an agent or a model passed, odd as it may be; JSON once it is recorded
 
 

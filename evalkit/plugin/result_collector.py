@@ -76,7 +76,7 @@ class ResultCollector:
         self._collection = collection
         self._runner = runner
         self._resumed_lines = runner.resumed_lines
-        self._display = Display(config, configuration)
+        self._display = Display(config, configuration, self._list_selected)
         self._files = SessionFiles(config, configuration)
         self._outcomes: dict[str, CaseOutcome] = {}
         self._tally = Tally()

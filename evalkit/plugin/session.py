@@ -20,6 +20,7 @@ from evalkit.model.case import get_case_name, split_case_id, split_variant
 from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
 from evalkit.plugin.configuration import EXCHANGE_KEY, IS_PARTIAL, Configuration, read_configuration
+from evalkit.plugin.conftest_errors import ConftestErrors
 from evalkit.plugin.options import format_flag
 from evalkit.plugin.progress import WorkerActivity
 from evalkit.plugin.result_collector import ResultCollector
@@ -27,7 +28,7 @@ from evalkit.plugin.splitting import Sharding, parse_case_id
 from evalkit.plugin.terminal import SweepSummary
 from evalkit.reports.run_file import JOURNAL_SUFFIX, WorkerJournal
 from evalkit.reports.summary import SWEEPS
-from evalkit.spec.files import describe_folder_above
+from evalkit.spec.files import describe_folder_above, is_case_name
 
 PATIENCE_S = 3.0  # threads that are about to end need no mention
 
@@ -48,6 +49,7 @@ def start(config: pytest.Config) -> None:
         collection = Collection(config, configuration, paths)
         config.pluginmanager.register(collection, NAME)
         config.pluginmanager.register(runner, "evalkit-runner")
+        config.pluginmanager.register(ConftestErrors(), "evalkit-conftest")
         if config.getoption("lf", False):
             config.pluginmanager.register(SkippedFileCounter(collection), "evalkit-passed-over")
         if configuration.shard is not None:
@@ -140,6 +142,10 @@ def select_paths(config: pytest.Config, configuration: Configuration) -> CasePat
         node_ids = (list_node_ids(argument, config.invocation_params.dir, labels) for argument in config.args)
         config.args[:] = chain.from_iterable(node_ids)
         names = [argument.partition("::")[0] for argument in config.args]
+        for name, item in (argument.split("::", 1) for argument in config.args if "::" in argument):
+            stem = Path(name).name.partition(".")[0]
+            if is_case_name(Path(name).name) and item.partition("[")[0] != stem:
+                raise UsageError(f"there is no '{item}' in {name}; the node id of its case is {name}::{stem}")
         paths = tuple(Path(os.path.normpath(config.invocation_params.dir / name)) for name in names)
         for name, path in zip(names, paths, strict=True):
             if not path.exists() and path.parent.is_dir():  # else pytest says that it is missing

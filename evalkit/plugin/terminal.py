@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +33,7 @@ from evalkit.reports.summary import (
     format_accounting,
     format_sweep_summary,
     group_categories,
+    title_cases,
 )
 from evalkit.reports.trace import Line, TraceOptions, build_trace_lines, format_duration, join_spans, render_ansi
 from evalkit.stats.accounting import Accounting
@@ -41,6 +43,7 @@ MOST_PASSED_TRACES = 50
 _MOST_PREPARED = 10_000_000  # characters of traces in memory
 _MOST_NAMED = 3
 _LARGE_RUN = 100  # cases, which can show how sure a gate that is met is
+_FEW_CASES = 10  # of which no interval says more than that they are few
 _MOST_RECORDINGS = 20
 _TRACEBACKS = ("long", "short", "native")  # of --tb; "auto" is its default
 _WORDS = {MET: "gate met", MISSED: "gate MISSED"}
@@ -80,9 +83,12 @@ class LongreprTrace:
 class Display:
     """The traces and the summary of a session, as its options demand them."""
 
-    def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
+    def __init__(
+        self, config: pytest.Config, configuration: Configuration, list_selected: Callable[[], Sequence[str]] = tuple
+    ) -> None:
         self._config = config
         self._configuration = configuration
+        self._list_selected = list_selected
         self.stream = sys.stdout  # before pytest captures it
         self._encoding = getattr(self.stream, "encoding", None)
         self._columns = shutil.get_terminal_size().columns
@@ -96,7 +102,11 @@ class Display:
         style = self._config.getoption("tbstyle", "auto")
         traceback = style in _TRACEBACKS or (style == "auto" and self._config.getoption("verbose", 0) > 1)
         return TraceOptions(
-            self._columns, breaks_at, conversation=self._configuration.conversation, traceback=traceback
+            self._columns,
+            breaks_at,
+            conversation=self._configuration.conversation,
+            traceback=traceback,
+            titles=title_cases(self._list_selected()),
         )
 
     def prepare(self, session: pytest.Session) -> None:
@@ -127,9 +137,12 @@ class Display:
                 if not isinstance(report, pytest.TestReport) or not isinstance(trace, LongreprTrace):
                     continue
                 crash = trace.reprcrash
-                reason = cut_at_word(crash.message, max(self._columns - len("FAILED "), 40))
                 file, _, name = report.nodeid.partition("::")  # the case's, or that of a test that ran it
                 place = file if file == crash.path and not name.endswith("]") else report.nodeid
+                message = crash.message
+                if match := re.match(rf"({re.escape(place)}(?::\d+)*): ", message):  # a problem of the file
+                    place, message = match[1], message[match.end() :]
+                reason = cut_at_word(message, max(self._columns - len("FAILED "), 40))
                 reports[index] = line = copy(report)
                 line.nodeid = f"{reason} - {place}" if reason else place
                 line.longrepr = None
@@ -331,7 +344,8 @@ class Display:
         for reason in reasons:
             reporter.write_line(self._encode(f"  {reason}"))
         measured = decision.facts["passed"] + decision.facts["failed"]
-        tells_interval = decision.status != MET or measured >= _LARGE_RUN or verbosity > 0
+        is_large = measured >= (_LARGE_RUN if decision.status == MET else _FEW_CASES)
+        tells_interval = is_large or verbosity > 0
         if verbosity >= 0:
             for note in decision.facts["notes"]:
                 if tells_interval or not note.startswith(INTERVAL):

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from msgspec import Struct
 
-from evalkit.model.case import split_case_id
+from evalkit.model.case import get_case_name, split_case_id
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, VariantRun, Verdict
 from evalkit.stats.accounting import Accounting, Grades
@@ -107,6 +107,18 @@ def label_folders(folders: Collection[str]) -> dict[str, str]:
     return {
         folder: (name.removeprefix(f"{shared}/") or ".") if len(names) > 1 else "" for folder, name in names.items()
     }
+
+
+def title_cases(case_ids: Iterable[str]) -> dict[str, str]:
+    """Return folder and name of each case that shares its name with a case of another folder: ``hotel/book_001``."""
+    by_name: dict[str, list[str]] = {}
+    for case_id in case_ids:
+        by_name.setdefault(get_case_name(case_id), []).append(case_id)
+    titles: dict[str, str] = {}
+    for name, ids in by_name.items():
+        labels = label_folders({get_folder(case_id) for case_id in ids})
+        titles |= {case_id: f"{labels[get_folder(case_id)]}/{name}" for case_id in ids} if len(labels) > 1 else {}
+    return titles
 
 
 def group_categories(cases: Iterable[tuple[str, str, str]]) -> tuple[list[CategoryRow], str]:

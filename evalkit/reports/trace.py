@@ -58,6 +58,7 @@ class TraceOptions(Struct, frozen=True):
     encoding: str | None = None
     conversation: bool = False
     traceback: bool = False  # of an agent that raised
+    titles: Mapping[str, str] = {}  # of cases whose names alone are ambiguous, by id
 
 
 def render_trace(verdict: Verdict, options: TraceOptions | None = None) -> str:
@@ -86,7 +87,8 @@ def render_ansi(lines: Iterable[Line], encoding: str | None = None) -> str:
 def build_trace_lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
     """Return the trace, line by line: the header, the calls with what is wrong at each, what is wrong beside them."""
     width = min(options.width, _WIDEST)
-    name = escape_controls(get_case_name(verdict.case_id) or "case")
+    title = options.titles.get(verdict.case_id) or get_case_name(verdict.case_id)
+    name = escape_controls(title or "case")
     mark = (f"{MARKS[verdict.status]} ", _MARK_STYLES[verdict.status])
     listed, transcript = [], verdict.transcript
     if verdict.runs:
@@ -236,7 +238,9 @@ def _format_call(call: FunctionCall, width: int, breaks_at: int, *, shows_agent:
         how += f" [approval: {call.approval.answer}{asked}]"
     how += f" [by {escape_controls(call.agent)}]" if shows_agent and call.agent else ""
     error = call.result.get("error") if isinstance(call.result, dict) else call.result
-    if call.outcome != "error":
+    if call.problem == "unmocked_call":  # the line below says the rest, and what to write
+        returned = f" → error {call.problem}"
+    elif call.outcome != "error":
         returned = "" if call.result is None else f" → {format_json(call.result, width)}"
     elif isinstance(error, dict) and {"type", "message"} <= error.keys():
         kind, message = escape_controls(str(error["type"])), escape_controls(str(error["message"]))
@@ -279,13 +283,24 @@ def _build_remarks(verdict: Verdict) -> list[Line]:
             remarks += _build_message(message, "  ", "quiet")
     for warning in dict.fromkeys((*verdict.warnings, *transcript.warnings)):
         remarks += _build_message(f"warning: {warning}", "  ", "quiet")
-    location = next((reason.location for reason in verdict.reasons if reason.location), "")
-    is_said = any(location in reason.message for reason in verdict.reasons)  # a broken file's problems begin with it
-    if verdict.status in (FAILED, ERROR) and location and not is_said:
+    if verdict.status in (FAILED, ERROR) and verdict.reasons:
         codes = ", ".join(dict.fromkeys(reason.code for reason in verdict.reasons))  # for `evalkit explain`
-        row = f", row {verdict.row}" if verdict.row else ""
-        remarks += _build_message(f"at {location}{row} [{codes}]", "  ", "quiet")
+        remarks += _build_message(f"{_format_places(verdict)}[{codes}]", "  ", "quiet")
     return remarks
+
+
+def _format_places(verdict: Verdict) -> str:
+    """Return the place in the case of what is wrong first, and that of its row; "" if its message says it.
+
+    An agent that broke down is not at the place of an expectation that it then could not meet.
+    """
+    reasons, fault = verdict.reasons, verdict.transcript.fault
+    is_breakdown = fault is not None and reasons[0].code == fault.code
+    location = next((reason.location for reason in (reasons[:1] if is_breakdown else reasons) if reason.location), "")
+    is_said = any(location in reason.message for reason in reasons)  # a broken file's problems begin with it
+    places = [f"at {location}"] if location and not is_said else []
+    places += [f"row {verdict.row}"] if verdict.row else []
+    return f"{', '.join(places)} " if places else ""
 
 
 def _build_runs(verdict: Verdict, options: TraceOptions) -> list[Line]:

@@ -97,6 +97,8 @@ def _hint_usage(error: BaseException) -> str:
     line = (frames[-1].line or "") if frames else ""
     if "can't be used in 'await' expression" in _read_text(error) and (".call(" in line or "functions[" in line):
         return "; task.call returns what the function answers, and async code awaits task.acall"
+    if "'coroutine' object" in _read_text(error):
+        return "; async agents write await task.acall(...), others task.call(...)"
     if isinstance(error, AttributeError):
         is_text = isinstance(error.obj, Task) and hasattr(str, error.name or "")
     else:

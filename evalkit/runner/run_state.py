@@ -283,10 +283,10 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
                 f"model turn {number} ended with '{turn.finish_reason}', and its whole calls were carried out{detail}"
             )
     run.warnings += run.task.warnings
-    run.warnings += [
-        f'task.acall("{name}") was not awaited, so {name} was not called; write: await task.acall("{name}", ...)'
-        for name in filter(None, run.task.unawaited.values())
-    ]
+    for name, coroutine in list(run.task.unawaited.values()):
+        coroutine.close()  # Python's own warning names a line of evalkit
+        call = f'await task.acall("{name}", ...)' if run.plan.agent.is_async else f'task.call("{name}", ...)'
+        run.warnings.append(f'task.acall("{name}") was not awaited, so {name} was not called; write: {call}')
     unused: tuple[int, ...] = getattr(run.task.provider, "unused", tuple)()
     if unused and run.fault is None:
         subject = f"turn {unused[0]} was" if len(unused) == 1 else f"turns {unused[0]} to {unused[-1]} were"

@@ -199,7 +199,7 @@ def _check_combinations(reader: CaseReader, data: JsonDict, values: JsonDict, st
     if values.get("until") and not (values.get("skip") or values.get("xfail")):
         reader.add_problem(("until",), "'until' says when 'skip' or 'xfail' ends, and there is neither", at_key=True)
     if "input" not in data and "input" not in _guess_keys(data, CASE_KEYS, CASE_SYNONYMS):
-        reader.add_problem((), "the case has no 'input': what the agent gets")
+        reader.add_problem((), "the case has no 'input': what the agent gets; write `input: {message: ...}`")
 
 
 def _check_permissions(reader: CaseReader, data: JsonDict, permissions: Permissions | None) -> None:
@@ -228,7 +228,9 @@ def _read_input(reader: CaseReader, case_input: JsonDict, *, is_complete: bool) 
     reader.read_keys(INPUT_KEYS, case_input, path, INPUT_SYNONYMS)
     present = [key for key in INPUTS if key in case_input]
     if not present and is_complete and not _guess_keys(case_input, INPUT_KEYS, INPUT_SYNONYMS) & set(INPUTS):
-        reader.add_problem(path, "input has none of 'email', 'message', 'parts' and 'turns'")
+        reader.add_problem(
+            path, "input has none of 'email', 'message', 'parts' and 'turns'; write what the user says: `message: ...`"
+        )
     elif len(present) > 1:
         listed = " and ".join(f"'{key}'" for key in present)
         reader.add_problem((*path, present[1]), f"input has {listed}; it has exactly one of them", at_key=True)
@@ -293,7 +295,7 @@ class _ExpectationCompiler:
             return compiled
         missed = "expected_output" not in data and not any(turn.expectation for turn in turns)
         if missed and "expected_output" not in _guess_keys(data, CASE_KEYS, CASE_SYNONYMS):
-            message = "the case has no 'expected_output': what must hold for the run"
+            message = "the case has no 'expected_output': what must hold for the run, such as expected_function_calls"
             self._reader.add_problem((), message, "no_expectation")
         return None
 

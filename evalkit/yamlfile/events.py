@@ -379,6 +379,14 @@ def _describe_missing_comma(error: SyntaxProblem, text: str) -> str:
     return f"',' or '{closes}' was expected here, for the '{opens}' that opens at {_format_beginning(error)}"
 
 
+def _describe_stray_colon(error: SyntaxProblem, text: str) -> str:
+    lines = text[: error.problem_mark.index].splitlines()[:-1]
+    last = next((line for line in reversed(lines) if line.strip() and not line.lstrip().startswith("#")), "")
+    if match := re.fullmatch(r"\s*(?:- )?(\w+):(\S.*)", last):  # the line before is a text, and no key
+        return f"a ':' is not allowed here; the line before lacks a space: write '{match[1]}: {match[2].rstrip()}'"
+    return "a ':' is not allowed here; quote a text that holds ': ', and begin the keys of one mapping in one column"
+
+
 _BEGINNING = "(beginning)"  # in a message: where what is open begins
 _MISSING_KEY = (
     f"a key was expected here, to continue the mapping of {_BEGINNING}; "
@@ -399,7 +407,7 @@ _TABLE: tuple[tuple[str, bool, str | Callable[[SyntaxProblem, str], str]], ...] 
     (
         "mapping values are not allowed",
         False,
-        "a ':' is not allowed here; quote a text that holds ': ', and begin the keys of one mapping in one column",
+        _describe_stray_colon,
     ),
     ("found unknown escape character", False, _describe_escape),
     (

@@ -224,6 +224,7 @@ def test_report_shows_the_traces_of_a_run(command: Command, tmp_path: Path) -> N
         "✗ bad_001",
         "",
         "",
+        "",
     ]
     failed = command("report", "--failed").out
     assert failed.startswith("✗ bad_001")

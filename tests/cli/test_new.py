@@ -55,7 +55,7 @@ def test_functions_that_are_asked_for_stand_in_it(desk: Desk) -> None:
 @pytest.mark.parametrize(("name", "message"), [("opne", "did you mean 'open'?"), ("pay", "there are check, open")])
 def test_a_function_that_the_suite_does_not_declare_is_refused(desk: Desk, name: str, message: str) -> None:
     done = desk.run("new", "scenarios/broken", "--call", name)
-    assert (done.status, done.err) == (4, f"evalkit: --call {name}: no such function; {message}\n")
+    assert (done.status, done.err) == (4, f"evalkit: --call {name}: the suite declares no such function; {message}\n")
     assert not (desk.root / "scenarios" / "broken_001.yaml").exists()
 
 

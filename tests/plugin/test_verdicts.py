@@ -30,14 +30,61 @@ def test_a_passing_suite_shows_its_traces_and_meets_the_gate(project: Project) -
 
 
 def test_how_sure_the_rate_is_stands_where_it_helps(project: Project) -> None:
-    """Under a gate that is missed, under a large run, and with -v; not under each small green run."""
+    """Under a gate that is missed by ten cases or more, under a large run, and with -v; not under each small run."""
     project.case("good_001")
     line = "  95 % interval of the pass rate: 20.65 % to 100 % (1 case); 299 clean runs would show 99 %"
     assert [line in project.run(*flags).outlines for flags in ((), ("-v",))] == [False, True]
     project.case("bad_001", WRONG)
+    assert not any("interval of the pass rate" in line for line in project.run().outlines)
+    for number in range(2, 10):
+        project.case(f"bad_00{number}", WRONG)
     project.run().stdout.fnmatch_lines(
-        ["  95 % interval of the pass rate: * (2 cases); 299 clean runs would show 99 %"]
+        ["  95 % interval of the pass rate: * (10 cases); 299 clean runs would show 99 %"]
     )
+
+
+def test_cases_of_two_suites_that_share_a_name_show_their_folders(project: Project) -> None:
+    """In passing and in failing traces, with and without workers."""
+    for folder in ("hotel", "flight"):
+        project.case(f"{folder}/book_001")
+        project.case(f"{folder}/stay_001", WRONG if folder == "hotel" else None)
+    for flags in ((), ("-n", "2")):
+        lines = project.run("-v", *flags).outlines
+        headers = sorted(line.split("  ")[0] for line in lines if line.startswith(("✓ ", "✗ ")))
+        assert headers == ["✓ flight/book_001", "✓ flight/stay_001", "✓ hotel/book_001", "✗ hotel/stay_001"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "import evalkit\n\n\n@evalkit.agent\ndef desk(task):\n    return ''\n",
+            '4: evalkit.agent needs a name, as in @evalkit.agent("desk"), got the function desk; write the parentheses',
+        ),
+        ("import evalkit\n\n\n@evalkit.agent()\ndef desk(task):\n    return ''\n", "4: evalkit.agent needs a name, "
+         "as in @evalkit.agent(\"warranty\"), got ''"),
+        ("import evalkit\n\nevalkit.agent('desk')(3)\n", "3: agent 'desk' is no function: 3 can't be called; write "
+         '@evalkit.agent("desk") above a function'),
+        ("import descc\n", "1: ModuleNotFoundError: No module named 'descc'; it is neither in {root} nor installed; "
+         "did you mean 'desc'?"),
+        ("def (\n", "1: SyntaxError: invalid syntax"),
+    ],
+)  # fmt: skip
+def test_a_conftest_that_cannot_be_imported_is_one_line(project: Project, text: str, says: str) -> None:
+    project.case("deep/good_001")
+    project.write("desc.py", "")
+    project.write("scenarios/deep/conftest.py", text)
+    result = project.run()
+    assert f"scenarios/deep/conftest.py:{says.format(root=project.root)}" in result.outlines
+    assert result.ret == 2
+    assert "importlib" not in result.stdout.str()
+
+
+def test_an_error_further_away_than_the_conftest_keeps_its_traceback(project: Project) -> None:
+    project.case("deep/good_001")
+    project.write("desc.py", "raise ValueError('far away')\n")
+    project.write("scenarios/deep/conftest.py", "import desc\n")
+    assert "desc.py:1: in <module>" in project.run().outlines
 
 
 def test_the_slowest_cases_of_an_offline_run_say_whose_time_that_is(project: Project) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
+from evalkit.reports.summary import title_cases
 from evalkit.reports.trace import TraceOptions, build_trace_lines, format_duration, render_ansi, render_trace
 
 WARRANTY = """\
@@ -25,14 +26,17 @@ def with_turns(verdict: Verdict, *turns: ModelTurn) -> Verdict:
 
 
 def test_the_failing_case_of_the_design_page_reads_as_it_does_there(warranty_verdict: Verdict) -> None:
-    assert render_trace(with_turns(warranty_verdict, *[ModelTurn()] * 4)) == WARRANTY
+    assert (
+        render_trace(with_turns(warranty_verdict, *[ModelTurn()] * 4))
+        == f"{WARRANTY}\n  [unexpected_call, text_missing]"
+    )
 
 
 def test_without_utf_8_every_sign_has_an_ascii_stand_in(warranty_verdict: Verdict) -> None:
     text = render_trace(replace(warranty_verdict, description="płatność"), TraceOptions(encoding="ascii"))
     assert text.splitlines()[0].startswith(r"FAIL invalid_warranty_002  p\u0142atno\u015b\u0107  ")
     assert text.splitlines()[1].startswith('  1. ok check_warranty(serial_number="SN98765") -> {')
-    assert text.splitlines()[-2].endswith('body="Dear customer, ...")')
+    assert text.splitlines()[-3].endswith('body="Dear customer, ...")')
     assert text.isascii()
 
 
@@ -148,7 +152,36 @@ def test_what_ended_a_run_early_comes_before_its_calls() -> None:
         calls=(CallVerdict(call=call),),
         transcript=Transcript(calls=(call,), fault=fault),
     )
-    assert render_trace(verdict).splitlines()[1:] == ["  still running after 0.3 s", "  1. ✓ f()", "  lacks x"]
+    assert render_trace(verdict).splitlines()[1:] == [
+        "  still running after 0.3 s",
+        "  1. ✓ f()",
+        "  lacks x",
+        "  [deadline, text_missing]",
+    ]
+
+
+def test_a_breakdown_is_not_at_the_place_of_what_it_made_fail() -> None:
+    fault = RunFault(code="agent_raised", message="the agent raised KeyError: 'id'")
+    consequence = Reason(code="text_missing", message="lacks x", location="a_1.yaml:9:3")
+    verdict = Verdict(
+        case_id="a_1.yaml",
+        status="failed",
+        reasons=(Reason(code="agent_raised", message=fault.message), consequence),
+        transcript=Transcript(fault=fault),
+    )
+    assert render_trace(verdict).splitlines()[-1] == "  [agent_raised, text_missing]"
+    refused = Reason(code="unmocked_call", message="f is not mocked", location="a_1.yaml:5:5")
+    refused_first = replace(verdict, reasons=(refused, *verdict.reasons))
+    assert render_trace(refused_first).splitlines()[-1] == (
+        "  at a_1.yaml:5:5 [unmocked_call, agent_raised, text_missing]"
+    )
+
+
+def test_cases_of_one_name_show_their_folders() -> None:
+    ids = ["scenarios/hotel/book_001.yaml", "scenarios/flight/book_001.yaml", "scenarios/hotel/stay_001.yaml"]
+    options = TraceOptions(titles=title_cases(ids))
+    headers = [render_trace(Verdict(case_id=case_id, status="passed"), options) for case_id in ids]
+    assert [header.split("  ")[0] for header in headers] == ["✓ hotel/book_001", "✓ flight/book_001", "✓ stay_001"]
 
 
 def test_a_reason_does_not_repeat_the_call_under_whose_line_it_stands() -> None:
@@ -158,7 +191,7 @@ def test_a_reason_does_not_repeat_the_call_under_whose_line_it_stands() -> None:
     verdict = Verdict(
         case_id="a_1.yaml", status="failed", reasons=(reason,), calls=(CallVerdict(call=call, results=(result,)),)
     )
-    assert render_trace(verdict).splitlines()[2:] == ["       arguments.x: expected 1, got 2"]
+    assert render_trace(verdict).splitlines()[2:] == ["       arguments.x: expected 1, got 2", "  [wrong_argument]"]
 
 
 def test_an_agent_that_only_talked_or_answered_wrong_is_quoted() -> None:
@@ -178,7 +211,7 @@ def test_an_error_lists_every_problem_and_claims_no_calls() -> None:
         Reason(code="invalid_case", message="two\nlines"),
     )
     assert render_trace(Verdict(case_id="x/a_1.yaml", status="error", reasons=reasons)) == (
-        "! a_1\n  a_1.yaml:3:1: one\n  two\n  lines"
+        "! a_1\n  a_1.yaml:3:1: one\n  two\n  lines\n  [invalid_case]"
     )
 
 
@@ -200,8 +233,10 @@ def test_repeats_that_failed_alike_are_told_once() -> None:
         f"✗ a_1{'1 of 4 runs passed, 3 wanted':>45}",
         "  ✗ runs 1, 4:",
         "    one way",
+        "    [x]",
         "  ✗ run 3:",
         "    another",
+        "    [x]",
     ]
 
 
@@ -261,9 +296,9 @@ def test_a_value_of_ten_megabytes_is_cut_and_a_message_is_told_whole_up_to_a_pag
     verdict = Verdict(case_id="a_1.yaml", status="failed", calls=(CallVerdict(call=call),), reasons=(reason,))
     text = render_trace(verdict)
     assert len(text) < 5000
-    assert text.endswith("m… (5,000 characters; whole in the run file)")
+    assert text.endswith("m… (5,000 characters; whole in the run file)\n  [x]")
     word = Verdict(case_id="a_1.yaml", status="failed", reasons=(Reason(code="x", message="m" * 5000),))
-    assert render_trace(word).endswith("mmm… (5,000 characters)")  # a word that nobody reads
+    assert render_trace(word).endswith("mmm… (5,000 characters)\n  [x]")  # a word that nobody reads
 
 
 def test_the_conversation_shows_every_turn_whole() -> None:
@@ -363,7 +398,7 @@ def test_time_below_a_millisecond_is_not_told() -> None:
     ("message", "last"),
     [
         ("unknown agent 'x'", "  at a_001.yaml:2:8 [unknown_agent]"),
-        ("a_001.yaml:2:8: unknown key", "  a_001.yaml:2:8: unknown key"),
+        ("a_001.yaml:2:8: unknown key", "  [unknown_agent]"),
     ],
 )
 def test_what_could_not_be_measured_is_told_with_its_place_once(message: str, last: str) -> None:
@@ -377,7 +412,7 @@ def test_a_call_that_is_missing_in_one_turn_of_several_says_in_which() -> None:
     result = CheckResult(check="times", status="failed", reasons=(reason,))
     line = CallVerdict(call=None, expected_name="pay", status="failed", results=(result,))
     verdict = Verdict(case_id="a_001.yaml", status="failed", reasons=(reason,), calls=(line,))
-    assert render_trace(verdict).splitlines()[1:] == ["   –  ✗ user turn 2: pay was not called"]
+    assert render_trace(verdict).splitlines()[1:] == ["   –  ✗ user turn 2: pay was not called", "  [missing_call]"]
 
 
 def test_a_call_has_the_number_that_messages_give_it_whatever_was_not_called_before_it() -> None:
@@ -405,7 +440,7 @@ def test_what_is_said_of_a_missing_call_is_its_line(message: str) -> None:
     result = CheckResult(check="missing_call", status="failed", reasons=(reason,))
     missing = CallVerdict(call=None, status="failed", expected_name="send_email", results=(result,))
     verdict = Verdict(case_id="a/b_001.yaml", status="failed", reasons=(reason,), calls=(missing,))
-    assert render_trace(verdict).splitlines()[1:] == [f"   –  ✗ {message}"]
+    assert render_trace(verdict).splitlines()[1:] == [f"   –  ✗ {message}", "  [missing_call]"]
 
 
 def test_on_a_real_terminal_a_result_that_would_be_broken_off_has_a_line_of_its_own(warranty_verdict: Verdict) -> None:
@@ -419,14 +454,19 @@ def test_on_a_real_terminal_a_result_that_would_be_broken_off_has_a_line_of_its_
     )
 
 
-def test_what_came_back_is_not_told_twice() -> None:
+@pytest.mark.parametrize(("kind", "problem"), [("unmocked_call", "unmocked_call"), ("timeout", None)])
+def test_what_came_back_is_not_told_twice(kind: str, problem: str | None) -> None:
+    """Of a call that nothing answers, the line below says more: what to write."""
     says = "mail is not mocked in this case; mocked is pay"
-    error = {"error": {"type": "unmocked_call", "message": says}}
-    reason = Reason(code="unmocked_call", message=f"call 1, mail: {says}", call=0)
+    error = {"error": {"type": kind, "message": says}}
+    reason = Reason(code="x", message=f"call 1, mail: {says}", call=0)
     call = CallVerdict(
-        call=FunctionCall(name="mail", outcome="error", result=error),
+        call=FunctionCall(name="mail", outcome="error", result=error, problem=problem),
         status="failed",
-        results=(CheckResult(check="unmocked_call", status="failed", reasons=(reason,)),),
+        results=(CheckResult(check="x", status="failed", reasons=(reason,)),),
     )
     verdict = Verdict(case_id="a/b_001.yaml", status="failed", reasons=(reason,), calls=(call,))
-    assert render_trace(verdict).splitlines()[1:] == [f"  1. ✗ mail() → error unmocked_call: {says}"]
+    shown = (
+        [f"  1. ✗ mail() → error {kind}", f"       {says}"] if problem else [f"  1. ✗ mail() → error {kind}: {says}"]
+    )
+    assert render_trace(verdict).splitlines()[1:] == [*shown, "  [x]"]

@@ -81,7 +81,10 @@ ENDLESS["again"] = ENDLESS
     [
         (None, ["case: the file is empty; it needs 'input' and 'expected_output'"]),
         ([], ["case: a case is a mapping, not a list; it needs 'input' and 'expected_output'"]),
-        ({"input": {"message": "x"}}, ["case: the case has no 'expected_output': what must hold for the run"]),
+        (
+            {"input": {"message": "x"}},
+            ["case: the case has no 'expected_output': what must hold for the run, such as expected_function_calls"],
+        ),
         (
             {**GOOD, "created": datetime.date(2026, 1, 18)},
             ["case: created: <date datetime.date(2026, 1, 18)> is not JSON data"],
