@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.cassettes.model import CassetteProvider, load_cassette, parse_cassette
+from evalkit.cassettes.model import CassetteProvider, load_cassette, locate_cassette, parse_cassette
 from evalkit.errors import MissingCassetteError, SpecError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
@@ -224,3 +224,15 @@ def test_no_shape_of_data_crashes_the_reader(data: Any) -> None:
     _, problems = parse_cassette(data)
 
     assert problems
+
+
+@pytest.mark.parametrize("ending", [".yaml", ".json", ".http.yaml", ".judge.yaml"])
+def test_a_variant_is_answered_by_its_own_files_and_without_any_by_its_case_s(tmp_path: Path, ending: str) -> None:
+    case_id = "scenarios/a_001.yaml[gold][model=gemini:x]"
+    plain, own = tmp_path / "scenarios/a_001[gold].yaml", tmp_path / "scenarios/a_001[gold][model=gemini-x].yaml"
+    written(tmp_path, HAND_WRITTEN, "scenarios/a_001[gold].yaml")
+    assert locate_cassette(tmp_path, case_id, is_recording=False) == plain
+    assert locate_cassette(tmp_path, case_id, is_recording=True) == own
+    written(tmp_path, HAND_WRITTEN, f"scenarios/a_001[gold][model=gemini-x]{ending}")
+    assert locate_cassette(tmp_path, case_id, is_recording=False) == own
+    assert locate_cassette(tmp_path, "scenarios/a_001.yaml[gold]", is_recording=True) == plain

@@ -351,6 +351,18 @@ def test_a_recording_of_the_case_answers_for_the_variant_that_asks_the_same(hote
     assert "was recorded for another request" in result.stdout.str()
 
 
+def test_a_link_leads_no_variant_to_a_recording_outside_of_the_project(hotel: Project, tmp_path_factory: Any) -> None:
+    prompt_project(hotel)
+    outside = tmp_path_factory.mktemp("outside") / "secret.yaml"
+    outside.write_text("turns: [the secret]\n", "utf-8")
+    hotel.write("mocks/cassettes/scenarios/hotel/plain_001.yaml", "turns: [Booked.]\n")
+    (hotel.root / "mocks/cassettes/scenarios/hotel/plain_001[prompt=v2.md].yaml").symlink_to(outside)
+    result = hotel.run(COMPARE, "prompt=v1.md,v2.md")
+    assert list(statuses(hotel).values()) == ["failed", "error"]
+    assert "plain_001[prompt=v2.md].yaml is refused" in result.stdout.str()
+    assert "the secret" not in result.stdout.str()
+
+
 def test_the_command_line_names_agents_that_case_files_may_not(hotel: Project) -> None:
     hotel.write(
         "outside/desk.py", "def answer(task):\n    task.call('find_room')\n    task.call('book')\n    return ''\n"

@@ -19,6 +19,7 @@ from evalkit.agents.remote.reaper import find_survivors
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, Usage
+from evalkit.model.variant import read_comparison
 from evalkit.model.verdict import Verdict
 from evalkit.runner.run_case import run_case
 
@@ -141,6 +142,18 @@ def test_the_environment_says_the_same_and_may_be_changed(desk: Desk, monkeypatc
     assert seen.get("EVALKIT_MCP_URL") == seen["in"]["mcp_url"]
     assert (seen["EVALKIT_MODEL"], seen["EVALKIT_CASE_ID"]) == ("gemini:gemini-2.5-flash", "scenarios/case_001.yaml")
     assert seen["NO_PROXY"] == "example.com,127.0.0.1,localhost"
+
+
+def test_it_is_handed_the_values_of_a_comparison(make_case: MakeCase, tmp_path: Path) -> None:
+    show = "import json, os, sys; print(json.dumps({'text': '', 'data': {**os.environ, 'in': json.load(sys.stdin)}}))"
+    case = make_case(agent={"command": ["python", "-c", show]})
+    (variant, _) = read_comparison(["prompt=v1.md,v2.md"])
+
+    transcript = passed(run_case(case.apply_variant(variant), settings=Settings(root=tmp_path))).transcript
+
+    assert transcript.metadata["in"]["variant"] == {"prompt": "v1.md"}
+    assert json.loads(transcript.metadata["EVALKIT_VARIANT"]) == {"prompt": "v1.md"}
+    assert transcript.unused_dimensions == ()
 
 
 def test_it_runs_in_the_project_s_root_or_in_its_folder(desk: Desk) -> None:
