@@ -245,7 +245,8 @@ class Grade(Struct, frozen=True, kw_only=True, omit_defaults=True):
     score: int | None = None  # on the rubric's scale; of a panel the middle one
     quotes: tuple[str, ...] = ()  # from the evidence, in which they were found
     votes: tuple[Vote, ...] = ()  # of a panel
-    value: AgentValue = None
+    value: AgentValue = None  # of `$judge`, in mappings by the `names` that lead to it: by these secrets are known
+    names: tuple[str, ...] = ()
 
     @property
     def is_split(self) -> bool:

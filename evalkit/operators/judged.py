@@ -43,7 +43,7 @@ class GradeBook:
     def __init__(self, gradings: Iterable[Grading]) -> None:
         self.gradings = [grading for grading in gradings if grading.place == JUDGE]
         self._graded = {
-            _make_key(grade.criterion if grade.rubric is None else grade.rubric, grade.value): (grade, grading)
+            _make_key(grade.criterion if grade.rubric is None else grade.rubric, _get_value(grade)): (grade, grading)
             for grading in self.gradings
             for grade in grading.grades
         }
@@ -58,6 +58,13 @@ class GradeBook:
         """Return the questions without a grade, each value and criterion once."""
         keys = {_make_key(question.rubric.to_data(), question.value): question for question in reversed(self.questions)}
         return [question for key, question in reversed(keys.items()) if key not in self._graded]
+
+
+def _get_value(grade: Grade) -> object:
+    value: object = grade.value
+    for name in grade.names:
+        value = value.get(name) if isinstance(value, dict) else None  # a record without its secrets has lost it
+    return value
 
 
 def _make_key(rubric: object, value: object) -> str:

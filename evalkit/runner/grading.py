@@ -26,7 +26,6 @@ from evalkit.checks.quotes import find_invented_quote
 from evalkit.errors import (
     BudgetSpentError,
     EvalkitError,
-    KeyPath,
     MissingCassetteError,
     ProviderError,
     StaleCassetteError,
@@ -133,22 +132,28 @@ class GradedRun:
             )
             return Grading(place=JUDGE, fault=RunFault(code="not_measured", message=message, measured=False))
         plan = self._plan
-        evidence = {
-            "values": {str(number): _nest(value.path, value.value) for number, value in enumerate(values, 1)},
-        }
+        nested = [_nest(value) for value in values]
+        evidence = {"values": {str(number): value for number, value in enumerate(nested, 1)}}
         criteria = [value.rubric for value in values]
         scope = "the value that has the number of the criterion, and nothing else"
         request = build_grading_request(criteria, scope, evidence, build_redactor(plan.settings))
         grading = await ask_grader(grader, request, criteria, JUDGE, plan.settings, plan.task_settings.deadline_s)
-        grades = [replace(grade, value=value.value) for grade, value in zip(grading.grades, values, strict=False)]
+        grades = [
+            replace(grade, value=value, names=_list_names(question))
+            for grade, value, question in zip(grading.grades, nested, values, strict=False)
+        ]
         return replace(grading, grades=tuple(grades))
 
 
-def _nest(path: KeyPath, value: object) -> object:
-    """Return the value in mappings by the keys that lead to it, by which secrets are known."""
-    for step in reversed(path):
-        if isinstance(step, str):
-            value = {step: value}
+def _list_names(question: Question) -> tuple[str, ...]:
+    return tuple(step for step in question.path if isinstance(step, str))
+
+
+def _nest(question: Question) -> object:
+    """Return the value in mappings by the names that lead to it, by which secrets are known."""
+    value = question.value
+    for name in reversed(_list_names(question)):
+        value = {name: value}
     return value
 
 

@@ -15,9 +15,11 @@ from evalkit.errors import ProviderError, SpecError
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.model.verdict import Verdict
+from evalkit.reports.serialization import redact_verdict
 from evalkit.runner.judge import judge
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
+from evalkit.text.redact import Redactor
 
 GRADER = "gemini:judge-x"
 MAIL = {"function_name": "mail", "arguments": {"to": "a@x", "body": {"$judge": "It apologises."}}}
@@ -105,7 +107,8 @@ def test_a_value_that_does_not_meet_its_criterion_fails_at_the_call(run: Any, gr
     )
     assert reason.place == "expected_output.expected_function_calls[0].arguments.body"
     again = Verdict.from_json(json.loads(json.dumps(verdict.to_json())))
-    assert again.transcript.gradings[0].grades[0].value == "It is late."
+    grade = again.transcript.gradings[0].grades[0]
+    assert (grade.value, grade.names) == ({"arguments": {"body": "It is late."}}, ("arguments", "body"))
 
 
 def test_a_call_that_differs_otherwise_costs_no_grade(run: Any, grader: Grader) -> None:
@@ -278,9 +281,12 @@ def test_grades_are_recorded_and_replayed_and_go_stale_with_the_value(run: Any, 
 
 def test_secret_arguments_are_not_sent_to_the_grader(run: Any, grader: Grader) -> None:
     expected = {"function_name": "mail", "arguments_contain": {"body": {"password": {"$judge": "It is long."}}}}
-    run(expected, agent=mail({"password": "Sorry-hunter2"}))
+    verdict = run(expected, agent=mail({"password": "Sorry-hunter2"}))
 
-    assert grader.documents[0]["evidence"] == {"values": {"1": {"arguments": {"body": {"password": "[redacted]"}}}}}
+    redacted = {"arguments": {"body": {"password": "[redacted]"}}}
+    assert grader.documents[0]["evidence"] == {"values": {"1": redacted}}
+    line, _ = redact_verdict(verdict, Redactor())
+    assert json.loads(line)["transcript"]["gradings"][0]["grades"][0]["value"] == redacted
 
 
 def test_a_value_that_asks_for_a_grade_is_data(run: Any, grader: Grader) -> None:
