@@ -118,6 +118,8 @@ POLICY_CALL_KEYS: dict[str, Key] = {
             "outcome": "Only calls that succeeded (`ok`), that failed (`error`), or `any`.",
             "channel": "Only calls that arrived this way are meant.",
             "answered_by": "Only calls that these answered are meant.",
+            "by": "Only calls of these agents are meant.",
+            "approval": "Only calls to which a person answered this are meant.",
         }.items()
     },
 }
@@ -394,7 +396,7 @@ def _describe_one_or_more(name: str) -> dict[str, Any]:
 
 # What the schema of policies.yaml refers to.
 POLICY_DEFINITIONS: dict[str, dict[str, Any]] = {
-    **{name: DEFINITIONS[name] for name in ("phrases", "channel", "answered_by")},
+    **{name: DEFINITIONS[name] for name in ("phrases", "channel", "answered_by", "approval")},
     "policy_call": {
         "oneOf": [
             _NAME,

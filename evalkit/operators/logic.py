@@ -7,7 +7,18 @@ from typing import Final
 
 from evalkit.errors import KeyPath, find_nearest
 from evalkit.fields.reader import suggest_boolean
-from evalkit.jsonvalue import ARRAY, KINDS, NUMBER, OBJECT, JsonDict, JsonValue, get_kind, is_list, is_number
+from evalkit.jsonvalue import (
+    ARRAY,
+    KINDS,
+    NUMBER,
+    OBJECT,
+    JsonDict,
+    JsonValue,
+    get_kind,
+    is_list,
+    is_mapping,
+    is_number,
+)
 from evalkit.operators.base import (
     LIST,
     VALUE,
@@ -60,6 +71,25 @@ class Default(Wrapper, frozen=True):
 
     def to_data(self) -> JsonValue:
         return {"$default": self.inner.to_data()}
+
+
+class Partial(Wrapper, frozen=True):
+    """A mapping with at least these keys, at any depth."""
+
+    is_composite = True
+    kinds = frozenset({OBJECT})
+
+    def evaluate(self, actual: object) -> bool:
+        return self.inner.evaluate(actual)
+
+    def find_differences(self, actual: object, path: KeyPath) -> list[Mismatch]:
+        return self.inner.find_differences(actual, path)
+
+    def describe_fully(self) -> str:
+        return self.inner.describe_fully()
+
+    def to_data(self) -> JsonValue:
+        return {"$partial": self.inner.to_data()}
 
 
 class OfType(Matcher, frozen=True):
@@ -223,6 +253,12 @@ _TYPES_INSTEAD: Final = {
 }
 
 
+def _build_partial(operand: Operand) -> Matcher:
+    if not is_mapping(operand.value) or not operand.value:
+        return operand.refuse("a mapping of the keys that must be there")
+    return Partial(operand.compiler.compile_nested(operand.value, operand.path, mode="partial"))
+
+
 def _build_any(operand: Operand) -> Matcher:
     if operand.value is True:
         return AnyValue()
@@ -305,6 +341,14 @@ VALUE_OPERATORS = (
         build=lambda operand: Default(operand.compiler.compile_nested(operand.value, operand.path, mode="equal")),
         operand_form=VALUE,
         synonyms=("$or_absent",),
+    ),
+    Operator(
+        name="$partial",
+        example={"$partial": {"a": 1}},
+        doc="a mapping with at least these keys, at any depth",
+        build=_build_partial,
+        operand_form=VALUE,
+        synonyms=("$superset", "$subset", "$object_containing"),
     ),
     Operator(
         name="$type",
