@@ -234,8 +234,7 @@ def _format_call(call: FunctionCall, width: int, breaks_at: int, *, shows_agent:
     is_denied = call.approval is not None and call.approval.answer == DENIED
     how += " [answered by the application]" if call.answered_by == APPLICATION and not is_denied else ""
     if call.approval is not None:
-        asked = f" from {format_json(call.approval.asked, _ROOM)}" if call.approval.asked is not None else ""
-        how += f" [approval: {call.approval.answer}{asked}]"
+        how += f" [approval: {call.approval.answer}{_format_asked(call)}]"
     how += f" [by {escape_controls(call.agent)}]" if shows_agent and call.agent else ""
     error = call.result.get("error") if isinstance(call.result, dict) else call.result
     if call.problem == "unmocked_call":  # the line below says the rest, and what to write
@@ -252,6 +251,15 @@ def _format_call(call: FunctionCall, width: int, breaks_at: int, *, shows_agent:
     arguments = format_arguments(call.arguments, remaining if remaining >= _ROOM else room)
     line = f"{name}({arguments}){how}"
     return [line + returned] if len(line) + len(returned) <= min(width, breaks_at) else [line, returned.strip()]
+
+
+def _format_asked(call: FunctionCall) -> str:
+    """Return the arguments that a person changed, as the agent asked with them: ``, asked amount=80``."""
+    asked = None if call.approval is None else call.approval.asked
+    if not isinstance(asked, dict) or not isinstance(call.arguments, dict):
+        return ""
+    changed = {name: value for name, value in asked.items() if call.arguments.get(name) != value}
+    return f", asked {format_arguments(changed, _ROOM)}" if changed else ""
 
 
 def _build_message(message: str, indent: str, style: str) -> list[Line]:

@@ -11,6 +11,7 @@ from evalkit.errors import FunctionError
 from evalkit.functions.approvals import parse_approvals
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import Approval, Transcript
+from evalkit.reports.trace import TraceOptions, render_trace
 
 REFUND = {
     "parameters": {"type": "object", "properties": {"amount": {"type": "number"}, "order": {"type": "string"}}},
@@ -269,3 +270,12 @@ def test_a_function_that_only_needs_approval_leaves_others_as_they_are() -> None
     )
     verdict = evalkit.run_case(case, under_test)
     assert verdict.passed, verdict.reasons
+
+
+def test_the_trace_says_what_a_person_answered() -> None:
+    verdict = evalkit.run_case(make_case({"issue_refund": [{"arguments": {"amount": 50}}]}), refund)
+    assert render_trace(verdict, TraceOptions()).split("\n")[1] == (
+        '  1. ✓ issue_refund(amount=50) [approval: changed, asked amount=500] → {"ok": true}'
+    )
+    verdict = evalkit.run_case(make_case({"issue_refund": "deny"}, {"max_function_calls": 1}), refund)
+    assert "[approval: denied] → error denied: a person denied this call" in render_trace(verdict, TraceOptions())

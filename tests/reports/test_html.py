@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run
-from evalkit.model.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.model.transcript import Approval, FunctionCall, Handoff, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
 from evalkit.reports.html import find_at_place, generate_html, render_html, to_page_data, to_script_json
 
@@ -268,6 +268,29 @@ def test_a_case_shows_its_timeline_with_parallel_calls_side_by_side(opened: Open
         .startswith("stop reason completed tokens 900 in, 20 out cost $0.001200")
     )
     assert "Mocks: 2 of 3 used, 1 unused" in page.inner_text("#case")
+
+
+def test_agents_hand_offs_and_approvals_are_shown(opened: Open) -> None:
+    calls = (
+        FunctionCall(name="look", agent="triage", turn=0),
+        FunctionCall(name="pay", agent="<b>billing</b>", index=1, approval=Approval(answer="denied")),
+    )
+    transcript = Transcript(
+        calls=calls,
+        turns=(ModelTurn(agent="triage"),),
+        handoffs=(
+            Handoff(source=None, target="triage", kind="delegation"),
+            Handoff(source="triage", target="<b>billing</b>", call=0),
+        ),
+    )
+    verdict = case("refund_001", transcript=transcript, calls=tuple(CallVerdict(call=call) for call in calls))
+    page = opened(page_of(verdict), "#case=scenarios/refund_001.yaml")
+    page.wait_for_selector("#case h2")
+    assert "→ the agent asks triage" in page.inner_text(".turn >> nth=0")
+    assert page.inner_text(".turn >> nth=1 >> h4").startswith("Turn 1 triage")
+    assert "by triage" in page.inner_text(".call >> nth=0 >> h5")
+    assert page.inner_text(".call >> nth=0").rstrip().endswith("→ triage hands over to <b>billing</b>")
+    assert "by <b>billing</b> · approval: denied" in page.inner_text(".call >> nth=1 >> h5")
 
 
 def test_a_fault_sweep_is_told_run_by_run(opened: Open, swept_verdicts: tuple[Verdict, ...]) -> None:
