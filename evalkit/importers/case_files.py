@@ -18,9 +18,9 @@ from evalkit.importers.log_formats import (
     Conversation,
     FunctionAnswer,
     LoggedCall,
+    LoggedMessage,
     ModelReply,
     UnreadableLogError,
-    UserMessage,
 )
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
@@ -78,7 +78,7 @@ class _Story:
         self.calls: list[LoggedCall] = []
         self._open: list[int] = []
         for event in conversation.events:
-            if isinstance(event, UserMessage):
+            if isinstance(event, LoggedMessage):
                 self.parts.append((event.text, []))
             elif isinstance(event, ModelReply):
                 if not self.parts:

@@ -24,7 +24,7 @@ class TooDeepError(ValueError):
     """JSON with more levels than a case file can hold."""
 
 
-class UserMessage(Struct, frozen=True):
+class LoggedMessage(Struct, frozen=True):
     """A message of the user."""
 
     text: str
@@ -54,7 +54,7 @@ class FunctionAnswer(Struct, frozen=True):
     failed: bool = False
 
 
-Event = UserMessage | ModelReply | FunctionAnswer
+Event = LoggedMessage | ModelReply | FunctionAnswer
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
@@ -74,8 +74,8 @@ def merge_events(events: Iterable[Event]) -> tuple[Event, ...]:
         if isinstance(event, ModelReply) and isinstance(last, ModelReply):
             text = "\n".join(part for part in (last.text, event.text) if part)
             result[-1] = ModelReply(text, (*last.calls, *event.calls))
-        elif isinstance(event, UserMessage) and isinstance(last, UserMessage):
-            result[-1] = UserMessage(f"{last.text}\n\n{event.text}")
+        elif isinstance(event, LoggedMessage) and isinstance(last, LoggedMessage):
+            result[-1] = LoggedMessage(f"{last.text}\n\n{event.text}")
         else:
             result.append(event)
     return tuple(result)
@@ -155,7 +155,7 @@ def read_chat(request: JsonObject, response: JsonObject) -> Parts:
         if role in _INSTRUCTION_ROLES:
             system.append(text)
         elif role == "user":
-            events.append(UserMessage(text))
+            events.append(LoggedMessage(text))
         elif role == "assistant":
             pairs = [(call.get("function"), call.get("id")) for call in filter_mappings(message.get("tool_calls"))]
             older = message.get("function_call")  # before tools there were functions, one call a reply, without an id
@@ -183,7 +183,7 @@ def read_responses(request: JsonObject, response: JsonObject) -> Parts:
         if role in _INSTRUCTION_ROLES:
             system.append(text)
         elif kind == "message" and role in ("user", "assistant"):
-            events.append(UserMessage(text) if role == "user" else ModelReply(text))
+            events.append(LoggedMessage(text) if role == "user" else ModelReply(text))
         elif kind == "function_call":
             events.append(ModelReply("", (_read_openai_call(item, item.get("call_id")),)))
         elif kind == "function_call_output":
@@ -217,7 +217,7 @@ def read_anthropic(request: JsonObject, response: JsonObject) -> Parts:
     events: list[Event] = []
     for message in messages:
         by_model = message.get("role") == "assistant"
-        event_type = ModelReply if by_model else UserMessage
+        event_type = ModelReply if by_model else LoggedMessage
         content = message.get("content")
         for block in [{"type": "text", "text": content}] if isinstance(content, str) else filter_mappings(content):
             kind = block.get("type")
@@ -260,7 +260,7 @@ def read_gemini(request: JsonObject, response: JsonObject) -> Parts:
                     ModelReply("", (LoggedCall(name, read_arguments(call.get("args"), name), call.get("id")),))
                 )
             elif isinstance(part.get("text"), str) and not part.get("thought"):
-                events.append((ModelReply if content.get("role") == "model" else UserMessage)(part["text"]))
+                events.append((ModelReply if content.get("role") == "model" else LoggedMessage)(part["text"]))
     system = request.get("systemInstruction") or request.get("system_instruction")
     return join_texts(system.get("parts") if isinstance(system, Mapping) else system), events
 
@@ -288,7 +288,7 @@ def read_exchange(form: str, request: JsonObject, response: JsonObject, source: 
         raise UnreadableLogError(
             f"a record of format '{form}' has no {error}; got {', '.join(map(repr, request))}"
         ) from None
-    events = [event for event in events if not isinstance(event, UserMessage) or event.text]
+    events = [event for event in events if not isinstance(event, LoggedMessage) or event.text]
     if not any(isinstance(event, ModelReply) for event in events):
         raise UnreadableLogError("there is no reply of a model in it")
     return Conversation(

@@ -26,9 +26,9 @@ from evalkit.importers.log_formats import (
     Event,
     FunctionAnswer,
     LoggedCall,
+    LoggedMessage,
     ModelReply,
     UnreadableLogError,
-    UserMessage,
     filter_mappings,
     find_form,
     merge_events,
@@ -333,7 +333,7 @@ def _read_trace(spans: list[_Span], source: str) -> Conversation:
     instructions = next((value for span in (agent, *model) if (value := span.get_json("system_instructions"))), None)
     if any(span.operation == "execute_tool" for span in spans):  # replies and answers by their times
         messages = agent.get_json("input.messages") or model[0].get_json("input.messages")
-        events: list[Event] = [event for event in _read_events(messages) if isinstance(event, UserMessage)]
+        events: list[Event] = [event for event in _read_events(messages) if isinstance(event, LoggedMessage)]
         for span in spans:
             if span.operation in _MODEL:
                 events += _read_events(span.get_json("output.messages"))
@@ -363,7 +363,7 @@ def _read_events(messages: object) -> Iterator[Event]:
                 yield (
                     ModelReply(str(part.get("content") or ""))
                     if by_model
-                    else UserMessage(str(part.get("content") or ""))
+                    else LoggedMessage(str(part.get("content") or ""))
                 )
             elif kind == "tool_call":
                 name = str(part.get("name"))

@@ -92,34 +92,8 @@ def compile_case(
     case_input = data["input"] if isinstance(data.get("input"), dict) else {}
     if case_input:
         _read_input(reader, case_input, is_complete="input" not in _guess_keys(data, CASE_KEYS, CASE_SYNONYMS))
-        case.mocks, problems = parse_mocks(
-            case_input.get(MOCKS),
-            path=("input", MOCKS),
-            declarations=declared,
-            include=mocks,
-            input=case_input,
-            check_targets=check_targets,
-            permissions=permissions,
-        )
-        reader.problems.extend(problems)
-        if case_input.get("approvals") is not None:
-            approvals, problems = parse_approvals(case_input["approvals"], declared)
-            reader.problems.extend(problems)
-            case.mocks = replace(case.mocks, approvals=approvals)
-        if case_input.get("state_probe") is not None:
-            probe = read_probe(
-                case_input["state_probe"],
-                ("input", "state_probe"),
-                reader.problems,
-                check_targets=check_targets,
-                permissions=permissions,
-            )
-            case.mocks = replace(case.mocks, state_probe=probe)
-    known_functions = declared
-    if declared and case.mocks:  # where none are declared, an instruction file may declare them in the run
-        aliases = {alias for function in case.functions for alias in function.aliases}
-        mocked = {name: Declaration(name=name) for name in case.mocks if name not in aliases}
-        known_functions = {**declared, **{name: mocked[name] for name in mocked if name not in declared}}
+        case.mocks = _read_mocks(reader, case_input, declared, mocks, check_targets, permissions)
+    known_functions = _add_mocked(case, declared)
     if data.get("on_fault") is not None:
         names = (*(known_functions or case.mocks or ()), *_find_expected_names(data.get("expected_output")))
         reader.problems.extend(
@@ -132,6 +106,45 @@ def compile_case(
     case.expectation = expectations.compile_case_expectation(data, case.turns)
     case.problems = tuple(reader.problems)
     return case
+
+
+def _read_mocks(
+    reader: CaseReader,
+    case_input: JsonDict,
+    declared: Mapping[str, Declaration],
+    files: MockFiles,
+    check_targets: bool,
+    permissions: Permissions | None,
+) -> MockSet:
+    """Read what answers in the run: mocks, the person who approves calls, and the probe of the state at the end."""
+    mocks, problems = parse_mocks(
+        case_input.get(MOCKS),
+        path=("input", MOCKS),
+        declarations=declared,
+        include=files,
+        input=case_input,
+        check_targets=check_targets,
+        permissions=permissions,
+    )
+    reader.problems.extend(problems)
+    if case_input.get("approvals") is not None:
+        approvals, problems = parse_approvals(case_input["approvals"], declared)
+        reader.problems.extend(problems)
+        mocks = replace(mocks, approvals=approvals)
+    if (probe := case_input.get("state_probe")) is not None:
+        path = ("input", "state_probe")
+        state_probe = read_probe(probe, path, reader.problems, check_targets=check_targets, permissions=permissions)
+        mocks = replace(mocks, state_probe=state_probe)
+    return mocks
+
+
+def _add_mocked(case: CompiledCase, declared: dict[str, Declaration]) -> dict[str, Declaration]:
+    """Add the functions that are mocked alone; where none are declared, an instruction file may do so in the run."""
+    if not declared or not case.mocks:
+        return declared
+    aliases = {alias for function in case.functions for alias in function.aliases}
+    known = {*declared, *aliases}
+    return {**declared, **{name: Declaration(name=name) for name in case.mocks if name not in known}}
 
 
 _Shared = tuple[Any, tuple[Declaration, ...]]  # data of a case or suite, and the declarations in it

@@ -12,9 +12,9 @@ from evalkit.importers.log_formats import (
     Event,
     FunctionAnswer,
     LoggedCall,
+    LoggedMessage,
     ModelReply,
     UnreadableLogError,
-    UserMessage,
 )
 from evalkit.yamlfile.parse import load
 
@@ -37,7 +37,7 @@ def ask(name: str, call_id: str | None = None, **arguments: Any) -> LoggedCall:
 
 def test_a_conversation_is_a_case_with_a_cassette() -> None:
     case, cassette, notes = made(
-        UserMessage("Weather?"),
+        LoggedMessage("Weather?"),
         ModelReply("Let me see.", (ask("weather", "c1", city="Paris"),)),
         FunctionAnswer({"sky": "clear"}, call_id="c1"),
         ModelReply("It is clear."),
@@ -61,7 +61,10 @@ def test_a_conversation_is_a_case_with_a_cassette() -> None:
 
 def test_without_an_agent_the_logs_own_instruction_is_one() -> None:
     conversation = Conversation(
-        events=(UserMessage("Hi"), ModelReply("Hello.")), system="Be brief.\n", functions=(CITY,), source="log.jsonl:1"
+        events=(LoggedMessage("Hi"), ModelReply("Hello.")),
+        system="Be brief.\n",
+        functions=(CITY,),
+        source="log.jsonl:1",
     )
     files = build_case_files(conversation, agent=None, name="chat")
     assert load(files.case, "case")["agent"] == "chat.md"
@@ -75,7 +78,7 @@ def mocks(*calls: tuple[LoggedCall, FunctionAnswer | None]) -> Any:
     """The mocks of one reply with these calls."""
     answers = [answer for _, answer in calls if answer is not None]
     case, _, _ = made(
-        UserMessage("Go"), ModelReply("", tuple(call for call, _ in calls)), *answers, ModelReply("Done.")
+        LoggedMessage("Go"), ModelReply("", tuple(call for call, _ in calls)), *answers, ModelReply("Done.")
     )
     return case["input"]["mock_function_responses"]
 
@@ -130,7 +133,7 @@ def test_answers_find_their_call_by_id_then_by_name_then_by_order() -> None:
 
 def test_dollars_and_braces_stay_data() -> None:
     case, _, _ = made(
-        UserMessage("Go"),
+        LoggedMessage("Go"),
         ModelReply("", (ask("f", "1", query={"$gt": 3}, text="Dear {{ name }}"),)),
         FunctionAnswer({"$schema": "x"}, call_id="1"),
         ModelReply("Done."),
@@ -142,7 +145,7 @@ def test_dollars_and_braces_stay_data() -> None:
 
 def test_a_call_that_failed_and_one_that_broke_its_schema_are_expected_to() -> None:
     case, _, _ = made(
-        UserMessage("Go"),
+        LoggedMessage("Go"),
         ModelReply("", (ask("weather", "1", town="Paris"),)),
         FunctionAnswer("no such argument", call_id="1", failed=True),
         ModelReply("Sorry."),
@@ -157,20 +160,20 @@ def test_a_call_that_failed_and_one_that_broke_its_schema_are_expected_to() -> N
 
 
 def test_a_conversation_without_calls_expects_none() -> None:
-    case, cassette, _ = made(UserMessage("Hi"), ModelReply("Hello."))
+    case, cassette, _ = made(LoggedMessage("Hi"), ModelReply("Hello."))
     assert case["expected_output"] == {"expected_function_calls": []}
     assert "mock_function_responses" not in case["input"]
     assert cassette == {"turns": [{"text": "Hello."}]}
 
 
 def test_several_messages_of_the_user_are_turns() -> None:
-    case, _, _ = made(UserMessage("Hi"), ModelReply("Hello."), UserMessage("Bye"), ModelReply("Bye."))
+    case, _, _ = made(LoggedMessage("Hi"), ModelReply("Hello."), LoggedMessage("Bye"), ModelReply("Bye."))
     assert case["input"] == {"turns": ["Hi", "Bye"]}
 
 
 def test_what_the_log_does_not_tell_is_noted() -> None:
     case, cassette, notes = made(
-        UserMessage("Go"),
+        LoggedMessage("Go"),
         ModelReply("", (ask("weather", "1", city="Paris"), ask("other", "2"))),
         FunctionAnswer("x", call_id="9"),
         FunctionAnswer("clear", call_id="1"),
@@ -192,7 +195,7 @@ def test_what_the_log_does_not_tell_is_noted() -> None:
     ("events", "message"),
     [
         ((ModelReply("Hello."),), "there is no message of a user in it"),
-        ((UserMessage("Go"), ModelReply("", (ask(""),))), "'' was called, which is no name of a function"),
+        ((LoggedMessage("Go"), ModelReply("", (ask(""),))), "'' was called, which is no name of a function"),
     ],
 )
 def test_what_makes_no_case_is_said(events: tuple[Event, ...], message: str) -> None:
@@ -204,4 +207,4 @@ def test_what_makes_no_case_is_said(events: tuple[Event, ...], message: str) -> 
 def test_tools_that_are_no_schema_are_said() -> None:
     broken = {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": 1}}}}
     with pytest.raises(UnreadableLogError, match=r"^tools: "):
-        made(UserMessage("Go"), ModelReply("Done."), functions=(broken,))
+        made(LoggedMessage("Go"), ModelReply("Done."), functions=(broken,))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.importers.log_formats import Conversation, Event, FunctionAnswer, UserMessage
+from evalkit.importers.log_formats import Conversation, Event, FunctionAnswer, LoggedMessage
 from evalkit.importers.read_log import read_log
 
 WriteLog = Callable[..., Path]
@@ -36,7 +36,7 @@ def list_facts(events: tuple[Event, ...]) -> list[object]:
     """What was said, called and answered, without ids."""
     facts: list[object] = []
     for event in events:
-        if isinstance(event, UserMessage):
+        if isinstance(event, LoggedMessage):
             facts.append(event.text)
         elif isinstance(event, FunctionAnswer):
             facts.append(event.value)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.importers.log_formats import Conversation, FunctionAnswer, LoggedCall, ModelReply, UserMessage
+from evalkit.importers.log_formats import Conversation, FunctionAnswer, LoggedCall, LoggedMessage, ModelReply
 from evalkit.importers.read_log import read_log
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript
@@ -22,7 +22,7 @@ WriteLog = Callable[..., Path]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"name": "get_weather", "description": "Tells the weather.", "parameters": SCHEMA}
 EVENTS = (
-    UserMessage("Weather in Paris?"),
+    LoggedMessage("Weather in Paris?"),
     ModelReply("Let me see.", (LoggedCall("get_weather", {"city": "Paris"}, "c1"),)),
     FunctionAnswer({"sky": "clear"}, call_id="c1"),
     ModelReply("It is clear."),
@@ -341,7 +341,7 @@ def test_a_line_ends_with_a_line_feed_and_with_nothing_else(tmp_path: Path) -> N
     path.write_text(json.dumps(record, ensure_ascii=False) + "\r\n", "utf-8")
     (found,) = read_log(path)
     assert isinstance(found, Conversation)
-    assert found.events[0] == UserMessage(said)
+    assert found.events[0] == LoggedMessage(said)
 
 
 @pytest.mark.parametrize("arguments", ['{"a": NaN}', '{"a": -Infinity}'])

@@ -10,7 +10,16 @@ from typing import NamedTuple, TypeGuard
 from msgspec import Struct, field
 
 from evalkit.checks.matching.plan import FitTable, match_calls
-from evalkit.checks.matching.search import Bag, Chain, LeafPart, ParallelPart, Part, Rules, Shuffle, find_most_in_order
+from evalkit.checks.matching.search import (
+    Bag,
+    Chain,
+    LeafPart,
+    ParallelPart,
+    PlanPart,
+    Rules,
+    Shuffle,
+    find_most_in_order,
+)
 
 EXACT = 4_096  # pairs up to which explanations are optimal; beyond, they are cheaper and the verdict is the same
 _STEPS = 10**6  # resolution of distances
@@ -122,7 +131,7 @@ def find_best_pairs(slots: Sequence[CallSlot], calls: Sequence[int], table: FitT
     return {calls[j]: slots[i].leaf for i, j in find_cheapest_pairs(cost) if scores[i][j] is not None}
 
 
-def keep_in_order(part: Part, owner: dict[int, int]) -> dict[int, int]:
+def keep_in_order(part: PlanPart, owner: dict[int, int]) -> dict[int, int]:
     """Return a large part of a matching call -> leaf in which nothing stands out of order.
 
     Along each chain that is the longest run of calls that never steps back. Exact for a plain list; a chain's chains
@@ -162,7 +171,7 @@ def _find_longest_run(values: Sequence[int]) -> list[int]:
     return indices
 
 
-def is_plain(part: Part) -> TypeGuard[Chain]:
+def is_plain(part: PlanPart) -> TypeGuard[Chain]:
     """Return whether the part is an ordered list of calls without groups."""
     return isinstance(part, Chain) and all(isinstance(inner, LeafPart) for inner in part.parts)
 
@@ -251,7 +260,7 @@ class PairingDraft(Struct):
         return self.fitting | self.displaced | self.differing
 
 
-def find_drafts(part: Part, rules: Rules, *, forbid: bool) -> Iterator[PairingDraft]:
+def find_drafts(part: PlanPart, rules: Rules, *, forbid: bool) -> Iterator[PairingDraft]:
     """Iterate over the explanations worth comparing. The alternatives of `part` are decided, and `rules` are relaxed.
 
     Where extras are allowed, only needed slots are paired with calls that do not fit: other calls are no mistake.
@@ -268,7 +277,7 @@ def find_drafts(part: Part, rules: Rules, *, forbid: bool) -> Iterator[PairingDr
 class _Explainer:
     """Explanations of one plan against one run."""
 
-    def __init__(self, part: Part, rules: Rules, forbid: bool) -> None:
+    def __init__(self, part: PlanPart, rules: Rules, forbid: bool) -> None:
         self.part, self.rules, self.forbid = part, rules, forbid
         self.table, self.minimums = rules.table, rules.minimums
         self.limits = rules.maximums if forbid else rules.minimums

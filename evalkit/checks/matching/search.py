@@ -51,7 +51,7 @@ class Rules(Struct):
     relaxed: bool = False  # for explanations: every place may stay empty, and turns don't matter
 
 
-class Part(Protocol):
+class PlanPart(Protocol):
     """A part of the plan as a machine that consumes calls one by one.
 
     A state says what the part has consumed so far, as a small hashable value; `start` is the state before any call.
@@ -136,7 +136,7 @@ class Bag:
 class Chain:
     """Parts one after the other. State: the number of the part at work, and its state."""
 
-    def __init__(self, parts: tuple[Part, ...]) -> None:
+    def __init__(self, parts: tuple[PlanPart, ...]) -> None:
         self.parts = parts
         self.start = (0, parts[0].start)
         self.leaves = tuple(leaf for part in parts for leaf in part.leaves)
@@ -164,7 +164,7 @@ class Chain:
 class Shuffle:
     """Parts whose calls interleave. State: theirs."""
 
-    def __init__(self, parts: tuple[Part, ...]) -> None:
+    def __init__(self, parts: tuple[PlanPart, ...]) -> None:
         self.parts = parts
         self.start = tuple(part.start for part in parts)
         self.leaves = tuple(leaf for part in parts for leaf in part.leaves)
@@ -183,7 +183,7 @@ class Choice:
 
     start = None
 
-    def __init__(self, parts: tuple[Part, ...]) -> None:
+    def __init__(self, parts: tuple[PlanPart, ...]) -> None:
         self.parts = parts
         self.leaves = tuple(leaf for part in parts for leaf in part.leaves)
 
@@ -208,7 +208,7 @@ class ParallelPart:
 
     start = None
 
-    def __init__(self, part: Part, rules: Rules) -> None:
+    def __init__(self, part: PlanPart, rules: Rules) -> None:
         self.part = part
         self.rules = rules
         self.leaves = part.leaves
@@ -230,7 +230,7 @@ class ParallelPart:
             yield step._replace(state=(turn, step.state), commits=commits or step.commits)
 
 
-def build_part(root: Node, rules: Rules, chosen: Mapping[Position, int] | None = None) -> Part:
+def build_part(root: Node, rules: Rules, chosen: Mapping[Position, int] | None = None) -> PlanPart:
     """Build the machine of the plan; groups in groups of one kind become one. `chosen` decides its alternatives."""
     numbers = {leaf.id: number for number, leaf in enumerate(rules.table.leaves)}
     return _build_node(root, (), rules, numbers, chosen)
@@ -238,7 +238,7 @@ def build_part(root: Node, rules: Rules, chosen: Mapping[Position, int] | None =
 
 def _build_node(
     node: Node, position: Position, rules: Rules, numbers: Mapping[int, int], chosen: Mapping[Position, int] | None
-) -> Part:
+) -> PlanPart:
     if isinstance(node, Leaf):
         return LeafPart(numbers[node.id], rules)
     steps = range(len(list_children(node)))
@@ -246,7 +246,7 @@ def _build_node(
         steps = range(chosen[position], chosen[position] + 1)
     inner = [_build_node(list_children(node)[step], (*position, step), rules, numbers, chosen) for step in steps]
     if isinstance(node, InOrder):
-        parts: list[Part] = []
+        parts: list[PlanPart] = []
         for part in inner:
             if isinstance(part, Chain):
                 parts += part.parts
@@ -263,9 +263,9 @@ def _build_node(
     return ParallelPart(together, rules) if sum(rules.maximums[leaf] for leaf in together.leaves) > 1 else together
 
 
-def _build_shuffle(inner: list[Part], rules: Rules) -> Part:
+def _build_shuffle(inner: list[PlanPart], rules: Rules) -> PlanPart:
     loose: list[int] = []  # leaves are matched, whatever their number; only what is ordered has to be searched
-    parts: list[Part] = []
+    parts: list[PlanPart] = []
     for part in inner:
         for element in part.parts if isinstance(part, Shuffle) else (part,):
             if isinstance(element, (LeafPart, Bag)):
@@ -286,13 +286,13 @@ class Symmetry:
     is further on, and which of the calls went into a bag, makes no difference to what can still happen.
     """
 
-    def __init__(self, root: Part, table: FitTable) -> None:
+    def __init__(self, root: PlanPart, table: FitTable) -> None:
         self._table = table
         self._twins: dict[Shuffle, list[list[int]]] = {}  # of its parts, those that are alike
         self._bags: dict[tuple[Bag, int], object] = {}
         self._build_signature(root)
 
-    def find_key(self, part: Part, state: Any) -> object:
+    def find_key(self, part: PlanPart, state: Any) -> object:
         """Return the key of a state."""
         if isinstance(part, LeafPart) or state is None:
             return state
@@ -318,7 +318,7 @@ class Symmetry:
         assert isinstance(part, (Chain, Choice))
         return first, self.find_key(part.parts[first], inner)
 
-    def _build_signature(self, part: Part) -> object:
+    def _build_signature(self, part: PlanPart) -> object:
         """Return a value that is equal for parts of one shape whose leaves fit the same calls."""
         if isinstance(part, LeafPart):
             return self._build_leaf_signature(part.leaf, part.rules)
@@ -344,7 +344,7 @@ class Symmetry:
 _Taker = LeafPart | Bag
 
 
-def find_satisfying(root: Part, rules: Rules, *, forbid: bool) -> dict[int, int] | None:
+def find_satisfying(root: PlanPart, rules: Rules, *, forbid: bool) -> dict[int, int] | None:
     """Find a satisfying assignment, call -> leaf; None if there is none. Exact; SearchTooLargeError
     beyond the bound `matching_states`.
 
@@ -374,7 +374,7 @@ def find_satisfying(root: Part, rules: Rules, *, forbid: bool) -> dict[int, int]
     return None
 
 
-def _list_branches(root: Part, state: object, call: int, forbid: bool) -> Iterator[tuple[object, _Taker | None]]:
+def _list_branches(root: PlanPart, state: object, call: int, forbid: bool) -> Iterator[tuple[object, _Taker | None]]:
     """Iterate over the states after the call, and the part that took it.
 
     An open place that can take it never gains by waiting, unless that commits it: a later call that would have taken
@@ -409,7 +409,7 @@ class _VisitedStates:
     in which of two interchangeable parts is in which state count as one.
     """
 
-    def __init__(self, root: Part, rules: Rules, forbid: bool) -> None:
+    def __init__(self, root: PlanPart, rules: Rules, forbid: bool) -> None:
         self._root, self._rules, self._forbid = root, rules, forbid
         self._states: list[set[object]] = [set() for _ in range(len(rules.table.actual) + 1)]
         self._count = 0
@@ -442,7 +442,7 @@ def _count_numbers(state: object) -> int:
     return sum(map(_count_numbers, state)) if isinstance(state, tuple) else 1
 
 
-def is_satisfiable_in_any_order(root: Part, rules: Rules, *, forbid: bool) -> bool:
+def is_satisfiable_in_any_order(root: PlanPart, rules: Rules, *, forbid: bool) -> bool:
     """Return whether a matching satisfies the plan with order and turns ignored and alternatives optional."""
     optional = _find_leaves_under_choices(root)
     minimums = [0 if leaf in optional else count for leaf, count in enumerate(rules.minimums)]
@@ -452,7 +452,7 @@ def is_satisfiable_in_any_order(root: Part, rules: Rules, *, forbid: bool) -> bo
     return filled and (not forbid or len(matching.owner) == len(calls))
 
 
-def _find_leaves_under_choices(part: Part) -> set[int]:
+def _find_leaves_under_choices(part: PlanPart) -> set[int]:
     if isinstance(part, Choice):
         return set(part.leaves)
     if isinstance(part, (Chain, Shuffle)):
@@ -460,7 +460,7 @@ def _find_leaves_under_choices(part: Part) -> set[int]:
     return _find_leaves_under_choices(part.part) if isinstance(part, ParallelPart) else set()
 
 
-def find_most_in_order(root: Part, rules: Rules) -> dict[int, int]:
+def find_most_in_order(root: PlanPart, rules: Rules) -> dict[int, int]:
     """Find as many calls as possible that fit and stand in order, then with as many needed places filled.
 
     The rules are relaxed. Exact while no more than MAX_WIDTH states are worth keeping after a call; beyond that the
