@@ -159,11 +159,12 @@ def test_another_function_of_a_registered_name_is_refused() -> None:
     ("use", "message"),
     [
         (lambda: agent(cast("Any", sync_agent)),
-         "evalkit.agent needs a name, as in @evalkit.agent(\"warranty\"), got the function "
+         "evalkit.agent needs a name, as in @evalkit.agent(\"sync_agent\"), got the function "
          "sync_agent; write the parentheses"),
         (lambda: agent(""), "evalkit.agent needs a name, as in @evalkit.agent(\"warranty\"), got ''"),
         (lambda: agent("a", threads=0), "evalkit.agent(threads=...) is a number from 1, got 0"),
-        (lambda: agent("a")(cast("Any", 5)), "agent 'a' is no function: 5 can't be called"),
+        (lambda: agent("a")(cast("Any", 5)), "agent 'a' is no function: 5 can't be called; write "
+         "@evalkit.agent(\"a\") above a function"),
         (lambda: Reply(cast("Any", 5)), "Reply(text=...) is a string, got int"),
         (lambda: Reply(usage=cast("Any", 5)),
          "Reply(usage=...) is a mapping of input_tokens, output_tokens, reasoning_tokens, cached_tokens, total_tokens, "
