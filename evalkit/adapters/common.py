@@ -36,7 +36,7 @@ from evalkit.functions.context_propagation import CURRENT_CASE, start_propagatio
 from evalkit.functions.targets import find_object
 from evalkit.jsonvalue import JsonObject, parse_arguments
 from evalkit.model.case import Declaration
-from evalkit.model.parts import TEXT, Part
+from evalkit.model.parts import TEXT, InputPart
 from evalkit.model.transcript import HANDOFF, NOBODY, ModelCall, ModelTurn, Usage
 from evalkit.providers.table import ModelSpec, parse_model_spec
 
@@ -149,10 +149,10 @@ class TaskRecorder:
     def get_run_recorder(self, agent: object, *, is_new: bool) -> AgentRunRecorder:
         """Return the recorder of a run of `agent`: the latest one where the run goes on with a person's answers."""
         key = "run", id(agent)
-        kept = self.histories.get(key)
-        if is_new or kept is None:
-            kept = self.histories[key] = agent, AgentRunRecorder(self)
-        run_recorder: AgentRunRecorder = kept[1]
+        history = self.histories.get(key)
+        if is_new or history is None:
+            history = self.histories[key] = agent, AgentRunRecorder(self)
+        run_recorder: AgentRunRecorder = history[1]
         return run_recorder
 
     def keep_history(self, agent: object, history: object) -> None:
@@ -525,7 +525,7 @@ def to_reply(output: object, *, stop_reason: str = "completed") -> Reply:
     return Reply(json.dumps(data, ensure_ascii=False), stop_reason=stop_reason, data={"output": data})
 
 
-def get_message_parts(task: Task) -> tuple[Part, ...]:
+def get_message_parts(task: Task) -> tuple[InputPart, ...]:
     """Return the parts of the user's message, if it holds images or files; else nothing: it is a text."""
     return task.parts if any(part.kind != TEXT for part in task.parts) else ()
 

@@ -8,7 +8,7 @@ from evalkit.adapters.common import ToolSpec
 from evalkit.agents.task import Task
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
-from evalkit.model.parts import FILE, IMAGE, PARTS, TEXT, Part, build_user_message, hash_content
+from evalkit.model.parts import FILE, IMAGE, PARTS, TEXT, InputPart, build_user_message, hash_content
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 
 
@@ -68,19 +68,21 @@ class TaskModelConversation:
 
     def build_user_message(self, text: str, pieces: Iterable[str | tuple[str, bytes]]) -> JsonDict:
         """Build the user's message: its `text`, and where it holds more its pieces, texts and (type, content) each."""
-        parts = [Part(kind=TEXT, text=piece) if isinstance(piece, str) else self._to_part(*piece) for piece in pieces]
+        parts = [
+            InputPart(kind=TEXT, text=piece) if isinstance(piece, str) else self._to_part(*piece) for piece in pieces
+        ]
         return build_user_message(text, parts)
 
-    def _to_part(self, mime_type: str, content: bytes) -> Part:
+    def _to_part(self, mime_type: str, content: bytes) -> InputPart:
         """Return the case's own part, whose name a cassette shows, or another one."""
         own_parts = (part for message in self._task.messages for part in message.get(PARTS, ()))
-        other = Part(
+        foreign_part = InputPart(
             kind=IMAGE if mime_type.startswith("image/") else FILE,
             mime_type=mime_type,
             sha256=hash_content(content),
             content=content,
         )
-        return next((part for part in own_parts if part.sha256 == other.sha256), other)
+        return next((part for part in own_parts if part.sha256 == foreign_part.sha256), foreign_part)
 
     def build_result_message(self, results: Iterable[tuple[str, str, object]]) -> JsonDict:
         """Build the message with the results of calls, (id, name, value) each."""

@@ -28,7 +28,7 @@ from evalkit.agents.model_session import parse_text, to_model_calls
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
-from evalkit.model.parts import PARTS, TEXT, Part, build_user_message
+from evalkit.model.parts import PARTS, TEXT, InputPart, build_user_message
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
 
 # A reply without calls: its finish reason as a stop reason of the run, where they differ.
@@ -103,7 +103,7 @@ async def run_loop(
     task.instruction_used = instruction.name
     calls_before = len(task.calls)
     if message is not None:
-        parts: list[Part] = [Part(kind=TEXT, text=message)]
+        parts: list[InputPart] = [InputPart(kind=TEXT, text=message)]
         if task.messages and task.messages[-1].get("role") == "user":
             parts += [part for part in task.messages.pop().get(PARTS, ()) if part.kind != TEXT]
         task.messages.append(build_user_message(message, parts))

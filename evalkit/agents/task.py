@@ -29,7 +29,7 @@ from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
 from evalkit.functions.handoffs import HandoffLog
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import CaseSettings, Declaration
-from evalkit.model.parts import PARTS, TEXT, Part, build_user_message, list_parts, read_parts
+from evalkit.model.parts import PARTS, TEXT, InputPart, build_user_message, list_parts, read_parts
 from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
 from evalkit.model.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
 from evalkit.model.variant import MODEL, TEMPERATURE, VariantValues
@@ -84,7 +84,7 @@ class Task:
         self.message = ""
         self.messages: list[JsonObject] = []
         self._root = root
-        self._parts: tuple[Part, ...] = ()
+        self._parts: tuple[InputPart, ...] = ()
         self._are_parts_used = True  # of this turn; a message without images and files has nothing to miss
         self.state: JsonDict = {}
         self.settings = settings
@@ -136,7 +136,7 @@ class Task:
         return TaskFunctions(self._dispatcher, self.call, self.acall)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[InputPart, ...]:
         """The parts of the user's current message; empty for one that the case does not give in parts."""
         self._are_parts_used = True
         return self._parts

@@ -41,7 +41,7 @@ def _pair_calls(
     unpaired: list[FunctionCall] = []
     for call in actual:
         same = waiting[call.name]
-        index = next((i for i, other in enumerate(same) if is_json_equal(other.arguments, call.arguments)), None)
+        index = next((i for i, peer in enumerate(same) if is_json_equal(peer.arguments, call.arguments)), None)
         if index is None:
             unpaired.append(call)
         else:

@@ -143,9 +143,9 @@ def _read_row(values: JsonDict, location: Location, criterion: str | None, numbe
     rubric = parse_rubric({"rubric": words, **details} if details and isinstance(words, str) else words)
     grade = None
     if values.get("grade") not in (None, ""):
-        said = _read_label(values["grade"], rubric, "grade")
-        passed = said if isinstance(said, bool) else rubric.is_score_enough(said)
-        score = None if isinstance(said, bool) else said
+        label = _read_label(values["grade"], rubric, "grade")
+        passed = label if isinstance(label, bool) else rubric.is_score_enough(label)
+        score = None if isinstance(label, bool) else label
         grade = Grade(criterion=str(rubric.text), passed=passed, score=score, reason=str(values.get("reason") or ""))
     name = str(values.get("id") or number)
     return LabelledValue(location, name, rubric, values["value"], _read_label(values["label"], rubric, "label"), grade)
@@ -266,7 +266,7 @@ async def grade_labels(
 
 def measure_grader(graded: Sequence[GradedValue]) -> CheckOutcome:
     """Compare the grades with the labels."""
-    pairs = [(each.row, each.grade) for each in graded if each.grade is not None]
+    pairs = [(item.row, item.grade) for item in graded if item.grade is not None]
     matrix = [[0, 0], [0, 0]]
     for row, grade in pairs:
         matrix[not row.is_met][not grade.passed] += 1
@@ -296,8 +296,8 @@ def measure_grader(graded: Sequence[GradedValue]) -> CheckOutcome:
 def measure_by_criterion(graded: Sequence[GradedValue]) -> Iterator[tuple[str, CheckOutcome]]:
     """Yield the agreement for each criterion."""
     by_criterion: dict[str, list[GradedValue]] = {}
-    for each in graded:
-        by_criterion.setdefault(str(each.row.rubric.text), []).append(each)
+    for item in graded:
+        by_criterion.setdefault(str(item.row.rubric.text), []).append(item)
     for criterion, members in by_criterion.items():
         yield criterion, measure_grader(members)
 

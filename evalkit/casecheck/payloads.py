@@ -52,10 +52,10 @@ def load_payloads(file: Path | None = None, root: Path | None = None) -> tuple[P
     shipped = _PayloadReader(SHIPPED, SHIPPED.name).read({})
     if file is None:
         return tuple(shipped.values())
-    shown = file.relative_to(root).as_posix() if root is not None and file.is_relative_to(root) else str(file)
-    payloads = tuple(_PayloadReader(file, shown).read(shipped).values())
+    name = file.relative_to(root).as_posix() if root is not None and file.is_relative_to(root) else str(file)
+    payloads = tuple(_PayloadReader(file, name).read(shipped).values())
     if not payloads:
-        raise UsageError(f"{shown}: no payload is left, so that nothing would be tried; add one under 'payloads'")
+        raise UsageError(f"{name}: no payload is left, so that nothing would be tried; add one under 'payloads'")
     return payloads
 
 
@@ -98,10 +98,10 @@ class _PayloadReader(FieldReader):
 
     def _select_families(self, payloads: dict[str, Payload], value: object) -> dict[str, Payload]:
         names = self.read_names(("families",), value) or ()
-        known = {payload.family for payload in payloads.values()}
+        families = {payload.family for payload in payloads.values()}
         for name in names:
-            if name not in known:
-                hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}"
+            if name not in families:
+                hint = did_you_mean(name, families) or f"; there are {', '.join(sorted(families))}"
                 self.add_problem(("families",), f"families: no payload is of the family '{name}'{hint}")
         return {name: payload for name, payload in payloads.items() if payload.family in names}
 
@@ -120,8 +120,8 @@ class _PayloadReader(FieldReader):
         texts = None if forbidden is None else self.read_names((*path, "must_not_appear"), forbidden)
         for blank in dict.fromkeys(_BLANK.findall(text or "")):
             if blank not in _BLANKS:
-                known = " and ".join(f"{{{{ {name} }}}}" for name in _BLANKS)
-                message = f"{self.format_place((*path, 'text'))}: nothing fills {{{{ {blank} }}}}; there are {known}"
+                blanks = " and ".join(f"{{{{ {name} }}}}" for name in _BLANKS)
+                message = f"{self.format_place((*path, 'text'))}: nothing fills {{{{ {blank} }}}}; there are {blanks}"
                 self.add_problem((*path, "text"), message)
         return Payload(name, family or "", text or "", texts or (), bool(is_hidden))
 

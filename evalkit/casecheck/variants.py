@@ -68,8 +68,8 @@ class PassingRun(Struct, frozen=True):
     def replace_mock(self, function: str, answer: Answer) -> Case:
         """Return the case, without expectations, in which `answer` is the mock of `function`."""
         mocks = self.state.plan.mocks
-        others = {name: mock for name, mock in mocks.answers.items() if self.resolve_alias(name) != function}
-        return self.build_case(replace(mocks, answers={**others, function: answer}))
+        other_mocks = {name: mock for name, mock in mocks.answers.items() if self.resolve_alias(name) != function}
+        return self.build_case(replace(mocks, answers={**other_mocks, function: answer}))
 
     def build_case(self, mocks: MockSet, **changes: object) -> Case:
         """Return the case with `mocks` and other changes, without expectations."""

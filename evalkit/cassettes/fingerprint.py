@@ -38,8 +38,8 @@ def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> Js
             messages.append({"results": [{call.name: value} for call, value in message["results"]]})
         else:
             parts = message.get(PARTS)
-            said = message.get("text", "") if not parts else [part.describe() for part in parts]
-            messages.append({"user": said})
+            content = message.get("text", "") if not parts else [part.describe() for part in parts]
+            messages.append({"user": content})
     data = {
         "system": request.system,
         "functions": [

@@ -170,10 +170,10 @@ def locate_cassette(folder: Path, case_id: str, *, is_recording: bool) -> Path:
 
     A variant of a comparison that has no file of its own is answered by those of its case.
     """
-    own = folder / build_cassette_name(case_id)
+    path = folder / build_cassette_name(case_id)
     plain_id, label = split_variant(case_id)
-    if not label or is_recording or any(own.with_name(own.stem + ending).is_file() for ending in _ENDINGS):
-        return own
+    if not label or is_recording or any(path.with_name(path.stem + ending).is_file() for ending in _ENDINGS):
+        return path
     return folder / build_cassette_name(plain_id)
 
 

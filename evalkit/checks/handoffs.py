@@ -51,22 +51,28 @@ class HandoffsCheck(Struct, frozen=True):
         if not actual and evidence.mode == "judge":
             return build_unmeasured(self.key, f"not judged: calls alone do not tell of {word}s", "", "judge")
         pairs = list(zip(self.expected, actual, strict=False))
-        same = next((number for number, (one, other) in enumerate(pairs) if not one.is_met_by(other)), len(pairs))
+        matches = [wish.is_met_by(handoff) for wish, handoff in pairs]
+        same = matches.index(False) if False in matches else len(matches)
         if same == len(self.expected) == len(actual):
             count = f"{same} {word}{'' if same == 1 else 's'}" if same else f"no {word}"
             return build_pass(self.key, f"{count}, as expected")
-        written = ", ".join(map(str, actual)) or "none"
-        wanted = ", ".join(map(str, self.expected)) or "none"
+        actual_line = ", ".join(map(str, actual)) or "none"
+        expected_text = ", ".join(map(str, self.expected)) or "none"
         if same >= len(actual):
             message = f"{word} {self.expected[same]} is missing"
         elif same >= len(self.expected):
             message = f"{word} {actual[same]} is not expected"
         else:
             message = f"{word} {same + 1} is {actual[same]}, expected {self.expected[same]}"
-        names = [name for one in self.expected for name in one if name]
-        message = f"{message}; there were: {written}{explain_unknown_agents(names, evidence.agents)}"
+        names = [name for want in self.expected for name in want if name]
+        message = f"{message}; there were: {actual_line}{explain_unknown_agents(names, evidence.agents)}"
         return build_failure(
-            self.key, "wrong_handoffs", message, place, expected=wanted.split(", "), actual=written.split(", ")
+            self.key,
+            "wrong_handoffs",
+            message,
+            place,
+            expected=expected_text.split(", "),
+            actual=actual_line.split(", "),
         )
 
 

@@ -36,7 +36,7 @@ _MOST_EXPLAINED = 20  # breaches of one policy in one run; explaining one looks 
 _ABSENT = "(not sent)"  # the value of an argument under `for_each` that a call does not send
 
 
-class UserMessage(Struct, frozen=True):
+class PolicyUserMessage(Struct, frozen=True):
     """A message of the user that a policy speaks of: `{user: <text or operator>}`."""
 
     matcher: Matcher
@@ -49,7 +49,7 @@ class PolicyCall(Struct, frozen=True):
     text: str
 
 
-PolicyEvent = PolicyCall | UserMessage
+PolicyEvent = PolicyCall | PolicyUserMessage
 
 
 class SuitePolicy(Struct, frozen=True):
@@ -176,7 +176,7 @@ class _PolicyReader:
     def _read_subjects(self, key: str) -> tuple[PolicyCall, ...]:
         calls = []
         for event in self._read_events(key):
-            if isinstance(event, UserMessage):
+            if isinstance(event, PolicyUserMessage):
                 self._report(f"'{key}' names calls; a message of the user stands under before, until or after", key)
             else:
                 calls.append(event)
@@ -201,7 +201,7 @@ class _PolicyReader:
                     self._reader.report_unknown_key(path, key, ("user",))
             check_references(self._reader, (*path, "user"), item["user"])
             matcher = self._reader.read_matcher((*path, "user"), item["user"], "contain", _NO_JUDGE)
-            return None if matcher is None else UserMessage(matcher)
+            return None if matcher is None else PolicyUserMessage(matcher)
         call = self._calls.read_policy_call(path, item, counts_attempts=counts_attempts)
         return None if call is None else PolicyCall(call, describe_event(item))
 
@@ -230,8 +230,8 @@ def describe_rule(keys: JsonObject) -> str:
         value = keys[key]
         words = "at most" if key == "at_most" else "" if key == "calls" else key
         parts.append(f"{words} {value if key == 'at_most' else describe_event(value)}".strip())
-    each = keys.get("for_each")
-    return " ".join(parts) + ("" if each is None else f", for each {_describe_names(each)}")
+    argument = keys.get("for_each")
+    return " ".join(parts) + ("" if argument is None else f", for each {_describe_names(argument)}")
 
 
 def _describe_names(value: JsonValue) -> str:
@@ -328,18 +328,18 @@ class PolicyRun:
     def judge(self, policy: SuitePolicy) -> tuple[int, int, list[Reason]]:
         """Return how often the policy had something to judge, how often it was broken, and a reason for each breach; of
         very many the first are explained."""
-        bound, unresolved = self._bind(policy)
+        bound_policy, unresolved = self._bind(policy)
         if unresolved:
             return 1, 1, [self._build_reason(policy, unresolved, code="unresolved_reference")]
-        subjects = self._find_events(bound, bound.subjects)
-        openings = None if bound.openings is None else self._find_events(bound, bound.openings)
-        closings = self._find_events(bound, bound.closings)
-        if bound.limit is None:
+        subjects = self._find_events(bound_policy, bound_policy.subjects)
+        openings = None if bound_policy.openings is None else self._find_events(bound_policy, bound_policy.openings)
+        closings = self._find_events(bound_policy, bound_policy.closings)
+        if bound_policy.limit is None:
             breaches = find_unmet(subjects, openings, closings)
         else:
-            breaches = find_excess(subjects, bound.limit, openings, closings)
-        applied = self._count_applications(bound, subjects, openings)
-        reasons = [self._explain(bound, breach) for breach in breaches[:_MOST_EXPLAINED]]
+            breaches = find_excess(subjects, bound_policy.limit, openings, closings)
+        applied = self._count_applications(bound_policy, subjects, openings)
+        reasons = [self._explain(bound_policy, breach) for breach in breaches[:_MOST_EXPLAINED]]
         if len(breaches) > _MOST_EXPLAINED:
             message = f"{policy.rule}; it was broken {len(breaches) - _MOST_EXPLAINED:,} more times"
             reasons.append(self._build_reason(policy, message))
@@ -351,7 +351,7 @@ class PolicyRun:
 
         def bind(event: PolicyEvent) -> PolicyEvent:
             nonlocal unresolved
-            if isinstance(event, UserMessage):
+            if isinstance(event, PolicyUserMessage):
                 try:
                     return replace(event, matcher=event.matcher.bind(self._evidence.resolve))
                 except TemplateError as error:
@@ -367,15 +367,15 @@ class PolicyRun:
 
         subjects = tuple(event for event in map(bind, policy.subjects) if isinstance(event, PolicyCall))
         openings = None if policy.openings is None else tuple(map(bind, policy.openings))
-        bound = replace(policy, subjects=subjects, openings=openings, closings=tuple(map(bind, policy.closings)))
-        return bound, unresolved
+        bound_policy = replace(policy, subjects=subjects, openings=openings, closings=tuple(map(bind, policy.closings)))
+        return bound_policy, unresolved
 
     def _find_events(self, policy: SuitePolicy, wanted: Sequence[PolicyEvent]) -> list[Event]:
         """Find the events that one of `wanted` means, in their order. A message's index is below 0."""
         events = []
         for number, message in enumerate(self._messages[: len(self._message_moments)]):
             for event in wanted:
-                if isinstance(event, UserMessage) and any(map(event.matcher.is_match, message)):
+                if isinstance(event, PolicyUserMessage) and any(map(event.matcher.is_match, message)):
                     events.append(Event(self._message_moments[number], -2 - number))
                     break
         expected = [event.expected for event in wanted if isinstance(event, PolicyCall)]
@@ -410,12 +410,12 @@ class PolicyRun:
         against = "" if reference is None else self._describe(reference)
         if policy.limit is None:
             end = f" before {against}" if reference is not None else ""
-            wanted = " or ".join(call.text for call in policy.subjects)
+            calls_text = " or ".join(call.text for call in policy.subjects)
             if event is None:
-                return self._build_reason(policy, f"{policy.rule}; no {wanted} was made{end}")
+                return self._build_reason(policy, f"{policy.rule}; no {calls_text} was made{end}")
             call = self.calls[event.index] if event.index >= 0 else None
             after = "it" if call is not None else self._describe(event)
-            return self._build_reason(policy, f"{policy.rule}; no {wanted} came after {after}{end}", call)
+            return self._build_reason(policy, f"{policy.rule}; no {calls_text} came after {after}{end}", call)
         assert event is not None
         call = self.calls[event.index]
         if policy.limit:
@@ -449,11 +449,11 @@ class PolicyRun:
             if later.moment == event.moment:
                 return f"{self._describe(later)}, was asked for in the same model turn"
             return f"{self._describe(later)}, came later"
-        if isinstance(closing, UserMessage):
+        if isinstance(closing, PolicyUserMessage):
             return "no message of the user is like that"
-        other = next((e for e in reversed(fitting) if e.moment < event.moment), None)
-        if other is not None:
-            return f"{self._describe(other)}, was another{self._describe_key(policy, self.calls[other.index])}"
+        previous = next((e for e in reversed(fitting) if e.moment < event.moment), None)
+        if previous is not None:
+            return f"{self._describe(previous)}, was another{self._describe_key(policy, self.calls[previous.index])}"
         name = closing.expected.function_name
         for earlier in reversed(self.calls[: event.index]):
             if earlier.name == name:

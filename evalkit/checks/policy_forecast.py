@@ -14,7 +14,7 @@ from evalkit.checks.call_checks import OutcomeCheck
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import ExpectedCall
 from evalkit.checks.keys import CALL_KEYS
-from evalkit.checks.policies import PolicyCall, PolicyEvent, SuitePolicy, UserMessage, get_key, list_messages
+from evalkit.checks.policies import PolicyCall, PolicyEvent, PolicyUserMessage, SuitePolicy, get_key, list_messages
 from evalkit.checks.policy_rules import Event, find_excess, find_unmet
 from evalkit.jsonvalue import walk_leaves
 from evalkit.model.transcript import FunctionCall, Transcript
@@ -92,13 +92,13 @@ class _Forecast:
         """Find the events that are meant for certain, or that may be. All messages come before all calls: of several it
         is not known which calls they stand between, so that they may be anywhere."""
         events = []
-        messages = [event for event in wanted if isinstance(event, UserMessage)]
+        messages = [event for event in wanted if isinstance(event, PolicyUserMessage)]
         if messages and (not certain or len(self._messages) == 1):
             fitting = (any(map(event.matcher.is_match, texts)) for event in messages for texts in self._messages)
             events += [Event(0, -2)] if any(fitting) or any(event.matcher.has_templates for event in messages) else []
         for index, call in enumerate(self._calls):
-            meant = [self._means(event.expected, index) for event in wanted if isinstance(event, PolicyCall)]
-            if True in meant or (not certain and None in meant):
+            matches = [self._means(event.expected, index) for event in wanted if isinstance(event, PolicyCall)]
+            if True in matches or (not certain and None in matches):
                 events.append(Event(index + 1, index, get_key(self._policy, call)))
         return events
 

@@ -52,13 +52,13 @@ def find_excess(
     nearest opening, or where some are allowed the first that counted.
     """
     breaches = []
-    for _, own in _group(subjects):
-        key = own[0].key
+    for _, events in _group(subjects):
+        key = events[0].key
         opened = [Event(START)] if openings is None else _select(openings, key)
         closed = _select(closings, key)
         opened_at, closed_at = [event.moment for event in opened], [event.moment for event in closed]
-        own_at = [event.moment for event in own]
-        for place, subject in enumerate(own):
+        own_at = [event.moment for event in events]
+        for place, subject in enumerate(events):
             # The openings that hold: before the subject, with no closing between them and the subject.
             last_closing = bisect_left(closed_at, subject.moment) - 1
             since = closed_at[last_closing] if last_closing >= 0 else START
@@ -68,16 +68,16 @@ def find_excess(
             counted_from = bisect_right(own_at, opened_at[first])
             if place - counted_from + 1 > limit:
                 nearest = opened[end - 1] if openings is not None else None
-                breaches.append(Breach(subject, own[counted_from] if limit else nearest))
+                breaches.append(Breach(subject, events[counted_from] if limit else nearest))
     return sorted(breaches, key=lambda breach: breach.event.index if breach.event else -1)
 
 
 def find_unmet(subjects: Sequence[Event], openings: Sequence[Event] | None, closings: Sequence[Event]) -> list[Breach]:
     """Find every opening (the beginning, if `openings` is None) that no subject follows before the next closing."""
     breaches = []
-    for key, own in _group([Event(START)] if openings is None else openings):
+    for key, events in _group([Event(START)] if openings is None else openings):
         own_subjects, own_closings = _select(subjects, key), _select(closings, key)
-        for opening in own:
+        for opening in events:
             subject, closing = _find_after(own_subjects, opening), _find_after(own_closings, opening)
             if subject is None or (closing is not None and subject.moment > closing.moment):
                 breaches.append(Breach(None if openings is None else opening, closing))

@@ -73,14 +73,14 @@ def check_grader(
         raise UsageError(str(error)) from None
     graded = asyncio.run(_grade(open_label_grader(path, settings, record=record), rows, settings))
     outcome = measure_grader(graded)
-    wanted = {name: table[name] for name in ("min_kappa", "min_kappa_low") if name in table}
-    wanted |= {name: value for name, value in demands.items() if value is not None}
+    limits = {name: table[name] for name in ("min_kappa", "min_kappa_low") if name in table}
+    limits |= {name: value for name, value in demands.items() if value is not None}
     unmeasured = []
     if outcome.ungraded:
         unmeasured.append(f"{len(outcome.ungraded)} of {len(graded)} values were not graded")
     if outcome.decisions.kappa is None and outcome.decisions.items:
         unmeasured.append("person and grader gave all values the same grade, of which kappa says nothing: label others")
-    return GraderCheck(path, outcome, tuple(find_shortfalls(outcome, wanted)), tuple(unmeasured))
+    return GraderCheck(path, outcome, tuple(find_shortfalls(outcome, limits)), tuple(unmeasured))
 
 
 def build_settings(options: JsonObject, grader: str | None) -> Settings:
@@ -166,9 +166,9 @@ def _describe_disagreement(graded: GradedValue) -> Iterator[str]:
     if grade is None:
         return
     label = row.label if not isinstance(row.label, bool) else "met" if row.label else "not met"
-    said = grade.score if grade.score is not None else "met" if grade.passed else "not met"
+    grade_text = grade.score if grade.score is not None else "met" if grade.passed else "not met"
     yield f"  {row.location}, {row.name}: {quote(str(row.rubric.text))}"
-    yield f"    person: {label}; grader: {said}{describe_grade(grade)}"
+    yield f"    person: {label}; grader: {grade_text}{describe_grade(grade)}"
     yield f"    {format_value(row.value, _SHOWN)}"
 
 

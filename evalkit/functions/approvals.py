@@ -160,9 +160,9 @@ class ApprovalDesk:
 def explain_missing(name: str, arguments: AgentValue, count: int = 0) -> str:
     """Word that a call needs approval, and what to write."""
     number = f"request {count + 1} of {name}" if count else name
-    asked = f" (with {format_value(arguments, 120)})" if arguments else ""
+    arguments_text = f" (with {format_value(arguments, 120)})" if arguments else ""
     return (
-        f"{number} needs the approval of a person{asked}, and the case has no answer; "
+        f"{number} needs the approval of a person{arguments_text}, and the case has no answer; "
         f"write input.approvals: {{{name}: approve}}, or deny"
     )
 
@@ -180,8 +180,8 @@ def parse_approvals(
         if not items:
             reader.report_wrong((*path, name), item, _FORMS)
         read = [
-            reader.read_answer((*path, name, *([index] if isinstance(item, list) else [])), one)
-            for index, one in enumerate(items)
+            reader.read_answer((*path, name, *([index] if isinstance(item, list) else [])), entry)
+            for index, entry in enumerate(items)
         ]
         listed = tuple(answer for answer in read if answer is not None)
         reader.check_names((*path, name), name, listed, declarations)
@@ -197,13 +197,13 @@ class _ApprovalReader(FieldReader):
             hint = did_you_mean(value, ("approve", "deny")).removeprefix("; ") if isinstance(value, str) else ""
             self.report_wrong(path, value, _FORMS, hint)
             return None
-        ((key, given),) = value.items()
+        ((key, content),) = value.items()
         if key == _RESUME:
-            return ApprovalAnswer(APPROVED, resume=given, is_free=True)
+            return ApprovalAnswer(APPROVED, resume=content, is_free=True)
         if key == "deny":
-            reason = self.read_name((*path, key), given, "why, as text")
+            reason = self.read_name((*path, key), content, "why, as text")
             return None if reason is None else ApprovalAnswer(DENIED, reason)
-        changes = self.read_mapping((*path, key), given, "a mapping of the arguments that change")
+        changes = self.read_mapping((*path, key), content, "a mapping of the arguments that change")
         return None if changes is None else ApprovalAnswer(CHANGED, changes=changes)
 
     def check_names(
@@ -217,8 +217,8 @@ class _ApprovalReader(FieldReader):
             names = [*declarations, *aliases]
             message = f"{self.format_place(path)}: no function '{name}' is declared{did_you_mean(name, names)}"
             self.add_problem(path, message, "unknown_function", at_key=True)
-        known = None if declaration is None or declaration.parameters is None else declaration.parameters
-        names_of_arguments = None if known is None else find_argument_names(known)
+        parameters = None if declaration is None or declaration.parameters is None else declaration.parameters
+        names_of_arguments = None if parameters is None else find_argument_names(parameters)
         for argument in {argument: None for answer in answers for argument in answer.changes}:
             if names_of_arguments is not None and argument not in names_of_arguments:
                 hint = did_you_mean(argument, names_of_arguments)

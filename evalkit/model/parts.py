@@ -20,7 +20,7 @@ TEXT, IMAGE, FILE = PART_KINDS = ("text", "image", "file")
 PARTS = "parts"
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class InputPart(Struct, frozen=True, kw_only=True):
     """A part of a message. `kind`: ``text``, with `text`; ``image`` or ``file``, with `content`, its bytes.
 
     `name` is that in the case, `path` the absolute path of the file.
@@ -62,16 +62,16 @@ def list_parts(user: object) -> Sequence[JsonObject]:
     return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else ()
 
 
-def read_parts(user: object, root: Path) -> tuple[Part, ...]:
+def read_parts(user: object, root: Path) -> tuple[InputPart, ...]:
     """Read the parts of a message with the content of their files, below `root`. MockError if a file has changed since
     the case was loaded, or can't be read.
     """
     return tuple(_read_part(part, root) for part in list_parts(user))
 
 
-def _read_part(data: JsonObject, root: Path) -> Part:
+def _read_part(data: JsonObject, root: Path) -> InputPart:
     if TEXT in data:
-        return Part(kind=TEXT, text=str(data[TEXT]))
+        return InputPart(kind=TEXT, text=str(data[TEXT]))
     kind = IMAGE if IMAGE in data else FILE
     path = root / str(data["path"])
     try:
@@ -80,7 +80,7 @@ def _read_part(data: JsonObject, root: Path) -> Part:
         raise MockError(f"{kind} {data[kind]} of the input can't be read: {error.strerror}") from None
     if hash_content(content) != data["sha256"]:
         raise MockError(f"{kind} {data[kind]} of the input has changed since the case was loaded; run the case again")
-    return Part(
+    return InputPart(
         kind=kind,
         name=str(data[kind]),
         path=str(path),
@@ -98,7 +98,7 @@ def drop_part_facts(user: object) -> object:
     return {**user, PARTS: parts}
 
 
-def build_user_message(text: str, parts: Sequence[Part]) -> JsonDict:
+def build_user_message(text: str, parts: Sequence[InputPart]) -> JsonDict:
     """Build the message of a conversation in which the user says `text`, with `parts` where it has images or files."""
     message: JsonDict = {"role": "user", "text": text}
     if any(part.kind != TEXT for part in parts):
@@ -110,7 +110,7 @@ def hash_content(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def replace_content(body: bytes, files: Sequence[Part]) -> bytes:
+def replace_content(body: bytes, files: Sequence[InputPart]) -> bytes:
     """Replace the content of `files` in the body of a request, in either alphabet of base64, by its hash."""
     for part in files:
         for encode in (base64.b64encode, base64.urlsafe_b64encode):

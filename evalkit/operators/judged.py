@@ -144,8 +144,8 @@ class Judged(Matcher, frozen=True):
         book = _book.get()
         if book is None:
             raise Undecided(f"{JUDGE} is for a model to grade, after a run")
-        known = book.find(self.rubric, actual)
-        return known is None or known[0].passed
+        grade = book.find(self.rubric, actual)
+        return grade is None or grade[0].passed
 
     def describe_fully(self) -> str:
         return f"a value that meets {quote(str(self.rubric.text))}"
@@ -155,10 +155,10 @@ class Judged(Matcher, frozen=True):
 
     def describe_mismatch(self, actual: object) -> str:
         book = _book.get()
-        known = book.find(self.rubric, actual) if book is not None else None
-        if known is None:
+        recorded_grade = book.find(self.rubric, actual) if book is not None else None
+        if recorded_grade is None:
             return Matcher.describe_mismatch(self, actual)
-        grade, grading = known
+        grade, grading = recorded_grade
         words, reason = describe_criterion(grade, self.rubric), describe_grade(grade).rstrip(".")
         return f"not met: {words} ({describe_grader(grading)}){reason}; got {format_value(actual)}"
 

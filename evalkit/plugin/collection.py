@@ -109,8 +109,8 @@ class Collection:
         Where no file can be ignored, pytest need not look at each case, which takes a sixth of collecting.
         """
         if not collection_path.name.isprintable() and os.fspath(collection_path).startswith(self._prefixes):
-            shown = escape_controls(os.fspath(collection_path))
-            raise pytest.UsageError(f"{shown}: a name with line breaks or control characters is not read; rename it")
+            name = escape_controls(os.fspath(collection_path))
+            raise pytest.UsageError(f"{name}: a name with line breaks or control characters is not read; rename it")
         if is_case_name(collection_path.name) and os.fspath(collection_path).startswith(self._prefixes):
             return None if self._may_ignore() else False
         if self._argument_paths or collection_path.suffix != ".py":

@@ -84,9 +84,9 @@ def drop_reruns_from_junit(file: Path) -> None:
     for each attempt, and those before the last, which say nothing of how they ended, count as passed for its readers.
     """
     text = file.read_text("utf-8")
-    found = [match for match in _TESTCASE.finditer(text) if '<property name="evalkit_status"' in match[0]]
-    last = {match["names"]: match for match in found}
-    dropped = [match for match in found if match is not last[match["names"]]]
+    test_cases = [match for match in _TESTCASE.finditer(text) if '<property name="evalkit_status"' in match[0]]
+    last = {match["names"]: match for match in test_cases}
+    dropped = [match for match in test_cases if match is not last[match["names"]]]
     for match in reversed(dropped):
         text = text[: match.start()] + text[match.end() :]
     remaining = text.count("<testcase ")

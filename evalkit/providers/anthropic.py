@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import IncompleteCallError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
-from evalkit.model.parts import IMAGE, PARTS, TEXT, Part
+from evalkit.model.parts import IMAGE, PARTS, TEXT, InputPart
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import MAX_REPLY_BYTES, ProviderKind, SchemaRules, read_count
 from evalkit.providers.client import Client, ClientProvider
@@ -147,7 +147,7 @@ def build_messages(messages: Iterable[JsonObject]) -> list[JsonDict]:
     return [message for message in sent if message["content"]]  # the service takes no message without content
 
 
-def _build_part(part: Part) -> JsonDict:
+def _build_part(part: InputPart) -> JsonDict:
     if part.kind == TEXT:
         return {"type": "text", "text": part.text}
     source = {"type": "base64", "media_type": part.mime_type, "data": part.encode_base64()}
@@ -159,9 +159,9 @@ def _build_part(part: Part) -> JsonDict:
 
 
 def _build_reply(turn: ModelTurn, position: int) -> list[JsonDict]:
-    own = turn.content.get("content") if isinstance(turn.content, Mapping) else None
-    if isinstance(own, list):
-        return [dict(block) for block in own]
+    sent_back = turn.content.get("content") if isinstance(turn.content, Mapping) else None
+    if isinstance(sent_back, list):
+        return [dict(block) for block in sent_back]
     blocks: list[JsonDict] = [{"type": "text", "text": turn.text}] if turn.text else []
     for index, call in enumerate(turn.calls):
         arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
@@ -178,7 +178,9 @@ def _build_results(
         # Answers come in any order: each takes the place of its id, else of its content, else the next one.
         by_id = (place for place, (_, id) in enumerate(pending) if id == call.call_id)
         key = (call.name, call.arguments)
-        by_content = (place for place, (asked, _) in enumerate(pending) if (asked.name, asked.arguments) == key)
+        by_content = (
+            place for place, (sent_call, _) in enumerate(pending) if (sent_call.name, sent_call.arguments) == key
+        )
         call_id = pending.pop(next(by_id, next(by_content, 0)))[1] if pending else f"call_{position}_{index}"
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         block: JsonDict = {"type": "tool_result", "tool_use_id": call_id, "content": text}

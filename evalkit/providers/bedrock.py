@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
-from evalkit.model.parts import IMAGE, PARTS, TEXT, Part
+from evalkit.model.parts import IMAGE, PARTS, TEXT, InputPart
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import ProviderKind, SchemaRules, read_count
 from evalkit.providers.client import Client
@@ -118,12 +118,12 @@ class BedrockProvider:
         if isinstance(error, exceptions.NoRegionError):
             return ProviderError("bedrock: there is no region; set AWS_REGION, or write ?region=us-east-1", status=400)
         if isinstance(error, exceptions.ClientError):  # an EventStreamError, too
-            told = error.response.get("Error", {})
+            details = error.response.get("Error", {})
             facts = error.response.get("ResponseMetadata", {})
-            status = facts.get("HTTPStatusCode") or _STATUS.get(str(told.get("Code")).lower(), 500)
+            status = facts.get("HTTPStatusCode") or _STATUS.get(str(details.get("Code")).lower(), 500)
             hint = f". {_CREDENTIALS.capitalize()}" if status in (401, 403) else ""
             delay_s = parse_seconds((facts.get("HTTPHeaders") or {}).get("retry-after"))
-            message = f"{self._service}: {status}: {str(told.get('Message') or error).rstrip('.')}{hint}"
+            message = f"{self._service}: {status}: {str(details.get('Message') or error).rstrip('.')}{hint}"
             return ProviderError(message, status=status, retry_after_s=delay_s)
         if isinstance(error, (exceptions.ConnectTimeoutError, exceptions.ReadTimeoutError)):
             return ProviderError(f"{self._service} did not answer in time: {error}")
@@ -176,7 +176,7 @@ def build_messages(messages: Iterable[JsonObject]) -> list[JsonDict]:
     for position, message in enumerate(messages):
         role = message.get("role")
         if role == "user":
-            parts = message.get(PARTS) or (Part(kind=TEXT, text=message["text"]),)
+            parts = message.get(PARTS) or (InputPart(kind=TEXT, text=message["text"]),)
             blocks = [_build_part(part) for part in parts if part.kind != TEXT or part.text]
             sent.append({"role": "user", "content": blocks})
         elif role == "model":
@@ -204,7 +204,7 @@ def _to_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _build_part(part: Part) -> JsonDict:
+def _build_part(part: InputPart) -> JsonDict:
     if part.kind == TEXT:
         return {"text": part.text}
     ending = PurePath(part.name).suffix.lstrip(".").lower().replace("jpg", "jpeg")
@@ -216,9 +216,9 @@ def _build_part(part: Part) -> JsonDict:
 
 
 def _build_reply(turn: ModelTurn, position: int) -> list[JsonDict]:
-    own = turn.content.get("content") if isinstance(turn.content, Mapping) else None
-    if isinstance(own, list):
-        return [_restore_bytes(block) for block in own]
+    sent_back = turn.content.get("content") if isinstance(turn.content, Mapping) else None
+    if isinstance(sent_back, list):
+        return [_restore_bytes(block) for block in sent_back]
     blocks: list[JsonDict] = [{"text": turn.text}] if turn.text else []
     for index, call in enumerate(turn.calls):
         arguments = dict(call.arguments) if isinstance(call.arguments, Mapping) else {}
@@ -347,10 +347,10 @@ def _add_delta(block: JsonDict, delta: JsonObject, inputs: dict[object, str], pl
         if "redactedContent" in thought:
             thoughts["redactedContent"] = thoughts.get("redactedContent", b"") + thought["redactedContent"]
             return
-        said = thoughts.setdefault("reasoningText", {"text": ""})
-        said["text"] += thought.get("text") or ""
+        text_block = thoughts.setdefault("reasoningText", {"text": ""})
+        text_block["text"] += thought.get("text") or ""
         if thought.get("signature"):
-            said["signature"] = said.get("signature", "") + thought["signature"]
+            text_block["signature"] = text_block.get("signature", "") + thought["signature"]
 
 
 BEDROCK = ProviderKind(

@@ -47,10 +47,10 @@ class AzureProvider(OpenAIProvider):
     missing_key = "set AZURE_OPENAI_API_KEY"
 
     def __init__(self, model: str, options: AzureOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
-        own = options or AzureOptions()
-        fields = {name: getattr(own, name) for name in OpenAIOptions.__struct_fields__}
+        azure = options or AzureOptions()
+        fields = {name: getattr(azure, name) for name in OpenAIOptions.__struct_fields__}
         super().__init__(model, OpenAIOptions(**fields), policy=policy)
-        self._api_version = own.api_version
+        self._api_version = azure.api_version
 
     def build_body(self, request: ModelRequest) -> JsonDict:
         return build_body(request, stream=self.options.stream, limit_key="max_completion_tokens")

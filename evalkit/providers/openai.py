@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import IncompleteCallError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
-from evalkit.model.parts import IMAGE, PARTS, TEXT, Part
+from evalkit.model.parts import IMAGE, PARTS, TEXT, InputPart
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import MAX_REPLY_BYTES, ProviderKind, SchemaRules, read_count, require_whole
 from evalkit.providers.client import Client, ClientProvider
@@ -180,7 +180,7 @@ def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[J
     return sent
 
 
-def _build_part(part: Part) -> JsonDict:
+def _build_part(part: InputPart) -> JsonDict:
     """Build a part in the API's form: text files are text to it, and of others it takes images, PDF and sound."""
     if part.kind == TEXT:
         return {"type": "text", "text": part.text}

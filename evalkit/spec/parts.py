@@ -71,9 +71,9 @@ def attach_files(
             turns = case_input["turns"] = list(case_input["turns"])
             index = int(path[2])
             user = turns[index]["user"]
-            if other := next((key for key in user if key != PARTS), None):
-                problem = f"'{other}' stands beside 'parts'; write it as a part: {{text: ...}}"
-                reader.add_problem((*path[:-1], other), problem, at_key=True)
+            if extra := next((key for key in user if key != PARTS), None):
+                problem = f"'{extra}' stands beside 'parts'; write it as a part: {{text: ...}}"
+                reader.add_problem((*path[:-1], extra), problem, at_key=True)
             turns[index] = {**turns[index], "user": {**user, PARTS: read}}
     return {**data, "input": case_input}, reader.problems
 
@@ -117,8 +117,10 @@ class _PartReader(FieldReader):
                 self.report_unknown_key(path, key, (*PART_KINDS, "mime_type"))
         kinds = [kind for kind in PART_KINDS if kind in part]
         if len(kinds) != 1:
-            given = f"'{kinds[0]}' and '{kinds[1]}'" if kinds else "none of them"
-            self.add_problem(path, f"{self.format_place(path)} has one of 'text', 'image' and 'file'; it has {given}")
+            kinds_given = f"'{kinds[0]}' and '{kinds[1]}'" if kinds else "none of them"
+            self.add_problem(
+                path, f"{self.format_place(path)} has one of 'text', 'image' and 'file'; it has {kinds_given}"
+            )
             return part
         kind = kinds[0]
         value = self.read_text((*path, kind), part[kind], empty=kind == TEXT)

@@ -55,7 +55,7 @@ def measure_agreement(matrix: Matrix, *, is_scale: bool = False) -> Agreement:
         return Agreement(items=items, agreed=agreed)
     low, high = kappa - _Z_95 * error, kappa + _Z_95 * error
     if not is_scale:
-        bounds = [(bound - chance) / (1 - chance) for bound in wilson(agreed, items)]
+        bounds = [(limit - chance) / (1 - chance) for limit in wilson(agreed, items)]
         low, high = min(low, bounds[0]), max(high, bounds[1])
     return Agreement(items=items, agreed=agreed, kappa=kappa, low=max(-1.0, low), high=min(1.0, high))
 

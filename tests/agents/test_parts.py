@@ -15,7 +15,7 @@ from evalkit.cassettes.fingerprint import describe_request
 from evalkit.cassettes.http.messages import HttpRequest
 from evalkit.cassettes.http.player import Player, PlayerOptions
 from evalkit.errors import MockError
-from evalkit.model.parts import Part, format_part, read_parts
+from evalkit.model.parts import InputPart, format_part, read_parts
 from evalkit.model.transcript import ModelRequest
 from evalkit.providers.gemini import build_contents
 from evalkit.providers.openai import build_messages
@@ -24,10 +24,12 @@ from evalkit.runner.run_case import run_case
 from evalkit.spec.load import load_case
 
 PNG = b"\x89PNG\r\n\x1a\n picture \xff\xfe\xfb"
-TEXT = Part(kind="text", text="Look.")
-IMAGE = Part(kind="image", name="photo.png", path="/p/photo.png", mime_type="image/png", sha256="ab", content=PNG)
-PDF = Part(kind="file", name="in/a.pdf", path="/p/a.pdf", mime_type="application/pdf", sha256="cd", content=b"%PDF")
-NOTES = Part(kind="file", name="notes.txt", path="/p/n", mime_type="text/plain", sha256="ef", content=b"hello")
+TEXT = InputPart(kind="text", text="Look.")
+IMAGE = InputPart(kind="image", name="photo.png", path="/p/photo.png", mime_type="image/png", sha256="ab", content=PNG)
+PDF = InputPart(
+    kind="file", name="in/a.pdf", path="/p/a.pdf", mime_type="application/pdf", sha256="cd", content=b"%PDF"
+)
+NOTES = InputPart(kind="file", name="notes.txt", path="/p/n", mime_type="text/plain", sha256="ef", content=b"hello")
 MESSAGE = {"role": "user", "text": "Look.", "parts": (TEXT, IMAGE, PDF, NOTES)}
 CASE = """\
 input:
@@ -106,7 +108,7 @@ def test_gemini_gets_inline_data() -> None:
 
 
 def test_openai_gets_images_files_and_text() -> None:
-    sound = Part(kind="file", name="a.wav", path="/p/a.wav", mime_type="audio/x-wav", sha256="00", content=b"RIFF")
+    sound = InputPart(kind="file", name="a.wav", path="/p/a.wav", mime_type="audio/x-wav", sha256="00", content=b"RIFF")
     (message,) = build_messages(None, [{**MESSAGE, "parts": (*MESSAGE["parts"], sound)}])
 
     assert message["content"] == [

@@ -14,7 +14,7 @@ pytest.importorskip("anthropic")
 
 from evalkit.errors import ProviderError, UsageError
 from evalkit.model.case import Declaration
-from evalkit.model.parts import Part
+from evalkit.model.parts import InputPart
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.anthropic import (
     AnthropicOptions,
@@ -146,10 +146,10 @@ def test_a_turn_of_another_model_gets_ids() -> None:
 
 
 def test_images_and_files_are_blocks() -> None:
-    image = Part(kind="image", name="a.png", mime_type="image/png", sha256="0", content=b"PNG")
-    pdf = Part(kind="file", name="in/a.pdf", mime_type="application/pdf", sha256="1", content=b"%PDF")
-    notes = Part(kind="file", name="a.csv", mime_type="text/csv", sha256="2", content=b"a,b")
-    parts = (Part(kind="text", text="Look."), image, pdf, notes)
+    image = InputPart(kind="image", name="a.png", mime_type="image/png", sha256="0", content=b"PNG")
+    pdf = InputPart(kind="file", name="in/a.pdf", mime_type="application/pdf", sha256="1", content=b"%PDF")
+    notes = InputPart(kind="file", name="a.csv", mime_type="text/csv", sha256="2", content=b"a,b")
+    parts = (InputPart(kind="text", text="Look."), image, pdf, notes)
 
     (message,) = build_messages([{"role": "user", "text": "Look.", "parts": parts}])
 

@@ -14,7 +14,7 @@ pytest.importorskip("boto3")
 
 from evalkit.errors import ProviderError, UsageError
 from evalkit.model.case import Declaration
-from evalkit.model.parts import Part
+from evalkit.model.parts import InputPart
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.bedrock import (
     BedrockOptions,
@@ -177,12 +177,12 @@ def test_thoughts_go_back_as_they_came() -> None:
 
 def test_answers_images_and_files_have_their_forms() -> None:
     turn = read_reply(REPLY)
-    image = Part(kind="image", name="a.JPG", mime_type="image/jpeg", sha256="0", content=b"J")
-    pdf = Part(kind="file", name="in/my_file.v2.pdf", mime_type="application/pdf", sha256="1", content=b"%PDF")
+    image = InputPart(kind="image", name="a.JPG", mime_type="image/jpeg", sha256="0", content=b"J")
+    pdf = InputPart(kind="file", name="in/my_file.v2.pdf", mime_type="application/pdf", sha256="1", content=b"%PDF")
 
     user, _, answered = build_messages(
         [
-            {"role": "user", "text": "Look.", "parts": (Part(kind="text", text="Look."), image, pdf)},
+            {"role": "user", "text": "Look.", "parts": (InputPart(kind="text", text="Look."), image, pdf)},
             {"role": "model", "turn": turn},
             {"role": "function", "results": [(turn.calls[0], {"error": {"type": "x"}})]},
         ]

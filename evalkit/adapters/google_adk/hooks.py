@@ -49,7 +49,7 @@ from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, MockError
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.parts import TEXT, Part
+from evalkit.model.parts import TEXT, InputPart
 from evalkit.model.transcript import ModelTurn, Usage
 from evalkit.providers.gemini import read_reply
 
@@ -162,7 +162,7 @@ def build_run_options(
     }
 
 
-def _to_adk_part(part: Part) -> types.Part:
+def _to_adk_part(part: InputPart) -> types.Part:
     if part.kind == TEXT:
         return types.Part(text=part.text)
     return types.Part.from_bytes(data=part.content, mime_type=part.mime_type)

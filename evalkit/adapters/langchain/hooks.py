@@ -47,7 +47,7 @@ from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.functions.targets import wait_for
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.parts import IMAGE, TEXT, Part
+from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import HANDOFF, ModelCall, ModelTurn, Usage
 from evalkit.providers.gemini import FINISH_REASONS
 
@@ -491,7 +491,7 @@ def build_content(task: Task) -> str | list[JsonDict]:
     return [_to_block(part) for part in get_message_parts(task)] or task.message
 
 
-def _to_block(part: Part) -> JsonDict:
+def _to_block(part: InputPart) -> JsonDict:
     if part.kind == TEXT:
         return {"type": "text", "text": part.text}
     block = {"type": part.kind, "base64": part.encode_base64(), "mime_type": part.mime_type}

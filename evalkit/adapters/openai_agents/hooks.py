@@ -65,7 +65,7 @@ from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.errors import MeasurementError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
-from evalkit.model.parts import IMAGE, TEXT, Part
+from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import ModelCall, ModelTurn
 
 TRIPWIRES = (
@@ -464,7 +464,7 @@ def build_content(task: Task) -> str | list[JsonDict]:
     return [_to_input_part(part) for part in get_message_parts(task)] or task.message
 
 
-def _to_input_part(part: Part) -> JsonDict:
+def _to_input_part(part: InputPart) -> JsonDict:
     if part.kind == TEXT:
         return {"type": "input_text", "text": part.text}
     if part.kind == IMAGE:

@@ -42,7 +42,7 @@ from evalkit.cassettes.model import (
 )
 from evalkit.errors import EvalkitError, KeyPath, MissingCassetteError, PathProblem, StaleCassetteError, did_you_mean
 from evalkit.jsonvalue import JsonDict, JsonObject, describe_value, map_strings
-from evalkit.model.parts import Part, replace_content
+from evalkit.model.parts import InputPart, replace_content
 from evalkit.providers.turns import report_unknown_keys
 from evalkit.yamlfile.events import Limits
 from evalkit.yamlfile.parse import load
@@ -110,7 +110,7 @@ class Player:
         self._remaining_alike: dict[str, deque[int]] = {}  # the same by request without what clients draw by lot
         self._played: set[int] = set()
         self._exchanges: list[JsonDict] = []  # recorded now, in the order of the requests
-        self.input_files: list[Part] = []  # images and files of the case, which requests hold as their hashes
+        self.input_files: list[InputPart] = []  # images and files of the case, which requests hold as their hashes
 
     # -- what the interception asks
 
