@@ -53,15 +53,11 @@ def read_comparison(options: Sequence[str], source: str = "--evalkit-compare") -
         raise UsageError(f"{source}: '{repeated}' is given twice; write all its values once: {repeated}=a,b,c")
     if not dimensions:
         return ()
-    values = [dict(zip(names, row, strict=True)) for row in product(*(dimension.values for dimension in dimensions))]
-    variants = tuple(CaseVariant(_build_label(row), row) for row in values)
-    labels = [variant.label for variant in variants]
-    for variant in variants:
-        if labels.count(variant.label) > 1:
-            raise UsageError(
-                f"{source}: two variants would both be called '{variant.label}'; rename one of the files or agents"
-            )
-    return variants
+    labels = {dimension.name: _build_labels(dimension, source) for dimension in dimensions}
+    rows = [dict(zip(names, row, strict=True)) for row in product(*(dimension.values for dimension in dimensions))]
+    return tuple(
+        CaseVariant(",".join(f"{name}={labels[name][value]}" for name, value in row.items()), row) for row in rows
+    )
 
 
 def _read_dimension(option: str, source: str) -> Dimension:
@@ -92,9 +88,21 @@ def _read_temperature(value: str, option: str, source: str) -> None:
         raise UsageError(f"{source}: '{option}': the temperature '{value}' is not a number, 0 or more")
 
 
-def _build_label(values: Mapping[str, str]) -> str:
-    texts = {name: re.sub(r"[^\w.+:-]+|::+", "-", value) for name, value in values.items()}  # pytest splits at ::
-    return ",".join(f"{name}={text[:_LONGEST_LABEL]}" for name, text in texts.items())
+def _build_labels(dimension: Dimension, source: str) -> dict[str, str]:
+    """Return what stands for each value in ids. Options of models, which may hold a password, do not."""
+    labels: dict[str, str] = {}
+    for number, value in enumerate(dimension.values, 1):
+        text = value.partition("?")[0] if dimension.name == MODEL else value
+        label = re.sub(r"[^\w.+:-]+|::+", "-", text)[:_LONGEST_LABEL]  # pytest splits at ::
+        if label in labels.values() and dimension.name == MODEL:
+            label += f"-{number}"
+        if label in labels.values():
+            raise UsageError(
+                f"{source}: two variants would both be called '{dimension.name}={label}'; rename one of the files or "
+                "agents"
+            )
+        labels[value] = label
+    return labels
 
 
 class VariantValues(Mapping[str, str]):

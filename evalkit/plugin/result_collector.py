@@ -59,7 +59,7 @@ from evalkit.runner.faults import SERVICE_FAILED
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.stats.accounting import Accounting, Tally
 from evalkit.text.format import join_names
-from evalkit.text.redact import Redactor
+from evalkit.text.redact import Redactor, redact_secrets
 
 _GATED_STATUSES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
@@ -581,9 +581,10 @@ class SessionFiles:
         """Return the facts that must be equal in runs that are joined."""
         settings, variants = self._configuration.settings, self._configuration.variants
         compared = [{"label": variant.label, "values": dict(variant.values)} for variant in variants]
+        models = ", ".join(self._configuration.list_models()) or None
         return {
-            "model": ", ".join(self._configuration.list_models()) or None,
-            **({COMPARE: compared} if compared else {}),
+            "model": redact_secrets(models, self._configuration.secrets),  # a base_url may hold a password
+            **({COMPARE: redact_secrets(compared, self._configuration.secrets)} if compared else {}),
             "part": self.is_partial,
             "commit": find_commit(self._configuration.root),
             "settings": {

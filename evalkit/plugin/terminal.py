@@ -38,6 +38,7 @@ from evalkit.reports.summary import (
 from evalkit.reports.trace import Line, TraceOptions, build_trace_lines, format_duration, join_spans, render_ansi
 from evalkit.stats.accounting import Accounting
 from evalkit.text.format import cut_at_word, escape_controls, fit_to_encoding, parse_percentage
+from evalkit.text.redact import redact_secrets
 
 MOST_PASSED_TRACES = 50
 _MOST_PREPARED = 10_000_000  # characters of traces in memory
@@ -369,6 +370,7 @@ _RECORDED = {
 def describe_run(configuration: Configuration) -> Iterator[str]:
     """Yield lines on where models' turns and grades come from, and on what is compared."""
     settings, models = configuration.settings, ", ".join(configuration.list_models())
+    models = redact_secrets(models, configuration.secrets)
     grades = f"; {settings.grader.partition('?')[0]} grades what has no recorded grade" if settings.grader else ""
     source = f"live model {models}" if models else "offline, models from cassettes"
     if settings.record is not None:

@@ -39,10 +39,17 @@ def test_two_dimensions_give_their_products_the_first_varies_slowest() -> None:
 
 
 def test_a_label_has_nothing_that_ids_and_names_of_files_are_taken_apart_by() -> None:
-    first, second = read_comparison(["model=openai:m?base_url=http://h:1/v1&x=1@y[z],gemini:g::h i"])
-    assert first.label == "model=openai:m-base_url-http:-h:1-v1-x-1-y-z-"
-    assert second.label == "model=gemini:g-h-i"
-    assert first.values["model"] == "openai:m?base_url=http://h:1/v1&x=1@y[z]"
+    first, second = read_comparison(["retriever=http://h:1/v1&x=1@y[z],g::h i"])
+    assert first.label == "retriever=http:-h:1-v1-x-1-y-z-"
+    assert second.label == "retriever=g-h-i"
+    assert first.values["retriever"] == "http://h:1/v1&x=1@y[z]"
+
+
+def test_options_of_a_model_which_may_hold_a_password_stand_in_no_id() -> None:
+    urls = [f"openai:m?base_url=http://user:{word}@h/v1" for word in ("secret", "other")]
+    first, second, third = read_comparison([f"model={','.join(urls)},openai:n"])
+    assert (first.label, second.label, third.label) == ("model=openai:m", "model=openai:m-2", "model=openai:n")
+    assert [variant.values["model"] for variant in (first, second)] == urls
 
 
 @pytest.mark.parametrize(
@@ -59,6 +66,7 @@ def test_a_label_has_nothing_that_ids_and_names_of_files_are_taken_apart_by() ->
         (["temperature=0,warm"], "'temperature=0,warm': the temperature 'warm' is not a number, 0 or more"),
         (["temperature=0,-1"], "'temperature=0,-1': the temperature '-1' is not a number, 0 or more"),
         (["p=a/b,a?b"], "two variants would both be called 'p=a-b'; rename one of the files or agents"),
+        (["p=a/b,a?b", "agent=a,b"], "two variants would both be called 'p=a-b'; rename one of the files or agents"),
     ],
 )
 def test_what_is_no_comparison_says_what_to_write(options: list[str], message: str) -> None:

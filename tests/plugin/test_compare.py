@@ -306,6 +306,16 @@ def test_live_models_are_compared_with_their_tokens_and_cost(hotel: Project) -> 
     assert "worse in 1 (scenarios/hotel/plain_001.yaml), better in none: luck would do as much" in result.stdout.str()
 
 
+def test_a_password_in_the_address_of_a_model_stands_in_no_artefact(hotel: Project) -> None:
+    hotel.write("scenarios/hotel/plain_001.yaml", CASE.format(message="x").replace("careful", "prompted"))
+    urls = [f"openai:m{number}?base_url=http://u:hunter2hunter2@127.0.0.1:9/v1" for number in (1, 2)]
+    result = hotel.run(COMPARE, f"model={','.join(urls)}", "--evalkit-html=r.html", "--junitxml=j.xml", PLAIN_FILE)
+    files = [hotel.root / name for name in ("r.html", "j.xml", ".evalkit/last-run.json")]
+    for text in (result.stdout.str(), *(file.read_text("utf-8") for file in files)):
+        assert "hunter2" not in text
+        assert "model=openai:m1" in text
+
+
 def test_all_variants_share_one_budget(hotel: Project) -> None:
     prompt_project(hotel)
     result = hotel.run(*MODELS, "--evalkit-max-tokens", "100", "--evalkit-concurrency", "1")
