@@ -463,6 +463,24 @@ def test_a_run_that_a_signal_ends_leaves_no_process_behind(desk: Desk, number: s
     assert not any(map(is_running, pids))
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks processes up in /proc")
+def test_a_process_that_has_just_begun_is_not_left_behind(tmp_path: Path) -> None:
+    """The interpreter is killed before it knows of the process that it has started."""
+    mark = f"mark-{os.getpid()}-{tmp_path.name}"
+    script = (
+        "import asyncio, os, pathlib, sys\nfrom evalkit.agents.remote import agents\n"
+        "agents.ChildProcess.connection_made = lambda self, transport: os.kill(os.getpid(), 9)\n"
+        "words, env = ['sleep', '60'], {**os.environ, 'MARK': sys.argv[1]}\n"
+        "asyncio.run(agents.start_process(words, cwd=pathlib.Path(), env=env, limit=9, mark=sys.argv[1]))"
+    )
+    run = subprocess.run([sys.executable, "-c", script, mark], cwd=tmp_path, timeout=60, check=False)
+    assert run.returncode == -signal.SIGKILL
+    until = time.monotonic() + 10
+    while find_survivors(0, b"MARK=" + mark.encode()) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert find_survivors(0, b"MARK=" + mark.encode()) == []
+
+
 def test_many_processes_at_once_keep_their_calls_apart(desk: Desk, make_case: MakeCase) -> None:
     import asyncio
 

@@ -339,7 +339,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         assert isinstance(transport, asyncio.SubprocessTransport)
         self._transport = transport
         self._group = transport.get_pid()
-        _reaper.watch(self._group, self._mark)  # however this interpreter ends, it leaves nothing behind
+        _reaper.join(self._mark, self._group)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
@@ -395,7 +395,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._send_signal(signal.SIGKILL)
             raise
         finally:
-            _reaper.forget(self._group)
+            _reaper.forget(self._mark)
             if self._transport is not None:
                 self._transport.close()
 
@@ -424,9 +424,14 @@ async def start_process(
     words: Sequence[str], *, cwd: Path, env: Mapping[str, str], limit: int, mark: str
 ) -> ChildProcess:
     """Start the command. `mark` is a text in `env` that nothing else on this machine has. Raises OSError."""
-    _, child = await asyncio.get_running_loop().subprocess_exec(
-        lambda: ChildProcess(limit, mark.encode()), *words, cwd=cwd, env=dict(env), start_new_session=True
-    )
+    _reaper.watch(mark.encode())  # however this interpreter ends from now on, it leaves nothing behind
+    try:
+        _, child = await asyncio.get_running_loop().subprocess_exec(
+            lambda: ChildProcess(limit, mark.encode()), *words, cwd=cwd, env=dict(env), start_new_session=True
+        )
+    except OSError:  # nothing was started
+        _reaper.forget(mark.encode())
+        raise
     return child
 
 
