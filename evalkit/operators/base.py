@@ -298,6 +298,8 @@ def holds_judge(data: object) -> bool:
 
 def holds_operator(data: object, *names: str) -> bool:
     """Return whether one of these operators stands anywhere in expected data. What is under `$literal` is data."""
+    if isinstance(data, str):  # as most values
+        return False
     if is_mapping(data):
         return any(key in names or (key != LITERAL and holds_operator(item, *names)) for key, item in data.items())
     return is_list(data) and any(holds_operator(item, *names) for item in data)

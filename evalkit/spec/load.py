@@ -84,8 +84,7 @@ def load_case(
 
 def _explain_link(file: str, root: str, permissions: Permissions | None) -> str:
     """Explain why a file below the root, to which a link has led, may not be read; "" if it may."""
-    is_direct = os.path.realpath(file) == file or not file.startswith(root.rstrip(os.sep) + os.sep)
-    return "" if is_direct else explain_path(file, permissions)
+    return explain_path(file, permissions) if file.startswith(root.rstrip(os.sep) + os.sep) else ""
 
 
 class ExaminedCase(Struct, frozen=True):
