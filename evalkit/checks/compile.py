@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.checks.approvals import read_approvals
+from evalkit.checks.approvals import ApprovalsCheck, read_approvals
 from evalkit.checks.calls import GroundedCalls
 from evalkit.checks.contradictions import check_across_keys
 from evalkit.checks.evidence import COMPLETED
@@ -133,9 +133,6 @@ class _Compilation:
         if "forbidden_function_calls" in expected:
             path = (*self.path, "forbidden_function_calls")
             forbidden = read_forbidden(call_reader, path, expected["forbidden_function_calls"])
-        approvals = None
-        if "expected_approvals" in expected:
-            approvals = read_approvals(call_reader, (*self.path, "expected_approvals"), expected["expected_approvals"])
         grounded = self._read_grounded()
         graded = None
         if "judge" in expected:
@@ -145,7 +142,7 @@ class _Compilation:
             for key, value in expected.items()
             if key in _READERS or key not in EXPECTED_KEYS
         )
-        checks = [check for check in (approvals, *read) if check is not None]
+        checks = [check for check in (self._read_approvals(call_reader), *read) if check is not None]
         if not reader.problems and not (
             any((calls, forbidden, grounded, graded, checks)) and expected.keys() - MODIFIERS
         ):
@@ -200,6 +197,10 @@ class _Compilation:
             if minimum is not None:
                 minimums.append((name, minimum))
         return tuple(minimums)
+
+    def _read_approvals(self, calls: CallReader) -> ApprovalsCheck | None:
+        key = "expected_approvals"
+        return read_approvals(calls, (*self.path, key), self.expected[key]) if key in self.expected else None
 
     def _read_grounded(self) -> GroundedCalls | None:
         if "grounded" not in self.expected:

@@ -340,13 +340,13 @@ class CallLog:
             call.violations = find_argument_violations(declaration, call.arguments)
         is_mock_asked = context.answered_by is None
         mock = self._functions.find_mock(name) if is_mock_asked else None
+        refusal, call.error = call.find_malformed(), context.refusal
         if is_mock_asked:
             refusal = self._functions.find_refusal(call, offered_names, is_mocked=mock is not None)
             call.error = refusal or context.refusal
-        else:
-            refusal, call.error = call.find_malformed(), context.refusal
         with self._lock:
-            if self._ask_person(call, refusal, needs_approval=declaration is not None and declaration.needs_approval):
+            needs_approval = declaration is not None and declaration.needs_approval
+            if self._ask_person(call, refusal, needs_approval=needs_approval):
                 refusal = None  # a call that is not made needs no mock
             if is_mock_asked:
                 call.index = len(self._calls)

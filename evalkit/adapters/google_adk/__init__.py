@@ -25,7 +25,7 @@ from evalkit.adapters.common import (
 )
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
-from evalkit.functions.approvals import ApprovalRequest
+from evalkit.functions.approvals import ApprovalDesk, ApprovalRequest
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.gemini import FINISH_REASONS
@@ -69,7 +69,7 @@ async def run_agent(
     with require_extra(EXTRA):
         from google.adk.agents.invocation_context import LlmCallsLimitExceededError
 
-        from evalkit.adapters.google_adk.hooks import RUNS, AdkAgentRun, build_confirmations, build_run_options
+        from evalkit.adapters.google_adk.hooks import RUNS, AdkAgentRun, build_run_options
 
     recorder = TaskRecorder.get(task)
     opened = open_requested_model(task, open_model) if model is None else None
@@ -79,14 +79,7 @@ async def run_agent(
     ending = _EventSummary()
     try:
         with RUNS.enter(run):
-            while True:
-                async for event in runner.run_async(**run_options):
-                    ending.add(event)
-                decisions = task.approvals.decide_all(ending.list_requests())
-                if decisions is None:
-                    break
-                answers = [not decision.is_denied for decision in decisions]
-                run_options["new_message"] = build_confirmations(ending.take_open_ids(), answers)
+            await ending.collect(runner, run_options, task.approvals)
     except LlmCallsLimitExceededError:
         return Reply(ending.text, stop_reason="max_iterations")
     finally:
@@ -158,6 +151,19 @@ class _EventSummary:
         self._output: object = None
         self._stop_reason = "completed"
         self._open_calls: dict[str, JsonDict] = {}  # calls that nobody has answered yet, by id
+
+    async def collect(self, runner: Runner, run_options: JsonDict, desk: ApprovalDesk) -> None:
+        """Collect the events of a run, and of those that go on with the case's answers to what is asked."""
+        from evalkit.adapters.google_adk.hooks import build_confirmations
+
+        while True:
+            async for event in runner.run_async(**run_options):
+                self.add(event)
+            decisions = desk.decide_all(self.list_requests())
+            if decisions is None:
+                return
+            answers = [not decision.is_denied for decision in decisions]
+            run_options["new_message"] = build_confirmations(self.take_open_ids(), answers)
 
     def add(self, event: Event) -> None:
         if event.partial:

@@ -29,6 +29,7 @@ from evalkit.adapters.langchain.interrupts import (
 from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
+from evalkit.functions.approvals import ApprovalDesk
 from evalkit.jsonvalue import JsonObject
 from evalkit.providers.table import ModelSpec
 
@@ -66,28 +67,18 @@ async def run_agent(
     ``data["interrupts"]``; ``length``, ``blocked`` as the last reply ended. Raises what ``agent.ainvoke`` raises.
     """
     with require_extra(EXTRA):
-        from langgraph.types import Command
-
         from evalkit.adapters.langchain.hooks import GraphRun, build_content, enter_run
 
     recorder = TaskRecorder.get(task)
     run = GraphRun(recorder, as_is, task.settings.max_iterations)
     run.declare_tools(agent)
     conversation = _GraphMemory(recorder, agent, options)
-    graph = conversation.graph
     options["config"] = conversation.add_thread(options.get("config"))
     content = build_content(task) if message is None else message
     graph_input = conversation.build_input(content)
     try:
         with enter_run(run):
-            result = await graph.ainvoke(graph_input, **options)
-            while True:
-                waiting = await conversation.find_requests(result, options)
-                nodes = [] if waiting else await conversation.find_waiting_nodes(options)
-                resume = build_resume(task.approvals, waiting)
-                if resume is None and not (nodes and may_go_on(task.approvals, nodes)):
-                    break
-                result = await graph.ainvoke(None if resume is None else Command(resume=resume), **options)
+            result, waiting, nodes = await conversation.run(graph_input, options, task.approvals)
     except Exception as error:
         if type(error).__name__ in _LIMITS:
             return Reply(run.last_turn.text, stop_reason="max_iterations")
@@ -186,6 +177,21 @@ class _GraphMemory:
     def keep(self, result: JsonObject) -> None:
         if not self._has_checkpointer:
             self._histories[self._key] = list(result.get("messages") or ())
+
+    async def run(
+        self, graph_input: object, options: dict[str, Any], desk: ApprovalDesk
+    ) -> tuple[Any, list[GraphRequest], list[str]]:
+        """Run the graph, and on with the case's answers. Return its result, and the requests and nodes it waits at."""
+        from langgraph.types import Command
+
+        while True:
+            result = await self.graph.ainvoke(graph_input, **options)
+            requests = await self.find_requests(result, options)
+            nodes = [] if requests else await self.find_waiting_nodes(options)
+            resume = build_resume(desk, requests)
+            if resume is None and not (nodes and may_go_on(desk, nodes)):
+                return result, requests, nodes
+            graph_input = None if resume is None else Command(resume=resume)
 
     async def find_requests(self, result: object, options: JsonObject) -> list[GraphRequest]:
         """Find what the graph waits for. Its interrupts are in its result, the nodes of them in its state."""

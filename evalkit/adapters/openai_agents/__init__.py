@@ -24,12 +24,12 @@ from evalkit.adapters.common import (
 )
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
-from evalkit.functions.approvals import ApprovalRequest
+from evalkit.functions.approvals import ApprovalRequest, Decision
 from evalkit.jsonvalue import parse_arguments
 from evalkit.providers.table import ModelSpec
 
 if TYPE_CHECKING:
-    from agents import Agent, Model, RunResult, TResponseInputItem
+    from agents import Agent, Model, RunResult, RunState, TResponseInputItem
 
 EXTRA = "openai-agents"
 # Who brings one of these keeps the conversation there.
@@ -68,13 +68,7 @@ async def run_agent(
         with SCOPES.enter(CaseScope.build(task, as_is, model)):
             result = await Runner.run(current_agent, [*history, *items], **options)
             while decisions := task.approvals.decide_all(requests := _list_requests(result)):
-                state = result.to_state()
-                for item, decision in zip(result.interruptions, decisions, strict=True):
-                    if decision.is_denied:
-                        state.reject(item, rejection_message=decision.reason)
-                    else:
-                        state.approve(item)
-                result = await Runner.run(current_agent, state, **options)
+                result = await Runner.run(current_agent, _answer_requests(result, decisions), **options)
     except MaxTurnsExceeded:
         return Reply(stop_reason="max_iterations")
     except TRIPWIRES:
@@ -86,6 +80,17 @@ async def run_agent(
         interrupts = [{"name": name, "args": arguments, "id": call_id} for name, arguments, call_id in requests]
         return build_interrupted_reply(task, "", interrupts, requests)
     return to_reply(result.final_output)
+
+
+def _answer_requests(result: RunResult, decisions: Iterable[Decision]) -> RunState:
+    """Return the state from which the run goes on with the answers."""
+    state = result.to_state()
+    for item, decision in zip(result.interruptions, decisions, strict=True):
+        if decision.is_denied:
+            state.reject(item, rejection_message=decision.reason)
+        else:
+            state.approve(item)
+    return state
 
 
 def _list_requests(result: RunResult) -> list[ApprovalRequest]:

@@ -7,7 +7,7 @@ ways to run an agent lead, looks whether the context belongs to a case.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from evalkit.adapters.common import (
 )
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
-from evalkit.functions.approvals import ApprovalRequest
+from evalkit.functions.approvals import ApprovalRequest, Decision
 from evalkit.providers.table import ModelSpec
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ToolCallPart, UserContent
     from pydantic_ai.models import Model
     from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.tools import DeferredToolResults
 
 EXTRA = "pydantic-ai"
 
@@ -53,7 +54,7 @@ async def run_agent(
     with require_extra(EXTRA):
         from pydantic_ai import UsageLimits
         from pydantic_ai.exceptions import ContentFilterError, UsageLimitExceeded
-        from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
+        from pydantic_ai.tools import DeferredToolRequests
 
         from evalkit.adapters.pydantic_ai.hooks import SCOPES, build_prompt
 
@@ -67,25 +68,31 @@ async def run_agent(
             with SCOPES.enter(CaseScope.build(task, as_is, model)):
                 result = await agent.run(build_prompt(task) if message is None else message, **options)
                 while decisions := task.approvals.decide_all(requests := _list_requests(result.output)):
-                    answers = {
-                        str(decision.call_id): ToolDenied(decision.reason)
-                        if decision.is_denied
-                        else ToolApproved(override_args=decision.arguments)
-                        for decision in decisions
-                    }
                     options["message_history"] = result.all_messages()
-                    options["deferred_tool_results"] = DeferredToolResults(approvals=answers)
+                    options["deferred_tool_results"] = _build_results(decisions)
                     result = await agent.run(None, **options)
     except UsageLimitExceeded as error:
         return Reply(stop_reason="max_iterations" if "request_limit" in str(error) else "usage_limit")
     except ContentFilterError:
         return Reply(stop_reason="blocked")
     recorder.keep_history(agent, result.all_messages())
+    reply = to_reply(result.output)
     if isinstance(result.output, DeferredToolRequests):
-        reply = to_reply(result.output)
         waiting = build_interrupted_reply(task, reply.text, [*result.output.approvals, *result.output.calls], requests)
         return replace(waiting, data={**(reply.data or {}), **(waiting.data or {})})
-    return to_reply(result.output)
+    return reply
+
+
+def _build_results(decisions: Iterable[Decision]) -> DeferredToolResults:
+    """Build what a run goes on with: the answers to the calls that waited for approval."""
+    from pydantic_ai.tools import DeferredToolResults, ToolApproved, ToolDenied
+
+    results = DeferredToolResults()
+    for decision in decisions:
+        changed = decision.arguments if decision.answer.changes else None
+        denied = ToolDenied(decision.reason) if decision.is_denied else None
+        results.approvals[str(decision.call_id)] = denied or ToolApproved(override_args=changed)
+    return results
 
 
 def _list_requests(output: object) -> list[ApprovalRequest]:
