@@ -21,6 +21,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     runs: int = 10_000  # that `repeat` asks for
     result_characters: int = 10_000_000  # of a text or a mock's result with its templates filled in
     agent_reply_bytes: int = 10_000_000  # of an agent that is a program or a service
+    cache_bytes: int = 100_000_000  # of the cache of replies
     matching_states: int = 400_000  # combinations of calls and expectations that are tried
 
 

@@ -105,7 +105,7 @@ SEAMS: dict[tuple[str, str], str] = {
     ("evalkit.plugin.session", "evalkit.plugin.lint"): "lint: only with --evalkit-lint",
     ("evalkit.plugin.session", "evalkit.plugin.update"): "casecheck: only with --evalkit-update",
     ("evalkit.plugin.publish", "evalkit.gate.history"): "only with --evalkit-history; it brings sqlite3",
-    ("evalkit.plugin.case_runner", "evalkit.casecheck.variants"): "casecheck: only with a sweep",
+    ("evalkit.plugin.case_runner", "evalkit.casecheck.sweep"): "casecheck: only with a sweep",
     ("evalkit.plugin.sweeps", "evalkit.casecheck.fault_injection"): "casecheck: only with --evalkit-faults",
     ("evalkit.plugin.sweeps", "evalkit.casecheck.hostile_results"): "casecheck: only with --evalkit-injections",
     ("evalkit.plugin.sweeps", "evalkit.casecheck.payloads"): "casecheck: only with --evalkit-injections",

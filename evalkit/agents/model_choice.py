@@ -16,6 +16,7 @@ from evalkit.cassettes.model import (
     load_cassette,
     locate_cassette,
 )
+from evalkit.cassettes.reply_cache import REPLY_CACHE, CachedProvider
 from evalkit.errors import MissingCassetteError, UsageError
 from evalkit.model.settings import Settings
 from evalkit.model.variant import CaseVariant
@@ -43,7 +44,9 @@ def select_provider(
         provided: Provider = factory(case_id, run)
         return provided
     if settings.model and settings.record is None:
-        return MeteredProvider(get_shared_provider(settings.model), settings.model, settings)
+        metered = MeteredProvider(get_shared_provider(settings.model), settings.model, settings)
+        cache = settings.extra.get(REPLY_CACHE)
+        return metered if cache is None else CachedProvider(metered, settings.model, cache)
     root = settings.root or Path.cwd()
     folder, is_recorded = root / settings.cassettes, settings.record is not None
     path = locate_cassette(folder, case_id, is_recording=is_recorded)

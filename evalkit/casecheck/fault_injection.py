@@ -12,7 +12,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.casecheck.variants import PassingRun, Variant
+from evalkit.casecheck.sweep import PassingRun, PlannedRun
 from evalkit.checks.compile import allow_stop_reason, compile_on_fault
 from evalkit.checks.expectation import Expectation, get_expectation, judge_conversation
 from evalkit.checks.policies import apply_policies
@@ -28,7 +28,7 @@ _GARBAGE = "<html><body><h1>502 Bad Gateway</h1></body></html>"
 class FaultSweep(Struct, frozen=True):
     """The sweep that lets each function that answered a call fail, in each way."""
 
-    def plan(self, passing: PassingRun) -> Iterator[Variant]:
+    def plan(self, passing: PassingRun) -> Iterator[PlannedRun]:
         """Plan a run for every function that answered a call, in the order of first calls, and every way to fail."""
         first_calls: dict[str, FunctionCall] = {}
         for call in passing.transcript.calls:
@@ -41,7 +41,7 @@ class FaultSweep(Struct, frozen=True):
             for fault in FAULTS:
                 answer = _make_answer(name, fault, first.result, patched=patched)
                 if answer is not None:
-                    yield Variant(passing.replace_mock(name, answer), partial(_judge_run, passing, name, fault))
+                    yield PlannedRun(passing.replace_mock(name, answer), partial(_judge_run, passing, name, fault))
 
 
 def _judge_run(passing: PassingRun, function: str, fault: str, verdict: Verdict) -> FaultRun:

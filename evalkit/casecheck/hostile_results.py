@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from evalkit.casecheck.call_differences import find_call_differences
 from evalkit.casecheck.expected_calls import make_schema_example
 from evalkit.casecheck.payloads import Payload
-from evalkit.casecheck.variants import PassingRun, Variant
+from evalkit.casecheck.sweep import PassingRun, PlannedRun
 from evalkit.checks.expectation import Expectation, judge_conversation
 from evalkit.errors import KeyPath, format_path
 from evalkit.functions.declarations import find_return_problems
@@ -38,7 +38,7 @@ class InjectionSweep(Struct, frozen=True):
 
     payloads: tuple[Payload, ...]
 
-    def plan(self, passing: PassingRun) -> Iterator[Variant]:
+    def plan(self, passing: PassingRun) -> Iterator[PlannedRun]:
         """Plan a run for every function whose mock answered a call, in the order of first calls, and every payload;
         then for every text of `input.context` that is prose."""
         texts = [(payload, text) for payload in self.payloads if (text := fill_payload(payload, passing)) is not None]
@@ -51,12 +51,12 @@ class InjectionSweep(Struct, frozen=True):
                 for payload, text in texts:
                     changed = {**passing.case.input, "context": set_leaf(context, path, join_texts(leaf, text))}
                     trial = _Trial(passing, payload, text, source, "", None)
-                    yield Variant(passing.build_case(passing.state.plan.mocks, input=changed), trial.judge)
+                    yield PlannedRun(passing.build_case(passing.state.plan.mocks, input=changed), trial.judge)
 
 
 def _plan_results(
     passing: PassingRun, texts: Sequence[tuple[Payload, str]], name: str, result: AgentValue
-) -> Iterator[Variant]:
+) -> Iterator[PlannedRun]:
     mock = passing.find_mock(name)
     if mock is None:
         return
@@ -65,7 +65,7 @@ def _plan_results(
         place = injection.find_place(result)
         if place is not None:
             trial = _Trial(passing, payload, text, name, format_path(place), name)
-            yield Variant(passing.replace_mock(name, AlteredAnswer(mock, injection)), trial.judge)
+            yield PlannedRun(passing.replace_mock(name, AlteredAnswer(mock, injection)), trial.judge)
 
 
 def _list_results(passing: PassingRun) -> Iterator[tuple[str, AgentValue]]:

@@ -23,7 +23,12 @@ T = TypeVar("T")
 
 
 def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> JsonDict:
-    """Describe `request` as data: `system`, `functions`, `settings` and `messages`."""
+    """Describe `request` as data without secrets: `system`, `functions`, `settings` and `messages`."""
+    return redact_secrets(describe_whole_request(request), secrets)
+
+
+def describe_whole_request(request: ModelRequest) -> JsonDict:
+    """Describe `request` as data, with its secrets: to be hashed, not to be written."""
     settings = {
         "temperature": request.temperature,
         "seed": request.seed,
@@ -40,7 +45,7 @@ def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> Js
             parts = message.get(PARTS)
             content = message.get("text", "") if not parts else [part.describe() for part in parts]
             messages.append({"user": content})
-    data = {
+    return {
         "system": request.system,
         "functions": [
             {
@@ -53,7 +58,6 @@ def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> Js
         "settings": {key: value for key, value in settings.items() if value is not None},
         "messages": messages,
     }
-    return redact_secrets(data, secrets)
 
 
 def describe_reply(turn: ModelTurn) -> JsonDict:

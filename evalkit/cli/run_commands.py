@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from evalkit.cassettes.reply_cache import CACHE_FOLDER, list_entries, prune_entries
 from evalkit.cli.comment import build_marker, find_target, publish
 from evalkit.cli.gate import (
     build_policy,
@@ -21,7 +22,7 @@ from evalkit.cli.gate import (
     load_baseline,
     merge_runs,
 )
-from evalkit.cli.project import OUTPUT, build_redactor, format_examples, write_output
+from evalkit.cli.project import OUTPUT, build_redactor, format_examples, open_project, write_output
 from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
 from evalkit.gate.history import KEPT_RUNS, History, describe_history, find_trends
@@ -308,7 +309,24 @@ def trend(
         click.echo(escape_controls(line, keep="\n"))
 
 
-COMMANDS = (report, compare, trend, gate, merge, comment)
+@click.command(
+    short_help="Show or clear the cache of live replies.",
+    epilog=format_examples("evalkit cache", "evalkit cache clear"),
+)
+@click.argument("action", type=click.Choice(["show", "clear"]), default="show")
+def cache(action: str) -> None:
+    """Show how much the cache of `pytest --evalkit --evalkit-cache` holds, or clear it.
+
+    The cache is the folder .evalkit/cache of the project around the current folder.
+    """
+    root = open_project().root
+    size = sum(status.st_size for _, status in list_entries(root))
+    count = prune_entries(root, -1) if action == "clear" else sum(1 for _ in list_entries(root))
+    replies = "1 reply" if count == 1 else f"{count:,} replies"
+    click.echo(f"{'deleted ' if action == 'clear' else ''}{replies}, {size:,} bytes in {CACHE_FOLDER.as_posix()}")
+
+
+COMMANDS = (report, compare, trend, gate, merge, comment, cache)
 
 
 # Names of before, which work and say what has taken their place.

@@ -167,6 +167,9 @@ def _list_notes(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterat
     if hand_written:
         verb = "replays a hand-written cassette" if hand_written == 1 else "replay hand-written cassettes"
         yield f"{format_case_count(hand_written)} {verb}, no model's own answers"
+    cached = sum(outcome.cached for outcome in evidence.list_outcomes())
+    if cached:
+        yield f"{format_case_count(cached)} answered from the cache of replies: no live measurement"
     yield from describe_policies(count_policies(evidence.list_outcomes()), is_whole=evidence.is_whole)
     if counts.skipped:
         yield f"skipped: {join_names(counts.skipped)}"

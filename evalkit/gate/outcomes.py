@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.model.run import Policy, Run
+from evalkit.model.transcript import CACHED
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, PolicyResult, Verdict
 from evalkit.stats.accounting import Channels, iter_channels
 from evalkit.stats.comparison import classify, compare_cases, compare_means, compare_tallies
@@ -43,6 +44,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     codes: tuple[str, ...] = ()  # of the reasons for which it failed or could not be measured, each once
     policies: tuple[PolicyResult, ...] = ()  # over all runs; equal ones are shared
     hand_written: bool = False  # a hand-written cassette played the model
+    cached: bool = False  # the cache of replies answered some of its model turns
     can_vary: bool = False  # a live model took part, or something that is not known to stay the same
     tokens: int | None = None  # of all runs, read and written; None if some are unknown
     unused_dimensions: tuple[str, ...] = ()  # of a comparison: what made no difference in any measured run
@@ -97,6 +99,7 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         models=models,
         codes=tuple(dict.fromkeys(reason.code for reason in verdict.reasons)) if verdict.status in _BAD else (),
         policies=tuple(_sum_policies(runs)),
+        cached=any(run.transcript.cassette == CACHED for run in runs),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
         tokens=_count_tokens(runs),
         unused_dimensions=_list_unused_dimensions(measured),

@@ -43,6 +43,7 @@ class FieldAccess:
 
 TRANSCRIPT_VERSION = 1
 
+CACHE, CACHED = "cache", "cached"
 MOCK, APPLICATION, NOBODY = ANSWERERS = ("mock", "application", "nobody")
 APPROVED, DENIED, CHANGED = APPROVALS = ("approved", "denied", "changed")
 NOT_MOCKED = "is not mocked in this case"  # what an agent reads of a call that nothing answers
@@ -158,6 +159,7 @@ class ModelTurn(Struct, frozen=True, omit_defaults=True):
     model: str | None = None
     duration_ms: float = always_written(0.0)
     finish_message: str | None = None
+    source: str = ""  # CACHE: an earlier run has asked the same; "": whatever the transcript's `cassette` says
     agent: str | None = None  # the agent whose model replied, where agents have names
 
 
@@ -292,7 +294,9 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     timing: Timing | None = None
     instruction_used: str | None = None
     model: str | None = None
-    cassette: str | None = None  # "recorded", "hand-written", None: live or no model
+    # "recorded", "hand-written", CACHED: live, but for turns that the cache of replies had; None: live or no model
+    cassette: str | None = None
+    saved_usd: float | None = None  # of `cost_usd`, what the cache of replies spared
     functions: tuple[str, ...] = ()  # names declared to the model or mocked
     unused_mocks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

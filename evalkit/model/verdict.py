@@ -81,7 +81,7 @@ class Score(Struct, frozen=True, kw_only=True, omit_defaults=True):
     argument_accuracy: float = always_written(1.0)
 
 
-class VariantRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SweepRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A case that passed, run again with one thing changed.
 
     `not_run`: what the agent would do can't be measured offline. `transcript` is then left empty.
@@ -116,7 +116,7 @@ class VariantRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.format_head([self.change])
 
 
-class FaultRun(VariantRun, frozen=True, kw_only=True, omit_defaults=True):
+class FaultRun(SweepRun, frozen=True, kw_only=True, omit_defaults=True):
     """A run of the fault sweep: one function fails in one way."""
 
     function: str
@@ -134,7 +134,7 @@ class FaultRun(VariantRun, frozen=True, kw_only=True, omit_defaults=True):
         return f"under {self.function} {', '.join(changes)}: "
 
 
-class InjectionRun(VariantRun, frozen=True, kw_only=True, omit_defaults=True):
+class InjectionRun(SweepRun, frozen=True, kw_only=True, omit_defaults=True):
     """A run with hostile text in the results of one function, or in the context of the input."""
 
     source: str  # the name of the function, or the path in the input: "input.context.notes"
@@ -197,7 +197,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
         return self.status == PASSED
 
     @property
-    def variants(self) -> tuple[VariantRun, ...]:
+    def sweep_runs(self) -> tuple[SweepRun, ...]:
         """The runs of a case that passed with one thing changed."""
         return (*self.faults, *self.injections)
 

@@ -270,6 +270,6 @@ def build_executor(configuration: Configuration, concurrency: int, config: pytes
     sweeps = build_sweeps(configuration)
     if not sweeps:
         return Executor(configuration.settings, concurrency)
-    from evalkit.casecheck.variants import arun_with_variants  # most runs change no case
+    from evalkit.casecheck.sweep import arun_with_sweeps  # most runs change no case
 
-    return Executor(configuration.settings, concurrency, partial(arun_with_variants, sweeps=sweeps))
+    return Executor(configuration.settings, concurrency, partial(arun_with_sweeps, sweeps=sweeps))

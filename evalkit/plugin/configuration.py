@@ -12,6 +12,7 @@ import pytest
 from msgspec import Struct
 
 from evalkit.bounds import Bounds, set_bounds
+from evalkit.cassettes.reply_cache import REPLY_CACHE, ReplyCache, open_cache
 from evalkit.config import PERMISSION_KEYS, POLICY_KEYS, build_permissions, read_project_table, read_value
 from evalkit.errors import UsageError
 from evalkit.execution.shards import Shard, parse_shard
@@ -77,6 +78,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
     retry_errors: bool = False  # a resumed run runs these cases again
     faults: bool = False
     injections: bool = False
+    cache: bool = False  # live replies are answered from, and kept in, the cache of replies
     payloads: Path | None = None  # the project's hostile texts
     shard: Shard | None = None
     variants: tuple[CaseVariant, ...] = ()  # of a comparison, its reference first
@@ -134,6 +136,22 @@ class _ConfigurationReader:
         by_flag = name in OPTIONS and OPTIONS[name][0] and self._config.getoption(f"evalkit_{name}") is not None
         return (self._config.invocation_params.dir if by_flag else self._config.rootpath) / value
 
+    def _open_cache(self, secrets: tuple[str, ...]) -> dict[str, ReplyCache]:
+        """Open the cache of replies, if it is asked for. Raise UsageError where it could pass for a measurement."""
+        if not self._config.getoption("evalkit_cache"):
+            return {}
+        if self.read("model") is None:
+            raise UsageError("--evalkit-cache needs a live model: --evalkit-model=KIND:MODEL")
+        for name in ("record", "executor"):
+            if self.read(name) is not None:
+                raise UsageError(f"--evalkit-cache and {format_flag(name)} exclude each other")
+        if self._config.getoption("evalkit_untrusted"):
+            raise UsageError("--evalkit-cache and --evalkit-untrusted exclude each other: replies may be a stranger's")
+        if os.environ.get("CI", "").lower() not in ("", "0", "false"):
+            raise UsageError("--evalkit-cache is for trying prompts, and refused in CI: a gate needs measurements")
+        folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return {REPLY_CACHE: open_cache(self._config.rootpath, Path(folder) / "evalkit" / "reply-cache.key", secrets)}
+
     def _find_payloads(self) -> Path | None:
         default = self._config.rootpath / DEFAULT_PAYLOADS
         return self.read_path("payloads") or (default if default.is_file() else None)
@@ -167,7 +185,12 @@ class _ConfigurationReader:
         on_error = {"on_agent_error": errors.append} if self._config.getoption("usepdb", False) else {}
         return Settings(
             root=self._config.rootpath,
-            extra={"secrets": secrets, "secret_keys": self.read("secret_keys") or (), **on_error},
+            extra={
+                "secrets": secrets,
+                "secret_keys": self.read("secret_keys") or (),
+                **on_error,
+                **self._open_cache(secrets),
+            },
             allow_real=bool(self._config.getoption("evalkit_allow_real")),
             real_sleep=bool(self._config.getoption("evalkit_real_sleep")),
             permissions=build_permissions(
@@ -212,6 +235,7 @@ class _ConfigurationReader:
             retry_errors=bool(self._config.getoption("evalkit_retry_errors")),
             faults=bool(self._config.getoption("evalkit_faults")),
             injections=bool(self._config.getoption("evalkit_injections")),
+            cache=bool(self._config.getoption("evalkit_cache")),
             payloads=self._find_payloads(),
             shard=self._read_shard(),
             variants=self._read_variants(settings, baseline),

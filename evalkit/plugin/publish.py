@@ -53,7 +53,7 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
                 file.writelines(REPORTS["html"].render(source))
         except OSError as error:
             yield f"the HTML report was not written: {error}"
-    if configuration.history is not None:
+    if configuration.history is not None and not configuration.cache:  # replies of the cache are no new measurement
         from evalkit.gate.history import History, explain_part
 
         try:

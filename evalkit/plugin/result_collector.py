@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 import evalkit
+from evalkit.bounds import get_bounds
+from evalkit.cassettes.reply_cache import prune_entries
 from evalkit.errors import BudgetSpentError, EvalkitError, UsageError
 from evalkit.gate.decision import EXIT_STATUS, decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
@@ -370,6 +372,8 @@ class ResultCollector:
             self._ledger.unlink(missing_ok=True)
             get_token_ledger(self._ledger).unlink(missing_ok=True)
         self._exchange.remove()
+        if self._configuration.cache:
+            prune_entries(self._configuration.root, get_bounds().cache_bytes)
         self._files.close(complete=self._is_complete())
 
     def _is_complete(self) -> bool:
@@ -590,6 +594,7 @@ class SessionFiles:
             "settings": {
                 **{name: getattr(settings, name) for name in _COMPARED_SETTINGS},
                 "agent": self._configuration.agent,
+                "cache": self._configuration.cache,
                 **{kind.option: getattr(self._configuration, kind.option) for kind in SWEEPS},
             },
         }

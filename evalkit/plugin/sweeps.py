@@ -9,7 +9,7 @@ from evalkit.plugin.configuration import Configuration
 from evalkit.reports.summary import SWEEPS
 
 if TYPE_CHECKING:
-    from evalkit.casecheck.variants import Sweep
+    from evalkit.casecheck.sweep import Sweep
 
 
 def build_sweeps(configuration: Configuration) -> tuple[Sweep, ...]:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 import evalkit
 from evalkit.cassettes.http.binding import NEEDS_EXTRA, has_vcrpy
+from evalkit.cassettes.reply_cache import CACHE_FOLDER
 from evalkit.gate.decision import INTERVAL
 from evalkit.gate.outcomes import CaseOutcome
 from evalkit.model.run import MET, MISSED, GateDecision
@@ -375,6 +376,8 @@ def describe_run(configuration: Configuration) -> Iterator[str]:
     source = f"live model {models}" if models else "offline, models from cassettes"
     if settings.record is not None:
         source = describe_recording(settings, models)
+    elif configuration.cache:
+        source += f", and what {CACHE_FOLDER.as_posix()} has of its replies: no live measurement"
     yield f"evalkit {evalkit.__version__}: {source}{grades}"
     if configuration.variants:
         reference, *others = (variant.label for variant in configuration.variants)

@@ -24,7 +24,7 @@ from evalkit.model.case import get_case_name, split_variant
 from evalkit.model.parts import PARTS, format_part, list_parts
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, VariantRun, Verdict
+from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, SweepRun, Verdict
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.reports.side_by_side import list_measures, list_other_notes
 from evalkit.reports.summary import SWEEPS, describe_grader, get_folder, group_categories, label_folders
@@ -243,7 +243,7 @@ def _build_detail(verdict: Verdict, old: Verdict | None) -> JsonDict:
         "mocks": mocks or {},
         "wanted": f"{verdict.min_pass}{early}",
         "sweeps": [
-            {"title": kind.title, "runs": [_build_variant(run) for run in runs]}
+            {"title": kind.title, "runs": [_build_sweep_run(run) for run in runs]}
             for kind in SWEEPS
             if (runs := kind.list_runs(verdict))
         ],
@@ -258,7 +258,7 @@ def _build_detail(verdict: Verdict, old: Verdict | None) -> JsonDict:
     }
 
 
-def _build_variant(run: VariantRun) -> JsonDict:
+def _build_sweep_run(run: SweepRun) -> JsonDict:
     return {
         "head": run.head.rstrip(": "),
         "status": run.status,

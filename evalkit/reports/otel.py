@@ -227,16 +227,16 @@ class TracedRun(Struct, frozen=True):
 
 
 def list_traced_runs(verdict: Verdict) -> Iterator[TracedRun]:
-    """List the runs of a case that were made: repetitions, and variants."""
+    """List the runs of a case that were made: repetitions, and those of sweeps."""
     runs = verdict.runs or (verdict,)
     for number, run in enumerate(runs, 1):
         if run.status != NOT_RUN:
             label = f"run {number}" if verdict.runs else ""
             yield TracedRun(verdict, run.transcript, run.status, run.reasons, run.checks, label)
-    for variant in verdict.variants:
-        if variant.status != NOT_RUN:
-            label = f"{variant.place} {variant.change}"
-            yield TracedRun(verdict, variant.transcript, variant.status, variant.reasons, (), label)
+    for swept in verdict.sweep_runs:
+        if swept.status != NOT_RUN:
+            label = f"{swept.place} {swept.change}"
+            yield TracedRun(verdict, swept.transcript, swept.status, swept.reasons, (), label)
 
 
 class TraceWriter:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from evalkit.model.case import get_case_name, split_case_id
 from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, VariantRun, Verdict
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, SweepRun, Verdict
 from evalkit.stats.accounting import Accounting, Grades
 
 JUDGE_CHECK = "judge"
@@ -34,6 +34,8 @@ def format_accounting(accounting: Accounting) -> Iterator[str]:
         if median is not None and slow is not None and slow > 0:
             parts.append(f"a turn takes {_format_turn_time(median)} (95 % within {_format_turn_time(slow)})")
         yield "models: " + ", ".join(parts)
+        if accounting.cached_turns:
+            yield format_cache(accounting)
         calls = accounting.calls
         if calls.text or calls.malformed:
             mended = f" ({calls.mended} mended)" if calls.mended else ""
@@ -49,6 +51,15 @@ def format_accounting(accounting: Accounting) -> Iterator[str]:
             yield f"{unanswered} carried out by no code: {named}; `evalkit lint` compares the names"
     if accounting.grades is not None and accounting.grades.graded:
         yield format_grades(accounting.grades)
+
+
+def format_cache(accounting: Accounting) -> str:
+    """Return ``cache: 12 of 30 replies came from the cache and not from a live model; 3,000 tokens saved``."""
+    saved = f"{accounting.saved_tokens:,} tokens"
+    if accounting.saved_usd is not None:
+        saved += f" and {accounting.saved_usd:.4g} USD"
+    replies = f"{accounting.cached_turns:,} of {_format_count(accounting.turns, 'reply', 'replies')}"
+    return f"cache: {replies} came from the cache and not from a live model; {saved} saved"
 
 
 def build_fallback_warning(accounting: Accounting, limit: Fraction) -> str | None:
@@ -75,8 +86,8 @@ def _format_percent(part: int, total: int) -> str:
     return f"{100 * part / total:.3g} %"
 
 
-def _format_count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def _format_count(count: int, noun: str, plural: str = "") -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {plural or f'{noun}s'}"
 
 
 def _format_turn_time(ms: float) -> str:
@@ -196,22 +207,22 @@ def format_grades(grades: Grades) -> str:
 
 
 class SweepKind(Struct, frozen=True):
-    """A kind of variants: its option, and how reports call the whole, one run, and that there was none."""
+    """A kind of sweep: its option, and how reports call the whole, one run, and that there was none."""
 
     option: str
     title: str
     noun: str
     nothing: str
-    runs: type[VariantRun]
+    runs: type[SweepRun]
 
     @property
     def property_name(self) -> str:
         """The name in JUnit files."""
         return f"evalkit_{self.option}"
 
-    def list_runs(self, verdict: Verdict) -> list[VariantRun]:
+    def list_runs(self, verdict: Verdict) -> list[SweepRun]:
         """List the runs of this kind of a case."""
-        return [run for run in verdict.variants if isinstance(run, self.runs)]
+        return [run for run in verdict.sweep_runs if isinstance(run, self.runs)]
 
 
 SWEEPS = (

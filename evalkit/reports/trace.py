@@ -16,7 +16,7 @@ from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import get_case_name
 from evalkit.model.parts import format_part, list_parts
 from evalkit.model.transcript import APPLICATION, DELEGATION, DENIED, FunctionCall, Handoff, Transcript
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, VariantRun, Verdict
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, SweepRun, Verdict
 from evalkit.reports.summary import JUDGE_CHECK
 from evalkit.text.format import (
     cut_at_word,
@@ -117,7 +117,7 @@ def build_trace_lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
         trace_lines += _build_runs(verdict, options)
     else:
         trace_lines += _build_body(verdict, options)
-    return trace_lines + build_variant_lines(verdict)
+    return trace_lines + build_sweep_lines(verdict)
 
 
 def _format_count(number: int, noun: str) -> str:
@@ -147,7 +147,7 @@ def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
             body += _build_handoff_lines(transcript, line.call.index)
     if options.conversation:
         body += build_conversation(verdict.transcript, list_user_turns(verdict.case))
-    reported |= collect_variant_reasons(verdict)
+    reported |= collect_sweep_reasons(verdict)
     grade_lines: list[Line] = []
     if verdict.transcript.gradings:
         grade_lines = build_grade_lines(verdict)
@@ -435,31 +435,31 @@ def _dump_json(value: object, indent: int | None = None) -> str:
         return repr(value)
 
 
-# Variants: a line per place and result; changes with the same result share a line.
+# Sweeps: a line per place and result; changes with the same result share a line.
 
 
-def build_variant_lines(verdict: Verdict) -> list[Line]:
-    """Describe each variant: ``under check_warranty timeout: ✗ the agent raised KeyError``."""
-    groups: dict[tuple[type, str, str, tuple[str, ...]], list[VariantRun]] = {}
-    for run in verdict.variants:
+def build_sweep_lines(verdict: Verdict) -> list[Line]:
+    """Describe each run of a sweep: ``under check_warranty timeout: ✗ the agent raised KeyError``."""
+    groups: dict[tuple[type, str, str, tuple[str, ...]], list[SweepRun]] = {}
+    for run in verdict.sweep_runs:
         messages = tuple(dict.fromkeys(reason.message or reason.code for reason in run.reasons))
         groups.setdefault((type(run), run.place, run.status, messages), []).append(run)
-    variant_lines: list[Line] = []
+    sweep_lines: list[Line] = []
     for (_, _, status, messages), runs in groups.items():
         mark, style = MARKS[status], _MARK_STYLES[status]
         head = f"  {escape_controls(runs[0].format_head([run.change for run in runs]))}"
         if not messages:
-            variant_lines.append(((head, ""), (mark, style)))
+            sweep_lines.append(((head, ""), (mark, style)))
             continue
         first, *continuation = [line for message in messages for line in escape_lines(message).split("\n")]
-        variant_lines.append(((head, ""), (f"{mark} {first}", style)))
-        variant_lines += [((" " * 7 + line, style),) for line in continuation]
-    return variant_lines
+        sweep_lines.append(((head, ""), (f"{mark} {first}", style)))
+        sweep_lines += [((" " * 7 + line, style),) for line in continuation]
+    return sweep_lines
 
 
-def collect_variant_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
-    """Return code, message and call of the case's reasons that `build_variant_lines` shows."""
-    return {(reason.code, run.head + reason.message, None) for run in verdict.variants for reason in run.reasons}
+def collect_sweep_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
+    """Return code, message and call of the case's reasons that `build_sweep_lines` shows."""
+    return {(reason.code, run.head + reason.message, None) for run in verdict.sweep_runs for reason in run.reasons}
 
 
 # Grades of models, marked as such: a line per criterion.

@@ -20,6 +20,7 @@ from evalkit.agents.task import Task, TaskSettings, merge_settings
 from evalkit.cassettes.http import binding as http_recording
 from evalkit.cassettes.http.player import build_http_path
 from evalkit.cassettes.model import SUFFIXES, build_cassette_name, build_grades_path, build_run_path
+from evalkit.cassettes.reply_cache import REPLY_CACHE
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.errors import Location, MissingCassetteError, PathProblem, Problem, ProviderError, SpecError, format_path
@@ -32,7 +33,7 @@ from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
 from evalkit.model.case import Case, split_case_id, split_variant
 from evalkit.model.settings import Settings, compute_cost, compute_turns_cost
-from evalkit.model.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.model.transcript import CACHE, CACHED, FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.variant import AGENT, MODEL, PROMPT, TEMPERATURE
 from evalkit.runner.faults import build_phase_fault, build_unmeasured_fault, locate_frame
 
@@ -72,6 +73,8 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
     else:
         root = Path.cwd()
     resolved_agent = resolve_agent(case.agent if agent is None else agent, case=case, root=root)
+    if case.repeat.runs > 1:  # each repetition is asked anew, or it would be the same run
+        settings = replace(settings, extra={key: value for key, value in settings.extra.items() if key != REPLY_CACHE})
     task_settings = merge_settings(case.settings, settings)
     mocks, expectation = get_mocks(case), get_expectation(case)
     declarations = {function.name: function for function in case.functions}
@@ -213,8 +216,9 @@ def build_transcript(run: RunState) -> Transcript:
         timing=Timing(model_ms=model_ms, function_ms=dispatcher.virtual_ms, overhead_ms=overhead_ms),
         instruction_used=reply.instruction_used or task.instruction_used,
         model=model,
-        cassette=cassette.kind if cassette else task.http_player.kind if task.http_player else None,
+        cassette=cassette.kind if cassette else task.http_player.kind if task.http_player else _find_cached(turns),
         cost_usd=cost_usd,
+        saved_usd=compute_turns_cost([turn for turn in turns if turn.source == CACHE], model, run.plan.settings.prices),
         functions=dispatcher.names,
         unused_mocks=dispatcher.find_unused(),
         warnings=tuple(run.warnings),
@@ -253,6 +257,10 @@ def _list_unused_dimensions(run: RunState) -> tuple[str, ...]:
     if run.task.turns:
         in_force |= {MODEL, TEMPERATURE}
     return tuple(name for name in run.task.variant.list_unread() if name not in in_force)
+
+
+def _find_cached(turns: Sequence[ModelTurn]) -> str | None:
+    return CACHED if any(turn.source == CACHE for turn in turns) else None
 
 
 def copy_state(case: Case) -> JsonDict:

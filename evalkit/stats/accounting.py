@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.codec import encode
 from evalkit.model.run import Run
-from evalkit.model.transcript import FunctionCall, Grading, ModelCall, Transcript, Usage
+from evalkit.model.transcript import CACHE, FunctionCall, Grading, ModelCall, Transcript, Usage
 from evalkit.model.verdict import Verdict
 
 # What graders did in a run, and what that took: apart from the agents, whose tokens and money it is no part of.
@@ -138,12 +138,18 @@ class Accounting(Struct, frozen=True, kw_only=True):
     without_usage: int = 0
     without_cost: int = 0
     latencies_ms: tuple[float, ...] = ()
+    cached_turns: int = 0  # of `turns`, those that the cache of replies answered
+    saved_tokens: int = 0  # of `usage`, and of `cost_usd`, theirs
+    saved_usd: float | None = None
     grades: Grades | None = None  # None: no criterion of `judge` was graded; the graders' usage counts in it alone
 
     @property
     def turns_per_call(self) -> float | None:
         """Model turns for each function call; None without calls."""
         return self.turns / self.calls.total if self.calls.total else None
+
+    def _describe_cache(self) -> JsonDict:
+        return {"replies": self.cached_turns, "tokens": self.saved_tokens, "saved_usd": self.saved_usd}
 
     def compute_latency_ms(self, share: float) -> float | None:
         """Return the time within which `share` (0 to 1) of the turns came: the nearest rank. None without turns."""
@@ -166,6 +172,7 @@ class Accounting(Struct, frozen=True, kw_only=True):
             "calls": encode(self.calls),
             "functions": {name: encode(channels) for name, channels in sorted(self.functions.items())},
             "models": {name: encode(channels) for name, channels in sorted(self.models.items())},
+            **({} if not self.cached_turns else {"cache": self._describe_cache()}),
             **({} if self.grades is None else {"grades": self.grades.to_json()}),
         }
 
@@ -210,6 +217,8 @@ class Tally:
         self._usage: Usage | None = None
         self._cost: float | None = None
         self._latencies: list[float] = []
+        self._cached_turns = self._saved_tokens = 0
+        self._saved_usd: float | None = None
         self._grades: Grades | None = None
 
     def add(self, verdict: Verdict) -> None:
@@ -225,6 +234,11 @@ class Tally:
                 self._usage = run.transcript.usage if self._usage is None else self._usage + run.transcript.usage
             if run.transcript.cost_usd is not None:
                 self._cost = (self._cost or 0.0) + run.transcript.cost_usd
+            cached = [turn for turn in run.transcript.turns if turn.source == CACHE]
+            self._cached_turns += len(cached)
+            self._saved_tokens += sum(turn.usage.count_tokens() for turn in cached if turn.usage is not None)
+            if run.transcript.saved_usd is not None:
+                self._saved_usd = (self._saved_usd or 0.0) + run.transcript.saved_usd
             if run.transcript.gradings:
                 self._grades = (self._grades or Grades()).with_gradings(run.transcript.gradings)
             if run.transcript.turns:
@@ -244,6 +258,9 @@ class Tally:
             without_usage=self._without_usage,
             without_cost=self._without_cost,
             latencies_ms=tuple(sorted(self._latencies)),
+            cached_turns=self._cached_turns,
+            saved_tokens=self._saved_tokens,
+            saved_usd=self._saved_usd,
             grades=self._grades,
         )
 

@@ -12,7 +12,7 @@ import pytest
 
 from evalkit.agents.contract import Reply
 from evalkit.casecheck.fault_injection import FAULTS, FaultSweep
-from evalkit.casecheck.variants import arun_with_variants
+from evalkit.casecheck.sweep import arun_with_sweeps
 from evalkit.errors import SpecError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
@@ -31,7 +31,7 @@ def case(expected: dict[str, Any] | None = None, mocks: dict[str, Any] | None = 
 
 
 def swept(case: Case, agent: Callable[[Any], Any] | None = None, settings: Settings | None = None) -> Verdict:
-    return asyncio.run(arun_with_variants(case, agent, settings, sweeps=[FaultSweep()]))
+    return asyncio.run(arun_with_sweeps(case, agent, settings, sweeps=[FaultSweep()]))
 
 
 def told(verdict: Verdict, function: str) -> dict[str, tuple[str, list[str]]]:
@@ -319,7 +319,7 @@ def test_an_agent_that_has_ended_does_not_hang_while_its_run_is_graded(tmp_path:
 
     settings = Settings(root=tmp_path, extra={"grader": lambda case_id, run: Judge()})
     verdict = asyncio.run(
-        arun_with_variants(case({**EXPECTED, "judge": "Good."}), careful, settings, watch=outer, sweeps=[FaultSweep()])
+        arun_with_sweeps(case({**EXPECTED, "judge": "Good."}), careful, settings, watch=outer, sweeps=[FaultSweep()])
     )
 
     assert (verdict.status, len(verdict.faults)) == (PASSED, 8)

@@ -13,7 +13,7 @@ import pytest
 
 from evalkit.casecheck.hostile_results import InjectedText, InjectionSweep
 from evalkit.casecheck.payloads import Payload, load_payloads
-from evalkit.casecheck.variants import arun_with_variants
+from evalkit.casecheck.sweep import arun_with_sweeps
 from evalkit.errors import UsageError, format_path
 from evalkit.functions.mocks.answers import StaticAnswer
 from evalkit.model.case import Case
@@ -42,7 +42,7 @@ def inject(
     settings: Settings | None = None,
     payloads: tuple[Payload, ...] = PAYLOADS,
 ) -> Verdict:
-    return asyncio.run(arun_with_variants(case, agent, settings, sweeps=[InjectionSweep(payloads)]))
+    return asyncio.run(arun_with_sweeps(case, agent, settings, sweeps=[InjectionSweep(payloads)]))
 
 
 def payload(text: str, *must_not_appear: str) -> tuple[Payload, ...]:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 import evalkit
 from evalkit.agents.registry import import_conftests
 from evalkit.bounds import Bounds, set_bounds
-from evalkit.casecheck.variants import Sweep, arun_with_variants
+from evalkit.casecheck.sweep import Sweep, arun_with_sweeps
 from evalkit.errors import EvalkitError
 from evalkit.execution.executor import Executor, RunRequest
 from evalkit.model.case import Case
@@ -180,7 +180,7 @@ class WorkerRun:
         self._redact = Redactor(secrets, spec.secret_keys)
         self._prepared: dict[str, str | None] = {}  # by folder of cases: the problem of its conftest.py files
         self.is_closed = False
-        run_case = partial(arun_with_variants, sweeps=spec.sweeps) if spec.sweeps else None
+        run_case = partial(arun_with_sweeps, sweeps=spec.sweeps) if spec.sweeps else None
         self._executor = SharedExecutor(settings, max(spec.concurrency, 1), run_case)
         if not _routings:
             _routings.append(OutputRouting())

@@ -1,7 +1,7 @@
-"""Variants: a case that passed runs again with one thing changed, once for each change.
+"""Sweeps: a case that passed runs again with one thing changed, once for each change.
 
-A `Sweep` plans the variants of a case: `fault_injection` lets its functions fail, `hostile_results` puts instructions
-into what they return. A variant that fails, fails the case.
+A `Sweep` plans the runs of a case: `fault_injection` lets its functions fail, `hostile_results` puts instructions
+into what they return. A run that fails, fails the case.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from evalkit.functions.mocks.answers import Answer, MockSet
 from evalkit.model.case import Case, Repeat
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, Reason, VariantRun, Verdict
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, Reason, SweepRun, Verdict
 from evalkit.runner.run_case import Watchdog, arun_case
 from evalkit.runner.run_state import RunState
 
@@ -25,18 +25,18 @@ NOT_MEASURABLE = "not_measurable_offline"
 _NO_TURN = ("missing_cassette", "stale_cassette")
 
 
-class Variant(Struct, frozen=True):
+class PlannedRun(Struct, frozen=True):
     """A planned run: the case with its change, and what judges its verdict."""
 
     case: Case
-    judge: Callable[[Verdict], VariantRun]
+    judge: Callable[[Verdict], SweepRun]
 
 
 class Sweep(Protocol):
-    """A way to change cases. Picklable: a cluster's workers plan the variants of their cases."""
+    """A way to change cases. Picklable: a cluster's workers plan the runs of their cases."""
 
-    def plan(self, passing: PassingRun) -> Iterator[Variant]:
-        """Plan the variants of a case, in the order in which they run."""
+    def plan(self, passing: PassingRun) -> Iterator[PlannedRun]:
+        """Plan the runs of a case, in the order in which they run."""
 
 
 class PassingRun(Struct, frozen=True):
@@ -120,7 +120,7 @@ class PassingRun(Struct, frozen=True):
         return None
 
 
-async def arun_with_variants(
+async def arun_with_sweeps(
     case: Case,
     agent: object = None,
     settings: Settings | None = None,
@@ -128,7 +128,7 @@ async def arun_with_variants(
     watch: Watchdog | None = None,
     sweeps: Sequence[Sweep],
 ) -> Verdict:
-    """Run a case, and if it passes, its variants: `Verdict.variants`. A variant that fails, fails the case."""
+    """Run a case, and if it passes, its sweeps: `Verdict.sweep_runs`. A run that fails, fails the case."""
     watch = watch or Watchdog()
     inner_watch = _InnerWatchdog(watch)
     verdict = await arun_case(case, agent, settings, watch=inner_watch)
@@ -137,19 +137,19 @@ async def arun_with_variants(
         return verdict
     transcript = next((run.transcript for run in verdict.runs if run.passed), verdict.transcript)
     passing = PassingRun(inner_watch.state, transcript, (settings or Settings()).apply_variant(case.variant))
-    done: list[VariantRun] = []
-    for variant in (variant for sweep in sweeps for variant in sweep.plan(passing)):
+    done: list[SweepRun] = []
+    for planned in (planned for sweep in sweeps for planned in sweep.plan(passing)):
 
         def complete(
-            hung: Verdict, variant: Variant = variant, done: tuple[VariantRun, ...] = tuple(done)
-        ) -> Verdict:  # where the agent hangs, the variants planned after it are left out
-            return _add_variants(verdict, [*done, variant.judge(hung)])
+            hung: Verdict, planned: PlannedRun = planned, done: tuple[SweepRun, ...] = tuple(done)
+        ) -> Verdict:  # where the agent hangs, the runs planned after it are left out
+            return _add_runs(verdict, [*done, planned.judge(hung)])
 
         watch.complete_verdict = complete
-        changed = await arun_case(variant.case, agent, passing.settings, watch=_InnerWatchdog(watch))
+        changed = await arun_case(planned.case, agent, passing.settings, watch=_InnerWatchdog(watch))
         watch.clear_run()
-        done.append(variant.judge(changed))
-    return _add_variants(verdict, done)
+        done.append(planned.judge(changed))
+    return _add_runs(verdict, done)
 
 
 class _InnerWatchdog(Watchdog):
@@ -177,9 +177,9 @@ class _InnerWatchdog(Watchdog):
             self._outer.clear_run()
 
 
-def _add_variants(verdict: Verdict, runs: Sequence[VariantRun]) -> Verdict:
-    """Add its variants to a case's verdict: failed if one of them is, else an error if one was not measured, else not
-    run if the budget left one out."""
+def _add_runs(verdict: Verdict, runs: Sequence[SweepRun]) -> Verdict:
+    """Add the runs of sweeps to a case's verdict: failed if one of them is, else an error if one was not measured, else
+    not run if the budget left one out."""
     reasons_by_status: dict[str, list[Reason]] = {}
     for run in runs:
         for reason in run.reasons:
