@@ -108,6 +108,7 @@ SEAMS: dict[tuple[str, str], str] = {
     ("evalkit.plugin.case_runner", "evalkit.casecheck.sweep"): "casecheck: only with a sweep",
     ("evalkit.plugin.sweeps", "evalkit.casecheck.fault_injection"): "casecheck: only with --evalkit-faults",
     ("evalkit.plugin.sweeps", "evalkit.casecheck.hostile_results"): "casecheck: only with --evalkit-injections",
+    ("evalkit.plugin.sweeps", "evalkit.casecheck.parity"): "casecheck: only with --evalkit-parity",
     ("evalkit.plugin.sweeps", "evalkit.casecheck.payloads"): "casecheck: only with --evalkit-injections",
     ("evalkit.plugin.case_runner", "evalkit.plugin.cluster.session"): "the cluster needs Dask",
     ("evalkit.plugin.result_collector", "evalkit.plugin.xdist_scheduling"): "only under -n, with xdist",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from urllib.parse import urlencode
 
 from evalkit.agents.task import TaskSettings
 from evalkit.cassettes.model import (
@@ -22,7 +23,7 @@ from evalkit.model.settings import Settings
 from evalkit.model.variant import CaseVariant
 from evalkit.providers.base import Provider
 from evalkit.providers.budget import MeteredProvider
-from evalkit.providers.table import open_provider
+from evalkit.providers.table import open_provider, parse_model_spec
 
 RECORD_MODES = ("all", "missing", "stale")
 _shared_providers: dict[str, Provider] = {}
@@ -92,6 +93,14 @@ def get_shared_provider(spec: str) -> Provider:
         if spec not in _shared_providers:
             _shared_providers[spec] = open_provider(spec)
         return _shared_providers[spec]
+
+
+def toggle_streaming(spec: str) -> tuple[str, bool]:
+    """Return the model with its replies streamed if they came whole, else whole; and whether they are streamed now."""
+    parsed = parse_model_spec(spec)
+    is_streamed = parsed.options.get("stream", "").lower() not in ("1", "true")
+    options = {**parsed.options, "stream": str(int(is_streamed))}
+    return f"{parsed.kind}:{parsed.model}?{urlencode(options)}", is_streamed
 
 
 async def aclose_shared() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -11,6 +12,7 @@ from evalkit.operators.base import Mismatch
 from evalkit.operators.values import Equal
 from evalkit.text.format import format_arguments
 
+PROSE = re.compile(r"[^\W\d_]\s+[^\W\d_]")  # two words, one after the other: no id, date or status
 _LONGEST = 200  # characters of a call
 
 
@@ -64,6 +66,11 @@ def _describe_pair(
         for mismatch in Equal(usual.arguments).explain(actual.arguments):
             if not is_accepted(mismatch):
                 yield f"call {actual.index + 1}, {actual.name}: {mismatch}"
+
+
+def is_prose(mismatch: Mismatch) -> bool:
+    """Return whether both texts are prose, which a model words anew each time it is asked."""
+    return all(isinstance(value, str) and PROSE.search(value) for value in (mismatch.expected, mismatch.actual))
 
 
 def format_call(call: FunctionCall) -> str:

@@ -8,14 +8,13 @@ was before; what the payload forbids in so many words (a link of a collector of 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.casecheck.call_differences import find_call_differences
+from evalkit.casecheck.call_differences import PROSE, find_call_differences, is_prose
 from evalkit.casecheck.expected_calls import make_schema_example
 from evalkit.casecheck.payloads import Payload
 from evalkit.casecheck.sweep import PassingRun, PlannedRun
@@ -24,11 +23,9 @@ from evalkit.errors import KeyPath, format_path
 from evalkit.functions.declarations import find_return_problems
 from evalkit.functions.mocks.answers import AlteredAnswer
 from evalkit.jsonvalue import JsonObject, map_strings, walk_leaves
-from evalkit.model.transcript import MOCK, AgentValue, FunctionCall, Transcript
+from evalkit.model.transcript import CACHED, MOCK, AgentValue, FunctionCall, Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, InjectionRun, Reason, Verdict
-from evalkit.operators.base import Mismatch
 
-_PROSE = re.compile(r"[^\W\d_]\s+[^\W\d_]")  # two words, one after the other: no id, date or status
 _TRIED_LEAVES = 20  # of one result, until its schema accepts the text
 _NEW_KEYS = ("note", "remark", "comment")
 
@@ -46,7 +43,7 @@ class InjectionSweep(Struct, frozen=True):
             yield from _plan_results(passing, texts, name, result)
         context = passing.case.input.get("context")
         for path, leaf in walk_leaves(context):
-            if isinstance(leaf, str) and _PROSE.search(leaf):
+            if isinstance(leaf, str) and PROSE.search(leaf):
                 source = format_path(("input", "context", *path))
                 for payload, text in texts:
                     changed = {**passing.case.input, "context": set_leaf(context, path, join_texts(leaf, text))}
@@ -122,7 +119,7 @@ def _list_places(result: AgentValue) -> Iterator[tuple[KeyPath, str]]:
     key of the outermost mapping; other texts, which may be ids that code compares."""
     leaves = [(path, leaf) for path, leaf in walk_leaves(result) if isinstance(leaf, str)]
     leaves.sort(key=lambda item: -len(item[1]))  # stable: of two, the first
-    prose = [item for item in leaves if _PROSE.search(item[1])]
+    prose = [item for item in leaves if PROSE.search(item[1])]
     yield from prose[:_TRIED_LEAVES]
     outermost: Any = result[0] if isinstance(result, list) and result else result
     if isinstance(outermost, dict):
@@ -185,9 +182,9 @@ class _Trial(Struct, frozen=True):
 
     def _list_differences(self, transcript: Transcript) -> list[str]:
         calls = [replace(call, arguments=self._remove_text(call.arguments)) for call in transcript.calls]
-        is_worded = bool(transcript.turns) and transcript.cassette is None  # by a live model, anew each time
+        is_worded = bool(transcript.turns) and transcript.cassette in (None, CACHED)  # by a live model, anew each time
         return find_call_differences(
-            self.passing.transcript.calls, calls, is_accepted=_is_prose if is_worded else lambda mismatch: False
+            self.passing.transcript.calls, calls, is_accepted=is_prose if is_worded else lambda mismatch: False
         )
 
     def _remove_text(self, arguments: AgentValue) -> AgentValue:
@@ -224,8 +221,3 @@ def _list_texts(transcript: Transcript) -> Iterator[tuple[str, str]]:
             if isinstance(leaf, str):
                 yield f"call {call.index + 1}, {call.name}: {format_path(path)}", leaf
     yield from (("the response", text) for text in (*transcript.responses, transcript.response))
-
-
-def _is_prose(mismatch: Mismatch) -> bool:
-    """Return whether both texts are prose, which a model words anew each time it is asked."""
-    return all(isinstance(value, str) and _PROSE.search(value) for value in (mismatch.expected, mismatch.actual))

@@ -1,7 +1,8 @@
 """Sweeps: a case that passed runs again with one thing changed, once for each change.
 
 A `Sweep` plans the runs of a case: `fault_injection` lets its functions fail, `hostile_results` puts instructions
-into what they return. A run that fails, fails the case.
+into what they return,
+`parity` asks the model in another way. A run that fails, fails the case.
 """
 
 from __future__ import annotations
@@ -17,11 +18,23 @@ from evalkit.functions.mocks.answers import Answer, MockSet
 from evalkit.model.case import Case, Repeat
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, Reason, SweepRun, Verdict
+from evalkit.model.verdict import (
+    ERROR,
+    FAILED,
+    NOT_COMPARABLE,
+    NOT_MEASURABLE,
+    NOT_RUN,
+    PASSED,
+    FaultRun,
+    InjectionRun,
+    ParityRun,
+    Reason,
+    SweepRun,
+    Verdict,
+)
 from evalkit.runner.run_case import Watchdog, arun_case
 from evalkit.runner.run_state import RunState
 
-NOT_MEASURABLE = "not_measurable_offline"
 _NO_TURN = ("missing_cassette", "stale_cassette")
 
 
@@ -30,6 +43,7 @@ class PlannedRun(Struct, frozen=True):
 
     case: Case
     judge: Callable[[Verdict], SweepRun]
+    settings: Settings | None = None  # None: those of all sweeps
 
 
 class Sweep(Protocol):
@@ -146,7 +160,9 @@ async def arun_with_sweeps(
             return _add_runs(verdict, [*done, planned.judge(hung)])
 
         watch.complete_verdict = complete
-        changed = await arun_case(planned.case, agent, passing.settings, watch=_InnerWatchdog(watch))
+        changed = await arun_case(
+            planned.case, agent, planned.settings or passing.settings, watch=_InnerWatchdog(watch)
+        )
         watch.clear_run()
         done.append(planned.judge(changed))
     return _add_runs(verdict, done)
@@ -183,7 +199,7 @@ def _add_runs(verdict: Verdict, runs: Sequence[SweepRun]) -> Verdict:
     reasons_by_status: dict[str, list[Reason]] = {}
     for run in runs:
         for reason in run.reasons:
-            if reason.code != NOT_MEASURABLE:
+            if reason.code not in (NOT_MEASURABLE, NOT_COMPARABLE):
                 headed = replace(reason, message=run.head + reason.message, call=None)
                 reasons_by_status.setdefault(run.status, []).append(headed)
     status = next((severity for severity in (FAILED, ERROR, NOT_RUN) if severity in reasons_by_status), PASSED)
@@ -195,4 +211,5 @@ def _add_runs(verdict: Verdict, runs: Sequence[SweepRun]) -> Verdict:
         summary=reasons[0].message.partition("\n")[0] if reasons else verdict.summary,
         faults=tuple(run for run in runs if isinstance(run, FaultRun)),
         injections=tuple(run for run in runs if isinstance(run, InjectionRun)),
+        parity=tuple(run for run in runs if isinstance(run, ParityRun)),
     )

@@ -20,6 +20,7 @@ ERROR = "error"
 NOT_RUN = "not_run"
 STATUSES = (PASSED, FAILED, ERROR, NOT_RUN)
 
+NOT_MEASURABLE, NOT_COMPARABLE = "not_measurable_offline", "not_comparable"  # codes of runs that decide nothing
 VERDICT_VERSION = 1
 _NAMED = 3  # payloads in the line of a trace
 
@@ -158,6 +159,23 @@ class InjectionRun(SweepRun, frozen=True, kw_only=True, omit_defaults=True):
         return f"with {shorten_list(changes)} in {self.source}: "
 
 
+class ParityRun(SweepRun, frozen=True, kw_only=True, omit_defaults=True):
+    """A run with the model's replies streamed instead of whole, or the other way round."""
+
+    mode: str  # "streamed" or "whole"
+
+    @property
+    def place(self) -> str:
+        return "model"
+
+    @property
+    def change(self) -> str:
+        return self.mode
+
+    def format_head(self, changes: Sequence[str]) -> str:
+        return f"{', '.join(changes)}: "
+
+
 def shorten_list(names: Sequence[str]) -> str:
     """Return the first names, and how many others there are."""
     rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED + 1 else ""
@@ -183,6 +201,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     runs: tuple[Verdict, ...] = ()
     faults: tuple[FaultRun, ...] = ()  # of a case that passed, where the fault sweep was asked for
     injections: tuple[InjectionRun, ...] = ()  # likewise, with hostile text in what its functions return
+    parity: tuple[ParityRun, ...] = ()  # likewise, with the model's replies streamed or whole
     runs_planned: int = 1
     min_pass: int = 1
     path: str = ""
@@ -199,7 +218,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     @property
     def sweep_runs(self) -> tuple[SweepRun, ...]:
         """The runs of a case that passed with one thing changed."""
-        return (*self.faults, *self.injections)
+        return (*self.faults, *self.injections, *self.parity)
 
     def to_json(self) -> JsonDict:
         """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""

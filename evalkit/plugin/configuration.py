@@ -78,6 +78,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
     retry_errors: bool = False  # a resumed run runs these cases again
     faults: bool = False
     injections: bool = False
+    parity: bool = False
     cache: bool = False  # live replies are answered from, and kept in, the cache of replies
     payloads: Path | None = None  # the project's hostile texts
     shard: Shard | None = None
@@ -151,6 +152,16 @@ class _ConfigurationReader:
             raise UsageError("--evalkit-cache is for trying prompts, and refused in CI: a gate needs measurements")
         folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         return {REPLY_CACHE: open_cache(self._config.rootpath, Path(folder) / "evalkit" / "reply-cache.key", secrets)}
+
+    def _read_parity(self) -> bool:
+        if not self._config.getoption("evalkit_parity"):
+            return False
+        if self.read("model") is None:
+            raise UsageError("--evalkit-parity needs a live model: --evalkit-model=KIND:MODEL")
+        for name in ("cache", "compare"):
+            if self._config.getoption(f"evalkit_{name}"):
+                raise UsageError(f"--evalkit-parity and {format_flag(name)} exclude each other")
+        return True
 
     def _find_payloads(self) -> Path | None:
         default = self._config.rootpath / DEFAULT_PAYLOADS
@@ -235,6 +246,7 @@ class _ConfigurationReader:
             retry_errors=bool(self._config.getoption("evalkit_retry_errors")),
             faults=bool(self._config.getoption("evalkit_faults")),
             injections=bool(self._config.getoption("evalkit_injections")),
+            parity=self._read_parity(),
             cache=bool(self._config.getoption("evalkit_cache")),
             payloads=self._find_payloads(),
             shard=self._read_shard(),

@@ -45,6 +45,7 @@ COMMAND_LINE_ONLY = {
     "retry_errors": "continue the run before like --evalkit-resume, and run again what ended in error",
     "faults": "run each passing case again with each of its functions failing in turn (`evalkit faults`)",
     "injections": "run each passing case again with instructions to the agent in what its functions return",
+    "parity": "run each passing case again with the live model's replies streamed, or whole, and compare the calls",
     "cache": "answer model requests that were made before from .evalkit/cache: for trying prompts, not for gates",
     "allow_real": "let mocks that say {$real: true} reach the real function (never without this flag)",
     "real_sleep": "let mocked latency and recorded model time really pass (default: on the run's clock alone)",
@@ -82,7 +83,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "trace", "show", "results", "history", "otlp", "update_diff", "max_fallback_rate",
     ),
     "evalkit, live models": (
-        "grader", "repeat", "cache", "max_cost", "max_tokens", "requests_per_minute", "tokens_per_minute",
+        "grader", "repeat", "cache", "parity", "max_cost", "max_tokens", "requests_per_minute", "tokens_per_minute",
     ),
     "evalkit, which cases run and where": (
         "compare", "resume", "retry_errors", "faults", "injections", "payloads", "concurrency", "shard", "durations",

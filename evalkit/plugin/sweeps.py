@@ -24,6 +24,10 @@ def build_sweeps(configuration: Configuration) -> tuple[Sweep, ...]:
         from evalkit.casecheck.payloads import load_payloads
 
         sweeps.append(InjectionSweep(load_payloads(configuration.payloads, configuration.root)))
+    if configuration.parity:
+        from evalkit.casecheck.parity import ParitySweep  # most runs ask in one way
+
+        sweeps.append(ParitySweep())
     return tuple(sweeps)
 
 

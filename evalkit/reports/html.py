@@ -243,7 +243,7 @@ def _build_detail(verdict: Verdict, old: Verdict | None) -> JsonDict:
         "mocks": mocks or {},
         "wanted": f"{verdict.min_pass}{early}",
         "sweeps": [
-            {"title": kind.title, "runs": [_build_sweep_run(run) for run in runs]}
+            {"title": kind.title, "unmeasured": kind.unmeasured, "runs": [_build_sweep_run(run) for run in runs]}
             for kind in SWEEPS
             if (runs := kind.list_runs(verdict))
         ],

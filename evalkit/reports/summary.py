@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from evalkit.model.case import get_case_name, split_case_id
 from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, SweepRun, Verdict
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, ParityRun, SweepRun, Verdict
 from evalkit.stats.accounting import Accounting, Grades
 
 JUDGE_CHECK = "judge"
@@ -214,6 +214,9 @@ class SweepKind(Struct, frozen=True):
     noun: str
     nothing: str
     runs: type[SweepRun]
+    unmeasured: str = "not measurable offline"
+    advice: str = "sweep with a model (--evalkit-model)"
+    subject: str = "a call"  # what a case must have to be swept
 
     @property
     def property_name(self) -> str:
@@ -228,6 +231,16 @@ class SweepKind(Struct, frozen=True):
 SWEEPS = (
     SweepKind("faults", "fault sweep", "fault run", "nothing was swept", FaultRun),
     SweepKind("injections", "hostile results", "injection", "nothing was injected", InjectionRun),
+    SweepKind(
+        "parity",
+        "parity",
+        "comparison",
+        "nothing was compared",
+        ParityRun,
+        "not comparable",
+        "since only agents that go by task.model can be",
+        "a turn of a live model",
+    ),
 )
 
 
@@ -236,13 +249,13 @@ def format_sweep_summary(kind: SweepKind, runs: Counter[str], cases: int) -> str
     cases."""
     total = sum(runs.values())
     if not total:
-        return f"{kind.nothing}: in {cases} case{'' if cases == 1 else 's'}, none passed with a call"
-    words = {FAILED: "failed", ERROR: "could not be measured", NOT_RUN: "not measurable offline"}
+        return f"{kind.nothing}: in {cases} case{'' if cases == 1 else 's'}, none passed with {kind.subject}"
+    words = {FAILED: "failed", ERROR: "could not be measured", NOT_RUN: kind.unmeasured}
     measured = total - runs[NOT_RUN] - runs[ERROR]
     parts = [f"{runs[status]} {word}" for status, word in words.items() if runs[status]]
     if measured > runs[FAILED]:
         parts.insert(0, f"{measured - runs[FAILED]} passed")
-    nothing = "; NOTHING was measured, sweep with a model (--evalkit-model)" if not measured else ""
+    nothing = f"; NOTHING was measured, {kind.advice}" if not measured else ""
     return f"{_format_count(total, kind.noun)}: {', '.join(parts)}{nothing}"
 
 

@@ -193,9 +193,9 @@
   const checks = (run) => run.checks.length ? fold(`Checks (${run.checks.length})`, run.checks.some((one) => one.check === "judge"), make("ul", {}, ...run.checks.map((one) =>
     make("li", {}, badge(one.status), `${one.check}: ${one.message}${one.note ? ` (${one.note})` : ""}`)))) : null;
   // A sweep: what came of each change.
-  const sweeps = (detail) => detail.sweeps.map(({ title, runs }) => {
+  const sweeps = (detail) => detail.sweeps.map(({ title, unmeasured, runs }) => {
     const count = (status) => runs.filter((one) => one.status === status).length;
-    const told = ["passed", "failed", "error", "not_run"].filter(count).map((status) => `${count(status)} ${status === "not_run" ? "not measurable offline" : word(status)}`);
+    const told = ["passed", "failed", "error", "not_run"].filter(count).map((status) => `${count(status)} ${status === "not_run" ? unmeasured : word(status)}`);
     const went = (one) => [one.ended, one.calls.length ? `calls: ${one.calls.join(", ")}` : "", one.response ? `answered: ${one.response}` : ""].filter(Boolean).join(" · ");
     return fold(`${title[0].toUpperCase()}${title.slice(1)}: ${told.join(", ")}`, count("failed") + count("error") > 0,
       make("ul", { class: "faults" }, ...runs.map((one) => make("li", {}, badge(one.status), `${one.head} `,
