@@ -32,7 +32,6 @@ _LIST: KeyPath = ("expected_output", "expected_function_calls")
 _VALUES = ("arguments", "arguments_contain", "result_contains")
 _NOT_TO_EXPECT = {
     "forbidden_call": "a forbidden call was made",
-    "judge_failed": "a model graded a value or the run as not what the case demands",
     "ungrounded_argument": "an argument came from nowhere",
     "invalid_arguments": "arguments violate the declared schema; to expect that, write `valid: false` yourself",
     "unmocked_call": "a function was called that nothing answers; mock it first",
@@ -107,6 +106,8 @@ def _update_call(editor: YamlEditor, line: CallVerdict, call: FunctionCall) -> N
     for key, reason in reversed(reasons):
         if reason.code in ("wrong_order", "unexpected_call", "not_parallel"):
             continue
+        if reason.code == "judge_failed":
+            raise UpdateRefusedError(f"$judge is not rewritten: {reason.message}")
         if isinstance(editor.get(place), str):
             editor.set(place, {"function_name": call.name})
         if key in _VALUES:

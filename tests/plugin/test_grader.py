@@ -258,6 +258,17 @@ def test_update_rewrites_no_criterion(project: Project, judge: Judge) -> None:
     assert path.read_text() == before
 
 
+def test_update_rewrites_no_value_that_a_model_graded(project: Project, judge: Judge) -> None:
+    calls = [{"function_name": "check", "arguments": {"id": {"$judge": "It does not lie."}}}]
+    path = project.case("graded_001", expected_output={"expected_function_calls": calls})
+    before = path.read_text()
+
+    result = project.run("--evalkit-update", f"--evalkit-grader={GRADER}")
+
+    result.stdout.fnmatch_lines(['*$judge is not rewritten: call 1, check: arguments.id: not met: "It does not lie."*'])
+    assert path.read_text() == before
+
+
 def test_update_of_another_expectation_leaves_the_criteria_to_the_next_run(project: Project, judge: Judge) -> None:
     path = project.case("wrong_001", {"calls": []}, expected_output=EXPECTED)
 

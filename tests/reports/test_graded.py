@@ -50,7 +50,7 @@ TRACES = [
 def test_a_trace_has_a_line_for_each_criterion(checks: list[CheckResult], lines: list[str]) -> None:
     shown = render_trace(verdict(*checks)).split("\n")
 
-    assert [line for line in shown if "judge" in line or "next" in line] == lines
+    assert [line for line in shown if "judge:" in line or "next" in line] == lines
 
 
 def test_a_case_without_criteria_looks_as_ever() -> None:
