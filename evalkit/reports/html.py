@@ -164,7 +164,8 @@ def link_cases(line: str, rows: Sequence[Row]) -> list[tuple[str, str]]:
 def build_tiles(rows: Sequence[Row], wall_s: float, decision: GateDecision) -> list[tuple[str, str, str]]:
     """Return (label, value, class) of the numbers at the head of the page. `rows` are those of `build_cases`."""
     facts = decision.facts
-    tiles = [(name, str(facts.get(name, 0)), name) for name in ("passed", "failed", "errors")]
+    counts = {name: facts.get(name, 0) for name in ("passed", "failed", "errors")}
+    tiles = [(name, str(count), name if count else "quiet") for name, count in counts.items()]  # 0 needs no colour
     if tiles[-1][1] == "1":
         tiles[-1] = ("error", "1", "errors")
     rare = {name: facts.get(name.replace(" ", "_"), 0) for name in ("no verdict", "skipped", "quarantined")}
