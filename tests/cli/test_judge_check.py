@@ -207,7 +207,7 @@ def test_a_grader_that_is_down_or_talks_is_not_measured(
 
 def test_the_budget_ends_it(folder: Path, grader: Grader) -> None:
     write(folder)
-    (folder / "pyproject.toml").write_text("[tool.evalkit]\nmax_tokens = 150\n")
+    (folder / "pyproject.toml").write_text("[tool.evalkit]\nmax_tokens = 157\n")
     status, output = run("labels.csv", "--grader", GRADER)
 
     assert (status, grader.count) == (6, 2)

@@ -252,7 +252,7 @@ def test_what_a_panel_takes_is_added_up_by_the_price_of_each(run: Any, graders: 
 
 
 def test_a_panel_counts_in_the_budget_of_the_run(run: Any, graders: dict[str, Grader]) -> None:
-    verdict = run(grader=PANEL, max_tokens=150)
+    verdict = run(grader=PANEL, max_tokens=153)
 
     assert (verdict.status, verdict.reasons[0].code) == ("not_run", "budget")
     assert len(graders["openai:c"].requests) == 0
