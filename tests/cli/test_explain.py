@@ -101,7 +101,7 @@ def test_a_code_is_explained_as_it_is_shown(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("wrong_arg", "there is no code 'wrong_arg'; did you mean 'wrong_argument'?"),
+        ("wrong_argumnt", "there is no code 'wrong_argumnt'; did you mean 'wrong_argument'?"),
         ("Missing-Call", "there is no code 'Missing-Call'; did you mean 'missing_call'?"),
         ("zzz", "there is no code 'zzz'; `evalkit explain` lists the codes"),
     ],

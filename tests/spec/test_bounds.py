@@ -12,7 +12,7 @@ import pytest
 
 from evalkit import load_case, run_case
 from evalkit.bounds import Bounds, _Holder, get_bounds
-from evalkit.checks import read_calls
+from evalkit.checks import contradictions
 from evalkit.errors import SpecError, UsageError
 from evalkit.jsonvalue import measure_json
 from evalkit.model import template
@@ -49,7 +49,11 @@ def test_a_device_in_place_of_a_file_is_a_problem_and_is_not_read(tmp_path: Path
     (tmp_path / "hello_001.yaml").write_text(CASE)
     (tmp_path / name).unlink(missing_ok=True)
     (tmp_path / name).symlink_to("/dev/zero")
-    (problem,) = problems_of(tmp_path / "hello_001.yaml")
+    problem = problems_of(tmp_path / "hello_001.yaml")[0]
+    assert f"{name}: the file is refused: it leads out of the project, to /dev/zero" in problem
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    problem = problems_of(tmp_path / "hello_001.yaml")[0]
     assert problem.endswith(f"{name}: can't be read: it is no ordinary file but a device, a pipe or the like")
 
 
@@ -122,7 +126,7 @@ def test_of_many_unknown_aliases_the_first_are_told_the_nearest_name(monkeypatch
 def test_expected_and_forbidden_calls_are_compared_by_function_and_so_many_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    compared = count_calls(monkeypatch, read_calls, "_is_always_forbidden")
+    compared = count_calls(monkeypatch, contradictions, "_is_always_forbidden")
 
     def load(expected: list[str], forbidden: list[str], many: bool) -> None:
         def entry(name: str, number: int) -> dict[str, Any]:
@@ -140,7 +144,7 @@ def test_expected_and_forbidden_calls_are_compared_by_function_and_so_many_times
 
     load([f"a{number}" for number in range(300)], [f"b{number}" for number in range(300)], many=False)
     assert compared == []
-    monkeypatch.setattr(read_calls, "_MAX_COMPARED", 500)
+    monkeypatch.setattr(contradictions, "_MAX_COMPARED", 500)
     load(["f"] * 100, ["f"] * 100, many=True)
     assert len(compared) == 500
 
