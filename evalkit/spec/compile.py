@@ -23,10 +23,11 @@ from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.mocks.state import read_probe
-from evalkit.functions.permissions import explain_agent
+from evalkit.functions.permissions import UNTRUSTED, explain_agent
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import CaseSettings, Declaration, Permissions, UserTurn
 from evalkit.model.registry import AGENTS
+from evalkit.model.transcript import DENIED
 from evalkit.spec.case_keys import (
     CASE_KEYS,
     CASE_SYNONYMS,
@@ -131,11 +132,24 @@ def _read_mocks(
         approvals, problems = parse_approvals(case_input["approvals"], declared)
         reader.problems.extend(problems)
         mocks = replace(mocks, approvals=approvals)
+        if permissions is not None and permissions.untrusted:
+            _refuse_real_calls(reader, mocks, declared)
     if (probe := case_input.get("state_probe")) is not None:
         path = ("input", "state_probe")
         state_probe = read_probe(probe, path, reader.problems, check_targets=check_targets, permissions=permissions)
         mocks = replace(mocks, state_probe=state_probe)
     return mocks
+
+
+def _refuse_real_calls(reader: CaseReader, mocks: MockSet, declared: Mapping[str, Declaration]) -> None:
+    """Report approvals of what no mock answers: an own tool of the agent, or the next node of its graph, would run."""
+    for name, answers in mocks.approvals.items():
+        names = next(
+            ({own.name, *own.aliases} for own in declared.values() if name in (own.name, *own.aliases)), {name}
+        )
+        if not any(mocked in mocks for mocked in names) and any(item.answer != DENIED for item in answers.answers):
+            problem = f"approvals.{name} is refused: no mock answers '{name}', so that the agent's own code would run; "
+            reader.add_problem(("input", "approvals", name), f"{problem}{UNTRUSTED}; mock it, or deny", at_key=True)
 
 
 def _add_mocked(case: CompiledCase, declared: dict[str, Declaration]) -> dict[str, Declaration]:

@@ -16,6 +16,7 @@ from evalkit.errors import Location, SpecError
 from evalkit.functions.mocks.answers import StaticAnswer, get_mocks
 from evalkit.model.case import Case, CaseSettings, Repeat
 from evalkit.model.settings import Settings
+from evalkit.project import Project
 from evalkit.spec.load import load_case
 from evalkit.stats.pass_rates import SequentialTest
 
@@ -360,3 +361,36 @@ def test_a_sequential_test_that_could_not_decide_is_a_problem(project: Any, repe
     with pytest.raises(SpecError) as caught:
         loaded(project, f"repeat: {repeat}\n")
     assert [found.message for found in caught.value.problems] == [problem]
+
+
+@pytest.mark.parametrize(
+    ("answer", "mock", "is_refused"),
+    [
+        ("approve", "", True),
+        ("{arguments: {amount: 5}}", "", True),
+        ("[deny, approve]", "", True),
+        ("deny", "", False),
+        ("approve", "refund: {done: true}", False),
+        ("approve", "pay_back: {done: true}", False),  # its alias
+    ],
+)
+def test_a_strangers_case_approves_nothing_that_no_mock_answers(
+    tmp_path: Path, answer: str, mock: str, is_refused: bool
+) -> None:
+    (tmp_path / "a_001.yaml").write_text(
+        f"functions: {{refund: {{needs_approval: true, alias: pay_back}}}}\n"
+        f"input: {{message: hi, approvals: {{refund: {answer}}}, mock_function_responses: {{{mock}}}}}\n"
+        "expected_output: {response_contains: done}\n"
+    )
+    (file,) = Project(tmp_path, untrusted=True).load_cases(["a_001.yaml"])
+    (trusted,) = Project(tmp_path).load_cases(["a_001.yaml"])
+
+    assert not trusted.problems
+    assert [str(problem) for problem in file.problems] == (
+        [
+            "a_001.yaml:2:34: approvals.refund is refused: no mock answers 'refund', so that the agent's own code "
+            "would run; --evalkit-untrusted refuses what runs code that a file names; mock it, or deny"
+        ]
+        if is_refused
+        else []
+    )
