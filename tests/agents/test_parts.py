@@ -89,7 +89,7 @@ def test_an_agent_in_another_process_gets_paths(case: evalkit.Case, tmp_path: Pa
 
     def agent(task: evalkit.Task) -> str:
         text, image = json.loads(build_request(task, Urls()))["parts"]  # type: ignore[arg-type]
-        assert text == {"text": "Look."}
+        assert text == {"text": "Look.", "path": ""}
         assert Path(image["path"]).read_bytes() == PNG
         return "done"
 

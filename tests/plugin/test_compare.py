@@ -205,7 +205,7 @@ def test_two_dimensions_are_a_product(hotel: Project) -> None:
         ((COMPARE, "agent=careful"), "has one value, and a comparison needs two or more"),
         (
             (COMPARE, "agent=careful,hasti"),
-            "unknown agent 'hasti'; did you mean 'hasty'? Registered: 'careful', 'hasty'",
+            "unknown agent 'hasti'; did you mean 'hasty'? Registered: ",  # and those of other tests
         ),
         ((*MODELS, "--evalkit-model", "gemini:big"), "names the models, and so does --evalkit-model; leave one out"),
         ((COMPARE, "model=gemini:big,nonsense"), "nonsense"),

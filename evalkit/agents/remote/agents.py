@@ -67,7 +67,6 @@ def build_request(task: Task, served: FunctionUrls) -> bytes:
         "run": task.run_index,
         "input": task.input,
         "message": task.message,
-        "parts": [{**part.describe(), "path": part.path} if part.path else part.describe() for part in task.parts],
         "messages": [
             {
                 "role": message.get("role"),
@@ -84,6 +83,7 @@ def build_request(task: Task, served: FunctionUrls) -> bytes:
             "max_iterations": settings.max_iterations,
         },
         **({"variant": dict(task.variant)} if task.variant else {}),
+        **({"parts": [part.describe() | {"path": part.path} for part in task.parts]} if task.parts else {}),
         "functions": task.describe_functions(),
         "functions_url": served.functions_url,
         "mcp_url": served.mcp_url,
