@@ -12,9 +12,9 @@ from datetime import date, timedelta
 from fractions import Fraction
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field
 
 from evalkit.errors import UsageError
 from evalkit.gate.outcomes import CaseOutcome, build_outcomes
@@ -56,6 +56,10 @@ class CaseRecord(Struct, frozen=True):
     must_pass: bool
     quarantined: bool
     codes: str  # of its reasons, between spaces
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.passed <= self.measured:
+            raise ValueError(f"{self.passed} of {self.measured} runs passed")
 
 
 class HistoryRun(Struct, frozen=True):
@@ -178,10 +182,11 @@ class History:
         query = f"select * from runs where {condition} order by started desc, id limit :last"  # noqa: S608 - our own
         with self._open(is_new=False) as database:
             rows = database.execute(query, {**parameters, "last": last}).fetchall()
-            runs = [HistoryRun(*row) for row in reversed(rows)]
+            runs = [_read(HistoryRun, row) for row in reversed(rows)]
             for run in runs:
                 for row in database.execute("select * from cases where run = ? order by case_id", (run.id,)):
-                    run.cases[row[1]] = CaseRecord(*row)
+                    case = _read(CaseRecord, row)
+                    run.cases[case.case_id] = case
         return runs
 
     @contextmanager
@@ -208,9 +213,33 @@ class History:
                     raise UsageError(f"{self.path}: version {version} of a history; this evalkit reads {_VERSION}")
                 for statement in _TABLES if not version else ():
                     database.execute(statement)
+                if _read_schema(database) != _compute_schema():  # views and triggers would run what they like
+                    raise UsageError(f"{self.path}: holds something else than evalkit's two tables; name another file")
                 yield database
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValidationError) as error:
             raise UsageError(f"{self.path}: not readable as a history of evalkit: {error}") from error
+
+
+def _read_schema(database: sqlite3.Connection) -> list[tuple[object, ...]]:
+    rows = database.execute("select type, name, sql from sqlite_master order by name")
+    return [(kind, name, " ".join(str(sql).split())) for kind, name, sql in rows]
+
+
+def _compute_schema() -> list[tuple[object, ...]]:
+    import sqlite3  # most runs have no history
+
+    with closing(sqlite3.connect(":memory:")) as database:
+        for statement in _TABLES:
+            database.execute(statement)
+        return _read_schema(database)
+
+
+R = TypeVar("R", HistoryRun, CaseRecord)
+
+
+def _read(kind: type[R], row: Sequence[object]) -> R:
+    """Build a record of a row. SQLite keeps values of any type in any column: ValidationError for another one."""
+    return convert(dict(zip(kind.__struct_fields__, row, strict=False)), kind, strict=False)
 
 
 def _insert(

@@ -20,7 +20,7 @@ from evalkit.reports.run_file import find_worker_journals, load_run
 from tests.attack.forms import choose
 
 Project = Any
-CASES = 16
+CASES = 8
 AGENT = """
 import asyncio, os, pathlib, time, uuid
 import evalkit
@@ -88,9 +88,12 @@ def read_landed(project: Project) -> dict[str, Verdict]:
 
 
 def kill(project: Project, process: subprocess.Popen[bytes], victim: str, number: int, rng: random.Random) -> None:
-    """Send the signal after as many starts of agents as chance says, and a moment; wait for the end."""
+    """Send the signal after as many starts of agents as chance says, and a moment; wait for the end.
+
+    In the long form it may come before the first agent starts, and after the last one has ended.
+    """
     before = len(list_starts(project))
-    starts, moment = rng.randint(1, CASES), rng.random() * 0.1
+    starts, moment = rng.randint(choose(1, 0), CASES), rng.random() * choose(0.1, 0.3)
     deadline = time.monotonic() + 30
     while len(list_starts(project)) - before < starts and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -140,7 +143,7 @@ def test_a_killed_run_goes_on_to_the_same_end(
     rng = random.Random(f"{seed} {victim} {number}")
     resume: tuple[str, ...] = ()
     landed: dict[str, Verdict] = {}
-    for _ in range(rng.randint(1, choose(1, 3))):
+    for _ in range(rng.randint(1, choose(1, 2))):
         kill(project, start(project, *workers, *resume), victim, number, rng)
         now = read_landed(project)
         lost = {case_id for case_id, verdict in landed.items() if now.get(case_id) != verdict}
@@ -149,7 +152,7 @@ def test_a_killed_run_goes_on_to_the_same_end(
         resume = ("--evalkit-resume", "--evalkit-retry-errors")
     (project.root / "started.txt").unlink(missing_ok=True)
     process = start(project, *workers, *resume)
-    assert process.wait(60) == 1, (project.root / "output.txt").read_text()[-3000:]
+    assert process.wait(120) == 1, (project.root / "output.txt").read_text()[-3000:]
     assert project.statuses() == expected
     assert len(project.run_file.verdicts) == CASES
     final = {verdict.case_id: verdict for verdict in project.run_file.verdicts}

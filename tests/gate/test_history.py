@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,34 @@ def test_another_file_is_left_as_it_is(tmp_path: Path) -> None:
         UsageError, match=r"none\.sqlite: there is no such history; `pytest --evalkit --evalkit-history="
     ):
         History(tmp_path / "none.sqlite").read_runs()
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("update cases set passed = 'many'", "passed"),
+        ("update cases set passed = 3", "3 of 1 runs passed"),
+        ("update cases set elapsed_ms = null", "elapsed_ms"),
+        ("update cases set status = x'ff'", "status"),
+        ("update runs set wall_s = 'long'", "wall_s"),
+        ("update runs set started = null", "started"),
+        ("drop table cases", "something else than evalkit's two tables"),
+        ("alter table cases add column extra", "something else than evalkit's two tables"),
+        ("create trigger more after insert on runs begin delete from runs; end", "something else than evalkit's"),
+        (
+            "alter table cases rename to kept;"
+            "create view cases as with recursive n(i) as (select 1 union all select i from n) select * from n",
+            "something else than evalkit's two tables",
+        ),
+    ],
+)
+def test_a_history_with_other_contents_is_refused(history: History, statement: str, message: str) -> None:
+    """SQLite keeps any value in any column, and a view may never end."""
+    history.add(make_run(1, "p"))
+    with closing(sqlite3.connect(history.path)) as database:
+        database.executescript(statement)
+    with pytest.raises(UsageError, match=re.escape(str(history.path)) + f": .*{message}"):
+        history.read_runs()
 
 
 def test_cases_that_changed_are_told_from_those_that_stay_as_they_were(history: History) -> None:
