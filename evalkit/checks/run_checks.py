@@ -237,8 +237,10 @@ class FinalState(Struct, frozen=True):
         """Compare the state."""
         state = evidence.transcript.state
         if state is None:
-            message = "can't be judged: the run has no state; declare input.state, or input.state_probe"
-            return build_unmeasured(self.key, message, format_path(self.path), evidence.mode)
+            message = "the run has no state; declare input.state, or input.state_probe"
+            if evidence.transcript.fault is not None:
+                message = "the run broke off before its state was read"
+            return build_unmeasured(self.key, f"can't be judged: {message}", format_path(self.path), evidence.mode)
         try:
             matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
         except TemplateError as error:

@@ -148,8 +148,6 @@ async def _run_and_judge(plan: CasePlan, number: int, watch: Watchdog) -> Verdic
     run = await _run_once(plan, number, watch)
     if settings.record == "stale" and isinstance(run.task.fault, OUTDATED):
         run = await _run_once(replace(plan, settings=replace(settings, record="all")), number, watch)
-    if plan.mocks.state_probe is not None:
-        await _probe_state(run)
     transcript, declared = build_transcript(run), run.dispatcher.declarations
     if plan.is_graded:
         watch.clear_run()  # the agent has ended: it does not hang if its grader takes long
@@ -184,15 +182,23 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
         watch.start_run(run)
         with share_interpreter(run.occupancy):
             await _run_conversation(run)
-    if run.fault is None and run.task.fault is None:
-        for recorder in (run.task.provider, run.task.http_player, run.player):
-            save = getattr(recorder, "save", None)  # only what records has it
-            try:
-                if save is not None:
-                    save()
-            except OSError as error:
-                run.task.record_fault(MissingCassetteError(f"the recording can't be written: {error}"))
+        _save_recordings(run)
+        if plan.mocks.state_probe is not None:  # in the slot: the next run of a sync agent changes the same system
+            await _probe_state(run)
     return run
+
+
+def _save_recordings(run: RunState) -> None:
+    """Write what was recorded, unless the run broke off. What can't be written is a fault of the run."""
+    if run.fault is not None or run.task.fault is not None:
+        return
+    for recorder in (run.task.provider, run.task.http_player, run.player):
+        save = getattr(recorder, "save", None)  # only what records has it
+        try:
+            if save is not None:
+                save()
+        except OSError as error:
+            run.task.record_fault(MissingCassetteError(f"the recording can't be written: {error}"))
 
 
 async def _probe_state(run: RunState) -> None:

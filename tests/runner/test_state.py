@@ -346,6 +346,20 @@ def read_nothing() -> None:
     """A probe that lacks its `return`."""
 
 
+ONE_SHOP: dict[str, str] = {}
+
+
+def open_shop_anew(task: evalkit.Task) -> str:
+    ONE_SHOP.clear()
+    ONE_SHOP["sold"] = task.message
+    return "sold"
+
+
+async def read_one_shop() -> dict[str, str]:
+    await asyncio.sleep(0.01)
+    return dict(ONE_SHOP)
+
+
 def read_slowly() -> Any:
     import time
 
@@ -373,6 +387,38 @@ def test_a_callable_reads_the_state_once_the_agent_has_ended(tmp_path: Path) -> 
     assert verdict.transcript.state == {"sold": 2, "asked": "x"}
     assert probe(tmp_path, {"$call": f"{__name__}:read_later"}, {"sold": 2}, sell).status == "passed"
     assert probe(tmp_path, {"$call": f"{__name__}:read_later"}, {"sold": 3}, sell).status == "failed"
+
+
+def test_the_probe_of_a_sync_agent_reads_before_the_next_run_begins(tmp_path: Path) -> None:
+    """Sync agents run one at a time, and may share a system: each run sets it up anew."""
+    agent = evalkit.agent("clerk-of-one-shop")(open_shop_anew)
+    cases = [
+        case_from_dict(
+            {
+                "agent": "a",
+                "input": {"message": str(number), "state_probe": {"$call": f"{__name__}:read_one_shop"}},
+                "expected_output": {"state": {"sold": str(number)}},
+            },
+            root=tmp_path,
+        )
+        for number in range(8)
+    ]
+
+    async def run_all() -> list[evalkit.Verdict]:
+        return await asyncio.gather(*(evalkit.arun_case(made, agent, Settings(root=tmp_path)) for made in cases))
+
+    assert [verdict.status for verdict in asyncio.run(run_all())] == ["passed"] * 8
+
+
+def test_a_run_that_broke_off_has_no_state_to_read(tmp_path: Path) -> None:
+    def give_up(task: evalkit.Task) -> str:
+        raise ValueError("no shop")
+
+    verdict = probe(tmp_path, {"$call": f"{__name__}:read_shop"}, {}, give_up)
+    assert [(reason.code, reason.message) for reason in verdict.reasons][1] == (
+        "not_measured",
+        "state: can't be judged: the run broke off before its state was read",
+    )
 
 
 def test_a_probe_that_raises_or_hangs_is_an_error(tmp_path: Path) -> None:
@@ -422,7 +468,11 @@ def test_sql_reads_rows_of_sqlite(database: Path) -> None:
         ({"database": "shop.sqlite", "query": "ATTACH '/tmp/x' AS x"}, "not authorized"),
         ({"database": "shop.sqlite", "query": "SELECT load_extension('x')"}, "not authorized"),
         ({"database": "shop.sqlite", "query": "PRAGMA user_version"}, "not authorized"),
-        ({"database": "shop.sqlite", "query": "SELECT * FROM order"}, "OperationalError: near"),
+        ({"database": "shop.sqlite", "query": "SELECT * FROM order"}, "query raised OperationalError: near"),
+        (
+            {"database": "shop.sqlite", "queries": {"n": "SELECT 1 AS one", "ids": "SELECT [98] FROM orders"}},
+            'ids raised OperationalError: no such column: 98; it is "SELECT [98] FROM orders"',
+        ),
         (
             {"database": "../shop.sqlite", "query": "SELECT 1"},
             "state_probe ../shop.sqlite: database ../shop.sqlite lies outside of the project",

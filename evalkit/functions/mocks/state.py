@@ -304,9 +304,17 @@ class SqlProbe(Struct, frozen=True):
             connection.set_authorizer(authorize)
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
             connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_CHECKS)
-            if isinstance(self.queries, str):
-                return _select(connection, self.queries)
-            return {name: _select(connection, query) for name, query in self.queries.items()}
+            by_name = {"query": self.queries} if isinstance(self.queries, str) else self.queries
+            rows: JsonDict = {}
+            for name, query in by_name.items():
+                try:
+                    rows[name] = _select(connection, query)
+                except sqlite3.Error as error:
+                    if time.monotonic() > deadline:
+                        raise
+                    shown = f"{type(error).__name__}: {error}; it is {format_value(query, 200)}"
+                    raise MockError(f"{name} raised {shown}") from error
+            return rows["query"] if isinstance(self.queries, str) else rows
         finally:
             connection.close()
 
