@@ -28,7 +28,13 @@ from evalkit.errors import EvalkitError
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, FAILED, Reason, Verdict
-from evalkit.runner.agent_threads import LoopPool, get_closing_timeout, list_open_agents, wait_for_teardown
+from evalkit.runner.agent_threads import (
+    LoopPool,
+    get_closing_timeout,
+    list_open_agents,
+    restore_thread_hook,
+    wait_for_teardown,
+)
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.runner.run_case import Watchdog, arun_case
 
@@ -187,6 +193,7 @@ class Executor:
 
     async def _run_scheduled(self, scheduled_run: ScheduledRun) -> None:
         verdict, error = None, None
+        restore_thread_hook()  # the agent may start threads of its own
         try:
             verdict = await self._run_case(
                 scheduled_run.request.case, scheduled_run.request.agent, self._settings, watch=scheduled_run.watch

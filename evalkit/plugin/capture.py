@@ -126,6 +126,8 @@ class OutputRouting:
 
 def _route_stream(stream: Any, kind: str) -> bool:
     """Make a stream keep text of a case's context for the case. Return False if its method can't be replaced."""
+    if stream is None:  # an agent that runs now has put it in the stream's place
+        return False
     original_write = stream.write
 
     def write(text: str) -> int:

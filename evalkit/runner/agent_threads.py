@@ -29,11 +29,18 @@ _numbers = count(1)
 _idle: list[_Worker] = []
 
 
+def restore_thread_hook() -> None:
+    """Put back the hook for exceptions in threads where an agent has left None: no thread starts without it."""
+    if getattr(threading, "excepthook", None) is None:
+        threading.excepthook = threading.__excepthook__
+
+
 class _Worker:
     """A thread that takes one piece of work at a time, and is listed as idle in between."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        restore_thread_hook()
         thread = threading.Thread(target=self._run, name=f"evalkit-agent-{next(_numbers)}", daemon=True)
         Context().run(thread.start)  # in no case's context: it outlives the first one that it works for
 

@@ -800,7 +800,7 @@ def spoil(name: str, value: Any) -> None:
         setattr(task, name, value)
         return text
 
-    run.__name__ = f"makes_{value!r}_of_task_{name}"
+    run.__name__ = f"makes_{getattr(value, '__name__', type(value).__name__)}_of_task_{name}"
     fault(run)
 
 

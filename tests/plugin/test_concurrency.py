@@ -139,6 +139,14 @@ def test_streams_and_handlers_are_as_before_when_the_run_is_over(project: Projec
     assert result.ret == 1
 
 
+def test_an_item_may_begin_while_an_agent_has_taken_the_streams_away(project: Project) -> None:
+    project.write(
+        "scenarios/conftest.py", "import sys\ndef pytest_runtest_setup():\n    sys.stdout = sys.stderr = None\n"
+    )
+    project.case("a_001")
+    project.run_apart().assert_outcomes(passed=1)
+
+
 def test_the_number_of_overlapping_cases_can_be_set(project: Project) -> None:
     chatty_suite(project)
     project.run_apart("--evalkit-concurrency=3")
