@@ -7,7 +7,6 @@ that says what to record, never passed.
 from __future__ import annotations
 
 import os
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,13 +31,13 @@ from evalkit.traces.log_formats import (
 )
 from evalkit.traces.otel import read_run
 from evalkit.traces.read_log import read_log
+from evalkit.traces.spans import TRANSFER
 
 ADVICE = (
     "record the content of messages and calls: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true, or what the "
     "framework has for it"
 )
 _OUTPUT_TOOL = "final_result"  # as pydantic-ai calls the tool by which a model gives its structured output
-_TRANSFER = re.compile("transfer_?to|hand_?off", re.IGNORECASE)
 
 
 class RecordedAgent(Struct, frozen=True, eq=False):
@@ -253,7 +252,7 @@ class RunRecorder:
         before, self._agent = self._agent, reply.agent or self._agent
         if before is None or self._agent == before:
             return
-        if _TRANSFER.search(self._last_call) or reply.within is None:
+        if TRANSFER.search(self._last_call) or reply.within is None:
             self._task.handoffs.record(before, str(self._agent), HANDOFF, self._last_call or None)
         elif reply.within == before:
             self._task.handoffs.record(before, str(self._agent), DELEGATION, self._last_call or None)
@@ -277,7 +276,7 @@ class RunRecorder:
         if made is not None:
             self._made.remove(made)
             return
-        error = FunctionError("error", _to_text(answer.value)) if answer.failed else None
+        error = _build_error(answer.value) if answer.failed else None
         self._task.record_call(call, answer.value, turn=turn, error=error, agent=answer.agent)
 
 
@@ -298,12 +297,13 @@ def is_output(call: LoggedCall) -> bool:
     return call.name == _OUTPUT_TOOL
 
 
-def _to_text(value: object) -> str:
-    if isinstance(value, Mapping):
-        error = value.get("error", value)
-        message = error.get("message") if isinstance(error, Mapping) else error
-        return message if isinstance(message, str) else str(value)
-    return str(value)
+def _build_error(value: object) -> FunctionError:
+    """Return the failure that an answer tells of: a text, or ``{"error": {"type", "message"}}``."""
+    error = value.get("error", value) if isinstance(value, Mapping) else value
+    kind = error.get("type") if isinstance(error, Mapping) else None
+    message = error.get("message") if isinstance(error, Mapping) else error
+    text = message if isinstance(message, str) else str(value)
+    return FunctionError(kind if isinstance(kind, str) and kind else "error", text)
 
 
 # What a case asks for, and a trace lacks.

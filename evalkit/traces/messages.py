@@ -7,7 +7,9 @@ a call that is lost would be a false verdict.
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -30,8 +32,8 @@ SYSTEM, USER, MODEL, TOOL = "system", "user", "assistant", "tool"
 _ROLES = {
     **dict.fromkeys(("system", "developer"), SYSTEM),
     **dict.fromkeys(("user", "human"), USER),
-    **dict.fromkeys(("assistant", "model", "ai", "aimessagechunk", "chatbot"), MODEL),
-    **dict.fromkeys(("tool", "function", "toolmessagechunk", "tool_result"), TOOL),
+    **dict.fromkeys(("assistant", "model", "ai", "aimessagechunk", "chatbot", "tool-call"), MODEL),
+    **dict.fromkeys(("tool", "function", "toolmessagechunk", "tool_result", "tool-response"), TOOL),
 }
 _TEXTS = (None, "text", "input_text", "output_text", "refusal", "summary_text")
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use", "tool_call", "tool-call", "function_call", "function")
@@ -167,7 +169,7 @@ def read_call(call: JsonObject, *, is_optional: bool = False) -> LoggedCall:
 def read_block(block: object, role: str) -> Event | None:
     """Read a piece of a message's content; None for what is neither text, nor a call, nor an answer."""
     if isinstance(block, str):
-        return ModelReply(block) if role == MODEL else LoggedMessage(block)
+        return (_read_python_item(block) or ModelReply(block)) if role == MODEL else LoggedMessage(block)
     if not isinstance(block, Mapping):
         return None
     kind = block.get("type")
@@ -180,11 +182,34 @@ def read_block(block: object, role: str) -> Event | None:
     text = next((block[key] for key in ("text", "content", "refusal") if isinstance(block.get(key), str)), None)
     if kind in _TEXTS and (text is not None or kind == "text"):
         if role == MODEL:
-            return ModelReply(text or "", is_blank=text is None)
+            return _read_python_item(text or "") or ModelReply(text or "", is_blank=text is None)
         return LoggedMessage(text) if text else None
     if role == MODEL and any(block.get(key) for key in _CALL_KEYS):
         raise UnreadableLogError(f"a piece of a reply could be a call, in no known form: {json.dumps(block)[:80]}")
     return None
+
+
+_PYTHON_ITEM = re.compile(r"Response[A-Z]\w*\(")
+_LONGEST_ITEM = 100_000
+
+
+def _read_python_item(text: str) -> ModelReply | None:
+    """Read what OpenAI's client shows of a piece of a reply, which OpenTelemetry's instrumentation of the Agents SDK
+    writes down as its text: ``ResponseFunctionToolCall(arguments='{}', call_id='c1', name='f', ...)``."""
+    if not _PYTHON_ITEM.match(text) or not text.endswith(")"):
+        return None
+    try:
+        node = ast.parse(text[:_LONGEST_ITEM], mode="eval").body
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return None
+    if node.func.id == "ResponseReasoningItem":
+        return ModelReply("")
+    values = {item.arg: item.value.value for item in node.keywords if item.arg and isinstance(item.value, ast.Constant)}
+    if node.func.id != "ResponseFunctionToolCall" or "name" not in values:
+        raise UnreadableLogError(f"a piece of a reply could be a call, in no known form: {text[:80]}")
+    return ModelReply("", (read_call({"arguments": values.get("arguments"), **values}),))
 
 
 def _is_answer(kind: object) -> bool:

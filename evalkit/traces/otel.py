@@ -22,6 +22,7 @@ from evalkit.traces.log_formats import (
     UnreadableLogError,
     filter_mappings,
     find_case_id,
+    join_texts,
     parse_json,
     read_usage,
     read_value,
@@ -125,12 +126,32 @@ def _read_span(data: JsonObject) -> RunSpan:
     elif kind == TOOL:
         _read_tool(span, attributes)
     elif kind == AGENT:
-        span.name = _find_text(attributes, _AGENT_NAMES) or ""
-        span.system = _join_contents(_read_json(attributes, "gen_ai.system_instructions"))
-        span.functions = tuple(filter_mappings(_read_json(attributes, "gen_ai.tool.definitions")))
-        span.result = _find_text(attributes, ("final_result",))
-        span.asked = _read_list(_read_json(attributes, "gen_ai.input.messages"))[1]
+        _read_agent(span, attributes)
     return span
+
+
+def _read_agent(span: RunSpan, attributes: JsonObject) -> None:
+    """Read the run of an agent: what it was asked and what it answered, which its models' spans may lack."""
+    span.name = _find_text(attributes, _AGENT_NAMES) or ""
+    span.system = _join_contents(_read_json(attributes, "gen_ai.system_instructions"))
+    span.functions = tuple(filter_mappings(_read_json(attributes, "gen_ai.tool.definitions")))
+    asked, answered = (_read_json(attributes, f"gen_ai.{side}.messages") for side in ("input", "output"))
+    question, answer = (_find_plain_text(attributes, side) for side in ("input", "output"))
+    span.asked = _read_list(asked)[1] or ((LoggedMessage(question),) if question else ())
+    last = [*filter_mappings(answered)][-1:]
+    parts = last[0].get("parts") if last else None
+    is_text = all(part.get("type") == "text" for part in filter_mappings(parts))
+    said = join_texts(parts, "content") if is_text else ""
+    span.result = _find_text(attributes, ("final_result",)) or said or answer
+
+
+def _find_plain_text(attributes: JsonObject, side: str) -> str | None:
+    """Return what OpenInference says went into a run, or came out of it, where that is a text."""
+    value = _find_text(attributes, (f"{side}.value",))
+    data = read_literal(value)
+    if side == "input" and isinstance(data, Mapping):
+        return _find_text(data, ("task",))  # smolagents writes the arguments of `run`
+    return data if isinstance(data, str) else None
 
 
 def complete_span(span: RunSpan, attributes: JsonObject) -> None:
@@ -161,6 +182,8 @@ def _find_kind(attributes: JsonObject) -> str:
         return _AI_SDK.get(sdk, "")
     by_operation = _OPERATIONS.get(str(attributes.get("gen_ai.operation.name")))
     by_traceloop = _TRACELOOP.get(str(attributes.get("traceloop.span.kind")))
+    if str(attributes.get("traceloop.entity.name")).startswith("FunctionTool."):  # LlamaIndex's, which is a task there
+        by_traceloop = TOOL
     if str(attributes.get(f"{_ADK}llm_response") or "{}") != "{}":
         return MODEL
     by_name = TOOL if "gen_ai.tool.name" in attributes and "gen_ai.operation.name" not in attributes else ""
@@ -190,6 +213,8 @@ def _find_text(attributes: JsonObject, names: Sequence[str]) -> str | None:
 
 def _find_agent(attributes: JsonObject) -> str | None:
     """Return the agent that a span names itself; LangChain's stands in its metadata."""
+    if attributes.get("gen_ai.agent.description") == "OpenAI Agents instrumentation":
+        return None  # what it writes into every span; the agent is named by the span around
     metadata = read_value(attributes.get("metadata"))
     of_langchain = metadata.get("lc_agent_name") if isinstance(metadata, Mapping) else None
     names = ("gen_ai.agent.name", "agent.name", "traceloop.association.properties.lc_agent_name")
@@ -409,16 +434,20 @@ def _read_tool(span: RunSpan, attributes: JsonObject) -> None:
     span.name = _find_text(attributes, _TOOL_NAMES) or ""
     span.call_id = _find_text(attributes, _CALL_IDS)
     complete_call(span, attributes)
+    if span.name.startswith("FunctionTool."):
+        output = read_literal(attributes.get("traceloop.entity.output"))
+        span.name = (_find_text(output, ("tool_name",)) if isinstance(output, Mapping) else None) or span.name
 
 
 def complete_call(span: RunSpan, attributes: JsonObject) -> None:
     """Set the arguments and the result of a call that the attributes of its span hold."""
     if attributes.get(f"{_ADK}tool_call_args") == attributes.get(f"{_ADK}tool_response") == "{}":
         attributes = {key: value for key, value in attributes.items() if not key.startswith(_ADK)}  # content is off
-    parameters = _to_arguments(attributes.get(_PARAMETERS))
-    if parameters is not None and "properties" in parameters:  # the schema of the function, as others mean it
+    names: Sequence[str] = ()
+    if (schema := _find_schema(attributes)) is not None:
         attributes = {key: value for key, value in attributes.items() if key != _PARAMETERS}
-    arguments = (_to_arguments(attributes.get(key)) for key in _ARGUMENTS)
+        names = [*schema]
+    arguments = (_to_arguments(attributes.get(key), names) for key in _ARGUMENTS)
     span.arguments = next((found for found in arguments if found is not None), span.arguments)
     key = next((key for key in _RESULTS if attributes.get(key) is not None), None)
     if key is not None:
@@ -435,12 +464,37 @@ def decode_result(value: object, *, is_json: bool = False) -> object:
     return value
 
 
-def _to_arguments(value: object) -> JsonObject | None:
-    """Return the arguments that an attribute holds; None where it holds something else."""
+def _find_schema(attributes: JsonObject) -> JsonObject | None:
+    """Return the parameters of the function, by name, where ``tool.parameters`` describes them instead of a call."""
+    data = read_literal(attributes.get(_PARAMETERS))
+    if not isinstance(data, Mapping):
+        return None
+    properties = data.get("properties")
+    if isinstance(properties, Mapping):
+        return properties
+    is_described = [isinstance(item, Mapping) and item.keys() >= {"type", "description"} for item in data.values()]
+    return data if is_described and all(is_described) else None  # as smolagents writes them
+
+
+_PYTHON_CALL = {"args", "kwargs", "sanitize_inputs_outputs"}
+
+
+def _to_arguments(value: object, names: Sequence[str] = ()) -> JsonObject | None:
+    """Return the arguments that an attribute holds; None where it holds something else.
+
+    `names` are those of the function's parameters, for arguments that were recorded by their position.
+    """
     data = read_literal(value)
     if isinstance(data, Mapping) and "input_str" in data:  # as OpenLLMetry writes those of LangChain
         data = read_literal(data["input_str"])
-    return data if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping):
+        return None
+    if data.keys() <= _PYTHON_CALL and isinstance(named := data.get("kwargs"), Mapping):  # of smolagents, OpenLLMetry
+        values = data.get("args") or []
+        if not isinstance(values, list) or len(values) > len(names):
+            return None
+        return {**dict(zip(names, values, strict=False)), **named}
+    return data
 
 
 def read_result(span: RunSpan, value: object) -> None:
@@ -455,6 +509,11 @@ def read_result(span: RunSpan, value: object) -> None:
             span.error = str(message.get("content"))
         span.call_id = span.call_id or _to_text(message.get("tool_call_id"))
         data = read_literal(message.get("content", message))
+    if isinstance(data, Mapping) and isinstance(data.get("blocks"), list) and "tool_name" in data:  # of LlamaIndex
+        text = join_texts(data["blocks"])
+        if data.get("is_error") is True:
+            span.error = text
+        data = read_literal(text)
     is_of_gemini = isinstance(data, Mapping) and data.keys() == {"id", "name", "response"}
     span.result = data["response"] if is_of_gemini else data
 

@@ -118,8 +118,13 @@ def _read_record(record: JsonObject) -> JsonDict:
         "endTimeUnixNano": _read_time(record, "end_time"),
         "attributes": attributes,
         "status": {"code": 2 if str(code).rpartition("_")[2].upper() in ("ERROR", "2") else 0, "message": message},
-        "events": record.get("events"),
+        "events": record.get("events") or [_read_event(event) for event in filter_mappings(record.get("span_events"))],
     }
+
+
+def _read_event(event: JsonObject) -> JsonDict:
+    """Read an event as AWS's exporters write it."""
+    return {**event, "name": event.get("event_name") or event.get("name")}
 
 
 def _read_time(record: JsonObject, name: str) -> int:

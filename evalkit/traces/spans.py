@@ -9,6 +9,7 @@ missing.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
@@ -29,6 +30,7 @@ from evalkit.traces.log_formats import (
 )
 
 MODEL, TOOL, AGENT = "model", "tool", "agent"
+TRANSFER = re.compile("transfer_?to|hand_?off", re.IGNORECASE)
 _DEEPEST = 200  # spans above a span that are looked at
 
 
@@ -117,14 +119,14 @@ class _ConversationBuilder:
         self._spans = spans
         self._events: list[Event] = []
         self._open: list[LoggedCall] = []  # calls that have no answer yet
-        self._unknown: list[FunctionAnswer] = []  # answers whose value was not recorded with the call
+        self._unknown: list[int] = []  # indexes of answers whose value was not recorded with the call
         self._said: list[str] = []  # by the user
         self._blank: int | None = None  # the index of the last reply, if its content was not recorded
 
     def build(self, source: str, advice: str) -> Conversation:
         models = [span for span in self._spans if span.kind == MODEL]
         tools = [span for span in self._spans if span.kind == TOOL and span.name]
-        agents = [span for span in self._spans if span.kind == AGENT]
+        agents = sorted((span for span in self._spans if span.kind == AGENT), key=lambda span: span.start)
         if not tools and not any(span.replied for span in models):
             raise UnreadableLogError(f"its spans hold no messages{advice}")
         if not any(isinstance(event, LoggedMessage) for span in models for event in span.asked):
@@ -134,8 +136,7 @@ class _ConversationBuilder:
                 self._add_reply(span)
             elif span.kind == TOOL and span.name:
                 self._add_answer(span)
-        self._settle_unknown()
-        root = min(agents or self._spans, key=lambda span: sum(1 for _ in list_ancestors(span, self._by_id)))
+        root = self._find_root(agents)
         ended = [span for span in self._spans if span.end]
         return Conversation(
             events=tuple(self._events),
@@ -150,6 +151,13 @@ class _ConversationBuilder:
             is_request=len(models) == 1 and not tools,
         )
 
+    def _find_root(self, agents: Sequence[RunSpan]) -> RunSpan:
+        """Return the span of the run: the outermost of an agent, the last of several; else of what is no call."""
+        candidates = agents or [span for span in self._spans if span.kind != TOOL]
+        depths = [sum(1 for _ in list_ancestors(span, self._by_id)) for span in candidates]
+        pairs = zip(depths, candidates, strict=True)
+        return min(pairs, key=lambda pair: (pair[0], -pair[1].start), default=(0, RunSpan()))[1]
+
     def _add_reply(self, span: RunSpan) -> None:
         self._add_request(span.asked)
         agent, within = self._find_agents(span)
@@ -157,6 +165,7 @@ class _ConversationBuilder:
         reply = next((event for event in merged if isinstance(event, ModelReply)), ModelReply())
         if span.error is not None and not merged:
             return  # the model did not reply
+        self._close_transfers(agent)
         self._blank = None if merged else len(self._events)
         self._events.append(
             replace(
@@ -170,6 +179,16 @@ class _ConversationBuilder:
             )
         )
         self._open += reply.calls
+
+    def _close_transfers(self, agent: str | None) -> None:
+        """Answer calls that hand over to another agent, of which nothing but that agent's reply was recorded."""
+        last = next((event for event in reversed(self._events) if isinstance(event, ModelReply)), None)
+        if last is None or None in (last.agent, agent) or last.agent == agent:
+            return
+        for call in [call for call in self._open if call in last.calls and TRANSFER.search(call.name)]:
+            self._open.remove(call)
+            self._unknown.append(len(self._events))
+            self._events.append(FunctionAnswer(None, call.call_id, call.name, is_missing=True))
 
     def _find_agents(self, span: RunSpan) -> tuple[str | None, str | None]:
         """Return the agent whose span it is, and the one within whose run that agent runs."""
@@ -201,7 +220,11 @@ class _ConversationBuilder:
                     self._open += lost[position]
             elif isinstance(event, FunctionAnswer) and (position > last or event.call_id or is_lost):
                 self._add_late_answer(event)
-        is_answered = isinstance(self._events[-1], ModelReply) and not self._events[-1].calls
+        by_model = (
+            item for item in reversed(self._events) if not isinstance(item, FunctionAnswer) or item.direct is None
+        )
+        latest = next(by_model, None)
+        is_answered = isinstance(latest, ModelReply) and not latest.calls
         if is_answered and said[: len(self._said)] == self._said:
             self._events += [LoggedMessage(text) for text in said[len(self._said) :]]
             self._said = said
@@ -213,8 +236,7 @@ class _ConversationBuilder:
         """
         calls = {i: event.calls for i, event in enumerate(asked) if isinstance(event, ModelReply)}
         known = [call for event in self._events if isinstance(event, ModelReply) for call in event.calls]
-        direct = [*self._events, *self._unknown]
-        known += [event.direct for event in direct if isinstance(event, FunctionAnswer) and event.direct]
+        known += [event.direct for event in self._events if isinstance(event, FunctionAnswer) and event.direct]
         ids = {call.call_id for call in known if call.call_id}
         repeated = {call.call_id for of_reply in calls.values() for call in of_reply if call.call_id in ids}
         counts = Counter(_identify(call) for call in known if call.call_id not in repeated)
@@ -231,11 +253,12 @@ class _ConversationBuilder:
 
     def _add_late_answer(self, answer: FunctionAnswer) -> None:
         """Add an answer that a request holds, unless the function's own span has told it."""
-        for unknown in self._unknown:
-            if _is_answer_to(answer, unknown.call_id, unknown.name):
-                self._unknown.remove(unknown)
+        for index in self._unknown:
+            unknown = self._events[index]
+            if isinstance(unknown, FunctionAnswer) and _is_answer_to(answer, unknown.call_id, unknown.name):
+                self._unknown.remove(index)
                 failed = unknown.failed or answer.failed
-                self._events.append(replace(unknown, value=answer.value, failed=failed, is_missing=answer.is_missing))
+                self._events[index] = replace(unknown, value=answer.value, failed=failed, is_missing=answer.is_missing)
                 return
         if self._close(answer) is not None:
             self._events.append(answer)
@@ -254,8 +277,9 @@ class _ConversationBuilder:
         same_name = [call for call in self._open if call.name == span.name and not (span.call_id and call.call_id)]
         equal = [call for call in same_name if call.arguments == span.arguments]
         call = next(iter(same_id or equal or same_name), None)
+        has_error = isinstance(span.result, Mapping) and "error" in span.result  # it says more than the span's status
         answer = FunctionAnswer(
-            span.error if span.error is not None else span.result,
+            span.result if span.error is None or has_error else span.error,
             call_id=span.call_id if call is None else call.call_id,
             name=span.name,
             failed=span.error is not None,
@@ -264,10 +288,10 @@ class _ConversationBuilder:
             self._open.remove(call)
         else:
             answer = self._add_unasked_call(span, answer)
-        if span.has_result or span.error is not None:
-            self._events.append(answer)
-        else:
-            self._unknown.append(answer)  # a later request may hold it
+        is_missing = not span.has_result and span.error is None
+        if is_missing:
+            self._unknown.append(len(self._events))  # a later request may hold it
+        self._events.append(replace(answer, is_missing=is_missing))
 
     def _add_unasked_call(self, span: RunSpan, answer: FunctionAnswer) -> FunctionAnswer:
         """Return the answer to a call that no recorded reply asks for. If the last reply was recorded without its
@@ -278,10 +302,6 @@ class _ConversationBuilder:
             self._events[self._blank] = replace(reply, calls=(*reply.calls, call))
             return answer
         return replace(answer, direct=call, agent=span.agent or self._find_agents(span)[0])
-
-    def _settle_unknown(self) -> None:
-        """Add the answers whose values nothing has told."""
-        self._events += [replace(answer, is_missing=True) for answer in self._unknown]
 
 
 def _is_answer_to(answer: FunctionAnswer, call_id: str | None, name: str | None) -> bool:

@@ -132,6 +132,22 @@ def test_arguments_that_were_not_recorded_are_an_error_that_says_what_to_do(tmp_
     )
 
 
+def test_the_kind_of_a_failure_is_what_the_function_said(tmp_path: Path) -> None:
+    """As in the spans of evalkit's own runs. That a function failed does not say that its agent did."""
+    failure = {"error": {"type": "timeout", "message": "no answer"}}
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "close_order",
+        "gen_ai.tool.call.arguments": '{"order": 7}',
+        "gen_ai.tool.call.result": json.dumps(failure),
+    }
+    span = {"trace_id": "t1", "span_id": "s1", "attributes": attributes, "status": {"status_code": "ERROR"}}
+    (tmp_path / "spans.json").write_text(json.dumps([span]), "utf-8")
+    expected = {"function_name": "close_order", "outcome": "error", "result_contains": failure}
+    more = {"trace": "../spans.json"}
+    assert judge(tmp_path, CHAT, {"expected_function_calls": [expected]}, more).status == PASSED
+
+
 def test_a_conversation_is_judged_turn_by_turn(tmp_path: Path) -> None:
     """Each turn of the user by its own expectation."""
     messages = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hi!"}, *CHAT]

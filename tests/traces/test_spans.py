@@ -141,7 +141,7 @@ def test_what_was_not_recorded_is_marked(tmp_path: Path) -> None:
     blank = [{"role": "assistant", "parts": [{"type": "text"}]}]
     span = tool(3, "pay", attributes={"gen_ai.tool.call.id": "c1"})
     events = read_one(write_spans(tmp_path, chat(1, [], call), span, chat(5, [], blank))).events
-    first, last, answer = events
+    first, answer, last = events
     assert isinstance(first, ModelReply)
     assert first.calls == (LoggedCall("pay", None, "c1"),)
     assert isinstance(last, ModelReply)
@@ -262,3 +262,128 @@ def test_hostile_times_and_depths_do_no_harm(time: int, tmp_path: Path) -> None:
 def test_a_circle_of_parents_comes_to_an_end(tmp_path: Path) -> None:
     spans = chat(1, say("Hi"), DONE, id="a", parent="b"), chat(2, say("Hi"), DONE, id="b", parent="a")
     assert list(read_log(write_spans(tmp_path, *spans)))
+
+
+def test_what_openais_client_shows_of_a_call_is_the_call(tmp_path: Path) -> None:
+    """As OpenTelemetry's instrumentation of the Agents SDK writes down replies, hand-offs and the name of an agent."""
+    shown = "ResponseFunctionToolCall(arguments='{\"x\": 1}', call_id='c1', name='transfer_to_sales', caller=None)"
+    named = {"gen_ai.agent.name": "OpenAI Agent", "gen_ai.agent.description": "OpenAI Agents instrumentation"}
+    spans = [
+        {"start": 1, "id": "a", "attributes": {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "desk"}},
+        chat(2, say("Hi"), [{"role": "assistant", "content": shown}], parent="a", attributes=named),
+        {"start": 3, "id": "b", "attributes": {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "sales"}},
+        chat(4, say("Hi"), DONE, parent="b", attributes=named),
+    ]
+    events = read_one(write_spans(tmp_path, *spans)).events
+    assert list_facts(events) == [
+        "Hi",
+        ("", [("transfer_to_sales", {"x": 1})]),
+        {"transfer_to_sales": None},
+        ("Done.", []),
+    ]
+    assert [event.agent for event in events if isinstance(event, ModelReply)] == ["desk", "sales"]
+
+
+@pytest.mark.parametrize("shown", ["ResponseComputerToolCall(id='c1')", "ResponseFunctionToolCall(id='c1')"])
+def test_what_openais_client_shows_and_is_not_known_is_a_problem(shown: str, tmp_path: Path) -> None:
+    path = write_spans(tmp_path, chat(1, say("Hi"), [{"role": "assistant", "content": shown}]))
+    (problem,) = read_log(path)
+    assert f"a piece of a reply could be a call, in no known form: {shown}" in str(problem)
+
+
+def test_answers_without_a_value_stand_where_they_were_given(tmp_path: Path) -> None:
+    """Behind the last reply they would hide that it is the agent's answer."""
+    asked = ask_for(("pay", {}))
+    spans = [
+        chat(1, say("Hi"), asked),
+        tool(3, "pay"),
+        tool(4, "mail", attributes={"gen_ai.tool.call.arguments": {}, "gen_ai.tool.call.result": "sent"}),
+        chat(5, say("Hi"), DONE),
+    ]
+    events = read_one(write_spans(tmp_path, *spans)).events
+    assert list_facts(events)[2:] == [{"pay": None}, {"mail": "sent"}, ("Done.", [])]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.input.messages": say("Hi"),
+            "gen_ai.output.messages": DONE,
+        },
+        {"openinference.span.kind": "AGENT", "input.value": "Hi", "output.value": "Done."},
+        {"openinference.span.kind": "AGENT", "input.value": {"task": "Hi", "stream": False}, "output.value": "Done."},
+    ],
+)
+def test_an_agent_without_spans_of_models_says_what_it_was_asked_and_answered(
+    attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    agent = {"start": 1, "end": 9, "id": "a", "attributes": attributes}
+    of_call = {"gen_ai.tool.call.arguments": {}, "gen_ai.tool.call.result": "paid"}
+    conversation = read_one(write_spans(tmp_path, agent, tool(2, "pay", parent="a", attributes=of_call)))
+    assert list_facts(conversation.events) == ["Hi", {"pay": "paid"}]
+    assert conversation.output == "Done."
+
+
+@pytest.mark.parametrize(
+    ("recorded", "arguments"),
+    [
+        ({"args": [], "sanitize_inputs_outputs": False, "kwargs": {"city": "Rome"}}, {"city": "Rome"}),
+        ({"args": ["Rome"], "sanitize_inputs_outputs": False, "kwargs": {"days": 2}}, {"city": "Rome", "days": 2}),
+        ({"kwargs": {"city": "Rome"}}, {"city": "Rome"}),
+        ({"args": [1, 2, 3], "kwargs": {}}, None),  # more than there are parameters
+        (None, None),
+    ],
+)
+def test_arguments_by_position_and_by_name_are_told_from_the_parameters(
+    recorded: object, arguments: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    """As smolagents and LlamaIndex have them recorded, which write the parameters where others write the arguments."""
+    described = {name: {"type": "string", "description": "..."} for name in ("city", "days")}
+    attributes: dict[str, Any] = {"openinference.span.kind": "TOOL", "tool.name": "weather"}
+    attributes |= {"tool.parameters": described, "output.value": "sunny"}
+    attributes |= {} if recorded is None else {"input.value": recorded}
+    (answer,) = read_one(write_spans(tmp_path, {"start": 1, "attributes": attributes})).events
+    assert isinstance(answer, FunctionAnswer)
+    assert answer.direct == LoggedCall("weather", arguments)
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+def test_functions_of_llamaindex_are_named_by_what_they_return(is_error: bool, tmp_path: Path) -> None:
+    output = {"blocks": [{"block_type": "text", "text": '{"fare": 90}'}], "tool_name": "fly", "is_error": is_error}
+    attributes = {
+        "traceloop.span.kind": "task",
+        "traceloop.entity.name": "FunctionTool.task",
+        "traceloop.entity.input": {"kwargs": {"to": "NYC"}},
+        "traceloop.entity.output": output,
+    }
+    (answer,) = read_one(write_spans(tmp_path, {"start": 1, "attributes": attributes})).events
+    assert isinstance(answer, FunctionAnswer)
+    assert answer.direct == LoggedCall("fly", {"to": "NYC"})
+    assert (answer.value, answer.failed) == (('{"fare": 90}', True) if is_error else ({"fare": 90}, False))
+
+
+def test_messages_in_the_events_of_awss_exporters_are_read(tmp_path: Path) -> None:
+    details = {"gen_ai.input.messages": say("Hi"), "gen_ai.output.messages": DONE}
+    span = {
+        "trace_id": "t1",
+        "span_id": "a",
+        "attributes": {"gen_ai.operation.name": "chat"},
+        "span_events": [{"event_name": "gen_ai.client.inference.operation.details", "attributes": details}],
+    }
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps([span]), "utf-8")
+    assert list_facts(read_one(path).events) == ["Hi", ("Done.", [])]
+
+
+def test_the_history_of_smolagents_is_read(tmp_path: Path) -> None:
+    asked = [
+        *say("Hi"),
+        {"role": "assistant", "content": "Thought: ..."},
+        {"role": "tool-call", "content": [{"type": "text", "text": "Calling tools: ..."}]},
+        {"role": "tool-response", "content": [{"type": "text", "text": "Observation: ..."}]},
+    ]
+    thought = [{"role": "assistant", "content": "Thought: ..."}]
+    events = read_one(write_spans(tmp_path, chat(1, say("Hi"), thought), chat(3, asked, DONE))).events
+    assert list_facts(events) == ["Hi", ("Thought: ...", []), ("Done.", [])]
