@@ -24,7 +24,7 @@ from evalkit.checks.simulated_user import SimulatedUser, UserCondition, format_f
 from evalkit.checks.user_mistakes import STOPPED_EARLY, find_mistake
 from evalkit.errors import EvalkitError, IncompleteTraceError, SimulatorError
 from evalkit.functions.targets import TargetError, find_callable
-from evalkit.jsonvalue import JsonDict, to_json_safe
+from evalkit.jsonvalue import JsonDict, copy_json, to_json_safe
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import ModelTurn, RunFault, Simulation, Transcript, UserMessage
 from evalkit.model.verdict import ERROR, PASSED
@@ -115,10 +115,12 @@ class CallablePlayer(UserPlayer):
         conversation = UserConversation(
             goal=self._user.goal,
             persona=self._user.persona,
-            facts=dict(self._user.facts),
+            facts=copy_json(dict(self._user.facts)),
             messages=[{"role": role, "text": exchange[place]} for exchange in exchanges for role, place in roles],
             calls=[
-                {"name": call.name, "arguments": call.arguments, "result": call.result, "outcome": call.outcome}
+                copy_json(
+                    {"name": call.name, "arguments": call.arguments, "result": call.result, "outcome": call.outcome}
+                )
                 for call in self._run.dispatcher.calls
             ],
             state=self._state,
@@ -131,11 +133,12 @@ class CallablePlayer(UserPlayer):
 
     async def _call(self, conversation: UserConversation) -> object:
         limit_s = self._run.plan.task_settings.deadline_s
+        limit = asyncio.timeout(limit_s)
         try:
             function = find_callable(self._target, "shop.users:answer", self._run.plan.case.permissions)
             if not callable(function):
                 raise TargetError(f"'{self._target}' is not callable")
-            async with asyncio.timeout(limit_s) as limit:
+            async with limit:
                 said = await asyncio.to_thread(function, conversation)
                 return await said if inspect.isawaitable(said) else said
         except TargetError as error:  # it existed when the case was loaded; in a worker process it may be missing

@@ -373,6 +373,18 @@ def test_a_callable_plays_the_user(module: ModuleType) -> None:
     assert seen[0].facts == FACTS
 
 
+def test_a_callable_that_changes_what_it_sees_changes_no_record(module: ModuleType) -> None:
+    def answer(conversation: UserConversation) -> str:
+        for call in conversation.calls:
+            call["arguments"].clear()
+        conversation.facts.clear()
+        return GOOD[len(conversation.messages) // 2]
+
+    verdict = play(module, answer)
+    assert get_code(verdict) == ("passed", "")
+    assert verdict.transcript.calls[0].arguments == {"number": "SN48213"}
+
+
 def test_an_async_callable_too(module: ModuleType) -> None:
     async def answer(conversation: UserConversation) -> str:
         return GOOD[len(conversation.messages) // 2]
