@@ -1,4 +1,4 @@
-"""Time against size for hostile input: each row at n, 2n and 4n, so that what is not linear can be seen.
+"""CPU time against size for hostile input: each row at n, 2n and 4n, so that what is not linear can be seen.
 
 python benchmarks/bench_bounds.py [n]
 """
@@ -13,9 +13,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from trace_files import FILES
+
 import evalkit
 from evalkit.streaming import StreamAccumulator
 from evalkit.text.redact import Redactor
+from evalkit.traces.read_log import read_log
 
 CASE = "description: x\ninput: {message: hi}\nexpected_output: {response_contains: [x]}\n"
 Work = Callable[[int], Callable[[], object]]
@@ -99,6 +102,15 @@ def match_competing_groups(n: int) -> Callable[[], object]:
     return lambda: evalkit.judge(expected, calls=calls)
 
 
+def read_trace(build: Callable[[int], str]) -> Work:
+    def prepare(n: int) -> Callable[[], object]:
+        file = Path(tempfile.mkdtemp(), "trace.jsonl")
+        file.write_text(build(n))
+        return lambda: [*read_log(file)]
+
+    return prepare
+
+
 def redact(unit: str) -> Work:
     return lambda n: lambda text=unit * n: Redactor()(text)  # type: ignore[misc]
 
@@ -118,6 +130,7 @@ ROWS: dict[str, tuple[int, Work]] = {
     "redaction: beginnings of tokens": (5000, redact("xai-")),
     "redaction: assignments": (5000, redact("token = ")),
     "redaction: JSON": (1000, redact(json.dumps({"password": "hunter2", "id": 7}))),
+    **{name: (1000, read_trace(build)) for name, build in FILES.items()},
 }
 
 
@@ -130,9 +143,9 @@ def main() -> None:
         seconds = []
         for size in (n, 2 * n, 4 * n):
             run = work(size)
-            since = time.perf_counter()
+            since = time.process_time()
             run()
-            seconds.append(time.perf_counter() - since)
+            seconds.append(time.process_time() - since)
         shown = " | ".join(f"{value:.3f} s" for value in seconds)
         print(f"| {name} | {n:,} | {shown} | {seconds[2] / seconds[0]:.1f} |", flush=True)
 

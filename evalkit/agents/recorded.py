@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.task import Task, copy_visible_input, format_message
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
-from evalkit.jsonvalue import JsonObject
+from evalkit.jsonvalue import JsonObject, to_hashable
 from evalkit.model.case import TRACE, Case, get_case_name
-from evalkit.model.transcript import DELEGATION, HANDOFF, ModelCall, ModelTurn
+from evalkit.model.transcript import DELEGATION, HANDOFF, FunctionCall, ModelCall, ModelTurn
 from evalkit.traces.log_formats import (
     Conversation,
     Event,
@@ -29,6 +29,7 @@ from evalkit.traces.log_formats import (
     ModelReply,
     UnreadableLogError,
 )
+from evalkit.traces.open_items import OpenCalls, OpenItems
 from evalkit.traces.otel import read_run
 from evalkit.traces.read_log import read_log
 from evalkit.traces.spans import TRANSFER
@@ -113,11 +114,6 @@ def load_recorded_agent(case: Case, root: Path) -> RecordedAgent:
     conversations = [
         replace(result, source=f"{prefix}{result.source}") for result in results if isinstance(result, Conversation)
     ]
-    broken = [result for result in results if not isinstance(result, Conversation)]
-    if conversations and broken:
-        broken_count = f"{len(broken)} records" if len(broken) > 1 else "a record"
-        problem = f"{name} holds {broken_count} that can't be read, and could be of this run: {broken[0]}"
-        raise MissingTraceError(f"{case.locate(('input', 'trace'))}: {problem}")
     named = [conversation for conversation in conversations if is_named(conversation, case)]
     same = [conversation for conversation in conversations if has_same_input(conversation, case)]
     chosen = conversations if len(conversations) == 1 else named or same
@@ -218,10 +214,13 @@ class RunRecorder:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._open: list[tuple[int | None, ModelCall]] = []
+        self._open: OpenCalls[tuple[int | None, ModelCall]] = OpenCalls()  # each with the turn that asks for it
         self._agent: str | None = None
         self._last_call = ""
-        self._made = [call for call in task.calls if call.user_turn == task.user_turn]
+        self._made: OpenItems[FunctionCall] = OpenItems()
+        for call in task.calls:
+            if call.user_turn == task.user_turn:
+                self._made.add(call, (call.name, to_hashable(call.arguments)))
         self._has_turns = bool(task.turns)  # they were seen on their way to the model
         self.text: str | None = None
 
@@ -249,7 +248,8 @@ class RunRecorder:
         )
         self._note_agent(reply)
         index = None if self._has_turns else self._task.record_framework_turn(turn)
-        self._open += [(index, call) for call in calls]
+        for call in calls:
+            self._open.add_call((index, call), call.name, call.call_id)
         self.text = None if reply.is_blank or reply.calls else reply.text
 
     def _note_agent(self, reply: ModelReply) -> None:
@@ -264,9 +264,8 @@ class RunRecorder:
 
     def _record_answer(self, answer: FunctionAnswer) -> None:
         self.text = None
-        found = None if answer.direct is not None else find_call(answer, self._open)
+        found = None if answer.direct is not None else self._open.take_call(answer)
         if found is not None:
-            self._open.remove(found)
             turn, call = found
         elif answer.direct is not None:
             direct = answer.direct
@@ -277,24 +276,10 @@ class RunRecorder:
             self._task.warnings.append(f"the trace has an answer to {answer.name or answer.call_id} without its call")
             return
         self._last_call = call.name
-        made = next((one for one in self._made if (one.name, one.arguments) == (call.name, call.arguments)), None)
-        if made is not None:
-            self._made.remove(made)
+        if self._made.take((call.name, to_hashable(call.arguments))) is not None:
             return
         error = _build_error(answer.value) if answer.failed else None
         self._task.record_call(call, answer.value, turn=turn, error=error, agent=answer.agent)
-
-
-Asked = tuple[int | None, ModelCall]  # a call with the model turn that asks for it
-
-
-def find_call(answer: FunctionAnswer, calls: Iterable[Asked]) -> Asked | None:
-    """Find the call that an answer belongs to: by its id, else by its name, else the first one."""
-    calls = list(calls)
-    by_id = [item for item in calls if answer.call_id is not None and item[1].call_id == answer.call_id]
-    by_name = [item for item in calls if answer.name is not None and item[1].name == answer.name]
-    is_unknown = answer.call_id is None and answer.name is None
-    return next(iter(by_id or by_name or (calls if is_unknown else [])), None)
 
 
 def is_output(call: LoggedCall) -> bool:
@@ -313,17 +298,9 @@ def _build_error(value: object) -> FunctionError:
 
 # What a case asks for, and a trace lacks.
 
-_OF_RESPONSE = (
-    *("response_contains", "response_excludes", "response_matches", "response_json", "judge"),
-    *("response_body_contains", "response_body_excludes"),
-)
+_OF_RESPONSE = ("response_contains", "response_excludes", "response_matches", "response_json", "judge")
 _OF_RESULTS = ("result_contains", "grounded")
-_APPROVED = "nothing of what a person approved"
-_NEVER = {
-    **dict.fromkeys(("state", "state_contains"), "no state"),
-    **dict.fromkeys(("approval", "expected_approvals"), _APPROVED),
-    "answered_by": "nothing of who answered a call",
-}
+_NEVER = {"state": "no state", "state_contains": "no state", "approval": "nothing of what a person approved"}
 
 
 def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bool = False) -> str:
@@ -337,20 +314,11 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     calls += [event.direct for event in conversation.events if isinstance(event, FunctionAnswer) and event.direct]
     if blank := [call.name for call in calls if call.arguments is None]:
         return f"holds no arguments of {', '.join(dict.fromkeys(blank))}; {ADVICE}"
-    unanswered, unasked = match_answers(conversation)
-    if unanswered:
+    if unanswered := list_unanswered(conversation):
         return f"holds no answer to {', '.join(unanswered)}: it was cut off, or its functions are not traced"
-    if unasked:
-        return f"holds an answer to {', '.join(unasked)} without its call: a part of it is lost"
-    if any(isinstance(event, ModelReply) and event.is_blank and not event.calls for event in conversation.events[:-1]):
-        return f"holds a reply without what it says or asks for; {ADVICE}"
-    policies = (policy for policy in case.policies if policy.name not in case.policy_exceptions)
-    names = {call.name for call in calls}
-    of_policies = {key for policy in policies for name in names for key in policy.list_keys(name)}
     for key, lack in _NEVER.items():
-        if key in keys | of_policies and not is_live:
+        if key in keys and not is_live:
             return f"holds {lack}, which the case expects ('{key}')"
-    keys |= of_policies
     answers = [event for event in conversation.events if isinstance(event, FunctionAnswer)]
     unknown = dict.fromkeys(str(event.name) for event in answers if event.is_missing)
     if unknown and (keys & set(_OF_RESULTS) or any("calls" in text and "{{" in text for text in texts)):
@@ -360,21 +328,17 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     return ""
 
 
-def match_answers(conversation: Conversation) -> tuple[list[str], list[str]]:
-    """Return the functions whose calls have no answer, and the names or ids of answers that have no call."""
-    open_calls: list[Asked] = []
-    unasked: list[str] = []
+def list_unanswered(conversation: Conversation) -> list[str]:
+    """List the functions whose calls have no answer."""
+    open_calls: OpenCalls[str] = OpenCalls()
     for event in conversation.events:
         if isinstance(event, ModelReply):
-            open_calls += [(0, ModelCall(name=call.name, call_id=call.call_id)) for call in event.calls]
+            for call in event.calls:
+                if not is_output(call):
+                    open_calls.add_call(call.name, call.name, call.call_id)
         elif isinstance(event, FunctionAnswer) and event.direct is None:
-            found = find_call(event, open_calls)
-            if found is not None:
-                open_calls.remove(found)
-            else:
-                unasked.append(str(event.name or event.call_id or "a call"))
-    unanswered = [call.name for _, call in open_calls if call.name != _OUTPUT_TOOL]
-    return list(dict.fromkeys(unanswered)), list(dict.fromkeys(unasked))
+            open_calls.take_call(event)
+    return list(dict.fromkeys(open_calls))
 
 
 def has_response(conversation: Conversation) -> bool:

@@ -7,8 +7,7 @@ schema is expected to break it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import permutations
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from evalkit.traces.log_formats import (
     UnreadableLogError,
     filter_mappings,
 )
+from evalkit.traces.open_items import OpenCalls
 from evalkit.traces.read_log import read_log, select_longest
 from evalkit.yamlfile.write import dump
 
@@ -123,7 +123,7 @@ class _Story:
         self.parts: list[tuple[str, list[ModelReply]]] = []
         self.answers: dict[int, FunctionAnswer] = {}  # by the index of the call
         self.calls: list[LoggedCall] = []
-        self._open: list[int] = []
+        self._open: OpenCalls[int] = OpenCalls()
         for event in conversation.events:
             if isinstance(event, LoggedMessage):
                 self.parts.append((event.text, []))
@@ -131,18 +131,13 @@ class _Story:
                 if not self.parts:
                     self.parts.append(("", []))
                 self.parts[-1][1].append(event)
-                self._open += range(len(self.calls), len(self.calls) + len(event.calls))
-                self.calls += event.calls
-            else:  # of the first open call of its id, else of its name, else the first open one
-                by_id = [i for i in self._open if event.call_id is not None and self.calls[i].call_id == event.call_id]
-                by_name = [i for i in self._open if event.name is not None and self.calls[i].name == event.name]
-                is_unknown = event.call_id is None and event.name is None
-                index = next(iter(by_id or by_name or (self._open if is_unknown else [])), None)
-                if index is None:
-                    self.notes.append("an answer in the log belongs to no call, and is left out")
-                    continue
-                self._open.remove(index)
+                for call in event.calls:
+                    self._open.add_call(len(self.calls), call.name, call.call_id)
+                    self.calls.append(call)
+            elif (index := self._open.take_call(event)) is not None:
                 self.answers[index] = event
+            else:
+                self.notes.append("an answer in the log belongs to no call, and is left out")
         for call in self.calls:
             if not is_function_name(call.name):
                 raise UnreadableLogError(f"{call.name!r} was called, which is no name of a function")
@@ -155,10 +150,10 @@ class _Story:
         data: JsonDict = {"message": self.parts[0][0]}
         if len(self.parts) > 1:
             data = {"turns": [text for text, _ in self.parts]}
-        mocks: JsonDict = {}
-        for name in dict.fromkeys(call.name for call in self.calls):
-            calls = [(index, call) for index, call in enumerate(self.calls) if call.name == name]
-            mocks[name] = _build_mock([(call.arguments or {}, self.answers.get(index)) for index, call in calls])
+        exchanges: dict[str, list[tuple[JsonObject, FunctionAnswer | None]]] = {}
+        for index, call in enumerate(self.calls):
+            exchanges.setdefault(call.name, []).append((call.arguments or {}, self.answers.get(index)))
+        mocks = {name: _build_mock(of_function) for name, of_function in exchanges.items()}
         return {**data, **({"mock_function_responses": mocks} if mocks else {})}
 
     def build_expected(self, declared: Mapping[str, Declaration]) -> JsonDict:
@@ -204,9 +199,22 @@ def _build_mock(exchanges: list[tuple[JsonObject, FunctionAnswer | None]]) -> ob
     ]
     items = [{(key, repr(value)) for key, value in arguments.items()} for arguments, _ in exchanges]
     has_syntax = any(has_mock_syntax(arguments) for arguments, _ in exchanges)
-    if has_syntax or any(first <= second for first, second in permutations(items, 2)):
+    if has_syntax or _has_subset(items):
         return {"$sequence": entries}
     return {"$match": [{"when": dict(pair[0]), **entry} for pair, entry in zip(exchanges, entries, strict=True)]}
+
+
+def _has_subset(sets: Sequence[Set[Hashable]]) -> bool:
+    """Return whether one of the sets is a part of another one, or equal to it."""
+    holders: dict[Hashable, list[int]] = {}
+    for index, items in enumerate(sets):
+        for item in items:
+            holders.setdefault(item, []).append(index)
+    for index, items in enumerate(sets):
+        rarest = min((holders[item] for item in items), key=len, default=range(len(sets)))
+        if any(items <= sets[other] for other in rarest if other != index):
+            return True
+    return False
 
 
 def _to_mock_answer(event: FunctionAnswer | None) -> Any:

@@ -178,7 +178,6 @@ class CompiledPolicy(Protocol):
 
     @property
     def name(self) -> str: ...
-    def list_keys(self, function: str) -> set[str]: ...
 
 
 class CompiledUser(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from msgspec import Struct
@@ -95,15 +96,19 @@ class Conversation(Struct, frozen=True, kw_only=True):
 def merge_events(events: Iterable[Event]) -> tuple[Event, ...]:
     """Join the pieces of a reply, and messages of the user between two replies."""
     result: list[Event] = []
-    for event in events:
-        last = result[-1] if result else None
-        if isinstance(event, ModelReply) and isinstance(last, ModelReply) and event.agent == last.agent:
-            text = "\n".join(part for part in (last.text, event.text) if part)
-            result[-1] = replace(last, text=text, calls=(*last.calls, *event.calls), usage=event.usage or last.usage)
-        elif isinstance(event, LoggedMessage) and isinstance(last, LoggedMessage):
-            result[-1] = LoggedMessage(f"{last.text}\n\n{event.text}")
+    for _, group in groupby(events, key=lambda event: (type(event), getattr(event, "agent", None))):
+        pieces = list(group)
+        replies = [event for event in pieces if isinstance(event, ModelReply)]
+        messages = [event.text for event in pieces if isinstance(event, LoggedMessage)]
+        if replies:
+            text = "\n".join(reply.text for reply in replies if reply.text)
+            calls = tuple(call for reply in replies for call in reply.calls)
+            usage = next((reply.usage for reply in reversed(replies) if reply.usage), None)
+            result.append(replace(replies[0], text=text, calls=calls, usage=usage))
+        elif messages:
+            result.append(LoggedMessage("\n\n".join(messages)))
         else:
-            result.append(event)
+            result += pieces
     return tuple(result)
 
 
@@ -166,20 +171,6 @@ def filter_mappings(value: object) -> Iterator[JsonObject]:
     return (item for item in value if isinstance(item, Mapping)) if isinstance(value, list) else iter(())
 
 
-def list_objects(holder: JsonObject, key: str) -> list[JsonObject]:
-    """Return the objects that a key lists, none where it is missing. Raise UnreadableLogError for anything else, for
-    that could hold a call.
-    """
-    value = holder.get(key)
-    if not value:
-        return []
-    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-        raise UnreadableLogError(f"'{key}' is no list of objects: {json.dumps(value)[:80]}")
-    return value
-
-
-MENTIONS_CALLS = re.compile("tool_?-?(call|use)|function_?call", re.IGNORECASE)
-
 Parts = tuple[str, list[Event]]  # the system text, and what follows
 
 _CASE_KEYS = frozenset({"evalkitcaseid", "caseid", "testcaseid", "testid", "evalid"})
@@ -212,15 +203,12 @@ _TOKEN_NAMES = {
 
 
 def read_usage(data: object) -> Usage | None:
-    """Read the tokens of a reply, by whichever names they go; None where there are none, or one can't be."""
+    """Read the tokens of a reply, by whichever names they go; None where there are none."""
     if not isinstance(data, Mapping):
         return None
     counts: dict[str, int] = {}
     for kind, names in _TOKEN_NAMES.items():
         count = next((data[name] for name in names if isinstance(data.get(name), int | float)), None)
-        if count is None:
-            continue
-        if not 0 <= count < 1e15:  # the others alone would be too few
-            return None
-        counts[f"{kind}_tokens"] = int(count)
+        if count is not None and 0 <= count < 1e15:
+            counts[f"{kind}_tokens"] = int(count)
     return Usage(**counts) if counts.keys() & {"input_tokens", "output_tokens", "total_tokens"} else None

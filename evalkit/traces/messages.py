@@ -10,12 +10,11 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.traces.log_formats import (
-    MENTIONS_CALLS,
     Event,
     FunctionAnswer,
     LoggedCall,
@@ -25,7 +24,6 @@ from evalkit.traces.log_formats import (
     UnreadableLogError,
     filter_mappings,
     join_texts,
-    list_objects,
     read_arguments,
     read_value,
 )
@@ -43,7 +41,6 @@ _ANSWERS = ("tool_result", "tool-result", "tool_call_response", "function_call_o
 _WRAPPED_CALLS = ("toolUse", "functionCall", "function_call", "tool_call")
 _WRAPPED_ANSWERS = ("toolResult", "functionResponse", "function_response")
 _CALL_KEYS = (*_WRAPPED_CALLS, "tool_calls", "toolCalls", "toolName", "tool_name", "arguments", "args")
-_NO_CALLS = ("tool_call_id", "tool_use_id", "toolCallId")  # keys of a message that hold no call
 _CALL_REASONS = ("tool_calls", "tool_call", "tool-calls", "tool_use", "function_call")
 
 
@@ -51,15 +48,19 @@ def read_messages(messages: Iterable[object]) -> Parts:
     """Return the system text of messages, and what they say, ask for and answer. Raise UnreadableLogError."""
     system: list[str] = []
     events: list[Event] = []
+    called: set[str] = set()
     for item in messages:
         if not isinstance(item, Mapping):
             raise UnreadableLogError(f"a message is no JSON object: {json.dumps(item)[:80]}")
         message = unwrap_message(item)
-        role = _find_role(message, events)
+        role = _find_role(message, called)
         if role == SYSTEM:
             system.append(join_texts(_get_content(message)) or join_texts(_get_content(message), "content"))
-        else:
-            events += _read_message(message, role)
+            continue
+        for event in _read_message(message, role):
+            events.append(event)
+            if isinstance(event, ModelReply):
+                called.update(call.name for call in event.calls)
     return "\n\n".join(filter(None, system)), events
 
 
@@ -96,12 +97,11 @@ def is_by_model(message: JsonObject) -> bool:
     return _ROLES.get(str(message.get("role")).lower()) == MODEL
 
 
-def _find_role(message: JsonObject, before: Iterable[Event]) -> str:
+def _find_role(message: JsonObject, called: Container[str]) -> str:
     name = str(message.get("role"))
     role = _ROLES.get(name.lower())
     if role is not None:
         return role
-    called = {call.name for event in before if isinstance(event, ModelReply) for call in event.calls}
     if name in called or message.get("tool_call_id"):  # some exporters write the function's name in its place
         return TOOL
     raise UnreadableLogError(f"a message has the role {name[:40]!r}; expected system, user, assistant or tool")
@@ -120,8 +120,6 @@ def _read_message(message: JsonObject, role: str) -> Iterator[Event]:
     ids = {call.call_id for call in calls}
     events: list[Event] = []
     for block in content if isinstance(content, list) else [] if content is None else [content]:
-        if role == MODEL and not isinstance(block, str | Mapping):
-            raise UnreadableLogError(f"a piece of a reply is no JSON object: {json.dumps(block)[:80]}")
         event = read_block(block, role)
         is_repeated = isinstance(event, ModelReply) and calls and any(call.call_id in ids for call in event.calls)
         if event is not None and not is_repeated:
@@ -130,16 +128,7 @@ def _read_message(message: JsonObject, role: str) -> Iterator[Event]:
         events.append(ModelReply("", tuple(calls)))
     if role == MODEL:
         check_reason(message.get("finish_reason"), events)
-        if not any(event.calls for event in events if isinstance(event, ModelReply)):
-            _check_keys(message)
     yield from events
-
-
-def _check_keys(message: JsonObject) -> None:
-    """Raise UnreadableLogError if a reply of which no call was read has a key that could hold some."""
-    key = next((key for key, value in message.items() if value and MENTIONS_CALLS.search(key)), None)
-    if key is not None and key not in _NO_CALLS:
-        raise UnreadableLogError(f"a reply holds {key!r} in no known form: {json.dumps(message[key])[:80]}")
 
 
 def check_reason(reason: object, events: Iterable[Event]) -> None:
@@ -154,8 +143,8 @@ def _list_calls(message: JsonObject) -> list[LoggedCall]:
     more = message.get("additional_kwargs")
     for holder in (message, more if isinstance(more, Mapping) else {}):
         older = holder.get("function_call")  # before tools there were functions, one call a reply, without an id
-        listed = [*list_objects(holder, "tool_calls")] or list_objects(holder, "toolCalls")
-        calls = [*listed, *([older] if isinstance(older, Mapping) else [])]
+        listed = holder.get("tool_calls") or holder.get("toolCalls")
+        calls = [*filter_mappings(listed), *([older] if isinstance(older, Mapping) else [])]
         if calls:
             break
     return [read_call(call) for call in (*calls, *filter_mappings(message.get("invalid_tool_calls")))]
@@ -198,9 +187,7 @@ def read_block(block: object, role: str) -> Event | None:
         if role == MODEL:
             return _read_python_item(text or "") or ModelReply(text or "", is_blank=text is None)
         return LoggedMessage(text) if text else None
-    is_call = any(block.get(key) for key in _CALL_KEYS) or {"name", "input"} <= block.keys()
-    words = json.dumps(block) if kind is None else " ".join(map(str, (kind, *(block.keys() - {*_NO_CALLS}))))
-    if role == MODEL and (is_call or MENTIONS_CALLS.search(words)):
+    if role == MODEL and any(block.get(key) for key in _CALL_KEYS):
         raise UnreadableLogError(f"a piece of a reply could be a call, in no known form: {json.dumps(block)[:80]}")
     return None
 

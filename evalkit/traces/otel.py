@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +28,7 @@ from evalkit.traces.log_formats import (
     read_value,
 )
 from evalkit.traces.messages import check_reason, read_messages
-from evalkit.traces.span_files import drop_copies, list_spans, parse_integer, to_attributes, to_integer
+from evalkit.traces.span_files import list_spans, to_attributes, to_integer
 from evalkit.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case
 
 _OPERATIONS = {
@@ -59,42 +58,39 @@ _TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", "ai.too
 _CALL_IDS = ("gen_ai.tool.call.id", "tool.id", "tool_call.id", "ai.toolCall.id")
 _AGENT_NAMES = ("gen_ai.agent.name", "agent.name", "agent_name", "graph.node.id", "traceloop.entity.name")
 _LONGEST_LITERAL = 100_000
+_MOST_DIGITS = 10  # of the number of a message
 Sides = tuple[str, tuple[Event, ...], tuple[Event, ...]]  # the system text, what was asked, what was replied
 _ERROR = (2, "STATUS_CODE_ERROR")
 
 
 def read_run(records: Sequence[JsonObject], source: str) -> Conversation:
     """Return the conversation of all spans in export requests of one run. Raise UnreadableLogError if there is none."""
-    spans = [_read_span(data) for data in drop_copies(list_spans(records))]
+    spans = [_read_span(data) for data in list_spans(records)]
     return build_conversation(spans, source, "; record them with content (gen_ai.output.messages)")
 
 
 def read_spans(records: Sequence[JsonObject], source: str) -> Iterator[Conversation | UnreadableLogError]:
     """Yield the conversation of each trace in OTLP/JSON export requests, or why there is none in it."""
-    traces: dict[str, list[JsonObject]] = {}
-    try:
-        for data in drop_copies(list_spans(records)):
-            traces.setdefault(str(data.get("traceId")), []).append(data)
-    except UnreadableLogError as error:
-        yield UnreadableLogError(f"{source}: {error}")
-        return
+    traces: dict[str, list[RunSpan]] = {}
+    of_openinference: set[str] = set()
+    for data in list_spans(records):
+        trace = str(data.get("traceId"))
+        traces.setdefault(trace, []).append(_read_span(data))
+        if data["attributes"].get(_OPENINFERENCE_KIND) == "LLM":
+            of_openinference.add(trace)
     count = 0
     for trace, spans in traces.items():
-        place = f"{source}, trace {trace}"
-        try:
-            groups = divide_by_case([_read_span(data) for data in spans])
-        except UnreadableLogError as error:
-            count += 1
-            yield UnreadableLogError(f"{place}: {error}")
-            continue
+        key = "llm.input_messages" if trace in of_openinference else "gen_ai.output.messages"
+        groups = divide_by_case(spans)
         for group in groups:
             case_id = next((span.case_id for span in group if span.case_id), None)
             place = f"{source}, trace {trace}" + (f", case {case_id}" if len(groups) > 1 else "")
-            if not any(span.kind == MODEL or (span.kind == TOOL and span.name) for span in group):
+            is_run = any(span.kind == MODEL or (span.kind == TOOL and span.name) for span in group)
+            if not is_run and not any(span.is_unreadable for span in group):
                 continue
             count += 1
             try:
-                yield build_conversation(group, place, _advise(data for data in spans))
+                yield build_conversation(group, place, f"; record them with content ({key})")
             except UnreadableLogError as error:
                 yield UnreadableLogError(f"{place}: {error}")
     if not count:
@@ -103,11 +99,6 @@ def read_spans(records: Sequence[JsonObject], source: str) -> Iterator[Conversat
             f"{source}: {total} no span of a model; expected spans with gen_ai.operation.name 'chat', "
             f"or with {_OPENINFERENCE_KIND} 'LLM'"
         )
-
-
-def _advise(spans: Iterator[JsonObject]) -> str:
-    is_openinference = any(data["attributes"].get(_OPENINFERENCE_KIND) == "LLM" for data in spans)
-    return f"; record them with content ({'llm.input_messages' if is_openinference else 'gen_ai.output.messages'})"
 
 
 def _read_span(data: JsonObject) -> RunSpan:
@@ -123,16 +114,15 @@ def _read_span(data: JsonObject) -> RunSpan:
         error=_find_error(data, attributes),
         agent=_find_agent(attributes),
     )
-    if kind == MODEL:
-        try:
+    try:
+        if kind == MODEL:
             _read_model(span, attributes, [*filter_mappings(data.get("events"))])
-        except UnreadableLogError as error:
-            span.is_unreadable, span.error = True, str(error)
-    elif kind == TOOL:
-        _read_tool(span, attributes)
-        span.name = span.name or find_name(str(data.get("name") or ""))
-    elif kind == AGENT:
-        _read_agent(span, attributes)
+        elif kind == TOOL:
+            _read_tool(span, attributes)
+        elif kind == AGENT:
+            _read_agent(span, attributes)
+    except UnreadableLogError as error:
+        span.is_unreadable, span.error = True, str(error)
     return span
 
 
@@ -186,21 +176,14 @@ def _find_kind(attributes: JsonObject) -> str:
     sdk = str(attributes.get("ai.operationId"))
     if sdk.startswith("ai."):  # of the AI SDK; what stands around a loop has the attributes of a request too
         return _AI_SDK.get(sdk, "")
-    by_operation = _OPERATIONS.get(str(attributes.get("gen_ai.operation.name")).lower())
+    by_operation = _OPERATIONS.get(str(attributes.get("gen_ai.operation.name")))
     by_traceloop = _TRACELOOP.get(str(attributes.get("traceloop.span.kind")))
     if str(attributes.get("traceloop.entity.name")).startswith("FunctionTool."):  # LlamaIndex's, which is a task there
         by_traceloop = TOOL
     if str(attributes.get(f"{_ADK}llm_response") or "{}") != "{}":
         return MODEL
-    by_name = TOOL if "gen_ai.tool.name" in attributes else ""
-    return by_openinference or by_operation or by_traceloop or by_name or _guess_kind(attributes)
-
-
-def _guess_kind(attributes: JsonObject) -> str:
-    """Return the kind of a span that names none we know: a model's, if its reply asks for calls."""
-    sides = ("llm.output_messages.", "gen_ai.completion.")
-    asks = any("tool_call" in key for key in attributes if key.startswith(sides))
-    return MODEL if asks or "tool_call" in str(attributes.get("gen_ai.output.messages")) else ""
+    by_name = TOOL if "gen_ai.tool.name" in attributes and "gen_ai.operation.name" not in attributes else ""
+    return by_openinference or by_operation or by_traceloop or by_name
 
 
 def _find_case_id(attributes: JsonObject) -> str | None:
@@ -338,9 +321,7 @@ def _read_ai_sdk(attributes: JsonObject) -> Sides | None:
 def _read_tokens(attributes: JsonObject) -> Usage | None:
     for prefix in ("gen_ai.usage.", "llm.token_count.", "llm.usage."):
         counts = {
-            key.removeprefix(prefix): parse_integer(value)
-            for key, value in attributes.items()
-            if key.startswith(prefix)
+            key.removeprefix(prefix): to_integer(value) for key, value in attributes.items() if key.startswith(prefix)
         }
         if (usage := read_usage(counts)) is not None:
             return usage
@@ -412,7 +393,7 @@ def _read_sides(form: str, request: JsonObject, response: JsonObject) -> Sides:
 def _list_items(value: object) -> list[JsonObject]:
     """Return the items of ``{"0": {...}, "1": ...}``, in the order of their numbers."""
     items = value if isinstance(value, Mapping) else {}
-    numbers = sorted((key for key in items if str(key).isdecimal()), key=int)
+    numbers = sorted((key for key in items if str(key).isdecimal() and len(str(key)) < _MOST_DIGITS), key=int)
     return [items[number] for number in numbers if isinstance(items[number], Mapping)]
 
 
@@ -443,15 +424,6 @@ def _to_chat_message(message: JsonObject) -> JsonDict:
 
 
 # A call of a function.
-
-# Names of spans that hold that of a function, or of an agent.
-_SPAN_NAME = re.compile(r"(?:execute_tool|running tool:|invoke_agent) (.+)|agent_run \[(.+)\]")
-
-
-def find_name(title: str) -> str:
-    """Return the function or the agent that the name of a span holds, else that name."""
-    match = _SPAN_NAME.fullmatch(title)
-    return match[1] or match[2] if match else title
 
 
 def _read_tool(span: RunSpan, attributes: JsonObject) -> None:

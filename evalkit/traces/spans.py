@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from evalkit.traces.log_formats import (
     UnreadableLogError,
     merge_events,
 )
+from evalkit.traces.open_items import OpenItems
 
 MODEL, TOOL, AGENT = "model", "tool", "agent"
 TRANSFER = re.compile("transfer_?to|hand_?off", re.IGNORECASE)
@@ -73,28 +74,23 @@ def build_conversation(spans: Sequence[RunSpan], source: str, advice: str = "") 
     drop_repeats(spans)
     if broken := next((span for span in spans if span.is_unreadable and span.kind), None):
         raise UnreadableLogError(str(broken.error))
-    if any(span.kind == TOOL and not span.name for span in spans):
-        raise UnreadableLogError("a span of a call names no function (gen_ai.tool.name)")
     return _ConversationBuilder(spans).build(source, advice)
 
 
-def list_ancestors(span: RunSpan, by_id: Mapping[str, RunSpan]) -> list[RunSpan]:
-    """Return the spans around a span, from the nearest. One that stands in itself has none."""
-    around: list[RunSpan] = []
-    parent = by_id.get(span.parent_id)
-    while parent is not None and len(around) < _DEEPEST:
-        if parent.span_id == span.span_id:
-            return []
-        around.append(parent)
-        parent = by_id.get(parent.parent_id)
-    return around
+def list_ancestors(span: RunSpan, by_id: Mapping[str, RunSpan]) -> Iterator[RunSpan]:
+    """Yield the spans around a span, from the nearest."""
+    for _ in range(_DEEPEST):  # parents may go round in circles
+        parent = by_id.get(span.parent_id)
+        if parent is None:
+            return
+        yield parent
+        span = parent
 
 
 def drop_repeats(spans: Sequence[RunSpan]) -> None:
     """Take the kind from spans that tell what others tell too: two libraries have recorded one request.
 
-    The outer one counts, unless it holds no reply, or several requests: then it stands around a whole loop. One that
-    tells of a call which the other does not is no repeat.
+    The outer one counts, unless it holds no reply, or several requests: then it stands around a whole loop.
     """
     by_id = {span.span_id: span for span in spans if span.span_id}
     inner: dict[int, list[RunSpan]] = {}
@@ -103,38 +99,68 @@ def drop_repeats(spans: Sequence[RunSpan]) -> None:
         outer = next(near, None) if span.kind in (MODEL, TOOL) else None
         if outer is not None and outer.kind == span.kind and (span.kind == MODEL or outer.name == span.name):
             inner.setdefault(id(outer), []).append(span)
-    depths = {id(span): len(list_ancestors(span, by_id)) for span in spans if id(span) in inner}
+    depths = {id(span): sum(1 for _ in list_ancestors(span, by_id)) for span in spans if id(span) in inner}
     for outer in sorted((span for span in spans if id(span) in inner), key=lambda span: depths[id(span)]):
         repeats = inner[id(outer)]
         told = [span for span in repeats if span.replied and not span.is_unreadable]
         is_loop = len(told) > 1 or (told and (outer.is_unreadable or not outer.replied))
         if outer.kind == MODEL and is_loop:
-            outer.kind = "" if _has_calls(told, outer) else MODEL
-            continue
+            repeats = [outer]
         for span in repeats:
-            span.kind = "" if _is_same_call(outer, span) and _has_calls([outer], span) else span.kind
+            span.kind = ""
 
 
-def _is_same_call(outer: RunSpan, inner: RunSpan) -> bool:
-    """Return whether two spans of a function may be of one call: they give no argument different values."""
-    ours, theirs = outer.arguments or {}, inner.arguments or {}
-    return all(str(ours[name]) == str(value) for name, value in theirs.items() if name in ours)
+def _identify(name: str, arguments: JsonObject | None) -> tuple[str, Hashable]:
+    return name, "" if arguments is None else to_hashable(arguments)
 
 
-def _has_calls(tellers: Sequence[RunSpan], span: RunSpan) -> bool:
-    """Return whether the replies of `tellers` hold each call that the reply of `span` asks for."""
-    known, wanted = _list_calls(tellers), _list_calls([span])
-    exact = {_identify(call) for call in known}
-    missing = Counter(call.name for call in wanted) - Counter(call.name for call in known)
-    return not missing and all(exact & {_identify(call), (call.name, "")} or call.arguments is None for call in wanted)
+class _KnownCalls:
+    """The calls on record, counted, so that the calls in a request are held against them without a search."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Hashable] = Counter()
+        self._by_id: dict[str | None, Counter[Hashable]] = {}
+
+    def add(self, call: LoggedCall) -> None:
+        key = _identify(call.name, call.arguments)
+        self._counts[key] += 1
+        if call.call_id:
+            self._by_id.setdefault(call.call_id, Counter())[key] += 1
+
+    def list_lost(self, asked: Sequence[Event]) -> dict[int, tuple[LoggedCall, ...]]:
+        """Return calls in a request that no earlier reply asks for, by the index of their reply, whose span is missing.
+
+        Frameworks give some calls new ids: those with the same name and arguments are the same.
+        """
+        replies = [(index, event) for index, event in enumerate(asked) if isinstance(event, ModelReply)]
+        repeated = {call.call_id for _, reply in replies for call in reply.calls if call.call_id in self._by_id}
+        new = [(index, call) for index, reply in replies for call in reply.calls if call.call_id not in repeated]
+        keys = {id(call): (_identify(call.name, call.arguments), (call.name, "")) for _, call in new}
+        wanted = {key for pair in keys.values() for key in pair}
+        used: Counter[Hashable] = Counter()
+        for known in (self._by_id[call_id] for call_id in repeated):
+            used.update({key: known[key] for key in known.keys() & wanted})
+        lost: dict[int, list[LoggedCall]] = {}
+        for index, call in new:
+            key = next((key for key in keys[id(call)] if self._counts[key] > used[key]), None)
+            if key is not None:
+                used[key] += 1
+            else:
+                lost.setdefault(index, []).append(call)
+        return {index: tuple(calls) for index, calls in lost.items()}
 
 
-def _list_calls(spans: Sequence[RunSpan]) -> list[LoggedCall]:
-    return [c for span in spans for event in span.replied if isinstance(event, ModelReply) for c in event.calls]
+def _list_keys(call_id: str | None, *names: Hashable) -> list[Hashable]:
+    """List the keys of a call: its id, and its names for an answer with an id, which is of no call with another one,
+    and for one without.
+    """
+    own: list[Hashable] = [("id", call_id)] if call_id else [(True, name) for name in names]
+    return [*own, *((False, name) for name in names)]
 
 
-def _identify(call: LoggedCall) -> tuple[str, Hashable]:
-    return call.name, "" if call.arguments is None else to_hashable(call.arguments)
+def _list_wanted_keys(call_id: str | None, *names: Hashable) -> list[Hashable]:
+    """List the keys that the call of an answer may have, the best first."""
+    return [*([("id", call_id)] if call_id else []), *((bool(call_id), name) for name in names)]
 
 
 class _ConversationBuilder:
@@ -142,10 +168,14 @@ class _ConversationBuilder:
         self._by_id = {span.span_id: span for span in spans if span.span_id}
         self._spans = spans
         self._events: list[Event] = []
-        self._open: list[LoggedCall] = []  # calls that have no answer yet
-        self._unknown: list[int] = []  # indexes of answers whose value was not recorded with the call
+        self._latest: Event | None = None  # but for calls by code
+        self._has_reply = False
+        self._known = _KnownCalls()
+        self._open: OpenItems[LoggedCall] = OpenItems()  # calls that have no answer yet
+        self._unknown: OpenItems[int] = OpenItems()  # indexes of answers whose value was not recorded with the call
         self._said: list[str] = []  # by the user
         self._blank: int | None = None  # the index of the last reply, if its content was not recorded
+        self._calls_of_blank: dict[int, list[LoggedCall]] = {}  # by the index of their reply
 
     def build(self, source: str, advice: str) -> Conversation:
         models = [span for span in self._spans if span.kind == MODEL]
@@ -160,7 +190,9 @@ class _ConversationBuilder:
                 self._add_reply(span)
             elif span.kind == TOOL and span.name:
                 self._add_answer(span)
+        self._add_calls_of_blank()
         root = self._find_root(agents)
+        ended = [span for span in self._spans if span.end]
         return Conversation(
             events=tuple(self._events),
             system=next((span.system for span in (*models, *agents) if span.system), ""),
@@ -168,33 +200,18 @@ class _ConversationBuilder:
             source=source,
             case_id=next((span.case_id for span in self._spans if span.case_id), None),
             output=root.result if isinstance(root.result, str) else None,
-            error=self._find_error(agents, models),
+            error=root.error,
             is_service_error=bool(models) and max(models, key=lambda span: span.start).error is not None,
-            duration_ms=self._measure_duration(),
+            duration_ms=max(span.end for span in ended) - min(span.start for span in ended) if ended else None,
             is_request=len(models) == 1 and not tools,
         )
 
     def _find_root(self, agents: Sequence[RunSpan]) -> RunSpan:
         """Return the span of the run: the outermost of an agent, the last of several; else of what is no call."""
-        outermost = self._list_outermost(agents or [span for span in self._spans if span.kind != TOOL])
-        return max(outermost, key=lambda span: span.start, default=RunSpan())
-
-    def _list_outermost(self, spans: Sequence[RunSpan]) -> list[RunSpan]:
-        depths = [len(list_ancestors(span, self._by_id)) for span in spans]
-        return [span for span, depth in zip(spans, depths, strict=True) if depth == min(depths)]
-
-    def _find_error(self, agents: Sequence[RunSpan], models: Sequence[RunSpan]) -> str | None:
-        """Return what an outermost span ended with; where no span is an agent's, the last request to a model, too."""
-        outermost = self._list_outermost(agents or [span for span in self._spans if not span.kind])
-        last = [] if agents else sorted(models, key=lambda span: (span.start, span.end))[-1:]
-        return next((span.error for span in (*outermost, *last) if span.error is not None), None)
-
-    def _measure_duration(self) -> float | None:
-        """Return the milliseconds from the first start to the last end; None if a span lacks one of them."""
-        timed = [span for span in self._spans if span.kind or span.end]
-        if not timed or any(not span.start or span.end < span.start for span in timed):
-            return None
-        return max(span.end for span in timed) - min(span.start for span in timed)
+        candidates = agents or [span for span in self._spans if span.kind != TOOL]
+        depths = [sum(1 for _ in list_ancestors(span, self._by_id)) for span in candidates]
+        pairs = zip(depths, candidates, strict=True)
+        return min(pairs, key=lambda pair: (pair[0], -pair[1].start), default=(0, RunSpan()))[1]
 
     def _add_reply(self, span: RunSpan) -> None:
         self._add_request(span.asked)
@@ -205,7 +222,7 @@ class _ConversationBuilder:
             return  # the model did not reply
         self._close_transfers(agent)
         self._blank = None if merged else len(self._events)
-        self._events.append(
+        self._append_reply(
             replace(
                 reply,
                 is_blank=reply.is_blank or not merged,
@@ -216,17 +233,33 @@ class _ConversationBuilder:
                 duration_ms=span.duration_ms,
             )
         )
-        self._open += reply.calls
+
+    def _append(self, event: Event) -> None:
+        self._events.append(event)
+        if not isinstance(event, FunctionAnswer) or event.direct is None:
+            self._latest = event
+
+    def _append_reply(self, reply: ModelReply) -> None:
+        self._append(reply)
+        self._has_reply = True
+        for call in reply.calls:
+            self._known.add(call)
+            self._open.add(call, *_list_keys(call.call_id, _identify(call.name, call.arguments), call.name))
 
     def _close_transfers(self, agent: str | None) -> None:
         """Answer calls that hand over to another agent, of which nothing but that agent's reply was recorded."""
         last = next((event for event in reversed(self._events) if isinstance(event, ModelReply)), None)
         if last is None or None in (last.agent, agent) or last.agent == agent:
             return
-        for call in [call for call in self._open if call in last.calls and TRANSFER.search(call.name)]:
-            self._open.remove(call)
-            self._unknown.append(len(self._events))
-            self._events.append(FunctionAnswer(None, call.call_id, call.name, is_missing=True))
+        for call in last.calls:
+            key = _list_keys(call.call_id, _identify(call.name, call.arguments))[0]
+            if TRANSFER.search(call.name) and self._open.take(key) is not None:
+                self._append_unknown(FunctionAnswer(None, call.call_id, call.name))
+
+    def _append_unknown(self, answer: FunctionAnswer) -> None:
+        """Add an answer whose value was not recorded with the call; a later request may hold it."""
+        self._unknown.add(len(self._events), *_list_keys(answer.call_id, answer.name))
+        self._append(replace(answer, is_missing=True))
 
     def _find_agents(self, span: RunSpan) -> tuple[str | None, str | None]:
         """Return the agent whose span it is, and the one within whose run that agent runs."""
@@ -239,82 +272,50 @@ class _ConversationBuilder:
         """Add what a request holds and is not known yet: all of the first one, then answers and new messages."""
         merged = merge_events(asked)
         said = [event.text for event in merged if isinstance(event, LoggedMessage)]
-        if not any(isinstance(event, ModelReply) for event in self._events):
-            self._events += merged
-            self._open += [call for event in merged if isinstance(event, ModelReply) for call in event.calls]
+        if not self._has_reply:
+            for event in merged:
+                if isinstance(event, ModelReply):
+                    self._append_reply(event)
+                else:
+                    self._append(event)
             for event in merged:
                 if isinstance(event, FunctionAnswer):
                     self._close(event)
             self._said = said
             return
         last = max((i for i, event in enumerate(merged) if isinstance(event, ModelReply)), default=-1)
-        lost = self._list_lost_calls(merged)
+        lost = self._known.list_lost(merged)
         is_lost = False
         for position, event in enumerate(merged):
             if isinstance(event, ModelReply):
                 is_lost = position in lost
                 if is_lost:
-                    self._events.append(replace(event, calls=lost[position]))
-                    self._open += lost[position]
+                    self._append_reply(replace(event, calls=lost[position]))
             elif isinstance(event, FunctionAnswer) and (position > last or event.call_id or is_lost):
                 self._add_late_answer(event)
-        by_model = (
-            item for item in reversed(self._events) if not isinstance(item, FunctionAnswer) or item.direct is None
-        )
-        latest = next(by_model, None)
-        is_answered = isinstance(latest, ModelReply) and not latest.calls
+        latest = self._latest
+        is_answered = isinstance(latest, ModelReply) and not latest.calls and self._blank not in self._calls_of_blank
         if is_answered and said[: len(self._said)] == self._said:
-            self._events += [LoggedMessage(text) for text in said[len(self._said) :]]
+            for text in said[len(self._said) :]:
+                self._append(LoggedMessage(text))
             self._said = said
-
-    def _list_lost_calls(self, asked: Sequence[Event]) -> dict[int, tuple[LoggedCall, ...]]:
-        """Return calls in a request that no earlier reply asks for, by the index of their reply, whose span is missing.
-
-        Frameworks give some calls new ids: those with the same name and arguments are the same.
-        """
-        calls = {i: event.calls for i, event in enumerate(asked) if isinstance(event, ModelReply)}
-        known = [call for event in self._events if isinstance(event, ModelReply) for call in event.calls]
-        known += [event.direct for event in self._events if isinstance(event, FunctionAnswer) and event.direct]
-        ids = {call.call_id for call in known if call.call_id}
-        repeated = {call.call_id for of_reply in calls.values() for call in of_reply if call.call_id in ids}
-        counts = Counter(_identify(call) for call in known if call.call_id not in repeated)
-        lost: dict[int, tuple[LoggedCall, ...]] = {}
-        for index, of_reply in calls.items():
-            for call in of_reply:
-                keys = () if call.call_id in repeated else (_identify(call), (call.name, ""))
-                key = next((key for key in keys if counts[key] > 0), None)
-                if key is not None:
-                    counts[key] -= 1
-                elif call.call_id not in repeated:
-                    lost[index] = (*lost.get(index, ()), call)
-        return lost
 
     def _add_late_answer(self, answer: FunctionAnswer) -> None:
         """Add an answer that a request holds, unless the function's own span has told it."""
-        for index in self._unknown:
-            unknown = self._events[index]
-            if isinstance(unknown, FunctionAnswer) and _is_answer_to(answer, unknown.call_id, unknown.name):
-                self._unknown.remove(index)
-                failed = unknown.failed or answer.failed
-                self._events[index] = replace(unknown, value=answer.value, failed=failed, is_missing=answer.is_missing)
-                return
-        if self._close(answer) is not None:
-            self._events.append(answer)
+        index = self._unknown.take(*_list_wanted_keys(answer.call_id, answer.name))
+        unknown = None if index is None else self._events[index]
+        if index is not None and isinstance(unknown, FunctionAnswer):
+            failed = unknown.failed or answer.failed
+            self._events[index] = replace(unknown, value=answer.value, failed=failed, is_missing=answer.is_missing)
+        elif self._close(answer) is not None:
+            self._append(answer)
 
     def _close(self, answer: FunctionAnswer) -> LoggedCall | None:
         """Return the call that `answer` belongs to, which is open no more."""
-        by_id = [call for call in self._open if answer.call_id and call.call_id == answer.call_id]
-        by_name = [call for call in self._open if _is_answer_to(answer, call.call_id, call.name)]
-        call = next(iter(by_id or by_name), None)
-        if call is not None:
-            self._open.remove(call)
-        return call
+        return self._open.take(*_list_wanted_keys(answer.call_id, answer.name))
 
     def _add_answer(self, span: RunSpan) -> None:
-        same_id = [call for call in self._open if span.call_id and call.call_id == span.call_id]
-        same_name = [call for call in self._open if call.name == span.name and not (span.call_id and call.call_id)]
-        equal = [call for call in same_name if call.arguments == span.arguments]
-        call = next(iter(same_id or equal or same_name), None)
+        call = self._open.take(*_list_wanted_keys(span.call_id, _identify(span.name, span.arguments), span.name))
         has_error = isinstance(span.result, Mapping) and "error" in span.result  # it says more than the span's status
         answer = FunctionAnswer(
             span.result if span.error is None or has_error else span.error,
@@ -322,30 +323,28 @@ class _ConversationBuilder:
             name=span.name,
             failed=span.error is not None,
         )
-        if call is not None:
-            self._open.remove(call)
-        else:
+        if call is None:
             answer = self._add_unasked_call(span, answer)
-        is_missing = not span.has_result and span.error is None
-        if is_missing:
-            self._unknown.append(len(self._events))  # a later request may hold it
-        self._events.append(replace(answer, is_missing=is_missing))
+        if span.has_result or span.error is not None:
+            self._append(answer)
+        else:
+            self._append_unknown(answer)
 
     def _add_unasked_call(self, span: RunSpan, answer: FunctionAnswer) -> FunctionAnswer:
         """Return the answer to a call that no recorded reply asks for. If the last reply was recorded without its
         content, it has asked; otherwise the call is made by code."""
         call = LoggedCall(span.name, span.arguments, span.call_id)
-        reply = None if self._blank is None else self._events[self._blank]
-        if self._blank is not None and isinstance(reply, ModelReply):
-            self._events[self._blank] = replace(reply, calls=(*reply.calls, call))
+        self._known.add(call)
+        if self._blank is not None:
+            self._calls_of_blank.setdefault(self._blank, []).append(call)
             return answer
         return replace(answer, direct=call, agent=span.agent or self._find_agents(span)[0])
 
-
-def _is_answer_to(answer: FunctionAnswer, call_id: str | None, name: str | None) -> bool:
-    if answer.call_id and call_id:
-        return answer.call_id == call_id
-    return answer.name is not None and answer.name == name
+    def _add_calls_of_blank(self) -> None:
+        for index, calls in self._calls_of_blank.items():
+            reply = self._events[index]
+            if isinstance(reply, ModelReply):
+                self._events[index] = replace(reply, calls=tuple(calls))
 
 
 def divide_by_case(spans: Sequence[RunSpan]) -> list[list[RunSpan]]:

@@ -364,3 +364,13 @@ def test_the_parameters_of_a_tool_are_its_arguments_unless_they_are_its_schema(t
         ("get_weather", {"city": "Paris"}),
         ("get_tide", None),
     ]
+
+
+def test_a_message_whose_number_has_thousands_of_digits_is_left_out(tmp_path: Path) -> None:
+    span = {"openinference.span.kind": "LLM", f"llm.input_messages.{'9' * 5000}.message.role": "user"}
+    span |= {"llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": "Done."}
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps(to_otlp(build_spans((span,)))), "utf-8")
+    (reply,) = read_one(path).events
+    assert isinstance(reply, ModelReply)
+    assert reply.text == "Done."

@@ -63,10 +63,10 @@ def find_server(described: str | JsonObject, permissions: Permissions | None) ->
     if described in configured:
         return parse_server(described, json.loads(configured[described]))
     names = [*configured, *MCP_SERVERS]
-    listed = f"; there are {', '.join(names)}" if names else ""
+    listed = f"there are {', '.join(names)}" if names else "there is none"
     advice = f"describe it in [tool.evalkit.mcp_servers.{described}], or register it with @evalkit.mcp_server"
     raise UnknownAgentError(
-        f"there is no MCP server '{described}'{listed}{did_you_mean(described, names) or f'; {advice}'}"
+        f"there is no MCP server '{described}'; {listed}{did_you_mean(described, names) or f'; {advice}'}"
     )
 
 
@@ -131,9 +131,6 @@ class McpAgent(Struct, frozen=True, eq=False):
         calls = read_calls(task.input)
         named = [] if calls is None else [name for name, _ in calls]
         declared = {declaration.name for declaration in connection.declarations}
-        for name in dict.fromkeys(name for name in named if name not in declared and name not in METHODS):
-            listed = did_you_mean(name, declared) or f"; it has {', '.join(sorted(declared)) or 'none'}"
-            task.warnings.append(f"{connection.who} has no tool '{name}'{listed}")
         # What the server says of a tool that it has not is the server's: such calls are sent as well.
         others = (Declaration(name=name) for name in dict.fromkeys(named) if name not in declared)
         task.connect((*connection.declarations, *others), session.call)
@@ -207,10 +204,11 @@ class McpSession:
         connection, task = self._connection, self._task
         record_refused(task, connection.report, connection.who)
         if connection.stray_lines:
-            first, *others = connection.stray_lines
-            lines = f"{len(others) + 1} lines to stdout that are" if others else "a line to stdout that is"
-            which = "messages, the first" if others else "message"
-            task.warnings.append(f"{connection.who} wrote {lines} no {which}: {first!r}; logs belong on stderr")
+            count, first = len(connection.stray_lines), connection.stray_lines[0]
+            task.warnings.append(
+                f"{connection.who} wrote {count} lines to stdout that are no messages, the first: {first!r}; "
+                "logs belong on stderr"
+            )
             connection.stray_lines.clear()
         for method in connection.requests:
             task.warnings.append(f"{connection.who} asked for {REQUESTS[method]}, and got an error; {NOT_GIVEN}")
