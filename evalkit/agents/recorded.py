@@ -170,8 +170,9 @@ def record_exported_run(task: Task, case: Case, exports: Sequence[JsonObject], r
     try:
         conversation = read_run(exports, "the agent's spans")
     except UnreadableLogError as error:
-        how = "it must export them before it ends" if not exports else "see docs/judge-traces.md"
-        raise IncompleteTraceError(f"the agent exported {len(exports)} batches of spans: {error}; {how}") from None
+        why = f"{len(exports)} batches of spans: {error}; see docs/judge-traces.md"
+        none = "no spans; it must export them before it ends, as OpenTelemetry's SDKs do when they are shut down"
+        raise IncompleteTraceError(f"the agent exported {why if exports else none}") from None
     if problem := find_missing_evidence(case, conversation, is_live=True):
         raise IncompleteTraceError(f"{conversation.source}: it {problem}")
     recorder = RunRecorder(task)
@@ -216,6 +217,7 @@ class RunRecorder:
         self._task = task
         self._open: OpenCalls[tuple[int | None, ModelCall]] = OpenCalls()  # each with the turn that asks for it
         self._agent: str | None = None
+        self._asker: str | None = None  # within whose run that agent runs
         self._last_call = ""
         self._made: OpenItems[FunctionCall] = OpenItems()
         for call in task.calls:
@@ -255,9 +257,13 @@ class RunRecorder:
     def _note_agent(self, reply: ModelReply) -> None:
         """Record a hand-off where another agent replies, or a delegation where that one runs within the other's run."""
         before, self._agent = self._agent, reply.agent or self._agent
+        asker, self._asker = self._asker, reply.within
         if before is None or self._agent == before:
             return
-        if TRANSFER.search(self._last_call) or reply.within is None:
+        is_transfer = TRANSFER.search(self._last_call) is not None
+        if asker == self._agent and not is_transfer:
+            return  # it goes on with the answer of the agent that it has asked
+        if is_transfer or reply.within is None:
             self._task.handoffs.record(before, str(self._agent), HANDOFF, self._last_call or None)
         elif reply.within == before:
             self._task.handoffs.record(before, str(self._agent), DELEGATION, self._last_call or None)

@@ -254,8 +254,8 @@ def _read_answer(block: JsonObject) -> FunctionAnswer:
     failed = inner.get("is_error") is True or inner.get("isError") is True or inner.get("status") == "error"
     if isinstance(value, Mapping) and "value" in value and value.get("type") in _OUTPUT_TYPES:  # of the AI SDK
         failed, value = failed or str(value["type"]).startswith("error"), value["value"]
-    elif isinstance(value, list) and key == "content":
-        value = _join_results(value)
+    elif key == "content" or _is_list_of_blocks(value):
+        value = join_results(value)
     return FunctionAnswer(
         read_value(value),
         call_id=_find_text(inner, ("tool_use_id", "toolUseId", "toolCallId", "id", "call_id", "tool_call_id")),
@@ -268,8 +268,16 @@ def _read_answer(block: JsonObject) -> FunctionAnswer:
 _OUTPUT_TYPES = ("text", "json", "error-text", "error-json", "content")
 
 
-def _join_results(blocks: list[object]) -> object:
+def _is_list_of_blocks(value: object) -> bool:
+    """Return whether a result is what Bedrock and Strands wrap results in: ``[{"text": ...}]``, ``[{"json": ...}]``."""
+    blocks = value if isinstance(value, list) else []
+    return bool(blocks) and all(isinstance(block, Mapping) and block.keys() <= {"text", "json"} for block in blocks)
+
+
+def join_results(blocks: object) -> object:
     """Return what the blocks of a result hold: a text, JSON as Bedrock has it, or other blocks as they are."""
+    if not isinstance(blocks, list):
+        return blocks
     texts = [block for block in filter_mappings(blocks) if isinstance(block.get("text"), str)]
     jsons: list[JsonDict] = [block["json"] for block in filter_mappings(blocks) if block.get("json") is not None]
     if jsons and not texts:

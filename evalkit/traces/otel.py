@@ -27,7 +27,7 @@ from evalkit.traces.log_formats import (
     read_usage,
     read_value,
 )
-from evalkit.traces.messages import check_reason, read_messages
+from evalkit.traces.messages import check_reason, join_results, read_messages
 from evalkit.traces.span_files import list_spans, to_attributes, to_integer
 from evalkit.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case
 
@@ -102,7 +102,8 @@ def read_spans(records: Sequence[JsonObject], source: str) -> Iterator[Conversat
 
 
 def _read_span(data: JsonObject) -> RunSpan:
-    attributes = data["attributes"]
+    events = [*filter_mappings(data.get("events"))]
+    attributes = {**_merge_details(_list_events(data["attributes"], events)), **data["attributes"]}
     kind = _find_kind(attributes)
     span = RunSpan(
         kind=kind,
@@ -116,7 +117,7 @@ def _read_span(data: JsonObject) -> RunSpan:
     )
     try:
         if kind == MODEL:
-            _read_model(span, attributes, [*filter_mappings(data.get("events"))])
+            _read_model(span, attributes, events)
         elif kind == TOOL:
             _read_tool(span, attributes)
         elif kind == AGENT:
@@ -236,7 +237,7 @@ def _read_model(span: RunSpan, attributes: JsonObject, events: Sequence[JsonObje
     sides = (
         _read_adk(attributes)
         or _read_messages(attributes)
-        or _read_events(attributes, events)
+        or _read_events(_list_events(attributes, events))
         or _read_ai_sdk(attributes)
     )
     if sides is None:
@@ -268,13 +269,24 @@ _EVENT_ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "a
 _CHOICE, _DETAILS = "gen_ai.choice", "gen_ai.client.inference.operation.details"
 
 
-def _read_events(attributes: JsonObject, events: Sequence[JsonObject]) -> Sides | None:
-    """Read a request and its reply from events, an older form of the conventions: of the span, or an attribute."""
+NamedEvent = tuple[str, JsonDict]  # with its attributes
+
+
+def _list_events(attributes: JsonObject, events: Sequence[JsonObject]) -> list[NamedEvent]:
+    """Return the events of a span, and those that stand in one of its attributes."""
     named = [(str(event.get("name")), to_attributes(event.get("attributes"))) for event in events]
     listed = [*filter_mappings(read_value(attributes.get("events")))]
-    named += [(str(event.get("event.name")), {**event}) for event in listed]
-    details = next((data for name, data in named if name == _DETAILS), None)
-    if details is not None:
+    return named + [(str(event.get("event.name")), {**event}) for event in listed]
+
+
+def _merge_details(named: Sequence[NamedEvent]) -> JsonDict:
+    """Return the attributes that stand in events of the span. Strands writes an event for each of them."""
+    return {key: value for name, data in named if name == _DETAILS for key, value in data.items()}
+
+
+def _read_events(named: Sequence[NamedEvent]) -> Sides | None:
+    """Read a request and its reply from events, an older form of the conventions."""
+    if details := _merge_details(named):
         return _read_messages(details)
     asked = [_to_event_message(data, _EVENT_ROLES[name]) for name, data in named if name in _EVENT_ROLES]
     replied = [_to_event_message(data, "assistant") for name, data in named if name == _CHOICE]
@@ -447,7 +459,10 @@ def complete_call(span: RunSpan, attributes: JsonObject) -> None:
     span.arguments = next((found for found in arguments if found is not None), span.arguments)
     key = next((key for key in _RESULTS if attributes.get(key) is not None), None)
     if key is not None:
-        read_result(span, decode_result(attributes[key], is_json=key == "ai.toolCall.result"))
+        result = decode_result(attributes[key], is_json=key == "ai.toolCall.result")
+        if attributes.get("gen_ai.provider.name") == "strands-agents":
+            result = join_results(read_literal(result))
+        read_result(span, result)
 
 
 def decode_result(value: object, *, is_json: bool = False) -> object:

@@ -103,7 +103,7 @@ def test_a_wrong_call_in_the_spans_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("exports", "message"),
     [
-        ((), "the agent exported 0 batches of spans: its spans hold no messages"),
+        ((), "the agent exported no spans; it must export them before it ends"),
         ((build_export(SPANS[:2]),), "the agent's spans: it holds no answer to close_order"),
         ((build_export([SPANS[2]]),), "the agent's spans: it holds no arguments of close_order"),
     ],

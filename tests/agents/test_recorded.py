@@ -250,3 +250,26 @@ def judge_loaded(folder: Path, trace: object) -> None:
     path.write_text(dump({"input": {"message": "Close.", "trace": trace}, "expected_output": CLOSED}), "utf-8")
     permissions = Permissions(folders=(str(folder),))
     load_case(path, root=folder, settings=Settings(root=folder, permissions=permissions))
+
+
+def test_an_agent_that_goes_on_with_an_answer_was_handed_nothing(tmp_path: Path) -> None:
+    """The expert runs within the desk's run: it is asked, and the desk goes on."""
+
+    def span(number: int, operation: str, parent: str, **attributes: str) -> dict[str, Any]:
+        named = {f"gen_ai.{key.replace('__', '.')}": value for key, value in attributes.items()}
+        own = {"start_time": number, "attributes": {"gen_ai.operation.name": operation, **named}}
+        return {"trace_id": "t1", "span_id": f"s{number}", "parent_id": parent, **own}
+
+    def say(text: str) -> str:
+        return json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": text}]}])
+
+    spans = [
+        span(1, "invoke_agent", "", agent__name="desk"),
+        span(2, "chat", "s1", output__messages=say("I ask.")),
+        span(3, "invoke_agent", "s1", agent__name="expert"),
+        span(4, "chat", "s3", output__messages=say("It is 7.")),
+        span(5, "chat", "s1", output__messages=say("It is closed.")),
+    ]
+    (tmp_path / "spans.json").write_text(json.dumps(spans), "utf-8")
+    expected = {"expected_handoffs": [], "expected_delegations": ["desk -> expert"]}
+    assert judge(tmp_path, CHAT, expected, {"trace": "../spans.json"}).status == PASSED

@@ -387,3 +387,36 @@ def test_the_history_of_smolagents_is_read(tmp_path: Path) -> None:
     thought = [{"role": "assistant", "content": "Thought: ..."}]
     events = read_one(write_spans(tmp_path, chat(1, say("Hi"), thought), chat(3, asked, DONE))).events
     assert list_facts(events) == ["Hi", ("Thought: ...", []), ("Done.", [])]
+
+
+def test_what_strands_writes_into_an_event_each_is_read(tmp_path: Path) -> None:
+    called = ask_for(("pay", {"amount": 5}))
+    response = {"type": "tool_call_response", "id": "c1", "response": [{"json": {"paid": True}}]}
+    held: list[dict[str, Any]] = [
+        {"gen_ai.system_instructions": [{"type": "text", "content": "Help."}]},
+        {"gen_ai.input.messages": [*say("Hi"), *called, {"role": "user", "parts": [response]}]},
+        {"gen_ai.output.messages": DONE},
+    ]
+    events = [
+        {
+            "name": "gen_ai.client.inference.operation.details",
+            "attributes": {key: json.dumps(value) for key, value in item.items()},
+        }
+        for item in held
+    ]
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "strands-agents"}
+    span = {"trace_id": "t1", "span_id": "a", "start_time": 1, "attributes": attributes, "events": events}
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps([span]), "utf-8")
+    conversation = read_one(path)
+    assert conversation.system == "Help."
+    assert list_facts(conversation.events) == [
+        "Hi",
+        ("", [("pay", {"amount": 5})]),
+        {None: {"paid": True}},
+        ("Done.", []),
+    ]
+    of_call = {"gen_ai.provider.name": "strands-agents", "gen_ai.tool.call.result": [{"text": "paid"}]}
+    (answer,) = read_one(write_spans(tmp_path, tool(1, "pay", attributes=of_call))).events
+    assert isinstance(answer, FunctionAnswer)
+    assert answer.value == "paid"
