@@ -402,9 +402,7 @@ def parse_strictly(text: str) -> Any:
 
     Raises ValueError; RecursionError for what is nested too deeply.
     """
-    return json.loads(
-        text, object_pairs_hook=_build_unique_object, parse_constant=_refuse_constant, parse_float=parse_finite
-    )
+    return STRICT_DECODER.decode(text)
 
 
 def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
@@ -443,6 +441,11 @@ def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+STRICT_DECODER = json.JSONDecoder(
+    object_pairs_hook=_build_unique_object, parse_constant=_refuse_constant, parse_float=parse_finite
+)
 
 
 def map_strings(data: Any, function: Callable[[str], str]) -> Any:

@@ -43,7 +43,7 @@ from evalkit.model.transcript import Grade, Grading, ModelRequest, ModelTurn
 from evalkit.operators.base import JUDGE
 from evalkit.providers.base import Provider
 from evalkit.runner.grading import ask_grader, build_redactor
-from evalkit.spec.rows import CsvRows, JsonLinesRows
+from evalkit.spec.row_sources import CsvRows, JsonLinesRows
 from evalkit.stats.agreement import Agreement, measure_agreement
 
 _REQUIRED = ("criterion", "value", "label")

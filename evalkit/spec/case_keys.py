@@ -17,6 +17,8 @@ _REASON = {**_NAME, **NO_TEXT}
 _TAG = {"type": "string", "pattern": rf"^({TAG_PATTERN}|.*\{{\{{\s*row\b.*)$", "not": {"enum": sorted(REFUSED_TAGS)}}
 _BOOLEAN = {"type": "boolean"}
 _WHOLE = {"type": "integer", "minimum": 1}
+_NAMES = {"type": "array", "items": _NAME, "minItems": 1}
+_ROW_FILE = {"type": "string", "pattern": r"\.(csv|tsv|jsonl|ndjson|json|ya?ml)$"}
 
 CASE_KEYS: dict[str, CaseKey] = {
     "scenario_id": CaseKey(
@@ -42,8 +44,23 @@ CASE_KEYS: dict[str, CaseKey] = {
     ),
     "from": CaseKey(
         CaseReader.read_anything,
-        {"type": "string", "pattern": r"\.(csv|jsonl|ndjson|ya?ml)$"},
-        "A file of rows, beside the case: `.csv`, `.jsonl` or `.yaml`.",
+        {
+            "oneOf": [
+                _ROW_FILE,
+                {
+                    "type": "object",
+                    "properties": {
+                        "file": _ROW_FILE,
+                        **{key: {"oneOf": [_NAME, _NAMES]} for key in ("id", "json", "text")},
+                        "separator": {"type": "string", "minLength": 1, "maxLength": 1},
+                    },
+                    "required": ["file"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+        "A file of rows, beside the case: `.csv`, `.tsv`, `.jsonl`, `.json` or `.yaml`; or `{file, id, json, text, "
+        "separator}`, which also says what its columns are.",
         in_suite=False,
     ),
     "description": CaseKey(CaseReader.read_text, _TEXT, "One line on what the case is about; it stands in the trace."),

@@ -38,7 +38,8 @@ from evalkit.spec.files import (
 )
 from evalkit.spec.input_files import attach_files
 from evalkit.spec.policies import PolicySet, load_policies
-from evalkit.spec.rows import ROW_SOURCES, Row, RowFile, RowFiller, add_tags, has_rows, open_rows
+from evalkit.spec.row_sources import ROW_SOURCES
+from evalkit.spec.rows import Row, RowFile, RowFiller, add_tags, has_rows, open_rows
 from evalkit.spec.suites import ExtendedCase, Suite, extend_case, load_suites, may_name_python
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.events import Limits, read_file

@@ -37,6 +37,19 @@ FILES = {
     "from csv": ("from: r.csv\n", {"r.csv": "id,x\none,1\n\ntwo,1\n"}),
     "from csv of Windows, with a mark": ("from: r.csv\n", {"r.csv": "\ufeffid,x\r\none,1\r\ntwo,1\r\n"}),
     "from jsonl": ("from: r.jsonl\n", {"r.jsonl": '{"id": "one", "x": 1}\n\n{"id": "two", "x": 1}'}),
+    "from tsv": ("from: r.tsv\n", {"r.tsv": "id\tx\none\t1\ntwo\t1\n"}),
+    "from csv with semicolons": (
+        "from: {file: r.csv, separator: ;}\n",
+        {"r.csv": "id;x\none;1\ntwo;1\n"},
+    ),
+    "from json": (
+        "from: r.json\n",
+        {"r.json": '\ufeff[\n  {"id": "one", "x": 1},\n  {"id": "two",\n   "x": 1}\n]\n'},
+    ),
+    "from jsonl, by another column": (
+        "from: {file: r.jsonl, id: name}\n",
+        {"r.jsonl": '{"id": 7, "name": "one", "x": 1}\n{"id": 7, "name": "two", "x": 1}'},
+    ),
     "from yaml": ("from: r.yaml\n", {"r.yaml": "- {id: one, x: 1}\n-\n  id: two\n  x: 1\n"}),
     "from a folder": ("from: data/r.csv\n", {"data/r.csv": "id,x\none,1\ntwo,1\n"}),
     "quoted": ('"from": r.csv\n', {"r.csv": "id,x\none,1\ntwo,1\n"}),
@@ -189,31 +202,67 @@ def test_rows_are_not_inherited(project: Any) -> None:
     )
 
 
+def test_columns_of_a_shared_file_are_described_beside_its_name(project: Any) -> None:
+    """A data set that others read too needs no column of evalkit's: `from` says which make the id, which hold what."""
+    text = (
+        "agent: a\ninput: {message: hi, context: ['{{ row.args }}', '{{ row.zip }}']}\nexpected_output: {state: {}}\n"
+    )
+    project.write(
+        {
+            "a_001.yaml": "from: {file: r.csv, id: [user, lang], json: args, text: [zip]}\n" + text,
+            "r.csv": 'user,lang,args,zip\n7,en,"{""n"": [1]}",00123\n7,de,,5\n,de,,5\n8,de,{,5\n7,en,,6\n',
+            "b_001.yaml": "from: {file: r.json, id: name, json: [args]}\n" + text.replace("row.zip", "row.name"),
+            "r.json": '[{"name": "one", "args": "[1]"},\n {"name": "two", "args": {"n": 1}},\n'
+            ' {"name": "x", "args": "{"}]',
+        }
+    )
+    assert names(project) == ["7-en", "7-de", "row-3", "row-4", "row-5"]
+    assert load_case(project.root / "a_001.yaml[7-en]", root=project.root).input["context"] == [{"n": [1]}, "00123"]
+    assert load_case(project.root / "a_001.yaml[7-de]", root=project.root).input["context"] == [None, "5"]
+    assert [problem(project, f"a_001.yaml[row-{n}]") for n in (3, 4, 5)] == [
+        "r.csv:4: the row has no 'user', which is its id",
+        "r.csv:5: the row can't be read: what stands in 'args' is no JSON: Expecting property name enclosed in double "
+        'quotes: line 1 column 2 (char 1): "{"',
+        "r.csv:6: the row has the id '7-en', as line 2 has; name more columns in 'from.id'",
+    ]
+    assert names(project, "b_001.yaml") == ["one", "two", "row-3"]
+    contexts = [
+        load_case(project.root / f"b_001.yaml[{n}]", root=project.root).input["context"] for n in ("one", "two")
+    ]
+    assert contexts == [[[1], "one"], [{"n": 1}, "two"]]
+    assert problem(project, "b_001.yaml[row-3]").startswith(
+        "r.json:3: the row can't be read: what stands in 'args' is no"
+    )
+
+
 MALFORMED = {
     "a cell too few": (
         "r.csv",
         "id,x\none,1\ntwo\nthree,3\n",
-        "r.csv:3: the row can't be read: it has 1 cells, and the header 2",
+        "r.csv:3: the row can't be read: it has 1 cell, and the header 2",
     ),
     "an open quote": (
         "r.csv",
         'id,x\none,1\ntwo,"x',
-        "r.csv:3: the row can't be read: unexpected end of data",
+        "r.csv:3: the row can't be read: a quotation mark opens that nothing closes before the end of the file; "
+        'inside quotes, " is written ""',
     ),
     "no UTF-8": (
         "r.csv",
         b"id,x\none,1\ntwo,\xff\n",
-        "r.csv:3: the row can't be read: 'utf-8' codec can't decode byte 0xff in position 4: invalid start byte",
+        "r.csv:3: the row can't be read: 'utf-8' codec can't decode byte 0xff in position 4: invalid start byte; "
+        "save the file as UTF-8",
     ),
     "no JSON in a cell": (
         "r.csv",
         "id,x:json\none,1\ntwo,{\n",
-        "r.csv:3: the row can't be read: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        "r.csv:3: the row can't be read: what stands in 'x' is no JSON: Expecting property name enclosed in double "
+        'quotes: line 1 column 2 (char 1): "{"',
     ),
     "no JSON in a line": (
         "r.jsonl",
         '{"id": "one", "x": 1}\n{"id": \n{"id": "three", "x": 1}',
-        "r.jsonl:2: the row is not JSON: Expecting value: line 2 column 1 (char 8)",
+        "r.jsonl:2: the row is not JSON, which stands in one line: Expecting value: line 2 column 1 (char 8)",
     ),
     "a key twice": (
         "r.jsonl",
@@ -224,6 +273,26 @@ MALFORMED = {
         "r.jsonl",
         '{"id": "one", "x": 1}\n[1]\n',
         "r.jsonl:2: a row is a mapping of names to values, got a list",
+    ),
+    "a list in JSON lines": (
+        "r.jsonl",
+        '{"id": "one", "x": 1}\n["a",\n',
+        "r.jsonl:2: the row is not JSON, which stands in one line: Expecting value: line 2 column 1 (char 6)",
+    ),
+    "no mapping in JSON": (
+        "r.json",
+        '[{"id": "one", "x": 1},\n5, {"id": "three", "x": 1}]',
+        "r.json:2: a row is a mapping of names to values, got a number",
+    ),
+    "JSON that breaks off": (
+        "r.json",
+        '[{"id": "one", "x": 1},\n{"id": ]',
+        "r.json:2: the rest of the file can't be read: Expecting value: line 2 column 8 (char 31)",
+    ),
+    "text behind the JSON": (
+        "r.json",
+        '[{"id": "one", "x": 1}] 5',
+        "r.json:1: the rest of the file can't be read: Extra data: line 1 column 25 (char 24)",
     ),
     "a key twice in YAML": (
         "r.yaml",
@@ -329,7 +398,7 @@ WHOLE = {
         {"r.csv": ""},
         "a_001.yaml:1:1: 'from' names s.csv, and there is no such file; did you",
     ),
-    "another kind": ("from: r.txt\n", {"r.txt": ""}, "a_001.yaml:1:1: 'from' names a file of rows (.csv, .jsonl, "),
+    "another kind": ("from: r.txt\n", {"r.txt": ""}, "a_001.yaml:1:1: 'from' names a file of rows (.csv, .tsv, .json"),
     "a file outside": (
         "from: ../r.csv\n",
         {},
@@ -338,10 +407,53 @@ WHOLE = {
     "a name that is none": (
         'from: "r\\0.csv"\n',
         {},
-        "a_001.yaml:1:1: 'from' names a file of rows (.csv, .jsonl, ",
+        "a_001.yaml:1:1: 'from' names a file of rows (.csv, .tsv, .json",
     ),
     "columns of one name": ("from: r.csv\n", {"r.csv": "x,x\n1,2\n"}, "r.csv:1: the header has the column 'x' twice"),
-    "semicolons": ("from: r.csv\n", {"r.csv": "x;y\n1;2\n"}, "r.csv:1: the header is one column, 'x;y'; columns are"),
+    "semicolons": (
+        "from: r.csv\n",
+        {"r.csv": "x;y\n1;2\n"},
+        'r.csv:1: the header is one column, "x;y"; columns are separated by commas, or as '
+        "'from: {file: r.csv, separator: \";\"}' says",
+    ),
+    "semicolons and quotation marks": (
+        "from: r.csv\n",
+        {"r.csv": '"x";"y"\n"1";"2"\n'},
+        'r.csv:1: the header is one column, "\\"x\\";\\"y\\""; columns are separated by commas, or as',
+    ),
+    "tabs": ("from: r.csv\n", {"r.csv": "x\ty\n"}, 'r.csv:1: the header is one column, "x\\ty"; columns are separated'),
+    "line ends of old": (
+        "from: r.csv\n",
+        {"r.csv": "x,y\r1,2\r"},
+        "r.csv:1: the header can't be read: a line ends with a carriage return alone; save the file with",
+    ),
+    "a mapping in JSON": (
+        "from: r.json\n",
+        {"r.json": '{"rows": []}'},
+        "r.json:1: the file is no list; rows are a list",
+    ),
+    "an empty list in JSON": ("from: r.json\n", {"r.json": " [ ] "}, "r.json: there are no rows"),
+    "an unknown key": (
+        "from: {file: r.csv, ids: x}\n",
+        {"r.csv": "x\n1\n"},
+        "a_001.yaml:1:21: unknown key 'ids' in from; did you mean 'id'?",
+    ),
+    "no file in the mapping": ("from: {id: x}\n", {}, "a_001.yaml:1:1: from.file must be the file of rows, got null"),
+    "a wrong separator": (
+        "from: {file: r.csv, separator: ', '}\n",
+        {},
+        'a_001.yaml:1:32: from.separator must be one character, such as ";", got ", "',
+    ),
+    "an id of no column": (
+        "from: {file: r.csv, id: nmae}\n",
+        {"r.csv": "name,x\na,1\n"},
+        "r.csv:1: the header has no column 'nmae', which 'from' names; did you mean 'name'?",
+    ),
+    "a separator of JSON": (
+        "from: {file: r.jsonl, separator: ;}\n",
+        {"r.jsonl": "{}"},
+        "a_001.yaml:1:1: 'text' and 'separator' of 'from' are for files of CSV; values of other files have types",
+    ),
     "too many": (
         f"matrix: {{x: {list(range(1001))}, y: {list(range(1000))}}}\n",
         {},
@@ -376,7 +488,7 @@ def test_a_file_of_rows_that_may_not_be_read_is_one_case_that_fails(project: Any
         raise PermissionError(13, "Permission denied", "r.csv")
 
     project.write({"a_001.yaml": "from: r.csv\n" + CASE, "r.csv": "x\n1\n"})
-    monkeypatch.setattr("evalkit.spec.rows.open", refuse, raising=False)
+    monkeypatch.setattr("evalkit.spec.row_sources.open", refuse, raising=False)
     assert problem(project, "a_001.yaml") == "a_001.yaml: the rows of 'from' can't be read: r.csv: Permission denied"
 
 
