@@ -317,6 +317,11 @@ def trend(
         trends = find_trends(list_comparable(found), recent)
         click.echo(escape_json_commands(json.dumps(to_plain_json({"runs": found, "trends": trends}), indent=2)))
         return
+    if not found and (known := history.read_runs(last=last)):
+        branches = ", ".join(sorted({run.branch or "none" for run in known}))
+        models = ", ".join(sorted({run.model or "none" for run in known}))
+        click.echo(f"no run of that kind is in the history; its last runs are of branches {branches}, models {models}")
+        return
     for line in describe_history(found, recent=recent, today=datetime.now(UTC).date()):
         click.echo(escape_controls(line, keep="\n"))
 

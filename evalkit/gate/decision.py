@@ -35,7 +35,7 @@ from evalkit.model.variant import MODEL, TEMPERATURE
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.stats.accounting import UNNAMED, Channels, nearest_rank
 from evalkit.stats.pass_rates import clean_runs_needed, wilson
-from evalkit.text.format import format_case_count, format_rate, join_names, parse_percentage
+from evalkit.text.format import format_case_count, format_rate, format_usd, join_names, parse_percentage
 
 EXIT_STATUS = {MET: 0, MISSED: 1, NOT_MEASURED: 6}
 GATE_WORDS = {MET: "gate met", MISSED: "gate MISSED", NOT_MEASURED: "gate NOT MEASURED"}
@@ -407,11 +407,11 @@ def check_cost(evidence: GateEvidence) -> Iterator[Finding]:
     limit = evidence.policy.max_cost_usd
     if limit is None:
         return
-    costs = {outcome.case_id: outcome.cost_usd for outcome in evidence.list_outcomes()}
-    total = sum(usd for usd in costs.values() if usd is not None)
-    unknown = [case_id for case_id, usd in costs.items() if usd is None]
+    costs = [(outcome.case_id, outcome.cost_usd, outcome.sweep_usd) for outcome in evidence.list_outcomes()]
+    total = sum(usd for _, *known in costs for usd in known if usd is not None)
+    unknown = [case_id for case_id, *known in costs if None in known]
     if total > limit:
-        yield MISSED, f"the run cost {total:.4g} USD; at most {limit:.4g} may be spent"
+        yield MISSED, f"the run cost {format_usd(total)}; at most {limit:.4g} may be spent"
     elif unknown:
         yield NOT_MEASURED, f"the cost of {format_case_count(len(unknown))} is unknown: {join_names(unknown)}"
 

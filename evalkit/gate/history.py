@@ -18,6 +18,7 @@ from msgspec import Struct, ValidationError, convert, field
 
 from evalkit.errors import UsageError
 from evalkit.gate.outcomes import CaseOutcome, build_outcomes
+from evalkit.model.case import split_case_id
 from evalkit.model.run import Run
 from evalkit.model.verdict import ERROR, FAILED, PASSED
 from evalkit.stats.comparison import classify
@@ -315,7 +316,8 @@ def group_changes(trends: Iterable[CaseTrend]) -> dict[str, list[CaseTrend]]:
 
 def describe_span(number: int, recent: int) -> str:
     """Return in words which of `number` runs trends are about."""
-    return f"the last {recent} runs" if number > recent else "all runs: none before to compare with"
+    shown = "the last run" if recent == 1 else f"the last {recent} runs"
+    return shown if number > recent else "all runs: none before to compare with"
 
 
 def list_comparable(runs: Sequence[HistoryRun]) -> list[HistoryRun]:
@@ -365,6 +367,9 @@ def describe_history(runs: Sequence[HistoryRun], *, recent: int = 5, today: date
     if runs[-1].started[:10] > (today + timedelta(days=1)).isoformat():
         began = runs[-1].started[:16]
         yield f"\nthe last run began at {began}, which is yet to come: the clock of its machine was wrong"
+    branches = dict.fromkeys(run.branch or "none" for run in comparable[-recent:])
+    if len(branches) > 1:
+        yield f"\nthe runs are of several branches ({', '.join(branches)}), which may differ; --branch looks at one"
     trends = find_trends(comparable, recent)
     span = describe_span(len(comparable), recent)
     for title, changed in group_changes(trends).items():
@@ -375,7 +380,8 @@ def describe_history(runs: Sequence[HistoryRun], *, recent: int = 5, today: date
     if quarantines:
         yield "\na quarantine would leave these out of the gate for a while; it is yours to set:"
         for case_id, lines in quarantines.items():
-            yield f"  {case_id}\n" + indent(lines, "    ")
+            where = "" if split_case_id(case_id)[1] is None else " (in its row; in the case it would hold for all rows)"
+            yield f"  {case_id}{where}\n" + indent(lines, "    ")
 
 
 def _name_model(run: HistoryRun) -> str:

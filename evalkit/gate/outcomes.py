@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from evalkit.model.rubric import name_criterion
 from evalkit.model.run import GraderAgreement, Policy, Run
-from evalkit.model.transcript import CACHED, Grading
+from evalkit.model.transcript import CACHED, Grading, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, PolicyResult, Verdict, list_runs
 from evalkit.stats.accounting import Channels, iter_channels
 from evalkit.stats.comparison import classify, compare_cases, compare_means, compare_tallies
@@ -37,6 +37,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     until_decided: bool = False  # a sequential test said when to stop
     model_turns: int = 0
     cost_usd: float | None = None
+    sweep_usd: float | None = 0.0  # of runs that a live model made again with one thing changed
     elapsed_ms: float = 0.0
     latencies: tuple[float, ...] = ()  # ms of each measured run of which the time is known
     text_calls: int = 0
@@ -74,7 +75,6 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
     runs_passed = sum(run.status == PASSED for run in measured)
     calls = [call for run in runs for call in run.transcript.calls if not call.is_in_vain]
     channels = [call.channel for call in calls if call.channel in ("native", "text")]
-    costs = [_compute_cost(run) for run in runs]
     gradings = _list_gradings(runs)
     timings = [(run, run.transcript.timing) for run in runs if run.transcript.timing is not None]
     repeat = verdict.case.get("repeat")
@@ -91,7 +91,8 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         runs_made=len(runs),
         until_decided=isinstance(repeat, Mapping) and "until" in repeat,
         model_turns=sum(len(run.transcript.turns) for run in runs),
-        cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
+        cost_usd=_sum_costs(_compute_cost(run.transcript) for run in runs),
+        sweep_usd=_sum_costs(_compute_cost(t.transcript) for t in verdict.sweep_runs if t.transcript.cassette is None),
         elapsed_ms=sum(timing.elapsed_ms for _, timing in timings),
         latencies=tuple(timing.total_ms for run, timing in timings if run.status in (PASSED, FAILED)),
         text_calls=channels.count("text"),
@@ -163,11 +164,16 @@ def _can_vary(run: Verdict, *, is_live: bool) -> bool:
     return transcript.cassette is None and (is_live or bool(transcript.turns) or is_service)
 
 
-def _compute_cost(run: Verdict) -> float | None:
+def _compute_cost(transcript: Transcript) -> float | None:
     """Return USD; 0 without model turns; unknown (None) where a live model's turns have no price."""
-    if run.transcript.cost_usd is not None:
-        return run.transcript.cost_usd
-    return 0.0 if not run.transcript.turns or run.transcript.cassette is not None else None
+    if transcript.cost_usd is not None:
+        return transcript.cost_usd
+    return 0.0 if not transcript.turns or transcript.cassette is not None else None
+
+
+def _sum_costs(costs: Iterable[float | None]) -> float | None:
+    known = list(costs)
+    return None if None in known else sum(cost for cost in known if cost is not None)
 
 
 def _count_tokens(runs: Iterable[Verdict]) -> int | None:

@@ -158,7 +158,8 @@ class _ConfigurationReader:
         """Open the cache of replies, if it is asked for. Raise UsageError where it could pass for a measurement."""
         if not self._config.getoption("evalkit_cache"):
             return {}
-        if self.read("model") is None:
+        compared = self._config.getoption(f"evalkit_{COMPARE}") or ()
+        if self.read("model") is None and not any(text.startswith(f"{MODEL}=") for text in compared):
             raise UsageError("--evalkit-cache needs a live model: --evalkit-model=KIND:MODEL")
         for name in ("record", "executor"):
             if self.read(name) is not None:
@@ -173,11 +174,11 @@ class _ConfigurationReader:
     def _read_parity(self) -> bool:
         if not self._config.getoption("evalkit_parity"):
             return False
-        if self.read("model") is None:
-            raise UsageError("--evalkit-parity needs a live model: --evalkit-model=KIND:MODEL")
-        for name in ("cache", "compare"):
+        for name in ("cache", COMPARE):
             if self._config.getoption(f"evalkit_{name}"):
                 raise UsageError(f"--evalkit-parity and {format_flag(name)} exclude each other")
+        if self.read("model") is None:
+            raise UsageError("--evalkit-parity needs a live model: --evalkit-model=KIND:MODEL")
         return True
 
     def _read_traces(self) -> TraceSelection | None:

@@ -38,7 +38,14 @@ from evalkit.reports.summary import (
 )
 from evalkit.reports.trace import Line, TraceOptions, build_trace_lines, format_duration, join_spans, render_ansi
 from evalkit.stats.accounting import Accounting
-from evalkit.text.format import cut_at_word, escape_controls, fit_to_encoding, format_count, parse_percentage
+from evalkit.text.format import (
+    cut_at_word,
+    escape_controls,
+    fit_to_encoding,
+    format_count,
+    format_usd,
+    parse_percentage,
+)
 from evalkit.text.redact import redact_secrets
 
 MOST_PASSED_TRACES = 50
@@ -218,7 +225,7 @@ class Display:
         visible = (
             accounting
             if self._config.option.verbose > 0
-            else replace(own, grades=accounting.grades, simulations=accounting.simulations)
+            else replace(own, grades=accounting.grades, simulations=accounting.simulations, sweeps=accounting.sweeps)
         )
         used_models = visible.turns or visible.calls.total
         if (used_models or visible.grades or visible.simulations) and self._config.option.verbose >= 0:
@@ -417,8 +424,8 @@ def list_extremes(outcomes: Mapping[str, CaseOutcome], number: int, *, is_live: 
         )
     if dear:
         total = sum(o.cost_usd or 0 for o in outcomes.values())
-        yield f"cost: {total:.4g} USD; dearest: " + ", ".join(
-            f"{escape_controls(o.case_id)} {o.cost_usd:.4g}" for o in dear
+        yield f"cost: {format_usd(total)}; dearest: " + ", ".join(
+            f"{escape_controls(o.case_id)} {format_usd(o.cost_usd or 0).removesuffix(' USD')}" for o in dear
         )
 
 

@@ -116,6 +116,7 @@ Row = JsonDict
 _LONGEST = 20_000
 _HALF = 48  # columns of a trace beside another one
 _LONGEST_STATE = 2000  # characters of the state at the end of a run
+_LARGEST = 2**53 - 1  # a browser rounds whole numbers beyond
 _SEARCHED = 200  # characters of each text that the list's search looks at
 
 
@@ -134,6 +135,8 @@ def to_page_data(value: object) -> Any:
         return {_to_page_key(key): to_page_data(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_page_data(item) for item in value]
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return {"\0": str(value)}  # no key of a value: theirs have no control characters
     return str(value) if isinstance(value, float) and value - value != 0 else value
 
 

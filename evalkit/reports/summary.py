@@ -14,7 +14,7 @@ from evalkit.model.transcript import Simulation, Transcript, Usage
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, ParityRun, SweepRun, Verdict
 from evalkit.stats.accounting import Accounting, Grades
 from evalkit.stats.simulations import Simulations
-from evalkit.text.format import format_case_count
+from evalkit.text.format import format_case_count, format_usd
 
 JUDGE_CHECK = "judge"
 _NAMED = 4  # functions in the warning
@@ -26,12 +26,7 @@ def format_accounting(accounting: Accounting) -> Iterator[str]:
         parts = [f"{_format_count(accounting.turns, 'model turn')}"]
         if accounting.turns_per_call is not None:
             parts.append(f"{accounting.turns_per_call:.2g} per function call")
-        cost, tokens, usage = accounting.cost_usd, "tokens unknown", accounting.usage
-        if usage is not None:
-            cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-            output = usage.output_tokens + usage.reasoning_tokens
-            tokens = f"{usage.input_tokens:,} tokens in{cached} and {output:,} out"
-        parts += [tokens, "cost unknown" if cost is None else f"{cost:.4g} USD"]
+        parts.append(_format_use(accounting))
         median, slow = accounting.compute_latency_ms(0.5), accounting.compute_latency_ms(0.95)
         if median is not None and slow is not None and slow > 0:
             parts.append(f"a turn takes {_format_turn_time(median)} (95 % within {_format_turn_time(slow)})")
@@ -55,13 +50,29 @@ def format_accounting(accounting: Accounting) -> Iterator[str]:
         yield format_grades(accounting.grades)
     if accounting.simulations is not None and accounting.simulations.written:
         yield format_simulations(accounting.simulations)
+    if accounting.sweeps is not None:
+        yield f"sweeps: {_format_count(accounting.sweeps.turns, 'model turn')} more, {_format_use(accounting.sweeps)}"
+
+
+def _format_use(accounting: Accounting) -> str:
+    """Return ``4,420 tokens in (1,200 cached) and 700 out, 0.0058 USD``."""
+    tokens, usage = "tokens unknown", accounting.usage
+    if usage is not None:
+        cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+        output = usage.output_tokens + usage.reasoning_tokens
+        tokens = f"{usage.input_tokens:,} tokens in{cached} and {output:,} out"
+    return f"{tokens}, {_format_cost(accounting.cost_usd)}"
+
+
+def _format_cost(usd: float | None) -> str:
+    return "cost unknown" if usd is None else format_usd(usd)
 
 
 def format_cache(accounting: Accounting) -> str:
     """Return ``cache: 12 of 30 replies came from the cache and not from a live model; 3,000 tokens saved``."""
     saved = f"{accounting.saved_tokens:,} tokens"
     if accounting.saved_usd is not None:
-        saved += f" and {accounting.saved_usd:.4g} USD"
+        saved += f" and {format_usd(accounting.saved_usd)}"
     replies = f"{accounting.cached_turns:,} of {_format_count(accounting.turns, 'reply', 'replies')}"
     return f"cache: {replies} came from the cache and not from a live model; {saved} saved"
 
@@ -208,7 +219,7 @@ def format_use(usage: Usage | None, cost: float | None) -> str:
     tokens = "tokens unknown"
     if usage is not None:
         tokens = f"{usage.input_tokens:,} tokens in and {usage.output_tokens + usage.reasoning_tokens:,} out"
-    return f"{tokens}, {'cost unknown' if cost is None else f'{cost:.4g} USD'}"
+    return f"{tokens}, {_format_cost(cost)}"
 
 
 # Simulated users.

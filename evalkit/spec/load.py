@@ -315,6 +315,7 @@ class _CaseLoader:
     ) -> tuple[JsonDict, CompiledCase]:
         """Compile the merged `data`, with the values of the row, if it is one. Return the data filled, too."""
         filler = None if self.row is None else RowFiller(self.row)
+        unfilled = data
         if filler is not None:
             data = filler.fill_case(data)
         data, file_problems = attach_files(data, source, self.root, self.permissions)
@@ -332,7 +333,10 @@ class _CaseLoader:
         if self.row is not None and filler is not None:
             note = f" (row {self.row.id}, {self.row.location})"
             problems = (*parts.problems, *filler.problems)
-            parts.problems = tuple(replace(problem, message=problem.message + note) for problem in problems)
+            parts.problems = tuple(
+                replace(problem, message=problem.message + filler.explain_text(unfilled, problem.path) + note)
+                for problem in problems
+            )
         return data, parts
 
 

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, did_you_mean
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, map_strings
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, map_strings, parse_strictly
 from evalkit.model.template import TemplateError, escape_braces, fill_row
 from evalkit.spec.files import MOCKS, OLD_MOCKS, Layer, format_file_path
 from evalkit.spec.row_sources import ROW_SOURCES, FileRows, RowSource, ScannedRow, find_source
@@ -201,6 +201,9 @@ def list_case_files(file: str, root: str) -> Iterable[str]:
 _TEMPLATED = ("expected_output", "on_fault")
 
 
+_WHOLE_VALUE = re.compile(r"\{\{\s*row\.([\w-]+)\s*\}\}")
+
+
 class RowFiller:
     """The templates of a case, filled from one row."""
 
@@ -242,6 +245,17 @@ class RowFiller:
             filled[key] = item if is_literal else self.fill(item, (*path, key), is_data=is_plain)
         is_same = filled.keys() == value.keys() and all(map(operator.is_, filled.values(), value.values()))
         return value if is_same else filled
+
+    def explain_text(self, data: object, path: KeyPath) -> str:
+        """Return the advice for a problem at `path` of the unfilled data: the row may have JSON as a text there."""
+        with suppress(LookupError, TypeError, ValueError, RecursionError):
+            for step in path:
+                data = data[step]  # type: ignore[index]  # a mapping or a list, else a TypeError
+            template = _WHOLE_VALUE.fullmatch(data) if isinstance(data, str) else None
+            name = "" if template is None else template[1]
+            if isinstance(parse_strictly(self.row.values[name]), (dict, list)):
+                return f"; '{name}' is a text that holds JSON, which 'from: {{file: ..., json: {name}}}' reads"
+        return ""
 
     def fill_included(self, value: JsonValue) -> JsonValue:
         """Return what `$include` names, filled."""

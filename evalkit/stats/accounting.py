@@ -143,6 +143,7 @@ class Accounting(Struct, frozen=True, kw_only=True):
     saved_usd: float | None = None
     grades: Grades | None = None  # None: no criterion of `judge` was graded; the graders' usage counts in it alone
     simulations: Simulations | None = None  # None: no simulated user; their models' usage counts in it alone
+    sweeps: Accounting | None = None  # of passed cases that a live model ran again with one thing changed; in it alone
 
     @property
     def turns_per_call(self) -> float | None:
@@ -174,6 +175,7 @@ class Accounting(Struct, frozen=True, kw_only=True):
             **({} if not self.cached_turns else {"cache": cache}),
             **({} if self.grades is None else {"grades": self.grades.to_json()}),
             **({} if self.simulations is None else {"simulated_users": self.simulations.to_json()}),
+            **({} if self.sweeps is None else {"sweeps": self.sweeps.to_json()}),
         }
 
 
@@ -221,32 +223,40 @@ class Tally:
         self._saved_usd: float | None = None
         self._grades: Grades | None = None
         self._simulations: Simulations | None = None
+        self._sweeps: Tally | None = None
 
     def add(self, verdict: Verdict) -> None:
         """Add one case, with all its runs."""
         for run in list_runs(verdict):
-            self._runs += 1
-            self._turns += len(run.transcript.turns)
-            self._latencies += [turn.duration_ms for turn in run.transcript.turns]
-            for name, model, channels in iter_channels(run.transcript):
-                self._functions[name] = self._functions.get(name, Channels()) + channels
-                self._models[model] = self._models.get(model, Channels()) + channels
-            if run.transcript.usage is not None:
-                self._usage = run.transcript.usage if self._usage is None else self._usage + run.transcript.usage
-            if run.transcript.cost_usd is not None:
-                self._cost = (self._cost or 0.0) + run.transcript.cost_usd
-            cached = [turn for turn in run.transcript.turns if turn.source == CACHE]
-            self._cached_turns += len(cached)
-            self._saved_tokens += sum(turn.usage.count_tokens() for turn in cached if turn.usage is not None)
-            if run.transcript.saved_usd is not None:
-                self._saved_usd = (self._saved_usd or 0.0) + run.transcript.saved_usd
-            if run.transcript.gradings:
-                self._grades = (self._grades or Grades()).with_gradings(run.transcript.gradings)
-            if run.transcript.simulation is not None:
-                self._simulations = (self._simulations or Simulations()).with_simulation(run.transcript.simulation)
-            if run.transcript.turns:
-                self._without_usage += run.transcript.usage is None
-                self._without_cost += run.transcript.cost_usd is None
+            self._add_run(run.transcript)
+        for swept in verdict.sweep_runs:
+            if swept.transcript.turns and swept.transcript.cassette is None:
+                self._sweeps = self._sweeps or Tally()
+                self._sweeps._add_run(swept.transcript)
+
+    def _add_run(self, transcript: Transcript) -> None:
+        self._runs += 1
+        self._turns += len(transcript.turns)
+        self._latencies += [turn.duration_ms for turn in transcript.turns]
+        for name, model, channels in iter_channels(transcript):
+            self._functions[name] = self._functions.get(name, Channels()) + channels
+            self._models[model] = self._models.get(model, Channels()) + channels
+        if transcript.usage is not None:
+            self._usage = transcript.usage if self._usage is None else self._usage + transcript.usage
+        if transcript.cost_usd is not None:
+            self._cost = (self._cost or 0.0) + transcript.cost_usd
+        cached = [turn for turn in transcript.turns if turn.source == CACHE]
+        self._cached_turns += len(cached)
+        self._saved_tokens += sum(turn.usage.count_tokens() for turn in cached if turn.usage is not None)
+        if transcript.saved_usd is not None:
+            self._saved_usd = (self._saved_usd or 0.0) + transcript.saved_usd
+        if transcript.gradings:
+            self._grades = (self._grades or Grades()).with_gradings(transcript.gradings)
+        if transcript.simulation is not None:
+            self._simulations = (self._simulations or Simulations()).with_simulation(transcript.simulation)
+        if transcript.turns:
+            self._without_usage += transcript.usage is None
+            self._without_cost += transcript.cost_usd is None
 
     def to_accounting(self) -> Accounting:
         """Return the sums so far."""
@@ -266,6 +276,7 @@ class Tally:
             saved_usd=self._saved_usd,
             grades=self._grades,
             simulations=self._simulations,
+            sweeps=None if self._sweeps is None else self._sweeps.to_accounting(),
         )
 
 

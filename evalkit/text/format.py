@@ -11,6 +11,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
 from typing import Any
@@ -368,3 +369,8 @@ def _lookup_encoding(encoding: str) -> str:
         return codecs.lookup(encoding).name
     except LookupError:
         return "ascii"
+
+
+def format_usd(usd: float) -> str:
+    """Return ``0.0000494 USD``: four digits, never with an exponent."""
+    return f"{Decimal(f'{usd:.4g}'):f} USD"

@@ -16,7 +16,7 @@ from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
 from evalkit.model.run import GateDecision, Policy, Run, Selection
 from evalkit.model.transcript import FunctionCall, ModelTurn, Timing, Transcript
-from evalkit.model.verdict import Reason, Verdict
+from evalkit.model.verdict import InjectionRun, Reason, Verdict
 from evalkit.text.format import format_number, join_names, parse_percentage
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -376,6 +376,24 @@ def test_a_budget_of_money(cost: float | None, status: str, reason: str | None) 
     decision = decide(model_run(cost), Policy(max_cost_usd=0.5))
     assert decision.status == status
     assert reason is None or reason in decision.reasons
+
+
+@pytest.mark.parametrize(
+    ("cost", "status", "reason"),
+    [
+        (0.05, "met", None),
+        (0.2, "missed", "the run cost 0.6 USD; at most 0.5 may be spent"),
+        (None, "not_measured", "the cost of 1 case is unknown: a"),
+    ],
+)
+def test_what_sweeps_of_a_live_model_cost_counts(cost: float | None, status: str, reason: str | None) -> None:
+    swept = InjectionRun(
+        source="f", payload="x", family="y", status="passed", transcript=Transcript(turns=(ModelTurn(),), cost_usd=cost)
+    )
+    run = model_run(0.4)
+    run = replace(run, verdicts=(replace(run.verdicts[0], injections=(swept,)),))
+    decision = decide(run, Policy(max_cost_usd=0.5))
+    assert (decision.status, reason is None or reason in decision.reasons) == (status, True)
 
 
 def test_replayed_turns_cost_nothing() -> None:

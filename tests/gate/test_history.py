@@ -232,6 +232,23 @@ def test_a_case_that_a_branch_broke_is_not_flaky(history: History) -> None:
     assert "xfail: 'flaky since 2026-11-02: 2 of 5 passed'" in describe(history)
 
 
+def test_runs_of_several_branches_are_named(history: History) -> None:
+    for day, branch in enumerate(["main", "main", "fix", "main"], 1):
+        history.add(make_run(day, "p", branch=branch))
+    assert "the runs are of several branches (main, fix), which may differ; --branch looks at one" in describe(history)
+    assert "several" not in "\n".join(describe_history(history.read_runs(branch="main"), today=TODAY))
+
+
+def test_a_row_is_put_in_quarantine_where_it_stands(history: History) -> None:
+    for day, status in enumerate("pfpf", 1):
+        run = make_run(day, status)
+        (verdict,) = run.verdicts
+        history.add(
+            replace(run, verdicts=(replace(verdict, case_id="a_001.yaml[one]"),), selected=("a_001.yaml[one]",))
+        )
+    assert "  a_001.yaml[one] (in its row; in the case it would hold for all rows)\n    xfail: " in describe(history)
+
+
 def test_a_case_that_must_pass_is_not_proposed_for_quarantine(history: History) -> None:
     for day, status in enumerate("pfpf", 1):
         run = make_run(day, status)

@@ -161,7 +161,7 @@ def own(task):
         ([], "--evalkit-parity needs a live model: --evalkit-model=KIND:MODEL"),
         (["--evalkit-model=openai:m", "--evalkit-cache"], "--evalkit-parity and --evalkit-cache exclude each other"),
         (
-            ["--evalkit-model=openai:m", "--evalkit-compare=model=openai:m,openai:n"],
+            ["--evalkit-compare=model=openai:m,openai:n"],
             "--evalkit-parity and --evalkit-compare exclude each other",
         ),
     ],

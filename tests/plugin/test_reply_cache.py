@@ -88,6 +88,15 @@ def test_repeats_are_asked_anew(desk: Project, service: ModelService) -> None:
     assert not list((desk.root / ".evalkit/cache").glob("*.json"))
 
 
+def test_the_models_of_a_comparison_are_asked_once(desk: Project, service: ModelService) -> None:
+    other = service.model().replace("openai:m", "openai:n")
+    for _ in range(2):
+        result = desk.run_apart(f"--evalkit-compare=model={service.model()},{other}", "--evalkit-cache")
+        assert result.ret == 0
+    assert len(service.requests) == 4
+    result.stdout.fnmatch_lines(["*2 cases answered from the cache of replies: no live measurement"])
+
+
 def test_a_reply_that_somebody_else_wrote_is_not_read(desk: Project, service: ModelService) -> None:
     arguments = (f"--evalkit-model={service.model()}", "--evalkit-cache")
     desk.run_apart(*arguments)

@@ -328,6 +328,27 @@ def test_what_differs_is_marked(opened: Open) -> None:
     assert page.inner_text(".call.failed .problem") == 'arguments.address.city: expected "Łódź", got "Lodz"'
 
 
+def test_a_number_that_a_browser_would_round_is_shown_as_it_is(opened: Open) -> None:
+    """Ids of nineteen digits are common: two that differ would be shown as one and the same."""
+    call = FunctionCall(name="find", arguments={"id": 12345678901234567890, "ids": [-(2**53)]}, index=0)
+    reason = Reason(
+        code="wrong_argument",
+        message="call 1, find: arguments.id: expected 12345678901234567891, got 12345678901234567890",
+        call=0,
+        path=("id",),
+        expected=12345678901234567891,
+        actual=12345678901234567890,
+    )
+    result = CheckResult(check="arguments", status="failed", message=reason.message, reasons=(reason,))
+    judged = (CallVerdict(call=call, status="failed", results=(result,)),)
+    made = case("big_001", status="failed", calls=judged, transcript=Transcript(calls=(call,)))
+    page = opened(page_of(with_reasons(made)), "#case=scenarios%2Fbig_001.yaml")
+    assert "12345678901234567890" in page.inner_text(".call.failed .hit")
+    assert "-9007199254740992" in page.inner_text(".call.failed pre")
+    assert (page.inner_text(".diff ins"), page.inner_text(".diff del")) == ("1", "0")
+    assert "000" not in page.inner_text("main")
+
+
 def test_the_page_is_used_with_keys_alone(opened: Open) -> None:
     """Search, open, next, previous, back: the focus is always where the reader is."""
     page = opened(page_of(*several()))

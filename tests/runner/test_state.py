@@ -518,6 +518,7 @@ def test_a_query_only_selects_inside_the_project(database: Path, sql: dict[str, 
             {"$sql": {"database": "x", "querys": "SELECT 1"}},
             "unknown key 'querys' in input.state_probe.$sql; did you mean 'query'?",
         ),
+        ({"$sql": {"db": "x", "query": "SELECT 1"}}, "unknown key 'db' in input.state_probe.$sql; known are"),
         ({"$sql": {"database": "x"}}, "$sql has a 'query', as text, or 'queries', a mapping of names to texts"),
     ],
 )

@@ -505,6 +505,18 @@ def test_a_problem_of_a_row_names_the_template_and_the_row(project: Any) -> None
     ]
 
 
+def test_json_in_a_text_of_a_row_is_told_from_a_text(project: Any) -> None:
+    """Data sets hold lists of calls as JSON in a cell, whose column does not say so."""
+    text = CASE.replace("expected_function_calls: []", "expected_function_calls: '{{ row.calls }}'")
+    project.write({"a_001.yaml": f"from: r.csv\n{text}", "r.csv": 'id,x,calls\none,a,"[""find""]"\ntwo,a,find;send\n'})
+    expected = "a_001.yaml:5:44: expected_function_calls must be a list of calls, got "
+    assert problem(project, "a_001.yaml[one]") == (
+        f'{expected}"[\\"find\\"]"; write a list of calls, or [] for no call at all; '
+        "'calls' is a text that holds JSON, which 'from: {file: ..., json: calls}' reads (row one, r.csv:2)"
+    )
+    assert "JSON" not in problem(project, "a_001.yaml[two]")
+
+
 def test_the_wrong_name_for_a_case_says_which_there_are(project: Any) -> None:
     files = {"a_001.yaml": "cases: [{x: gold}, {x: basic}]\n" + CASE, "b_001.yaml": CASE.replace("{{ row.x }}", "hi")}
     assert project.problems("a_001.yaml", files) == [

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript, Usage
-from evalkit.model.verdict import Verdict
+from evalkit.model.verdict import InjectionRun, Verdict
+from evalkit.reports.summary import format_accounting
 from evalkit.stats.accounting import Accounting, Channels, Multiplier, account, cost_multiplier
 
 
@@ -117,6 +119,22 @@ def test_repeats_are_counted_each() -> None:
     found = account(Run(verdicts=(Verdict(runs=(run, run, run), status="passed"),)))
 
     assert (found.runs, found.turns, found.calls.native) == (3, 3, 3)
+
+
+def test_what_a_live_model_did_in_sweeps_is_counted_apart() -> None:
+    """Seventeen payloads for each function cost more than the case; offline runs of a sweep cost nothing."""
+    live = Transcript(turns=(TURN, TURN), usage=tokens(7), cost_usd=0.25)
+    swept = [
+        InjectionRun(source="find", payload="x", family="y", status="passed", transcript=transcript)
+        for transcript in (live, live, replace(live, cassette="recorded"), Transcript())
+    ]
+    found = account([replace(verdict(turns=[TURN], usage=tokens(5), cost_usd=1.0), injections=tuple(swept))])
+
+    assert (found.turns, found.usage, found.cost_usd) == (1, tokens(5), 1.0)
+    assert found.sweeps is not None
+    assert (found.sweeps.turns, found.sweeps.usage, found.sweeps.cost_usd) == (4, tokens(14), 0.5)
+    assert found.to_json()["sweeps"]["cost_usd"] == 0.5
+    assert list(format_accounting(found))[-1] == "sweeps: 4 model turns more, 14 tokens in and 0 out, 0.5 USD"
 
 
 def test_latencies_are_those_of_turns_by_nearest_rank() -> None:

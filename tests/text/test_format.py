@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.text import format as text_format
-from evalkit.text.format import format_arguments, format_json
+from evalkit.text.format import format_arguments, format_json, format_usd
 
 WORDS = ("drill", "pump", "::error::", "##[x]", "żółw", "\U0001f600", "\x1b", "\ud800", "a" * 45)
 
@@ -46,3 +46,17 @@ def test_of_the_limits_that_cut_nothing_one_is_tried(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(text_format, "_dump", dumped)
     format_json({"text": "x" * 42}, 46)
     assert [len(value["text"]) for value in tried] == [42, 40, 34]
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [
+        (0, "0 USD"),
+        (4.94e-05, "0.0000494 USD"),
+        (0.00058249, "0.0005825 USD"),
+        (1.5, "1.5 USD"),
+        (1234567, "1235000 USD"),
+    ],
+)
+def test_money_has_no_exponent(usd: float, text: str) -> None:
+    assert format_usd(usd) == text

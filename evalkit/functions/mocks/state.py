@@ -361,13 +361,12 @@ def read_probe(
 
 
 def _read_sql(reader: FieldReader, path: KeyPath, value: object) -> SqlProbe | None:
+    if isinstance(value, dict) and not value.keys() <= set(_SQL_KEYS):
+        reader.check_keys(path, value, _SQL_KEYS)
+        return None
     if not isinstance(value, dict) or not isinstance(value.get("database"), str):
         reader.report_wrong(path, value, "a mapping with 'database', a file inside the project, and 'query'")
         return None
-    for key in value:
-        if key not in _SQL_KEYS:
-            reader.report_unknown_key(path, key, _SQL_KEYS)
-            return None
     query, queries = value.get("query"), value.get("queries")
     if isinstance(query, str) and query and queries is None:
         return SqlProbe(value["database"], query)

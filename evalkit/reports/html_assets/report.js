@@ -104,19 +104,21 @@
 
   const block = (value) => typeof value === "string" ? make("pre", { tabindex: "0" }, value) : tree(value === undefined ? null : value, []);
   const same = (a, b) => a.length === b.length && a.every((step, i) => step === b[i]);
+  // JSON, with numbers that a browser can't hold as they were written: {"\0": "12345678901234567890"}.
+  const toJson = (value) => JSON.stringify(value).replace(/\{"\\u0000":"(-?\d+)"\}/g, "$1");
   // JSON in lines, those at one of `paths` marked.
   const tree = (value, paths) => {
     const pre = make("pre", { tabindex: "0" });
     const walk = (item, path, indent, head, tail) => {
       const hit = paths.some((wanted) => wanted.length && same(wanted, path));
       const put = (text) => pre.append(hit ? make("span", { class: "hit" }, text) : text, "\n");
-      const entries = item !== null && typeof item === "object" ? Object.entries(item) : null;
+      const entries = item !== null && typeof item === "object" && !("\0" in item) ? Object.entries(item) : null;
       if (typeof item === "string" && item.includes("\n")) {
         put(`${indent}${head}`.trimEnd());
         item.replace(/\n$/, "").split("\n").forEach((line) => { pre.append(make("span", { class: "bar-line" }, `${indent}  │ `)); put(line); });
         return;
       }
-      if (!entries || !entries.length) return put(`${indent}${head}${JSON.stringify(item)}${tail}`);
+      if (!entries || !entries.length) return put(`${indent}${head}${toJson(item)}${tail}`);
       const list = Array.isArray(item);
       put(`${indent}${head}${list ? "[" : "{"}`);
       entries.forEach(([key, inner], i) => walk(inner, [...path, list ? i : key], `${indent}  `, list ? "" : `${JSON.stringify(key)}: `, i + 1 < entries.length ? "," : ""));
@@ -142,7 +144,7 @@
     return make("table", { class: "diff" },
       make("thead", {}, make("tr", {}, ...["where", "expected", "actual"].map((name) => make("th", { scope: "col" }, name)))),
       make("tbody", {}, ...told.map((problem) => {
-        const [wanted, got] = [problem.expected, problem.actual].map((value) => has(value) ? JSON.stringify(value) : "");
+        const [wanted, got] = [problem.expected, problem.actual].map((value) => has(value) ? toJson(value) : "");
         return make("tr", {}, make("td", {}, (problem.path || []).join(".") || problem.code || ""),
           make("td", {}, marked(wanted, got, "ins")), make("td", {}, marked(got, wanted, "del")));
       })));
