@@ -23,6 +23,7 @@ from evalkit.traces.log_formats import (
     Event,
     LoggedMessage,
     UnreadableLogError,
+    decode_result,
     filter_mappings,
     find_case_id,
     read_usage,
@@ -33,7 +34,6 @@ from evalkit.traces.open_items import OpenItems
 from evalkit.traces.otel import (
     complete_call,
     complete_span,
-    decode_result,
     read_literal,
     read_model_attributes,
     read_result,

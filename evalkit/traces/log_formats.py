@@ -157,6 +157,16 @@ def read_value(text: object) -> Any:
         return text
 
 
+def decode_result(value: object, *, is_json: bool = False) -> object:
+    """Return a result that was written as JSON: one in quotes, or any where it always is."""
+    if isinstance(value, str) and (is_json or value.startswith('"')):
+        try:
+            return parse_json(value)
+        except ValueError:
+            return value
+    return value
+
+
 def join_texts(content: object, key: str = "text") -> str:
     """Return the text of a message: a string, or the texts of its parts, a line each."""
     if isinstance(content, str):

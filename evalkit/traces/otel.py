@@ -20,6 +20,7 @@ from evalkit.traces.log_formats import (
     LoggedMessage,
     Parts,
     UnreadableLogError,
+    decode_result,
     filter_mappings,
     find_case_id,
     join_texts,
@@ -135,9 +136,9 @@ def _read_agent(span: RunSpan, attributes: JsonObject) -> None:
     asked, answered = (_read_json(attributes, f"gen_ai.{side}.messages") for side in ("input", "output"))
     question, answer = (_find_plain_text(attributes, side) for side in ("input", "output"))
     span.asked = _read_list(asked)[1] or ((LoggedMessage(question),) if question else ())
-    last = [*filter_mappings(answered)][-1:]
-    parts = last[0].get("parts") if last else None
-    is_text = all(part.get("type") == "text" for part in filter_mappings(parts))
+    last = next(iter([*filter_mappings(answered)][::-1]), {})
+    parts = last.get("parts") or last.get("content")
+    is_text = all(part.get("type") == "text" for part in filter_mappings(parts)) and not last.get("tool_calls")
     said = join_texts(parts, "content") if is_text else ""
     span.result = _find_text(attributes, ("final_result",)) or said or answer
 
@@ -463,16 +464,6 @@ def complete_call(span: RunSpan, attributes: JsonObject) -> None:
         if attributes.get("gen_ai.provider.name") == "strands-agents":
             result = join_results(read_literal(result))
         read_result(span, result)
-
-
-def decode_result(value: object, *, is_json: bool = False) -> object:
-    """Return a result that was written as JSON: one in quotes, or any where it always is."""
-    if isinstance(value, str) and (is_json or value.startswith('"')):
-        try:
-            return parse_json(value)
-        except ValueError:
-            return value
-    return value
 
 
 def _find_schema(attributes: JsonObject) -> JsonObject | None:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.traces.log_formats import filter_mappings
+from evalkit.traces.log_formats import decode_result, filter_mappings
 
 _EXPORTS = ("resourceSpans", "batches")
 _SCOPES = ("scopeSpans", "instrumentationLibrarySpans")  # the second is the older name
@@ -27,12 +27,19 @@ def is_export(record: object) -> bool:
     """Return whether a record holds spans, or is one."""
     if not isinstance(record, Mapping):
         return False
-    return any(isinstance(record.get(key), list) for key in _EXPORTS) or _is_of_jaeger(record) or _is_span(record)
+    if any(isinstance(record.get(key), list) for key in _EXPORTS):
+        return True
+    return _is_of_jaeger(record) or _is_of_mlflow(record) or _is_span(record)
 
 
 def _is_of_jaeger(record: JsonObject) -> bool:
     traces = [*filter_mappings(record.get("data"))]
     return bool(traces) and all("traceID" in trace and "spans" in trace for trace in traces)
+
+
+def _is_of_mlflow(record: JsonObject) -> bool:
+    data = record.get("data")
+    return isinstance(data, Mapping) and any(map(_is_span, filter_mappings(data.get("spans"))))
 
 
 def _is_span(record: JsonObject) -> bool:
@@ -51,6 +58,11 @@ def _get_id(record: JsonObject, name: str) -> str:
 
 def list_spans(records: Sequence[JsonObject]) -> Iterator[JsonObject]:
     """Yield the spans of records that are exports, with the attributes of their resource beside their own."""
+    for data in _list_as_written(records):
+        yield _translate_mlflow(data) if "mlflow.spanType" in data["attributes"] else data
+
+
+def _list_as_written(records: Sequence[JsonObject]) -> Iterator[JsonObject]:
     for record in records:
         for key in _EXPORTS:
             for of_resource in filter_mappings(record.get(key)):
@@ -58,8 +70,29 @@ def list_spans(records: Sequence[JsonObject]) -> Iterator[JsonObject]:
         if _is_of_jaeger(record):
             for trace in filter_mappings(record["data"]):
                 yield from _list_of_jaeger(trace)
+        elif _is_of_mlflow(record):
+            yield from (_read_record(span) for span in filter_mappings(record["data"]["spans"]))
         elif _is_span(record):
             yield _read_record(record)
+
+
+_MLFLOW_KINDS = {"CHAT_MODEL": "LLM"}  # the others are called as in OpenInference
+
+
+def _translate_mlflow(data: JsonObject) -> JsonDict:
+    """Return a span of MLflow, all of whose attributes are JSON, with the attributes of OpenInference."""
+    attributes = {key: decode_result(value, is_json=True) for key, value in data["attributes"].items()}
+    kind, usage = str(attributes["mlflow.spanType"]), attributes.get("mlflow.chat.tokenUsage")
+    name = attributes.get("mlflow.spanFunctionName") or data.get("name")
+    told = {
+        "openinference.span.kind": _MLFLOW_KINDS.get(kind, kind),
+        "input.value": attributes.get("mlflow.spanInputs"),
+        "output.value": attributes.get("mlflow.spanOutputs"),
+        "llm.model_name": attributes.get("mlflow.llm.model"),
+        **({f"{kind.lower()}.name": name} if kind in ("TOOL", "AGENT") else {}),
+        **({f"gen_ai.usage.{key}": count for key, count in usage.items()} if isinstance(usage, Mapping) else {}),
+    }
+    return {**data, "attributes": {**{key: value for key, value in told.items() if value is not None}, **attributes}}
 
 
 def _list_of_resource(of_resource: JsonObject) -> Iterator[JsonObject]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
+from evalkit.model.transcript import Usage
 from evalkit.traces.log_formats import Conversation, Event, FunctionAnswer, LoggedCall, LoggedMessage, ModelReply
 from evalkit.traces.read_log import read_log
 
@@ -312,6 +313,11 @@ def test_answers_without_a_value_stand_where_they_were_given(tmp_path: Path) -> 
             "gen_ai.input.messages": say("Hi"),
             "gen_ai.output.messages": DONE,
         },
+        {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.input.messages": say("Hi"),
+            "gen_ai.output.messages": [{"role": "assistant", "content": "Done."}],
+        },
         {"openinference.span.kind": "AGENT", "input.value": "Hi", "output.value": "Done."},
         {"openinference.span.kind": "AGENT", "input.value": {"task": "Hi", "stream": False}, "output.value": "Done."},
     ],
@@ -420,3 +426,48 @@ def test_what_strands_writes_into_an_event_each_is_read(tmp_path: Path) -> None:
     (answer,) = read_one(write_spans(tmp_path, tool(1, "pay", attributes=of_call))).events
     assert isinstance(answer, FunctionAnswer)
     assert answer.value == "paid"
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_spans_of_mlflow_are_read(is_file: bool, tmp_path: Path) -> None:
+    """As `Trace.to_json` writes them, and as they are sent by OTLP. All attributes are JSON."""
+    call = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": '{"amount": 5}'}}
+    asked = [{"role": "user", "content": "Hi"}]
+    usage = {"input_tokens": 5, "output_tokens": 2}
+
+    def span(start: int, kind: str, name: str, inputs: object, outputs: object, **more: object) -> dict[str, Any]:
+        values = {"spanType": kind, "spanFunctionName": name, "spanInputs": inputs, "spanOutputs": outputs, **more}
+        attributes = {f"mlflow.{key}": json.dumps(value) for key, value in values.items()}
+        return {"id": f"s{start}", "parent": "" if kind == "AGENT" else "s1", "start": start, "attributes": attributes}
+
+    def reply(message: dict[str, Any]) -> dict[str, Any]:
+        return {"choices": [{"message": {"role": "assistant", "content": None, **message}}]}
+
+    spans = [
+        span(1, "AGENT", "desk", {"message": "Hi"}, "Paid."),
+        span(2, "CHAT_MODEL", "chat", {"messages": asked}, reply({"tool_calls": [call]}), **{"chat.tokenUsage": usage}),
+        span(3, "TOOL", "pay", {"amount": 5}, {"paid": True}),
+        span(4, "CHAT_MODEL", "chat", {"messages": asked}, reply({"content": "Paid."})),
+    ]
+    path = write_spans(tmp_path, *spans)
+    if is_file:
+        listed = [
+            {
+                "trace_id": "t1",
+                "span_id": item["id"],
+                "parent_span_id": item["parent"],
+                "attributes": item["attributes"],
+            }
+            for item in spans
+        ]
+        path.write_text(json.dumps({"info": {"trace_id": "tr-1"}, "data": {"spans": listed}}), "utf-8")
+    conversation = read_one(path)
+    assert list_facts(conversation.events) == [
+        "Hi",
+        ("", [("pay", {"amount": 5})]),
+        {"pay": {"paid": True}},
+        ("Paid.", []),
+    ]
+    first = next(event for event in conversation.events if isinstance(event, ModelReply))
+    assert (first.agent, first.usage) == ("desk", Usage(input_tokens=5, output_tokens=2))
+    assert conversation.output == "Paid."
