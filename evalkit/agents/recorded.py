@@ -114,6 +114,11 @@ def load_recorded_agent(case: Case, root: Path) -> RecordedAgent:
     conversations = [
         replace(result, source=f"{prefix}{result.source}") for result in results if isinstance(result, Conversation)
     ]
+    broken = [result for result in results if not isinstance(result, Conversation)]
+    if conversations and broken:
+        broken_count = f"{len(broken)} records" if len(broken) > 1 else "a record"
+        problem = f"{name} holds {broken_count} that can't be read, and could be of this run: {broken[0]}"
+        raise MissingTraceError(f"{case.locate(('input', 'trace'))}: {problem}")
     named = [conversation for conversation in conversations if is_named(conversation, case)]
     same = [conversation for conversation in conversations if has_same_input(conversation, case)]
     chosen = conversations if len(conversations) == 1 else named or same
@@ -304,9 +309,17 @@ def _build_error(value: object) -> FunctionError:
 
 # What a case asks for, and a trace lacks.
 
-_OF_RESPONSE = ("response_contains", "response_excludes", "response_matches", "response_json", "judge")
+_OF_RESPONSE = (
+    *("response_contains", "response_excludes", "response_matches", "response_json", "judge"),
+    *("response_body_contains", "response_body_excludes"),
+)
 _OF_RESULTS = ("result_contains", "grounded")
-_NEVER = {"state": "no state", "state_contains": "no state", "approval": "nothing of what a person approved"}
+_APPROVED = "nothing of what a person approved"
+_NEVER = {
+    **dict.fromkeys(("state", "state_contains"), "no state"),
+    **dict.fromkeys(("approval", "expected_approvals"), _APPROVED),
+    "answered_by": "nothing of who answered a call",
+}
 
 
 def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bool = False) -> str:
@@ -320,11 +333,20 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     calls += [event.direct for event in conversation.events if isinstance(event, FunctionAnswer) and event.direct]
     if blank := [call.name for call in calls if call.arguments is None]:
         return f"holds no arguments of {', '.join(dict.fromkeys(blank))}; {ADVICE}"
-    if unanswered := list_unanswered(conversation):
+    unanswered, unasked = match_answers(conversation)
+    if unanswered:
         return f"holds no answer to {', '.join(unanswered)}: it was cut off, or its functions are not traced"
+    if unasked:
+        return f"holds an answer to {', '.join(unasked)} without its call: a part of it is lost"
+    if any(isinstance(event, ModelReply) and event.is_blank and not event.calls for event in conversation.events[:-1]):
+        return f"holds a reply without what it says or asks for; {ADVICE}"
+    policies = (policy for policy in case.policies if policy.name not in case.policy_exceptions)
+    names = {call.name for call in calls}
+    of_policies = {key for policy in policies for name in names for key in policy.list_keys(name)}
     for key, lack in _NEVER.items():
-        if key in keys and not is_live:
+        if key in keys | of_policies and not is_live:
             return f"holds {lack}, which the case expects ('{key}')"
+    keys |= of_policies
     answers = [event for event in conversation.events if isinstance(event, FunctionAnswer)]
     unknown = dict.fromkeys(str(event.name) for event in answers if event.is_missing)
     if unknown and (keys & set(_OF_RESULTS) or any("calls" in text and "{{" in text for text in texts)):
@@ -334,17 +356,18 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     return ""
 
 
-def list_unanswered(conversation: Conversation) -> list[str]:
-    """List the functions whose calls have no answer."""
+def match_answers(conversation: Conversation) -> tuple[list[str], list[str]]:
+    """Return the functions whose calls have no answer, and the names or ids of answers that have no call."""
     open_calls: OpenCalls[str] = OpenCalls()
+    unasked: list[str] = []
     for event in conversation.events:
         if isinstance(event, ModelReply):
             for call in event.calls:
-                if not is_output(call):
-                    open_calls.add_call(call.name, call.name, call.call_id)
-        elif isinstance(event, FunctionAnswer) and event.direct is None:
-            open_calls.take_call(event)
-    return list(dict.fromkeys(open_calls))
+                open_calls.add_call(call.name, call.name, call.call_id)
+        elif isinstance(event, FunctionAnswer) and event.direct is None and open_calls.take_call(event) is None:
+            unasked.append(str(event.name or event.call_id or "a call"))
+    unanswered = [name for name in open_calls if name != _OUTPUT_TOOL]
+    return list(dict.fromkeys(unanswered)), list(dict.fromkeys(unasked))
 
 
 def has_response(conversation: Conversation) -> bool:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.call_checks import OutcomeCheck, UnresolvedCheck
+from evalkit.checks.call_origin import AgentCheck
 from evalkit.checks.evidence import Evidence, list_messages
 from evalkit.checks.expectation import Judgement, format_summary, sort_reasons
 from evalkit.checks.expected_calls import ExpectedCall
@@ -25,7 +26,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, is_mapping, to_ha
 from evalkit.model.case import Case
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.model.verdict import FAILED, PASSED, CheckResult, PolicyResult, Reason
+from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult, PolicyResult, Reason
 from evalkit.operators.base import Matcher
 from evalkit.text.format import format_value
 
@@ -74,6 +75,11 @@ class SuitePolicy(Struct, frozen=True):
         """Return the calls that it speaks of, in whatever part."""
         events = (*self.subjects, *(self.openings or ()), *self.closings)
         return [event for event in events if isinstance(event, PolicyCall)]
+
+    def list_keys(self, function: str) -> set[str]:
+        """Return the keys by which it tells calls of `function` apart: `result_contains`, `approval`, ..."""
+        calls = (call.expected for call in self.list_calls() if call.expected.function_name == function)
+        return {check.key for call in calls for check in call.checks}
 
     @property
     def looks_at_messages(self) -> bool:
@@ -283,12 +289,16 @@ def apply_policies(
         results.append(result)
         if reasons and excepted is None:
             failures.append(build_failures(f"{KEY}.{policy.name}", reasons))
+        elif excepted is None and (lack := run.find_lack(policy)):
+            failures.append(_build_unmeasured(policy, lack))
     judgement = replace(judgement, policies=tuple(results))
     return _add_failures(judgement, failures, is_faulted=transcript.fault is not None)
 
 
 def _add_failures(judgement: Judgement, failures: Sequence[CheckResult], *, is_faulted: bool) -> Judgement:
-    """Fail the judgement, each reason at the call that it names, or beside the calls."""
+    """Fail the judgement, each reason at the call that it names, or beside the calls. A policy that could not be
+    judged makes a pass an error.
+    """
     if not failures:
         return judgement
     calls = list(judgement.calls)
@@ -297,7 +307,7 @@ def _add_failures(judgement: Judgement, failures: Sequence[CheckResult], *, is_f
     for failure in failures:
         for reason in failure.reasons:
             place = None if reason.call is None else places.get(reason.call)
-            result = build_failures(failure.check, [reason])
+            result = replace(failure, reasons=(reason,), message=build_failures(failure.check, [reason]).message)
             if place is None:
                 checks.append(result)
             else:
@@ -308,12 +318,20 @@ def _add_failures(judgement: Judgement, failures: Sequence[CheckResult], *, is_f
         reasons = tuple(sorted(reasons, key=rank))
     return replace(
         judgement,
-        status=FAILED,
+        status=FAILED if FAILED in (judgement.status, *(failure.status for failure in failures)) else ERROR,
         reasons=reasons,
         calls=tuple(calls),
         checks=tuple(checks),
         summary=format_summary(reasons),
     )
+
+
+def _build_unmeasured(policy: SuitePolicy, lack: str) -> CheckResult:
+    message = f"policy {policy.name}: can't be judged: {lack} ({policy.place})"
+    reason = replace(
+        build_reason("not_measured", message, format_path((KEY, policy.name))), location=str(policy.location)
+    )
+    return CheckResult(check=f"{KEY}.{policy.name}", status=ERROR, message=message, reasons=(reason,))
 
 
 class PolicyRun:
@@ -346,6 +364,17 @@ class PolicyRun:
             message = f"{policy.rule}; it was broken {len(breaches) - _MOST_EXPLAINED:,} more times"
             reasons.append(self._build_reason(policy, message))
         return applied, len(breaches), reasons
+
+    def find_lack(self, policy: SuitePolicy) -> str:
+        """Return why calls that the policy tells apart by their agent can't be told apart; "" if they can."""
+        for call in self.calls:
+            for wanted in policy.list_calls():
+                if self._aliases.get(wanted.expected.function_name, wanted.expected.function_name) == call.name:
+                    checks = (check for check in wanted.expected.checks if isinstance(check, AgentCheck))
+                    lacks = (check.explain_unmeasured(call, self._evidence) for check in checks)
+                    if lack := next(filter(None, lacks), ""):
+                        return lack
+        return ""
 
     def _bind(self, policy: SuitePolicy) -> tuple[SuitePolicy, str]:
         """Return the policy with its templates filled and the names that functions are recorded under; else why not."""

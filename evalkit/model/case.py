@@ -178,6 +178,7 @@ class CompiledPolicy(Protocol):
 
     @property
     def name(self) -> str: ...
+    def list_keys(self, function: str) -> set[str]: ...
 
 
 class CompiledUser(Protocol):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.traces.log_formats import (
+    MENTIONS_CALLS,
     Conversation,
     Event,
     FunctionAnswer,
@@ -18,6 +20,7 @@ from evalkit.traces.log_formats import (
     UnreadableLogError,
     filter_mappings,
     join_texts,
+    list_objects,
     merge_events,
     read_arguments,
     read_usage,
@@ -60,13 +63,15 @@ def read_responses(request: JsonObject, response: JsonObject) -> Parts:
     inputs = [{"role": "user", "content": raw_input}] if isinstance(raw_input, str) else raw_input
     system = [str(request.get("instructions") or "")]
     events: list[Event] = []
-    for item in (*filter_mappings(inputs), *filter_mappings(response.get("output"))):
+    for item in (*list_objects({"input": inputs}, "input"), *list_objects(response, "output")):
         kind = item.get("type", "message")
+        if not isinstance(kind, str):
+            raise UnreadableLogError(f"an item has the type {json.dumps(kind)[:40]}")
         if kind == "message":
             told, said = read_messages([item])
             system.append(told)
             events += said
-        elif isinstance(kind, str) and kind not in _SKIPPED_ITEMS:
+        elif kind not in _SKIPPED_ITEMS:
             events += _read_item(kind, item)
     return "\n\n".join(filter(None, system)), events
 
@@ -127,9 +132,11 @@ def read_anthropic(request: JsonObject, response: JsonObject) -> Parts:
 def read_gemini(request: JsonObject, response: JsonObject) -> Parts:
     """Read Gemini's ``{"contents": [...]}``, as on the wire or of the Python client; `response` adds a candidate."""
     raw_contents = request["contents"]
-    contents = [*filter_mappings(raw_contents)]
+    contents: list[JsonObject]
     if isinstance(raw_contents, str):
         contents = [{"role": "user", "parts": [{"text": raw_contents}]}]
+    else:
+        contents = [*list_objects(request, "contents")]
     candidates = [*filter_mappings(response.get("candidates")), response]  # ADK records the first one without the list
     reason = str(candidates[0].get("finishReason", candidates[0].get("finish_reason")))
     if reason.endswith("MALFORMED_FUNCTION_CALL"):
@@ -145,7 +152,9 @@ def read_gemini(request: JsonObject, response: JsonObject) -> Parts:
             usage=read_usage(content.get("usage")),
         )
         is_reply = content.get("role") in ("model", "assistant")
-        for part in filter_mappings(content.get("parts")):
+        if "parts" not in content and MENTIONS_CALLS.search(json.dumps({**content, "role": ""})):
+            raise UnreadableLogError(f"a content has no 'parts'; got {', '.join(map(repr, content))}")
+        for part in list_objects(content, "parts"):
             event = _read_part(part, reply, is_reply=is_reply)
             events += [event] if event is not None else []
     config = request.get("config")
@@ -175,6 +184,8 @@ def _read_part(part: JsonObject, reply: ModelReply, *, is_reply: bool) -> Event 
         return replace(reply, calls=(LoggedCall("code_execution", code),))
     if isinstance(outcome, Mapping):
         return FunctionAnswer(outcome, name="code_execution")
+    if is_reply and (key := next((key for key in part if part[key] and MENTIONS_CALLS.search(key)), None)):
+        raise UnreadableLogError(f"a part of a reply holds {key!r} in no known form: {json.dumps(part[key])[:80]}")
     if not isinstance(part.get("text"), str) or part.get("thought"):
         return None
     return replace(reply, text=part["text"]) if is_reply else LoggedMessage(part["text"])

@@ -7,7 +7,6 @@ model's turns and some are calls; or a model's turns alone, each of which holds 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -19,6 +18,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.transcript import Usage
 from evalkit.traces.exchanges import READERS, find_form, list_choice, list_tools, read_exchange
 from evalkit.traces.log_formats import (
+    MENTIONS_CALLS,
     Conversation,
     Event,
     LoggedMessage,
@@ -26,6 +26,7 @@ from evalkit.traces.log_formats import (
     decode_result,
     filter_mappings,
     find_case_id,
+    list_objects,
     read_usage,
     read_value,
 )
@@ -34,6 +35,7 @@ from evalkit.traces.open_items import OpenItems
 from evalkit.traces.otel import (
     complete_call,
     complete_span,
+    find_name,
     read_literal,
     read_model_attributes,
     read_result,
@@ -79,7 +81,7 @@ def _read_adk_record(record: JsonObject, source: str) -> Iterator[Outcome]:
         name = _get(case, "eval_id") or case.get("name")
         contents: list[JsonObject] = []
         request: JsonDict = {"contents": contents}
-        events = [event for event in filter_mappings(case.get("events")) if event.get("partial") is not True]
+        events = [event for event in list_objects(case, "events") if event.get("partial") is not True]
         contents += [_to_content(event) for event in events if isinstance(event.get("content"), Mapping)]
         for turn in filter_mappings(case.get("data")):
             contents += _read_old_turn(turn)
@@ -111,10 +113,18 @@ def _to_content(event: JsonObject) -> JsonDict:
     }
 
 
+_INTERMEDIATE = ("tool_uses", "tool_responses", "intermediate_responses", "invocation_events")
+_OF_INVOCATION = ("user_content", "userContent", "final_response", "finalResponse", "app_details", "appDetails")
+
+
 def _read_invocation(invocation: JsonObject) -> Iterator[JsonObject]:
     """Yield the contents of a turn of the user: the message, calls with their answers, the final response."""
     between = _get(invocation, "intermediate_data")
-    between = between if isinstance(between, Mapping) else {}
+    rest = {key: invocation[key] for key in invocation if key not in _OF_INVOCATION}
+    if not isinstance(between, Mapping) or not any(_get(between, key) for key in _INTERMEDIATE):
+        if MENTIONS_CALLS.search(json.dumps([rest, between])):
+            raise UnreadableLogError(f"an invocation holds calls in no known form; got {', '.join(map(repr, rest))}")
+        between = {}
     question, reply = _get(invocation, "user_content"), _get(invocation, "final_response")
     if isinstance(question, Mapping):
         yield {**question, "role": "user"}
@@ -124,11 +134,12 @@ def _read_invocation(invocation: JsonObject) -> Iterator[JsonObject]:
     answers: OpenItems[JsonObject] = OpenItems()
     for answer in filter_mappings(_get(between, "tool_responses")):
         answers.add(answer, *_list_keys(answer))
-    for call in filter_mappings(_get(between, "tool_uses")):
+    for call in list_objects({"tool_uses": _get(between, "tool_uses")}, "tool_uses"):
         yield {"role": "model", "parts": [{"functionCall": call}]}
         found = answers.take(*_list_keys(call))
         if found is not None:
             yield {"role": "user", "parts": [{"functionResponse": found}]}
+    yield from ({"role": "user", "parts": [{"functionResponse": answer}]} for answer in answers)
     if isinstance(reply, Mapping):
         yield {**reply, "role": "model"}
 
@@ -189,8 +200,10 @@ def _list_runs(record: JsonObject) -> Iterator[JsonObject]:
     pending = [record]
     while pending:
         run = pending.pop()
+        if "run_type" not in run:
+            raise UnreadableLogError(f"a run has no run_type; got {', '.join(map(repr, run))}")
         yield run
-        children = [{"parent_run_id": run.get("id"), **child} for child in filter_mappings(run.get("child_runs"))]
+        children = [{"parent_run_id": run.get("id"), **child} for child in list_objects(run, "child_runs")]
         pending += reversed(children)
 
 
@@ -198,14 +211,18 @@ def _list_observations(record: JsonObject) -> Iterator[JsonObject]:
     """Yield the observations of a trace: of ``{id, observations}`` or ``{trace, observations}``."""
     of_trace = record["trace"] if isinstance(record.get("trace"), Mapping) else record
     id_of_trace = find_case_id(of_trace)
-    for item in filter_mappings(record.get("observations")):
+    for item in list_objects(record, "observations"):
         case_id = find_case_id(item) or id_of_trace
         yield {"trace_id": of_trace.get("id"), **item, **({"case_id": case_id} if case_id else {})}
     if not isinstance(record.get("observations"), list):
         yield record
 
 
-_LANGSMITH_KINDS = {"llm": MODEL, "tool": TOOL}
+_LANGSMITH_KINDS = {
+    "llm": MODEL,
+    "tool": TOOL,
+    **dict.fromkeys(("chain", "prompt", "parser", "retriever", "embedding"), ""),
+}
 
 
 def _read_langsmith_run(run: JsonObject) -> RunSpan:
@@ -214,10 +231,14 @@ def _read_langsmith_run(run: JsonObject) -> RunSpan:
     metadata = extra.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     agent = metadata.get("lc_agent_name")
-    span = _start_span(run, "parent_run_id", _LANGSMITH_KINDS.get(str(run.get("run_type")), ""))
+    run_type = str(run.get("run_type"))
+    span = _start_span(run, "parent_run_id", _LANGSMITH_KINDS.get(run_type, ""))
+    if run_type not in _LANGSMITH_KINDS and MENTIONS_CALLS.search(json.dumps(run.get("outputs"))):
+        span.is_unreadable, span.error = True, f"a run of the unknown run_type {run_type!r} holds calls"
+        return span
     span.agent = agent if isinstance(agent, str) and agent else None
     span.error = str(run["error"]) if run.get("error") else None
-    inputs, outputs = run.get("inputs"), run.get("outputs")
+    inputs, outputs = read_value(run.get("inputs")), read_value(run.get("outputs"))
     if span.kind == MODEL:
         parameters = extra.get("invocation_params")
         tools = parameters.get("tools", parameters.get("functions")) if isinstance(parameters, Mapping) else None
@@ -257,15 +278,6 @@ def _read_observation(observation: JsonObject) -> RunSpan:
     return span
 
 
-# Names of spans that hold that of a function, or of an agent.
-_SPAN_NAME = re.compile(r"(?:execute_tool|running tool:|invoke_agent) (.+)|agent_run \[(.+)\]")
-
-
-def _find_name(title: str) -> str:
-    match = _SPAN_NAME.fullmatch(title)
-    return match[1] or match[2] if match else title
-
-
 def _start_span(node: JsonObject, parent: str, kind: str) -> RunSpan:
     name, span_id, parent_id = node.get("name"), node.get("id"), _get(node, parent)
     return RunSpan(
@@ -274,7 +286,7 @@ def _start_span(node: JsonObject, parent: str, kind: str) -> RunSpan:
         parent_id=parent_id if isinstance(parent_id, str) else "",
         start=_read_time(_get(node, "start_time")),
         end=_read_time(_get(node, "end_time")),
-        name=_find_name(name) if isinstance(name, str) else "",
+        name=find_name(name) if isinstance(name, str) else "",
         case_id=find_case_id(node),
     )
 
@@ -330,7 +342,6 @@ def _locate(source: str, noun: str, record: JsonObject) -> str:
 
 
 _PROMPTS = ("prompt", "question", "query", "input", "text", "content")
-_MENTIONS_CALLS = re.compile("tool_?-?(call|use)|function_?call", re.IGNORECASE)
 
 
 def _build_request(inputs: object) -> JsonDict:
@@ -345,7 +356,7 @@ def _build_request(inputs: object) -> JsonDict:
         return dict(inputs)
     if is_message(inputs):
         return {"messages": [inputs]}
-    if _MENTIONS_CALLS.search(json.dumps({key: inputs[key] for key in inputs if key not in ("tools", "functions")})):
+    if MENTIONS_CALLS.search(json.dumps({key: inputs[key] for key in inputs if key not in ("tools", "functions")})):
         raise UnreadableLogError(f"its input holds calls in no known form; got {', '.join(map(repr, inputs))}")
     prompt = next((inputs[key] for key in _PROMPTS if isinstance(inputs.get(key), str)), None)
     return {**inputs, "messages": [] if prompt is None else prompt}
@@ -359,7 +370,7 @@ def _read_replies(form: str, outputs: object) -> list[Event]:
         if events:
             return events
     replies = _find_replies(outputs)
-    if not replies and _MENTIONS_CALLS.search(json.dumps(outputs)):
+    if not replies and MENTIONS_CALLS.search(json.dumps(outputs)):
         raise UnreadableLogError(f"its output holds calls in no known form: {json.dumps(outputs)[:80]}")
     return read_messages(replies)[1]
 

@@ -181,6 +181,20 @@ def filter_mappings(value: object) -> Iterator[JsonObject]:
     return (item for item in value if isinstance(item, Mapping)) if isinstance(value, list) else iter(())
 
 
+def list_objects(holder: JsonObject, key: str) -> list[JsonObject]:
+    """Return the objects that a key lists, none where it is missing. Raise UnreadableLogError for anything else, for
+    that could hold a call.
+    """
+    value = holder.get(key)
+    if not value:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        raise UnreadableLogError(f"'{key}' is no list of objects: {json.dumps(value)[:80]}")
+    return value
+
+
+MENTIONS_CALLS = re.compile("tool_?-?(call|use)|function_?call", re.IGNORECASE)
+
 Parts = tuple[str, list[Event]]  # the system text, and what follows
 
 _CASE_KEYS = frozenset({"evalkitcaseid", "caseid", "testcaseid", "testid", "evalid"})
@@ -213,12 +227,15 @@ _TOKEN_NAMES = {
 
 
 def read_usage(data: object) -> Usage | None:
-    """Read the tokens of a reply, by whichever names they go; None where there are none."""
+    """Read the tokens of a reply, by whichever names they go; None where there are none, or one can't be."""
     if not isinstance(data, Mapping):
         return None
     counts: dict[str, int] = {}
     for kind, names in _TOKEN_NAMES.items():
         count = next((data[name] for name in names if isinstance(data.get(name), int | float)), None)
-        if count is not None and 0 <= count < 1e15:
-            counts[f"{kind}_tokens"] = int(count)
+        if count is None:
+            continue
+        if not 0 <= count < 1e15:  # the others alone would be too few
+            return None
+        counts[f"{kind}_tokens"] = int(count)
     return Usage(**counts) if counts.keys() & {"input_tokens", "output_tokens", "total_tokens"} else None

@@ -15,6 +15,7 @@ from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.traces.log_formats import (
+    MENTIONS_CALLS,
     Event,
     FunctionAnswer,
     LoggedCall,
@@ -24,6 +25,7 @@ from evalkit.traces.log_formats import (
     UnreadableLogError,
     filter_mappings,
     join_texts,
+    list_objects,
     read_arguments,
     read_value,
 )
@@ -41,6 +43,7 @@ _ANSWERS = ("tool_result", "tool-result", "tool_call_response", "function_call_o
 _WRAPPED_CALLS = ("toolUse", "functionCall", "function_call", "tool_call")
 _WRAPPED_ANSWERS = ("toolResult", "functionResponse", "function_response")
 _CALL_KEYS = (*_WRAPPED_CALLS, "tool_calls", "toolCalls", "toolName", "tool_name", "arguments", "args")
+_NO_CALLS = ("tool_call_id", "tool_use_id", "toolCallId")  # keys of a message that hold no call
 _CALL_REASONS = ("tool_calls", "tool_call", "tool-calls", "tool_use", "function_call")
 
 
@@ -120,6 +123,8 @@ def _read_message(message: JsonObject, role: str) -> Iterator[Event]:
     ids = {call.call_id for call in calls}
     events: list[Event] = []
     for block in content if isinstance(content, list) else [] if content is None else [content]:
+        if role == MODEL and not isinstance(block, str | Mapping):
+            raise UnreadableLogError(f"a piece of a reply is no JSON object: {json.dumps(block)[:80]}")
         event = read_block(block, role)
         is_repeated = isinstance(event, ModelReply) and calls and any(call.call_id in ids for call in event.calls)
         if event is not None and not is_repeated:
@@ -128,7 +133,16 @@ def _read_message(message: JsonObject, role: str) -> Iterator[Event]:
         events.append(ModelReply("", tuple(calls)))
     if role == MODEL:
         check_reason(message.get("finish_reason"), events)
+        if not any(event.calls for event in events if isinstance(event, ModelReply)):
+            _check_keys(message)
     yield from events
+
+
+def _check_keys(message: JsonObject) -> None:
+    """Raise UnreadableLogError if a reply of which no call was read has a key that could hold some."""
+    key = next((key for key, value in message.items() if value and MENTIONS_CALLS.search(key)), None)
+    if key is not None and key not in _NO_CALLS:
+        raise UnreadableLogError(f"a reply holds {key!r} in no known form: {json.dumps(message[key])[:80]}")
 
 
 def check_reason(reason: object, events: Iterable[Event]) -> None:
@@ -143,8 +157,8 @@ def _list_calls(message: JsonObject) -> list[LoggedCall]:
     more = message.get("additional_kwargs")
     for holder in (message, more if isinstance(more, Mapping) else {}):
         older = holder.get("function_call")  # before tools there were functions, one call a reply, without an id
-        listed = holder.get("tool_calls") or holder.get("toolCalls")
-        calls = [*filter_mappings(listed), *([older] if isinstance(older, Mapping) else [])]
+        listed = [*list_objects(holder, "tool_calls")] or list_objects(holder, "toolCalls")
+        calls = [*listed, *([older] if isinstance(older, Mapping) else [])]
         if calls:
             break
     return [read_call(call) for call in (*calls, *filter_mappings(message.get("invalid_tool_calls")))]
@@ -187,7 +201,9 @@ def read_block(block: object, role: str) -> Event | None:
         if role == MODEL:
             return _read_python_item(text or "") or ModelReply(text or "", is_blank=text is None)
         return LoggedMessage(text) if text else None
-    if role == MODEL and any(block.get(key) for key in _CALL_KEYS):
+    is_call = any(block.get(key) for key in _CALL_KEYS) or {"name", "input"} <= block.keys()
+    words = json.dumps(block) if kind is None else " ".join(map(str, (kind, *(block.keys() - {*_NO_CALLS}))))
+    if role == MODEL and (is_call or MENTIONS_CALLS.search(words)):
         raise UnreadableLogError(f"a piece of a reply could be a call, in no known form: {json.dumps(block)[:80]}")
     return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from evalkit.traces.log_formats import (
     read_value,
 )
 from evalkit.traces.messages import check_reason, join_results, read_messages
-from evalkit.traces.span_files import list_spans, to_attributes, to_integer
+from evalkit.traces.span_files import drop_copies, list_spans, parse_integer, to_attributes, to_integer
 from evalkit.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case
 
 _OPERATIONS = {
@@ -66,7 +67,7 @@ _ERROR = (2, "STATUS_CODE_ERROR")
 
 def read_run(records: Sequence[JsonObject], source: str) -> Conversation:
     """Return the conversation of all spans in export requests of one run. Raise UnreadableLogError if there is none."""
-    spans = [_read_span(data) for data in list_spans(records)]
+    spans = [_read_span(data) for data in drop_copies(list_spans(records))]
     return build_conversation(spans, source, "; record them with content (gen_ai.output.messages)")
 
 
@@ -74,11 +75,15 @@ def read_spans(records: Sequence[JsonObject], source: str) -> Iterator[Conversat
     """Yield the conversation of each trace in OTLP/JSON export requests, or why there is none in it."""
     traces: dict[str, list[RunSpan]] = {}
     of_openinference: set[str] = set()
-    for data in list_spans(records):
-        trace = str(data.get("traceId"))
-        traces.setdefault(trace, []).append(_read_span(data))
-        if data["attributes"].get(_OPENINFERENCE_KIND) == "LLM":
-            of_openinference.add(trace)
+    try:
+        for data in drop_copies(list_spans(records)):
+            trace = str(data.get("traceId"))
+            traces.setdefault(trace, []).append(_read_span(data))
+            if data["attributes"].get(_OPENINFERENCE_KIND) == "LLM":
+                of_openinference.add(trace)
+    except UnreadableLogError as error:
+        yield UnreadableLogError(f"{source}: {error}")
+        return
     count = 0
     for trace, spans in traces.items():
         key = "llm.input_messages" if trace in of_openinference else "gen_ai.output.messages"
@@ -121,6 +126,7 @@ def _read_span(data: JsonObject) -> RunSpan:
             _read_model(span, attributes, events)
         elif kind == TOOL:
             _read_tool(span, attributes)
+            span.name = span.name or find_name(str(data.get("name") or ""))
         elif kind == AGENT:
             _read_agent(span, attributes)
     except UnreadableLogError as error:
@@ -178,14 +184,21 @@ def _find_kind(attributes: JsonObject) -> str:
     sdk = str(attributes.get("ai.operationId"))
     if sdk.startswith("ai."):  # of the AI SDK; what stands around a loop has the attributes of a request too
         return _AI_SDK.get(sdk, "")
-    by_operation = _OPERATIONS.get(str(attributes.get("gen_ai.operation.name")))
+    by_operation = _OPERATIONS.get(str(attributes.get("gen_ai.operation.name")).lower())
     by_traceloop = _TRACELOOP.get(str(attributes.get("traceloop.span.kind")))
     if str(attributes.get("traceloop.entity.name")).startswith("FunctionTool."):  # LlamaIndex's, which is a task there
         by_traceloop = TOOL
     if str(attributes.get(f"{_ADK}llm_response") or "{}") != "{}":
         return MODEL
-    by_name = TOOL if "gen_ai.tool.name" in attributes and "gen_ai.operation.name" not in attributes else ""
-    return by_openinference or by_operation or by_traceloop or by_name
+    by_name = TOOL if "gen_ai.tool.name" in attributes else ""
+    return by_openinference or by_operation or by_traceloop or by_name or _guess_kind(attributes)
+
+
+def _guess_kind(attributes: JsonObject) -> str:
+    """Return the kind of a span that names none we know: a model's, if its reply asks for calls."""
+    sides = ("llm.output_messages.", "gen_ai.completion.")
+    asks = any("tool_call" in key for key in attributes if key.startswith(sides))
+    return MODEL if asks or "tool_call" in str(attributes.get("gen_ai.output.messages")) else ""
 
 
 def _find_case_id(attributes: JsonObject) -> str | None:
@@ -334,7 +347,9 @@ def _read_ai_sdk(attributes: JsonObject) -> Sides | None:
 def _read_tokens(attributes: JsonObject) -> Usage | None:
     for prefix in ("gen_ai.usage.", "llm.token_count.", "llm.usage."):
         counts = {
-            key.removeprefix(prefix): to_integer(value) for key, value in attributes.items() if key.startswith(prefix)
+            key.removeprefix(prefix): parse_integer(value)
+            for key, value in attributes.items()
+            if key.startswith(prefix)
         }
         if (usage := read_usage(counts)) is not None:
             return usage
@@ -437,6 +452,15 @@ def _to_chat_message(message: JsonObject) -> JsonDict:
 
 
 # A call of a function.
+
+# Names of spans that hold that of a function, or of an agent.
+_SPAN_NAME = re.compile(r"(?:execute_tool|running tool:|invoke_agent) (.+)|agent_run \[(.+)\]")
+
+
+def find_name(title: str) -> str:
+    """Return the function or the agent that the name of a span holds, else that name."""
+    match = _SPAN_NAME.fullmatch(title)
+    return match[1] or match[2] if match else title
 
 
 def _read_tool(span: RunSpan, attributes: JsonObject) -> None:

@@ -65,7 +65,10 @@ def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | Usa
         except UnreadableLogError as error:
             results.append(UnreadableLogError(f"{source}: {error}"))
     for export, listed in exported.items():
-        read = [*EXPORTS[export].read(listed)]
+        try:
+            read = [*EXPORTS[export].read(listed)]
+        except UnreadableLogError as error:
+            read = [UnreadableLogError(f"{path.name}: {error}")]
         results += read or [UnreadableLogError(f"{path.name}: {EXPORTS[export].missing}")]
     yield from (UsageError(str(result)) for result in results if isinstance(result, UnreadableLogError))
     conversations = [result for result in results if isinstance(result, Conversation)]

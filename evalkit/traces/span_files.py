@@ -4,15 +4,16 @@ exporter and Phoenix write them. All become spans of OTLP whose attributes are p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.traces.log_formats import decode_result, filter_mappings
+from evalkit.traces.log_formats import UnreadableLogError, decode_result, filter_mappings, list_objects
 
 _EXPORTS = ("resourceSpans", "batches")
+_PAIR = {"key", "value", "type"}  # the keys of an attribute
 _SCOPES = ("scopeSpans", "instrumentationLibrarySpans")  # the second is the older name
 _MOST_DIGITS = 20
 _MOST_SHARED = 128  # attributes of a resource, as OpenTelemetry's own limit is: each of its spans has them too
@@ -57,7 +58,10 @@ def _get_id(record: JsonObject, name: str) -> str:
 
 
 def list_spans(records: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    """Yield the spans of records that are exports, with the attributes of their resource beside their own."""
+    """Yield the spans of records that are exports, with the attributes of their resource beside their own.
+
+    Raise UnreadableLogError where a list of spans is none: what it holds would be lost.
+    """
     for data in _list_as_written(records):
         yield _translate_mlflow(data) if "mlflow.spanType" in data["attributes"] else data
 
@@ -65,7 +69,7 @@ def list_spans(records: Sequence[JsonObject]) -> Iterator[JsonObject]:
 def _list_as_written(records: Sequence[JsonObject]) -> Iterator[JsonObject]:
     for record in records:
         for key in _EXPORTS:
-            for of_resource in filter_mappings(record.get(key)):
+            for of_resource in list_objects(record, key):
                 yield from _list_of_resource(of_resource)
         if _is_of_jaeger(record):
             for trace in filter_mappings(record["data"]):
@@ -98,10 +102,40 @@ def _translate_mlflow(data: JsonObject) -> JsonDict:
 def _list_of_resource(of_resource: JsonObject) -> Iterator[JsonObject]:
     resource = of_resource.get("resource")
     shared = _to_shared(resource.get("attributes") if isinstance(resource, Mapping) else None)
+    if unknown := next((key for key in of_resource if "span" in key.lower() and key not in _SCOPES), None):
+        raise UnreadableLogError(f"an export holds {unknown!r}; expected {_SCOPES[0]!r}, as OTLP/JSON writes it")
     for key in _SCOPES:
-        for of_scope in filter_mappings(of_resource.get(key)):
-            for data in filter_mappings(of_scope.get("spans")):
-                yield {**data, "attributes": {**shared, **to_attributes(data.get("attributes"))}}
+        for of_scope in list_objects(of_resource, key):
+            for data in list_objects(of_scope, "spans"):
+                yield {**data, "attributes": {**shared, **_read_attributes(data)}}
+
+
+def _read_attributes(span: JsonObject) -> JsonDict:
+    """Return the attributes of a span of OTLP. Raise UnreadableLogError where one, or all of them, would be lost."""
+    if span.keys().isdisjoint(("traceId", "spanId", "name", "attributes")):
+        raise UnreadableLogError(f"a span is none: {str(span)[:80]}")
+    named = span.get("attributes")
+    if isinstance(named, Mapping):
+        values = [item for value in named.values() for item in (value if isinstance(value, list) else [value])]
+        if any(isinstance(item, Mapping) and item.keys() == {"key", "value"} for item in values):
+            raise UnreadableLogError(f"the attributes of a span are no list: {str(named)[:80]}")
+        return dict(named)
+    if strange := next((key for key in span if key != "attributes" and key.lower().startswith("attribute")), None):
+        raise UnreadableLogError(f"a span holds {strange!r}; expected 'attributes'")
+    listed = list_objects(span, "attributes")
+    if broken := next((one for one in listed if not (isinstance(one.get("key"), str) and one.keys() <= _PAIR)), None):
+        raise UnreadableLogError(f"an attribute of a span is no {{key, value}}: {str(broken)[:80]}")
+    return to_attributes(listed)
+
+
+def drop_copies(spans: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    """Yield `spans`, each once: an exporter that got no answer sends them again."""
+    seen: dict[tuple[str, str], JsonObject] = {}
+    for span in spans:
+        key = str(span.get("traceId")), str(span.get("spanId") or "")
+        first = seen.setdefault(key, span) if key[1] else span
+        if first is span or first != span:
+            yield span
 
 
 def _to_shared(attributes: object) -> JsonDict:
@@ -218,11 +252,16 @@ def _to_plain(value: object) -> Any:
         if kind == "arrayValue":
             return [_to_plain(item) for item in items]
         return {str(item.get("key")): _to_plain(item.get("value")) for item in items}
-    return to_integer(inner) if kind == "intValue" else inner
+    return parse_integer(inner) if kind == "intValue" else inner
+
+
+def parse_integer(value: object) -> object:
+    """Return the integer that a text is, as OTLP/JSON writes those of 64 bits, and other data as it is."""
+    is_integer = isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= _MOST_DIGITS
+    return int(str(value)) if is_integer else value
 
 
 def to_integer(value: object) -> int:
     """Return a 64-bit integer, which is text in OTLP/JSON; 0 for anything else."""
-    if isinstance(value, str):
-        return int(value) if value.isdecimal() and len(value) <= _MOST_DIGITS else 0
+    value = parse_integer(value)
     return value if isinstance(value, int) and abs(value) < 10**_MOST_DIGITS else 0

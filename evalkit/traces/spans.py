@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -74,23 +74,28 @@ def build_conversation(spans: Sequence[RunSpan], source: str, advice: str = "") 
     drop_repeats(spans)
     if broken := next((span for span in spans if span.is_unreadable and span.kind), None):
         raise UnreadableLogError(str(broken.error))
+    if any(span.kind == TOOL and not span.name for span in spans):
+        raise UnreadableLogError("a span of a call names no function (gen_ai.tool.name)")
     return _ConversationBuilder(spans).build(source, advice)
 
 
-def list_ancestors(span: RunSpan, by_id: Mapping[str, RunSpan]) -> Iterator[RunSpan]:
-    """Yield the spans around a span, from the nearest."""
-    for _ in range(_DEEPEST):  # parents may go round in circles
-        parent = by_id.get(span.parent_id)
-        if parent is None:
-            return
-        yield parent
-        span = parent
+def list_ancestors(span: RunSpan, by_id: Mapping[str, RunSpan]) -> list[RunSpan]:
+    """Return the spans around a span, from the nearest. One that stands in itself has none."""
+    around: list[RunSpan] = []
+    parent = by_id.get(span.parent_id)
+    while parent is not None and len(around) < _DEEPEST:
+        if parent.span_id == span.span_id:
+            return []
+        around.append(parent)
+        parent = by_id.get(parent.parent_id)
+    return around
 
 
 def drop_repeats(spans: Sequence[RunSpan]) -> None:
     """Take the kind from spans that tell what others tell too: two libraries have recorded one request.
 
-    The outer one counts, unless it holds no reply, or several requests: then it stands around a whole loop.
+    The outer one counts, unless it holds no reply, or several requests: then it stands around a whole loop. One that
+    tells of a call which the other does not is no repeat.
     """
     by_id = {span.span_id: span for span in spans if span.span_id}
     inner: dict[int, list[RunSpan]] = {}
@@ -99,15 +104,35 @@ def drop_repeats(spans: Sequence[RunSpan]) -> None:
         outer = next(near, None) if span.kind in (MODEL, TOOL) else None
         if outer is not None and outer.kind == span.kind and (span.kind == MODEL or outer.name == span.name):
             inner.setdefault(id(outer), []).append(span)
-    depths = {id(span): sum(1 for _ in list_ancestors(span, by_id)) for span in spans if id(span) in inner}
+    depths = {id(span): len(list_ancestors(span, by_id)) for span in spans if id(span) in inner}
     for outer in sorted((span for span in spans if id(span) in inner), key=lambda span: depths[id(span)]):
         repeats = inner[id(outer)]
         told = [span for span in repeats if span.replied and not span.is_unreadable]
         is_loop = len(told) > 1 or (told and (outer.is_unreadable or not outer.replied))
         if outer.kind == MODEL and is_loop:
-            repeats = [outer]
+            outer.kind = "" if _has_calls(told, outer) else MODEL
+            continue
         for span in repeats:
-            span.kind = ""
+            span.kind = "" if _is_same_call(outer, span) and _has_calls([outer], span) else span.kind
+
+
+def _is_same_call(outer: RunSpan, inner: RunSpan) -> bool:
+    """Return whether two spans of a function may be of one call: they give no argument different values."""
+    ours, theirs = outer.arguments or {}, inner.arguments or {}
+    return all(str(ours[name]) == str(value) for name, value in theirs.items() if name in ours)
+
+
+def _has_calls(tellers: Sequence[RunSpan], span: RunSpan) -> bool:
+    """Return whether the replies of `tellers` hold each call that the reply of `span` asks for."""
+    known, wanted = _list_calls(tellers), _list_calls([span])
+    exact = {_identify(call.name, call.arguments) for call in known}
+    missing = Counter(call.name for call in wanted) - Counter(call.name for call in known)
+    keys = [{_identify(call.name, call.arguments), (call.name, "")} for call in wanted if call.arguments is not None]
+    return not missing and all(map(exact.intersection, keys))
+
+
+def _list_calls(spans: Sequence[RunSpan]) -> list[LoggedCall]:
+    return [c for span in spans for event in span.replied if isinstance(event, ModelReply) for c in event.calls]
 
 
 def _identify(name: str, arguments: JsonObject | None) -> tuple[str, Hashable]:
@@ -192,7 +217,6 @@ class _ConversationBuilder:
                 self._add_answer(span)
         self._add_calls_of_blank()
         root = self._find_root(agents)
-        ended = [span for span in self._spans if span.end]
         return Conversation(
             events=tuple(self._events),
             system=next((span.system for span in (*models, *agents) if span.system), ""),
@@ -200,18 +224,33 @@ class _ConversationBuilder:
             source=source,
             case_id=next((span.case_id for span in self._spans if span.case_id), None),
             output=root.result if isinstance(root.result, str) else None,
-            error=root.error,
+            error=self._find_error(agents, models),
             is_service_error=bool(models) and max(models, key=lambda span: span.start).error is not None,
-            duration_ms=max(span.end for span in ended) - min(span.start for span in ended) if ended else None,
+            duration_ms=self._measure_duration(),
             is_request=len(models) == 1 and not tools,
         )
 
     def _find_root(self, agents: Sequence[RunSpan]) -> RunSpan:
         """Return the span of the run: the outermost of an agent, the last of several; else of what is no call."""
-        candidates = agents or [span for span in self._spans if span.kind != TOOL]
-        depths = [sum(1 for _ in list_ancestors(span, self._by_id)) for span in candidates]
-        pairs = zip(depths, candidates, strict=True)
-        return min(pairs, key=lambda pair: (pair[0], -pair[1].start), default=(0, RunSpan()))[1]
+        outermost = self._list_outermost(agents or [span for span in self._spans if span.kind != TOOL])
+        return max(outermost, key=lambda span: span.start, default=RunSpan())
+
+    def _list_outermost(self, spans: Sequence[RunSpan]) -> list[RunSpan]:
+        depths = [len(list_ancestors(span, self._by_id)) for span in spans]
+        return [span for span, depth in zip(spans, depths, strict=True) if depth == min(depths)]
+
+    def _find_error(self, agents: Sequence[RunSpan], models: Sequence[RunSpan]) -> str | None:
+        """Return what an outermost span ended with; where no span is an agent's, the last request to a model, too."""
+        outermost = self._list_outermost(agents or [span for span in self._spans if not span.kind])
+        last = [] if agents else sorted(models, key=lambda span: (span.start, span.end))[-1:]
+        return next((span.error for span in (*outermost, *last) if span.error is not None), None)
+
+    def _measure_duration(self) -> float | None:
+        """Return the milliseconds from the first start to the last end; None if a span lacks one of them."""
+        timed = [span for span in self._spans if span.kind or span.end]
+        if not timed or any(not span.start or span.end < span.start for span in timed):
+            return None
+        return max(span.end for span in timed) - min(span.start for span in timed)
 
     def _add_reply(self, span: RunSpan) -> None:
         self._add_request(span.asked)

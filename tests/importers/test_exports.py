@@ -215,7 +215,7 @@ def test_spans_of_openinference_are_a_conversation(log: WriteLog) -> None:
     tools = {"llm.tools.0.tool.json_schema": json.dumps(TOOL)}
     first = build_span("LLM", **flatten("input", SYSTEM, ASKED), **flatten("output", CALLED), **tools)
     last = build_span("LLM", **flatten("input", SYSTEM, ASKED, CALLED, ANSWERED), **flatten("output", REPLIED), **tools)
-    conversation = read_one(log(export(build_span("AGENT"), first, build_span("TOOL"), last)))
+    conversation = read_one(log(export(build_span("AGENT"), first, build_span("TOOL", tool__name="get_weather"), last)))
     assert list_facts(conversation.events) == WHOLE
     assert (conversation.system, conversation.functions) == ("Be brief.", (WEATHER,))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.recorded import list_unanswered
+from evalkit.agents.recorded import match_answers
 from evalkit.importers.case_files import build_case_files
 from evalkit.traces import span_files, spans
 from evalkit.traces.log_formats import Conversation, UnreadableLogError
@@ -28,7 +28,7 @@ def read(path: Path) -> int:
     """Return how many conversations the file holds, once their gaps are known and cases were made of them."""
     found = [item for item in read_log(path) if isinstance(item, Conversation)]
     for conversation in found:
-        list_unanswered(conversation)
+        match_answers(conversation)
         with suppress(UnreadableLogError):
             build_case_files(conversation, agent="a", name="a_001")
     return len(found)

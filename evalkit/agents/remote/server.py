@@ -173,10 +173,14 @@ class Channel:
 
 
 class HttpServer:
-    """``async with HttpServer(app) as server``: `server.port` answers until the block ends."""
+    """``async with HttpServer(app) as server``: `server.port` answers until the block ends.
 
-    def __init__(self, app: App) -> None:
+    `note_loss` gets the target of each request whose body did not arrive, and why.
+    """
+
+    def __init__(self, app: App, note_loss: Callable[[bytes, str], None] = lambda target, why: None) -> None:
         self._app = app
+        self._note_loss = note_loss
         self._connections: dict[asyncio.Task[None], Channel] = {}
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -231,7 +235,11 @@ class HttpServer:
             request = await channel.read_head()
             if not isinstance(request, h11.Request):
                 return False
-            body = await channel.read_body(MAX_BODY)
+            try:
+                body = await channel.read_body(MAX_BODY)
+            except BaseException as error:  # too large, cut off, or still on its way when the run ended
+                self._note_loss(request.target, str(error) or "it was cut off")
+                raise
         except RejectedMessageError as refused:
             response = AsgiResponse(channel, b"")
             await response.send_text(refused.status, str(refused))
@@ -334,7 +342,7 @@ class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
         self._task = task
         self._token = secrets.token_urlsafe(18)
         self._app = FunctionsApp(task, self._token, relay, spans)
-        self._server = HttpServer(self._app)
+        self._server = HttpServer(self._app, self._app.note_loss)
         self._url_file: str | None = None
 
     async def __aenter__(self) -> FunctionUrls:
@@ -379,6 +387,12 @@ class FunctionsApp:
 
     async def aclose(self) -> None:
         await self._mcp.aclose()
+
+    def note_loss(self, target: bytes, why: str) -> None:
+        """Remember that an export of spans is lost: what it held can't be judged."""
+        path = target.decode("latin-1").partition("?")[0]
+        if self._spans is not None and path.startswith(f"{self._base}{SPANS_PATH}/v1/traces"):
+            self._spans.note_loss(f"an export did not arrive: {why}")
 
     async def _list_functions(self) -> list[JsonDict]:
         return self._task.describe_functions()

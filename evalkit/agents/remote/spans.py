@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import zlib
 from base64 import b64decode
+from collections import deque
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from urllib.parse import quote
@@ -17,10 +18,11 @@ from msgspec import Struct, field
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import EvalkitError
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.traces.log_formats import filter_mappings, parse_json
+from evalkit.traces.log_formats import UnreadableLogError, filter_mappings, parse_json
 from evalkit.traces.span_files import list_spans
 
 PATH = "otlp"
+_OTHER_SIGNALS = ("v1/metrics", "v1/logs")  # they tell nothing of calls
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 NEEDS_EXTRA = "spans as protobuf need the extra: pip install 'pytest-evalkit[traces]'"
 
@@ -45,15 +47,23 @@ class SpanReceiver(Struct):
         """Take an export and return the response's type and body. Raise SpanError if it can't be read."""
         kind = headers.get("content-type", "").partition(";")[0].strip()
         response = (_JSON, b"{}") if kind == _JSON else (_PROTOBUF, b"")
-        if signal != "v1/traces":
-            return response  # metrics and logs tell nothing of calls
+        if signal in _OTHER_SIGNALS:
+            return response
         try:
+            if signal != "v1/traces":
+                raise SpanError(f"an export to {signal!r}; expected v1/traces")
             body = self._decompress(headers.get("content-encoding", ""), body)
-            self.exports.append(_read_json(body) if kind == _JSON else _read_protobuf(body))
-        except (SpanError, ValueError) as error:
+            export = _read_json(body) if kind == _JSON else _read_protobuf(body)
+            deque(list_spans([export]), maxlen=0)  # none of them may be lost later
+            self.exports.append(export)
+        except (SpanError, UnreadableLogError, ValueError) as error:
             self.problems.append(str(error))
             raise SpanError(str(error)) from None
         return response
+
+    def note_loss(self, why: str) -> None:
+        """Note that an export has not arrived as a whole."""
+        self.problems.append(f"{why}; have them sent in smaller batches (OTEL_BSP_MAX_EXPORT_BATCH_SIZE)")
 
     def _decompress(self, encoding: str, body: bytes) -> bytes:
         limit = get_bounds().recording_bytes - self.size
@@ -63,7 +73,7 @@ class SpanReceiver(Struct):
                 body = unpacker.decompress(body, max(limit, 0) + 1)
             except zlib.error as error:
                 raise SpanError(f"the export is no gzip: {error}") from None
-            if not unpacker.eof and len(body) <= limit:
+            if (not unpacker.eof and len(body) <= limit) or unpacker.unused_data:
                 raise SpanError("the export is no gzip, or not the whole of it")
         elif encoding not in ("", "identity"):
             raise SpanError(f"the export is compressed by {encoding!r}; expected gzip")
@@ -120,6 +130,8 @@ def _read_json(body: bytes) -> JsonObject:
     data = parse_json(body.decode("utf-8"))
     if not isinstance(data, dict):
         raise SpanError("the export is no JSON object")
+    if data and "resourceSpans" not in data:
+        raise SpanError(f"the export holds {', '.join(map(repr, data))[:80]}; expected 'resourceSpans'")
     return data
 
 
