@@ -16,6 +16,7 @@ import json
 import os
 import shlex
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
@@ -72,6 +73,7 @@ REQUESTS = {
     "sampling/createMessage": "a reply of a model (sampling)",
     "roots/list": "the folders of the client (roots)",
 }
+CLOSED = "Connection closed"  # what the client itself says of a connection that has ended
 _MARK = "EVALKIT_MCP_SERVER"  # the variable by which a server's processes are found
 _SHOWN = 200  # characters of a line in a message
 NOT_GIVEN = "evalkit gives servers nothing but calls"
@@ -209,10 +211,12 @@ class ServerConnection:
         try:
             await asyncio.wait_for(asyncio.shield(ready), START_S)
         except TimeoutError:
+            ready.cancel()  # nobody waits for it any more
             await self.close()
             problem = f"did not answer to 'initialize' and 'tools/list' within {START_S:g} s"
             raise self._make_error("agent_unreachable", problem) from None
         except asyncio.CancelledError:
+            ready.cancel()
             await self.close()
             raise
 
@@ -350,6 +354,9 @@ class ServerConnection:
             tools += page.tools
         else:
             raise self._make_error("invalid_tool", f"lists its tools on more than {MOST_PAGES} pages")
+        name, count = next(iter(Counter(tool.name for tool in tools).most_common(1)), ("", 0))
+        if count > 1:
+            raise self._make_error("invalid_tool", f"lists {count} tools named {format_value(name)}")
         return tools
 
     def _declare(self, tool: Tool) -> Declaration:
@@ -391,7 +398,9 @@ class ServerConnection:
                 request, result_type, request_read_timeout_seconds=self.spec.timeout_s
             )
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED or not self.is_open:
+            # Servers use the number of the client's own error too.
+            is_closed = error.code == CONNECTION_CLOSED and error.message == CLOSED
+            if is_closed or not self.is_open:
                 raise await self._make_crash(name) from None
             if error.code == REQUEST_TIMEOUT:
                 limit = f"{self.spec.timeout_s:g} s, its limit (agent.mcp.timeout)"
