@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import date, timedelta
 from fractions import Fraction
+from math import isfinite
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, TypeVar
@@ -61,6 +62,8 @@ class CaseRecord(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not 0 <= self.passed <= self.measured:
             raise ValueError(f"{self.passed} of {self.measured} runs passed")
+        if not isfinite(self.elapsed_ms + (self.cost_usd or 0)):
+            raise ValueError(f"elapsed_ms {self.elapsed_ms} or cost_usd {self.cost_usd} is not finite")
 
 
 class HistoryRun(Struct, frozen=True):

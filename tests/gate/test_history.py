@@ -160,6 +160,7 @@ def test_another_file_is_left_as_it_is(tmp_path: Path) -> None:
         ("update cases set passed = 'many'", "passed"),
         ("update cases set passed = 3", "3 of 1 runs passed"),
         ("update cases set elapsed_ms = null", "elapsed_ms"),
+        ("update cases set elapsed_ms = 9e999", "elapsed_ms inf or cost_usd 0.0 is not finite"),
         ("update cases set status = x'ff'", "status"),
         ("update runs set wall_s = 'long'", "wall_s"),
         ("update runs set started = null", "started"),
