@@ -81,6 +81,7 @@ class ScheduledRun(Struct, eq=False):
     watch: Watchdog = field(default_factory=Watchdog)
     done: threading.Event = field(default_factory=threading.Event)
     task: asyncio.Task[None] | None = None
+    has_begun: bool = False  # it has left the queue
     verdict: Verdict | None = None
     error: BaseException | None = None
     seconds: float = 0.0  # from its start to its verdict
@@ -115,6 +116,8 @@ class Executor:
         self._runs: dict[str, ScheduledRun] = {}  # by case id: started, and its verdict not returned yet
         self._last_look = 0.0  # `now` at the last look at the loop
         self._stuck_looks = 0
+        self._has_been_stuck = False
+        self._suspects: set[str] = set()  # case ids: one of them may have blocked the loop
         self.seconds = 0.0  # of the case whose verdict was returned last, without its wait for its turn
 
     @property
@@ -188,7 +191,7 @@ class Executor:
         self._runs.update((run.request.case.id, run) for run in runs)
         keep_guard(self)
         if self._loop is None:
-            self._loop = BackgroundLoop(self._concurrency)
+            self._loop = BackgroundLoop(self._concurrency, is_narrow=bool(self._suspects))
         self._loop.start(runs, self._run_scheduled)
 
     async def _run_scheduled(self, scheduled_run: ScheduledRun) -> None:
@@ -207,9 +210,11 @@ class Executor:
     def _wait(self, case_id: str) -> None:
         nap = _SHORTEST_NAP_S
         self._last_look = now()
+        self._clear_suspects()
         # The run is looked up anew each time: it may have been started again on another loop.
         while not (scheduled_run := self._runs[case_id]).done.wait(min(scheduled_run.watch.get_seconds_left(), nap)):
             self._hand_on_verdicts()
+            self._clear_suspects()
             loop = self._loop
             assert loop is not None
             if loop.interrupt is not None:
@@ -240,8 +245,9 @@ class Executor:
         """Abandon the loop, and an agent that has blocked it for longer than its deadline; start the others on a new
         loop.
 
-        What blocks it may be of no run: of an ended one, or in a context of its own. From then on cases run one at a
-        time: one that is alone on its loop when that happens again is the culprit.
+        What blocks it may be of no run: of an ended one, or in a context of its own. The runs that were under way are
+        then repeated one at a time: one that is alone on its loop when that happens again is the culprit. The others
+        may overlap once more; if they block the loop, too, cases run one at a time to the end.
         """
         culprit = loop.find_blocking_run()
         verdict = None if culprit is None else culprit.watch.judge_hung_run()
@@ -250,12 +256,23 @@ class Executor:
         elif self._stuck_looks < _STUCK_LOOKS:
             return
         else:
-            self._concurrency = 1
+            if self._has_been_stuck and not self._suspects:
+                self._concurrency = 1
+            self._has_been_stuck = True
+            self._suspects |= {id for id, run in self._runs.items() if run.has_begun and not run.done.is_set()}
             if loop.only_run is not None:
                 reason = Reason(code="agent_raised", message=_BLOCKED_MESSAGE)
                 loop.only_run.finish(build_unjudged_verdict(loop.only_run.request.case, FAILED, reason))
         self._loop, self._stuck_looks = None, 0
-        self._start([run.copy() for run in self._runs.values() if not run.done.is_set()])
+        runs = [run.copy() for run in self._runs.values() if not run.done.is_set()]
+        self._start(sorted(runs, key=lambda run: run.request.case.id not in self._suspects))
+
+    def _clear_suspects(self) -> None:
+        """Let cases overlap again once the suspects have verdicts."""
+        is_pending = any(id in self._runs and not self._runs[id].done.is_set() for id in self._suspects)
+        if self._suspects and not is_pending and self._loop is not None:
+            self._suspects.clear()
+            self._loop.widen()
 
     def move_error_to_blocker(self, request: RunRequest, error: BaseException) -> bool:
         """Give `error`, a timeout of the wait for `request`, to the agent that blocks the loop, if there is one.
@@ -357,11 +374,13 @@ class BackgroundLoop:
     abandoned.
     """
 
-    def __init__(self, concurrency: int) -> None:
+    def __init__(self, concurrency: int, *, is_narrow: bool = False) -> None:
+        """`is_narrow`: cases run one at a time until `widen`."""
         self._loop = create_shared_loop(self._create_task)
         self._loop.set_default_executor(LoopPool(concurrency))
         keep_time(self._loop)
-        self._slots = asyncio.Semaphore(concurrency)  # first come, first served
+        self._slots = asyncio.Semaphore(1 if is_narrow else concurrency)  # first come, first served
+        self._held_slots = concurrency - 1 if is_narrow else 0
         self._owners: WeakKeyDictionary[asyncio.Task[object], ScheduledRun] = WeakKeyDictionary()
         self.interrupt: BaseException | None = None  # a KeyboardInterrupt that a task of an agent raised
         self._has_begun = False
@@ -410,11 +429,22 @@ class BackgroundLoop:
 
         self._loop.call_soon_threadsafe(begin)
 
+    def widen(self) -> None:
+        """Let as many cases overlap as the concurrency says."""
+
+        def release() -> None:
+            for _ in range(self._held_slots):
+                self._slots.release()
+            self._held_slots = 0
+
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(release)
+
     async def _run_in_slot(self, scheduled_run: ScheduledRun, work: RunWork) -> None:
         try:
             async with self._slots:
                 self.only_run = None if self._has_begun else scheduled_run
-                self._has_begun = True
+                self._has_begun = scheduled_run.has_begun = True
                 await work(scheduled_run)
         finally:
             scheduled_run.task = None  # `_owners` would keep both for as long as there is the loop

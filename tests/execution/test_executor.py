@@ -309,6 +309,28 @@ def test_a_callback_that_hangs_ends_no_other_case(
     assert is_done or statuses[1] == "failed"
 
 
+@pytest.mark.parametrize("culprits", [("case_001",), ("case_001", "case_006")])
+def test_after_a_callback_that_hangs_the_rest_overlaps_again(
+    made: Callable[[int], Executor], monkeypatch: pytest.MonkeyPatch, culprits: tuple[str, ...]
+) -> None:
+    """Those that were under way are repeated one at a time. After a second such callback, all others are, too."""
+    monkeypatch.setattr(executor_module, "_STUCK_LOOKS", 2)
+    ended = threading.Event()
+    counter = Counter()
+
+    async def leave_callback(task: evalkit.Task) -> str:
+        if task.message in culprits:
+            asyncio.get_running_loop().call_soon(ended.wait, context=Context())
+            await asyncio.sleep(1)
+        return await counter.agent(task) if task.message > "case_010" else task.message
+
+    statuses = run_all(made(3), jobs(leave_callback, 16))
+    ended.set()
+    failed = [f"case_{number:03}" for number, status in enumerate(statuses) if status != "passed"]
+    assert failed == list(culprits)
+    assert counter.most == (3 if len(culprits) == 1 else 1)
+
+
 def test_an_agent_that_cancels_all_tasks_fails_and_its_neighbours_do_not(made: Callable[[int], Executor]) -> None:
     """Nor the cases after it."""
 
