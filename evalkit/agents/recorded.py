@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -106,7 +107,7 @@ def load_recorded_agent(case: Case, root: Path) -> RecordedAgent:
     name = str(file.get("file")) if isinstance(file, Mapping) else str(file)
     path = root / str(file.get("path")) if isinstance(file, Mapping) else root / name
     try:
-        results = list(read_log(path))
+        results = _read_file(path)
     except UsageError as error:
         raise MissingTraceError(f"{case.locate(('input', 'trace'))}: {error}") from None
     folder = Path(os.path.relpath(path.parent, root)).as_posix()  # as the same run is called in a folder of traces
@@ -119,9 +120,10 @@ def load_recorded_agent(case: Case, root: Path) -> RecordedAgent:
         broken_count = f"{len(broken)} records" if len(broken) > 1 else "a record"
         problem = f"{name} holds {broken_count} that can't be read, and could be of this run: {broken[0]}"
         raise MissingTraceError(f"{case.locate(('input', 'trace'))}: {problem}")
-    named = [conversation for conversation in conversations if is_named(conversation, case)]
-    same = [conversation for conversation in conversations if has_same_input(conversation, case)]
-    chosen = conversations if len(conversations) == 1 else named or same
+    chosen = conversations
+    if len(conversations) > 1:
+        named = [conversation for conversation in conversations if is_named(conversation, case)]
+        chosen = named or [conversation for conversation in conversations if has_same_input(conversation, case)]
     if len(chosen) == 1:
         return RecordedAgent(case, tuple(chosen))
     if not conversations:
@@ -130,6 +132,20 @@ def load_recorded_agent(case: Case, root: Path) -> RecordedAgent:
     how = "are of this case" if chosen else "are there, and none names this case or has its input"
     count = len(chosen or conversations)
     raise MissingTraceError(f"{case.locate(('input', 'trace'))}: {name}: {count} runs {how}; give it a file of one")
+
+
+def _read_file(path: Path) -> Sequence[Conversation | UsageError]:
+    """Read a file of traces once for all cases that name it, as long as it does not change."""
+    try:
+        status = path.stat()
+    except OSError:
+        return tuple(read_log(path))  # which says why
+    return _read_file_once(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=2)
+def _read_file_once(path: Path, modified_ns: int, size: int) -> Sequence[Conversation | UsageError]:
+    return tuple(read_log(path))
 
 
 def is_named(conversation: Conversation, case: Case) -> bool:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evalkit import SpecError, load_case, run_case
+from evalkit.agents import recorded
+from evalkit.errors import UsageError
 from evalkit.model.case import Permissions
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, FAILED, PASSED, Verdict
+from evalkit.traces.log_formats import Conversation
+from evalkit.traces.read_log import read_log
 from evalkit.yamlfile.write import dump
 
 ASKED = {"role": "user", "content": "Close order 7."}
@@ -213,6 +218,25 @@ def test_of_several_runs_in_a_file_that_of_the_case_is_judged(tmp_path: Path) ->
         "scenarios/close_001.yaml:3:10: ../chats.jsonl: 2 runs are there, and none names this case or has its input; "
         "give it a file of one",
     )
+
+
+def test_a_file_that_several_cases_name_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again when it has changed."""
+    reads: list[Path] = []
+
+    def read(path: Path) -> Iterator[Conversation | UsageError]:
+        reads.append(path)
+        return read_log(path)
+
+    monkeypatch.setattr(recorded, "read_log", read)
+    trace = tmp_path / "chats.jsonl"
+    trace.write_text(json.dumps({"messages": CHAT}), "utf-8")
+    more = {"trace": "../chats.jsonl"}
+    assert [judge(tmp_path, CHAT, CLOSED, more).status for _ in range(3)] == [PASSED] * 3
+    assert len(reads) == 1
+    trace.write_text(json.dumps({"messages": [ASKED, REPLIED]}), "utf-8")
+    assert judge(tmp_path, CHAT, CLOSED, more).status == FAILED
+    assert len(reads) == 2
 
 
 def test_a_file_without_a_run_is_an_error(tmp_path: Path) -> None:
