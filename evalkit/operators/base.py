@@ -305,7 +305,8 @@ def holds_operator(data: object, *names: str) -> bool:
         for key, item in data.items():
             if key in names or (type(item) is not str and key != LITERAL and holds_operator(item, *names)):
                 return True
-    return is_list(data) and any(holds_operator(item, *names) for item in data)
+        return False
+    return is_list(data) and any(type(item) is not str and holds_operator(item, *names) for item in data)
 
 
 # ---- plain values that differ ----

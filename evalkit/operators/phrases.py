@@ -83,10 +83,12 @@ def _cuts_number(text: str, start: int, phrase: str) -> bool:
 
 def _is_inside_number(text: str, position: int) -> bool:
     """Return whether the place between two characters is between digits, or beside a separator between digits."""
-    around = [index for index in range(position - 2, position + 2) if 0 <= index < len(text)]
-    digits = {index - position for index in around if text[index].isdigit()}
-    separators = {index - position for index in around if text[index] in _SEPARATORS}
-    return digits >= {-1, 0} or (digits >= {-2, 0} and -1 in separators) or (digits >= {-1, 1} and 0 in separators)
+    if not 0 < position < len(text):
+        return False
+    before, after = text[position - 1], text[position]
+    if before.isdigit():
+        return after.isdigit() or (after in _SEPARATORS and text[position + 1 : position + 2].isdigit())
+    return before in _SEPARATORS and after.isdigit() and text[:position][-2:-1].isdigit()
 
 
 def _is_inside_run(text: str, position: int) -> bool:

@@ -85,7 +85,7 @@ class OutputRouting:
 
     def __init__(self) -> None:
         self._log_handler = _CaseLogHandler()
-        self._streams: list[Any] = []
+        self._streams: dict[int, Any] = {}  # by id
         self._open_streams = OpenStreams()
         self._handlers: list[logging.Handler] = []
 
@@ -96,7 +96,7 @@ class OutputRouting:
             return (yield)
         finally:
             logging.getLogger().removeHandler(self._log_handler)
-            for stream in self._streams:
+            for stream in self._streams.values():
                 del stream.write
             self._open_streams.release()
             for handler in self._handlers:
@@ -116,8 +116,8 @@ class OutputRouting:
         self._open_streams.keep()
         for kind in ("stdout", "stderr"):
             stream = getattr(sys, kind)
-            if not any(stream is routed for routed in self._streams) and _route_stream(stream, kind):
-                self._streams.append(stream)
+            if id(stream) not in self._streams and _route_stream(stream, kind):
+                self._streams[id(stream)] = stream
         for handler in logging.getLogger().handlers:
             if handler is not self._log_handler and handler not in self._handlers:
                 handler.addFilter(_is_outside_case)
@@ -148,7 +148,7 @@ class OpenStreams:
     """The hooks that keep streams, and what lies below them, open: no agent closes them for the cases after it."""
 
     def __init__(self) -> None:
-        self._streams: list[Any] = []
+        self._streams: dict[int, Any] = {}  # by id
         self._replaced: list[tuple[Any, str]] = []
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -166,9 +166,9 @@ class OpenStreams:
         """Keep the streams of now open: pytest's, and the process's own, to which it writes."""
         streams: tuple[Any, ...] = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         for stream in streams:
-            if stream is None or any(stream is kept for kept in self._streams):
+            if stream is None or id(stream) in self._streams:
                 continue
-            self._streams.append(stream)
+            self._streams[id(stream)] = stream
             while stream is not None:
                 below = getattr(stream, "buffer", getattr(stream, "raw", None))
                 self._replace(stream, "close", None)

@@ -144,7 +144,8 @@ class Collection:
                 file = next(find_cases([path], self._configuration.root))
             if file is None:
                 return None
-        return CaseFile.from_parent(parent, path=file_path, hooks=self, problem=None if file is None else file.problem)
+        problem = None if file is None else file.problem
+        return CaseFile.from_parent(parent, path=file_path, name=file_path.name, hooks=self, problem=problem)
 
     def load(self, path: str, variant: CaseVariant | None) -> Case:
         """Load a case. While pytest collects, none of the code that it names is imported."""

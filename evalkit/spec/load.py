@@ -76,7 +76,7 @@ def load_case(
         file,
         settings,
         has_given_root=root is not None,
-        uses_python=may_name_python(content),
+        uses_python=base not in sys.path and may_name_python(content),
         permissions=permissions,
         row=row,
     )

@@ -50,6 +50,7 @@ GetEvent = Callable[[], Event]
 # Line breaks in YAML 1.1, which libyaml speaks; plain characters in YAML 1.2, in editors and in JSON.
 _OLD_BREAKS = "\x85\u2028\u2029"
 _CHUNK = 1 << 16  # bytes that are read of a file which grows
+_OPEN_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a pipe without a writer would block
 _STAND_INS = range(0xF8A0, 0xF8FF)
 _SURROGATE_PAIR = r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -79,22 +80,23 @@ def read_file(path: str | os.PathLike[str], bound: str = "file_bytes") -> bytes:
     """Read an ordinary file within a bound of the project. Raises OSError, which says so, for a larger one and for a
     device or a pipe, which might never end."""
     max_bytes: int = getattr(get_bounds(), bound)
-    with open(path, "rb", buffering=0, opener=_open_without_waiting) as opened:
-        status = os.fstat(opened.fileno())
+    opened = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
+    try:
+        status = os.fstat(opened)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no ordinary file but a device, a pipe or the like", os.fspath(path))
-        content = opened.read(min(status.st_size, max_bytes) + 1)  # as much memory is reserved as is to be read
-        while status.st_size < len(content) <= max_bytes and (more := opened.read(_CHUNK)):  # it grows, as in /proc
+        content = os.read(opened, min(status.st_size, max_bytes) + 1)  # as much memory is reserved as is to be read
+        while status.st_size < len(content) <= max_bytes and (more := os.read(opened, _CHUNK)):  # as in /proc
             content += more
+    finally:
+        os.close(opened)
     if len(content) > max_bytes:
         size = f"{max(status.st_size, len(content)):,} bytes, more than the limit of {max_bytes:,}"
         message = f"it has {size}{explain_bound(bound)}"
         raise OSError(errno.EFBIG, message, os.fspath(path))
     return content
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe without a writer would block
 
 
 def locate_offset(text: str, offset: int) -> tuple[int, int]:
