@@ -182,8 +182,8 @@ def mcp_server(
 
     Cases use it with ``agent: {mcp: NAME}``. It runs in this process. For the options see ``agent.mcp``.
     """
-    if scope not in ("worker", "case") or results not in ("value", "whole"):
-        raise UsageError("evalkit.mcp_server: scope is 'worker' or 'case', results is 'value' or 'whole'")
+    if scope not in ("worker", "case") or results not in ("value", "json", "whole"):
+        raise UsageError("evalkit.mcp_server: scope is 'worker' or 'case', results is 'value', 'json' or 'whole'")
     return MCP_SERVERS.build_decorator(name, timeout_s=timeout, scope=scope, results=results)
 
 

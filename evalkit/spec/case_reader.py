@@ -395,7 +395,7 @@ URL_KEYS: dict[str, CaseKey] = {
         "Judge the case by the OpenTelemetry spans that the service exports for the request.",
     ),
 }
-SCOPES, RESULTS = ("worker", "case"), ("value", "whole")
+SCOPES, RESULTS = ("worker", "case"), ("value", "json", "whole")
 MCP_KEYS: dict[str, CaseKey] = {
     "command": CaseKey(CaseReader.read_command, COMMAND_KEYS["command"].schema, "The command that starts the server."),
     "cwd": COMMAND_KEYS["cwd"],
@@ -415,8 +415,8 @@ MCP_KEYS: dict[str, CaseKey] = {
     "results": CaseKey(
         CaseReader.read_results,
         {"type": "string", "enum": list(RESULTS)},
-        "`value` (default): a result is the structured content, else the text; `whole`: a mapping of `content`, "
-        "`structuredContent` and `isError`.",
+        "`value` (default): a result is the structured content, else the text; `json`: likewise, but a text that is a "
+        "JSON object or list is what it says; `whole`: a mapping of `content`, `structuredContent` and `isError`.",
     ),
 }
 MCP_AGENT_KEYS: dict[str, CaseKey] = {

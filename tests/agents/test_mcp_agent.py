@@ -64,6 +64,8 @@ async def answer(context: object, parameters: Any) -> Any:
             return types.CallToolResult(
                 content=[types.ImageContent(data=base64.b64encode(PNG).decode(), mime_type="image/png")]
             )
+        case "repeat":
+            return text(arguments["text"])
         case "fail":
             return text("the disk is full", is_error=True)
         case "ask":
@@ -80,7 +82,7 @@ async def answer(context: object, parameters: Any) -> Any:
 
 def make_server() -> Any:
     tools: dict[str, tuple[Any, Any]] = dict.fromkeys(["add", "add_wrongly", "add_silently"], (PAIR, NUMBER))
-    tools |= {name: ({"type": "object"}, None) for name in ("say", "draw", "fail", "ask", "sleep")}
+    tools |= {name: ({"type": "object"}, None) for name in ("say", "draw", "repeat", "fail", "ask", "sleep")}
 
     async def list_tools(context: object, parameters: object) -> Any:
         return types.ListToolsResult(
@@ -218,6 +220,26 @@ def test_the_whole_result_may_be_asked_for() -> None:
             }
         },
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "result"),
+    [('{"a": [1]}', {"a": [1]}), ("[1]", [1]), ("42", "42"), ('{"a": 1, "a": 2}', '{"a": 1, "a": 2}'), ("no", "no")],
+)
+def test_texts_that_are_json_may_be_asked_for_as_what_they_say(words: str, result: object) -> None:
+    evalkit.mcp_server("sums", results="json")(make_server)
+    verdict = run(call("repeat", text=words), expected_function_calls=["repeat"])
+    assert describe(verdict) == []
+    assert verdict.transcript.calls[0].result == result
+
+
+def test_a_tool_that_the_server_has_not_is_pointed_out() -> None:
+    failing = [expect(name, outcome="error") for name in ("dra", "zzz")]
+    verdict = run("dra", "zzz", "prompts/list", expected_function_calls=[*failing, "prompts/list"])
+    assert describe(verdict) == []
+    first, second = verdict.transcript.warnings
+    assert first == "MCP server 'sums' has no tool 'dra'; did you mean 'draw'?"
+    assert second.startswith("MCP server 'sums' has no tool 'zzz'; it has add, ")
 
 
 def test_tools_that_fail_take_long_or_are_none_are_errors_that_a_case_may_expect() -> None:
@@ -391,6 +413,15 @@ for line in sys.stdin:
 def program(tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "small.py").write_text(PROGRAM)
     return {"command": [sys.executable, str(tmp_path / "small.py")]}
+
+
+def test_cases_that_want_other_results_of_a_server_have_another_one(program: dict[str, Any]) -> None:
+    """A shared one would answer the second case as the first one has asked."""
+    plain, whole = (
+        run("work", server=server, expected_function_calls=["work"]).transcript.calls[0].result
+        for server in (program, {**program, "results": "whole"})
+    )
+    assert whole == {"content": [{"type": "text", "text": plain}], "structuredContent": None, "isError": False}
 
 
 def test_a_program_is_guarded_like_any_other_and_what_it_prints_is_reported(program: dict[str, Any]) -> None:
@@ -572,6 +603,18 @@ def test_servers_are_described_in_the_configuration(tmp_path: Path) -> None:
     assert describe(misspelt) == [
         ("unknown_agent", "there is no MCP server 'smal'; there are small, sums; did you mean 'small'?")
     ]
+
+
+def test_a_server_where_there_is_none_is_told_how_to_be_described() -> None:
+    MCP_SERVERS.remove("sums")
+    assert describe(run("work", server="stock", expected_function_calls=["work"])) == [
+        (
+            "unknown_agent",
+            "there is no MCP server 'stock'; describe it in [tool.evalkit.mcp_servers.stock], "
+            "or register it with @evalkit.mcp_server",
+        )
+    ]
+    evalkit.mcp_server("sums")(make_server)
 
 
 def test_the_tools_of_a_server_are_printed_and_lint_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

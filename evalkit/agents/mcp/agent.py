@@ -63,10 +63,10 @@ def find_server(described: str | JsonObject, permissions: Permissions | None) ->
     if described in configured:
         return parse_server(described, json.loads(configured[described]))
     names = [*configured, *MCP_SERVERS]
-    listed = f"there are {', '.join(names)}" if names else "there is none"
+    listed = f"; there are {', '.join(names)}" if names else ""
     advice = f"describe it in [tool.evalkit.mcp_servers.{described}], or register it with @evalkit.mcp_server"
     raise UnknownAgentError(
-        f"there is no MCP server '{described}'; {listed}{did_you_mean(described, names) or f'; {advice}'}"
+        f"there is no MCP server '{described}'{listed}{did_you_mean(described, names) or f'; {advice}'}"
     )
 
 
@@ -131,6 +131,9 @@ class McpAgent(Struct, frozen=True, eq=False):
         calls = read_calls(task.input)
         named = [] if calls is None else [name for name, _ in calls]
         declared = {declaration.name for declaration in connection.declarations}
+        for name in dict.fromkeys(name for name in named if name not in declared and name not in METHODS):
+            listed = did_you_mean(name, declared) or f"; it has {', '.join(sorted(declared)) or 'none'}"
+            task.warnings.append(f"{connection.who} has no tool '{name}'{listed}")
         # What the server says of a tool that it has not is the server's: such calls are sent as well.
         others = (Declaration(name=name) for name in dict.fromkeys(named) if name not in declared)
         task.connect((*connection.declarations, *others), session.call)

@@ -45,7 +45,7 @@ from evalkit.functions.call_log import BrokenContractError
 from evalkit.functions.declarations import find_return_problems
 from evalkit.functions.mcp import has_mcp
 from evalkit.functions.targets import AnyFunction
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, parse_strictly
 from evalkit.model.case import Declaration
 from evalkit.text.format import format_value
 
@@ -64,8 +64,8 @@ CLOSE_S = 1.0  # in which a program ends by itself once its input has ended
 END_S = TERM_S + KILL_S + 0.5  # in which it is ended otherwise
 MOST_PAGES = 100  # of tools/list
 MOST_STRAY_LINES = 1000
-VALUE, WHOLE = RESULTS = ("value", "whole")
-WORKER, CASE = SCOPES = ("worker", "case")
+VALUE, PARSED, WHOLE = ("value", "json", "whole")
+WORKER, CASE = ("worker", "case")
 NEEDS_EXTRA = "an agent that is an MCP server needs the package 'mcp': pip install 'pytest-evalkit[mcp]'"
 # What servers ask of clients, in words. Nothing of it is given, and the server is told so.
 REQUESTS = {
@@ -96,8 +96,8 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """What two cases must have in common to share a server."""
-        data = (self.name, self.command, self.cwd, dict(self.env), self.url, dict(self.headers), repr(self.factory))
-        return json.dumps(data)
+        where = (self.command, self.cwd, dict(self.env), self.url, dict(self.headers), repr(self.factory))
+        return json.dumps((self.name, where, self.timeout_s, self.results))
 
 
 class HostLoop:
@@ -368,7 +368,7 @@ class ServerConnection:
             name=tool.name,
             description=tool.description or "",
             parameters=tool.input_schema,
-            returns=tool.output_schema if self.spec.results == VALUE else None,
+            returns=None if self.spec.results == WHOLE else tool.output_schema,
         )
 
     async def call(self, name: str, arguments: JsonDict) -> object:
@@ -427,7 +427,10 @@ class ServerConnection:
             return {"content": content, "structuredContent": structured, "isError": False}
         if structured is not None:
             return structured
-        return "\n".join(texts) if len(texts) == len(content) else {"content": content}
+        if len(texts) < len(content):
+            return {"content": content}
+        text = "\n".join(texts)
+        return _parse_text(text) if self.spec.results == PARSED else text
 
     def _check_output(self, name: str, structured: object) -> None:
         returns = next((tool.returns for tool in self.declarations if tool.name == name), None)
@@ -460,6 +463,15 @@ class ServerConnection:
         stderr = "" if self._process is None else format_stderr(self._process)
         stray = f"; on stdout stood {format_value(self.stray_lines[0])}" if self.stray_lines else ""
         return RemoteAgentError(f"{self.who} {problem}{stray}{stderr}", code=code)
+
+
+def _parse_text(text: str) -> object:
+    """Return the JSON object or list that a text is, else the text."""
+    try:
+        value = parse_strictly(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict | list) else text
 
 
 def describe_content(block: JsonDict) -> JsonDict:
