@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from evalkit.errors import KeyPath, MockError, PathProblem, did_you_mean
+from evalkit.errors import KeyPath, MockError, PathProblem, did_you_mean, format_path
 from evalkit.fields.reader import FieldReader
-from evalkit.functions.declarations import find_argument_names
+from evalkit.functions.declarations import find_argument_names, find_argument_violations
 from evalkit.jsonvalue import JsonObject, JsonValue, copy_json
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import APPROVED, CHANGED, DENIED, AgentValue, Approval
@@ -22,6 +22,7 @@ from evalkit.text.format import format_value
 _DEFAULT_REASON = "a person denied this call"
 _FORMS = "approve, deny, {deny: why}, {arguments: {...}} or a list of these, one for each request"
 _RESUME = "resume"
+_UNKNOWN = ("additionalProperties",)  # where in a schema unknown arguments are refused
 ApprovalRequest = tuple[str, AgentValue, str | None]  # function (or node of a graph), arguments, id of the call
 
 
@@ -225,3 +226,8 @@ class _ApprovalReader(FieldReader):
             if names_of_arguments is not None and argument not in names_of_arguments:
                 hint = did_you_mean(argument, names_of_arguments)
                 self.add_problem(path, f"{name} has no argument '{argument}'{hint}", "unknown_argument", at_key=True)
+        for answer in answers:
+            for violation in () if declaration is None else find_argument_violations(declaration, answer.changes):
+                if violation.path and violation.schema_path != _UNKNOWN:  # what is missing, the call says itself
+                    place = format_path(("arguments", *violation.path))
+                    self.add_problem(path, f"{self.format_place(path)}: {place}: {violation.message}", at_key=True)

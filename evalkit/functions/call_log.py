@@ -387,7 +387,7 @@ class CallLog:
             try:
                 decision = self.approvals.ask(call.name, call.arguments)
             except MissingApprovalError as error:
-                call.error = error
+                self._refuse(call, error)
                 return True
         if decision is None:
             return False
@@ -396,9 +396,13 @@ class CallLog:
             call.arguments = {**call.arguments, **copy_json(decision.answer.changes)}
             call.real = None  # it would run with the arguments as they were
         if decision.is_denied:
-            self._used_mocks.update(key for key in self._mocks if self._functions.resolve_name(key) == call.name)
-            call.error = FunctionError("denied", decision.reason)
+            self._refuse(call, FunctionError("denied", decision.reason))
         return decision.is_denied
+
+    def _refuse(self, call: PendingCall, error: FunctionError | MissingApprovalError) -> None:
+        """Answer a call by `error`. Its mock was not asked, and is not unused for that."""
+        self._used_mocks.update(key for key in self._mocks if self._functions.resolve_name(key) == call.name)
+        call.error = error
 
     def _insert(self, new: PendingCall, later_calls: Iterable[ModelCall]) -> None:
         """Insert a call before the calls of later turns, and before `later_calls` of the same turn."""

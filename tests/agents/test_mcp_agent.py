@@ -430,7 +430,7 @@ def test_a_program_is_guarded_like_any_other_and_what_it_prints_is_reported(prog
     assert verdict.transcript.calls[0].result == ""  # no host is let through
     assert len(verdict.transcript.warnings) == 1
     assert verdict.transcript.warnings[0].endswith(
-        "wrote 1 lines to stdout that are no messages, the first: 'working ...'; logs belong on stderr"
+        "wrote a line to stdout that is no message: 'working ...'; logs belong on stderr"
     )
 
 

@@ -90,6 +90,7 @@ def test_without_an_answer_nothing_is_approved_and_nothing_is_measured(approvals
     ]
     (call,) = verdict.transcript.calls
     assert (call.outcome, call.answered_by) == ("error", "nobody")
+    assert not any("was never called" in note for note in verdict.transcript.unused_mocks)
 
 
 def test_a_list_answers_one_request_each_and_then_nothing() -> None:
@@ -236,6 +237,10 @@ FORMS = "approve, deny, {deny: why}, {arguments: {...}} or a list of these, one 
         (
             {"issue_refund": {"arguments": {"amont": 5}}},
             "issue_refund has no argument 'amont'; did you mean 'amount'?",
+        ),
+        (
+            {"issue_refund": {"arguments": {"amount": "five"}}},
+            'issue_refund: arguments.amount: "five" is not of type number',
         ),
         (5, "input.approvals must be a mapping of functions to answers, got 5"),
     ],

@@ -207,11 +207,10 @@ class McpSession:
         connection, task = self._connection, self._task
         record_refused(task, connection.report, connection.who)
         if connection.stray_lines:
-            count, first = len(connection.stray_lines), connection.stray_lines[0]
-            task.warnings.append(
-                f"{connection.who} wrote {count} lines to stdout that are no messages, the first: {first!r}; "
-                "logs belong on stderr"
-            )
+            first, *others = connection.stray_lines
+            lines = f"{len(others) + 1} lines to stdout that are" if others else "a line to stdout that is"
+            which = "messages, the first" if others else "message"
+            task.warnings.append(f"{connection.who} wrote {lines} no {which}: {first!r}; logs belong on stderr")
             connection.stray_lines.clear()
         for method in connection.requests:
             task.warnings.append(f"{connection.who} asked for {REQUESTS[method]}, and got an error; {NOT_GIVEN}")
