@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "functions": {"bounds", "errors", "fields", "jsonvalue", "model", "operators", "text", "yamlfile"},
     "checks": {"bounds", "errors", "fields", "jsonvalue", "model", "operators", "text"},
     "textcalls": {"errors", "jsonvalue", "model"},
-    "traces": {"bounds", "errors", "jsonvalue", "model"},
+    "traces": {"bounds", "errors", "jsonvalue", "model", "text"},
     "streaming": {"errors", "jsonvalue", "model", "textcalls"},
     "providers": {"errors", "fields", "jsonvalue", "model", "streaming", "text", "textcalls"},
     "cassettes": {

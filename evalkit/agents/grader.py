@@ -39,6 +39,7 @@ from evalkit.model.settings import DEFAULT_SEED, Settings, split_graders
 from evalkit.model.transcript import AgentValue, Grade, ModelRequest, ModelTurn, Vote
 from evalkit.providers.base import Provider
 from evalkit.providers.budget import MeteredProvider
+from evalkit.text.format import cut_between_words
 from evalkit.text.redact import Redactor, redact_secrets
 
 SYSTEM = """\
@@ -351,5 +352,5 @@ def make_unreadable_error(reply: ModelTurn, why: str) -> UnreadableGradesError:
     answer = reply.text or json.dumps(
         to_plain_json([{call.name: call.arguments} for call in reply.calls]), ensure_ascii=False
     )
-    cut = answer[:_SHOWN] + ("…" if len(answer) > _SHOWN else "")
+    cut = cut_between_words(answer, _SHOWN)
     return UnreadableGradesError(f"the grader's answer can't be read: {why}" + (f"; it was {cut}" if answer else ""))

@@ -29,6 +29,7 @@ from evalkit.providers.calls import (
 from evalkit.providers.client import Client, ClientOptions, ClientProvider
 from evalkit.providers.pacing import RetryPolicy
 from evalkit.streaming import StreamAccumulator
+from evalkit.text.format import cut_between_words
 
 
 class AnthropicOptions(ClientOptions, frozen=True, kw_only=True):
@@ -81,7 +82,9 @@ class AnthropicProvider(ClientProvider):
                 raise ProviderError(f"{self.service} broke the stream off: {turn.finish_message or 'it has no end'}")
             return turn
         if not events or not isinstance(events[0].get("content"), list):
-            raise ProviderError(f"{self.service} answered something that is no message: {str(values[0])[:200]}")
+            raise ProviderError(
+                f"{self.service} answered something that is no message: {cut_between_words(str(values[0]), 200)}"
+            )
         return read_reply(events[0])
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from evalkit.errors import ProviderError, UsageError
 from evalkit.model.transcript import ModelRequest, ModelTurn
+from evalkit.text.format import cut_between_words
 
 
 @runtime_checkable
@@ -101,7 +102,7 @@ def require_whole(turn: ModelTurn, service: str, *, is_streamed: bool) -> ModelT
         isinstance(reply, Mapping) and (reply.get("finishReason") or reply.get("finish_reason")) for reply in replies
     )
     if turn.finish_reason == "empty" and not has_ended:
-        raise ProviderError(f"{service} answered nothing: {str(dict(raw))[:200]}")
+        raise ProviderError(f"{service} answered nothing: {cut_between_words(str(dict(raw)), 200)}")
     if turn.finish_reason == "truncated" and is_streamed:
         raise ProviderError(f"{service} broke the stream off: {turn.finish_message or 'it has no finish reason'}")
     return turn

@@ -31,6 +31,7 @@ from evalkit.providers.calls import (
 )
 from evalkit.providers.client import Client
 from evalkit.providers.pacing import RetryPolicy, call_with_retries, load_client, parse_seconds, to_transport_error
+from evalkit.text.format import cut_between_words
 
 _CREDENTIALS = "give AWS credentials: AWS_BEARER_TOKEN_BEDROCK, AWS_ACCESS_KEY_ID, a profile or a role"
 
@@ -94,7 +95,7 @@ class BedrockProvider:
         if not self.options.stream:
             reply = client.converse(modelId=self.model, **body)
             if not isinstance(reply.get("output"), Mapping):
-                raise ProviderError(f"{self._service} answered without a message: {str(reply)[:200]}")
+                raise ProviderError(f"{self._service} answered without a message: {cut_between_words(str(reply), 200)}")
             return read_reply({key: value for key, value in reply.items() if key != "ResponseMetadata"})
         turn = read_stream(list(client.converse_stream(modelId=self.model, **body)["stream"]))
         if turn.finish_reason == "truncated":

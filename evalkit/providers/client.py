@@ -27,6 +27,7 @@ from evalkit.providers.pacing import (
     to_transport_error,
 )
 from evalkit.streaming import parse_values
+from evalkit.text.format import cut_between_words
 
 NO_CREDIT = "insufficient_quota"  # a 429 that no waiting ends
 
@@ -116,7 +117,7 @@ class ClientProvider(ABC):
         text = str(answer.http_response.text)
         values = parse_values(text)
         if not values:
-            raise ProviderError(f"{self.service} answered something that is no JSON: {text[:200]!r}")
+            raise ProviderError(f"{self.service} answered something that is no JSON: {cut_between_words(text, 200)!r}")
         return values
 
     def _get_client(self) -> Client:

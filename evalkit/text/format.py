@@ -47,6 +47,16 @@ def cut(text: str, limit: int = 2 * TEXT_LIMIT) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
+def cut_between_words(text: str, limit: int = 80) -> str:
+    """Return at most `limit` characters of the beginning of a text that is not redacted yet, cut between words.
+
+    Half of a secret would not be known as one, and be shown.
+    """
+    if len(text) <= limit:
+        return text
+    return " ".join(text[: limit + 1].rsplit(None, 1)[:-1]) + "…"
+
+
 def describe_type(value: object) -> str:
     """Return the type of a value, for messages: ``a string``, ``null``, ``a tuple, which is not JSON``."""
     name = type(value).__name__

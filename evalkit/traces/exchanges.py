@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.text.format import cut_between_words
 from evalkit.traces.log_formats import (
     MENTIONS_CALLS,
     Conversation,
@@ -66,7 +67,7 @@ def read_responses(request: JsonObject, response: JsonObject) -> Parts:
     for item in (*list_objects({"input": inputs}, "input"), *list_objects(response, "output")):
         kind = item.get("type", "message")
         if not isinstance(kind, str):
-            raise UnreadableLogError(f"an item has the type {json.dumps(kind)[:40]}")
+            raise UnreadableLogError(f"an item has the type {cut_between_words(json.dumps(kind))}")
         if kind == "message":
             told, said = read_messages([item])
             system.append(told)
@@ -103,7 +104,9 @@ def _read_item(kind: str, item: JsonObject) -> Iterator[Event]:
             found = next((item[key] for key in ("results", "outputs") if item.get(key) is not None), None)
             yield FunctionAnswer(found, call_id=call_id, failed=item.get("status") == "failed")
     elif "arguments" in item or "input" in item:
-        raise UnreadableLogError(f"an item of type {kind[:40]!r} could be a call, and is of no known form")
+        raise UnreadableLogError(
+            f"an item of type {cut_between_words(kind, 40)!r} could be a call, and is of no known form"
+        )
 
 
 def is_anthropic(request: JsonObject) -> bool:
@@ -185,7 +188,9 @@ def _read_part(part: JsonObject, reply: ModelReply, *, is_reply: bool) -> Event 
     if isinstance(outcome, Mapping):
         return FunctionAnswer(outcome, name="code_execution")
     if is_reply and (key := next((key for key in part if part[key] and MENTIONS_CALLS.search(key)), None)):
-        raise UnreadableLogError(f"a part of a reply holds {key!r} in no known form: {json.dumps(part[key])[:80]}")
+        raise UnreadableLogError(
+            f"a part of a reply holds {key!r} in no known form: {cut_between_words(json.dumps(part[key]))}"
+        )
     if not isinstance(part.get("text"), str) or part.get("thought"):
         return None
     return replace(reply, text=part["text"]) if is_reply else LoggedMessage(part["text"])

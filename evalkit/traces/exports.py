@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.transcript import Usage
+from evalkit.text.format import cut_between_words
 from evalkit.traces.exchanges import READERS, find_form, list_choice, list_tools, read_exchange
 from evalkit.traces.log_formats import (
     MENTIONS_CALLS,
@@ -351,7 +352,7 @@ def _build_request(inputs: object) -> JsonDict:
     if isinstance(inputs, str | list):
         return {"messages": inputs}
     if not isinstance(inputs, Mapping):
-        raise UnreadableLogError(f"its input holds no messages: {json.dumps(inputs)[:80]}")
+        raise UnreadableLogError(f"its input holds no messages: {cut_between_words(json.dumps(inputs))}")
     if find_form(inputs) is not None:
         return dict(inputs)
     if is_message(inputs):
@@ -371,7 +372,7 @@ def _read_replies(form: str, outputs: object) -> list[Event]:
             return events
     replies = _find_replies(outputs)
     if not replies and MENTIONS_CALLS.search(json.dumps(outputs)):
-        raise UnreadableLogError(f"its output holds calls in no known form: {json.dumps(outputs)[:80]}")
+        raise UnreadableLogError(f"its output holds calls in no known form: {cut_between_words(json.dumps(outputs))}")
     return read_messages(replies)[1]
 
 

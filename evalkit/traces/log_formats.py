@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from evalkit.errors import EvalkitError
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.transcript import Usage
+from evalkit.text.format import cut_between_words
 
 _DEEPEST = 80  # levels of a value, of the hundred that a file may have
 
@@ -119,11 +120,13 @@ def read_arguments(value: object, name: str) -> JsonObject:
             value = parse_json(value or "{}")
         except ValueError as error:
             problem = "nested too deep for a case" if isinstance(error, TooDeepError) else "no JSON"
-            raise UnreadableLogError(f"the arguments of {name} are {problem}: {str(value)[:80]}") from None
+            raise UnreadableLogError(
+                f"the arguments of {name} are {problem}: {cut_between_words(str(value))}"
+            ) from None
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UnreadableLogError(f"the arguments of {name} are no JSON object: {json.dumps(value)[:80]}")
+        raise UnreadableLogError(f"the arguments of {name} are no JSON object: {cut_between_words(json.dumps(value))}")
     return value
 
 
@@ -189,7 +192,7 @@ def list_objects(holder: JsonObject, key: str) -> list[JsonObject]:
     if not value:
         return []
     if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-        raise UnreadableLogError(f"'{key}' is no list of objects: {json.dumps(value)[:80]}")
+        raise UnreadableLogError(f"'{key}' is no list of objects: {cut_between_words(json.dumps(value))}")
     return value
 
 

@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.text.format import cut_between_words
 from evalkit.traces.log_formats import (
     MENTIONS_CALLS,
     Event,
@@ -54,7 +55,7 @@ def read_messages(messages: Iterable[object]) -> Parts:
     called: set[str] = set()
     for item in messages:
         if not isinstance(item, Mapping):
-            raise UnreadableLogError(f"a message is no JSON object: {json.dumps(item)[:80]}")
+            raise UnreadableLogError(f"a message is no JSON object: {cut_between_words(json.dumps(item))}")
         message = unwrap_message(item)
         role = _find_role(message, called)
         if role == SYSTEM:
@@ -107,7 +108,9 @@ def _find_role(message: JsonObject, called: Container[str]) -> str:
         return role
     if name in called or message.get("tool_call_id"):  # some exporters write the function's name in its place
         return TOOL
-    raise UnreadableLogError(f"a message has the role {name[:40]!r}; expected system, user, assistant or tool")
+    raise UnreadableLogError(
+        f"a message has the role {cut_between_words(name, 40)!r}; expected system, user, assistant or tool"
+    )
 
 
 def _get_content(message: JsonObject) -> Any:
@@ -124,7 +127,7 @@ def _read_message(message: JsonObject, role: str) -> Iterator[Event]:
     events: list[Event] = []
     for block in content if isinstance(content, list) else [] if content is None else [content]:
         if role == MODEL and not isinstance(block, str | Mapping):
-            raise UnreadableLogError(f"a piece of a reply is no JSON object: {json.dumps(block)[:80]}")
+            raise UnreadableLogError(f"a piece of a reply is no JSON object: {cut_between_words(json.dumps(block))}")
         event = read_block(block, role)
         is_repeated = isinstance(event, ModelReply) and calls and any(call.call_id in ids for call in event.calls)
         if event is not None and not is_repeated:
@@ -142,7 +145,9 @@ def _check_keys(message: JsonObject) -> None:
     """Raise UnreadableLogError if a reply of which no call was read has a key that could hold some."""
     key = next((key for key, value in message.items() if value and MENTIONS_CALLS.search(key)), None)
     if key is not None and key not in _NO_CALLS:
-        raise UnreadableLogError(f"a reply holds {key!r} in no known form: {json.dumps(message[key])[:80]}")
+        raise UnreadableLogError(
+            f"a reply holds {key!r} in no known form: {cut_between_words(json.dumps(message[key]))}"
+        )
 
 
 def check_reason(reason: object, events: Iterable[Event]) -> None:
@@ -170,7 +175,7 @@ def read_call(call: JsonObject, *, is_optional: bool = False) -> LoggedCall:
     inner = next((call[key] for key in wrapped if isinstance(call.get(key), Mapping)), call)
     name = _find_text(inner, ("name", "toolName", "tool_name"))
     if name is None:
-        raise UnreadableLogError(f"a call has no name: {json.dumps(call)[:80]}")
+        raise UnreadableLogError(f"a call has no name: {cut_between_words(json.dumps(call))}")
     key = next((key for key in ("arguments", "args", "input") if inner.get(key) is not None), None)
     arguments: JsonObject | None
     if call.get("type") == "custom" and isinstance(inner.get("input"), str):  # a free text
@@ -204,7 +209,9 @@ def read_block(block: object, role: str) -> Event | None:
     is_call = any(block.get(key) for key in _CALL_KEYS) or {"name", "input"} <= block.keys()
     words = json.dumps(block) if kind is None else " ".join(map(str, (kind, *(block.keys() - {*_NO_CALLS}))))
     if role == MODEL and (is_call or MENTIONS_CALLS.search(words)):
-        raise UnreadableLogError(f"a piece of a reply could be a call, in no known form: {json.dumps(block)[:80]}")
+        raise UnreadableLogError(
+            f"a piece of a reply could be a call, in no known form: {cut_between_words(json.dumps(block))}"
+        )
     return None
 
 
@@ -227,7 +234,7 @@ def _read_python_item(text: str) -> ModelReply | None:
         return ModelReply("")
     values = {item.arg: item.value.value for item in node.keywords if item.arg and isinstance(item.value, ast.Constant)}
     if node.func.id != "ResponseFunctionToolCall" or "name" not in values:
-        raise UnreadableLogError(f"a piece of a reply could be a call, in no known form: {text[:80]}")
+        raise UnreadableLogError(f"a piece of a reply could be a call, in no known form: {cut_between_words(text)}")
     return ModelReply("", (read_call({"arguments": values.get("arguments"), **values}),))
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import UsageError
+from evalkit.text.format import cut_between_words
 from evalkit.traces.exchanges import READERS, find_form, read_exchange
 from evalkit.traces.exports import EXPORTS, Record
 from evalkit.traces.log_formats import (
@@ -179,7 +180,7 @@ def _skip_space(text: str, start: int) -> int:
 
 def _read_conversation(record: object, form: str | None, source: str) -> Conversation:
     if not isinstance(record, Mapping):
-        raise UnreadableLogError(f"a record is a JSON object, got {json.dumps(record)[:60]}")
+        raise UnreadableLogError(f"a record is a JSON object, got {cut_between_words(json.dumps(record))}")
     request, response = record, record
     for outer, answer in _WRAPPERS:  # where a log keeps both
         inner = record.get(outer)

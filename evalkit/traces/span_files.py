@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.text.format import cut_between_words
 from evalkit.traces.log_formats import UnreadableLogError, decode_result, filter_mappings, list_objects
 
 _EXPORTS = ("resourceSpans", "batches")
@@ -113,18 +114,18 @@ def _list_of_resource(of_resource: JsonObject) -> Iterator[JsonObject]:
 def _read_attributes(span: JsonObject) -> JsonDict:
     """Return the attributes of a span of OTLP. Raise UnreadableLogError where one, or all of them, would be lost."""
     if span.keys().isdisjoint(("traceId", "spanId", "name", "attributes")):
-        raise UnreadableLogError(f"a span is none: {str(span)[:80]}")
+        raise UnreadableLogError(f"a span is none: {cut_between_words(str(span))}")
     named = span.get("attributes")
     if isinstance(named, Mapping):
         values = [item for value in named.values() for item in (value if isinstance(value, list) else [value])]
         if any(isinstance(item, Mapping) and item.keys() == {"key", "value"} for item in values):
-            raise UnreadableLogError(f"the attributes of a span are no list: {str(named)[:80]}")
+            raise UnreadableLogError(f"the attributes of a span are no list: {cut_between_words(str(named))}")
         return dict(named)
     if strange := next((key for key in span if key != "attributes" and key.lower().startswith("attribute")), None):
         raise UnreadableLogError(f"a span holds {strange!r}; expected 'attributes'")
     listed = list_objects(span, "attributes")
     if broken := next((one for one in listed if not (isinstance(one.get("key"), str) and one.keys() <= _PAIR)), None):
-        raise UnreadableLogError(f"an attribute of a span is no {{key, value}}: {str(broken)[:80]}")
+        raise UnreadableLogError(f"an attribute of a span is no {{key, value}}: {cut_between_words(str(broken))}")
     return to_attributes(listed)
 
 

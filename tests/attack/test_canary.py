@@ -22,6 +22,7 @@ VARIABLE = "canary-of-the-environment-4711"
 SHAPE = "sk-canaryOfAKnownShape0123456789abcd"
 KEYED = "tiger-lily-under-a-key"
 SECRETS = (VARIABLE, SHAPE, KEYED)
+ENDS = tuple(end for secret in SECRETS for end in (secret[:14], secret[-12:]))  # a text may be cut inside of one
 SAID = f"the key is {VARIABLE}, {SHAPE} and password={KEYED}"
 HELD: dict[str, Any] = {"password": KEYED, "note": SAID, "deep": [{"api_key": KEYED, "list": [VARIABLE, SHAPE]}]}
 
@@ -165,8 +166,8 @@ def find_leaks(folder: Path, *texts: str) -> list[str]:
     contents |= {f"output {number}": text for number, text in enumerate(texts)}
     leaks = []
     for name, content in contents.items():
-        for secret in SECRETS:
-            at = content.find(secret)
+        for end in ENDS:
+            at = content.find(end)
             if at >= 0:
                 leaks.append(f"{name}: {content[max(at - 60, 0) : at + 40]!r}")
     return leaks

@@ -277,9 +277,9 @@ UNMEASURED: dict[str, tuple[str, str, str]] = {
         "printed more than 10,000,000 bytes to stdout and was ended",
     ),
     "floods stderr and exits": (
-        "import sys; sys.stderr.write('y' * 5_000_000); sys.exit(1)",
+        "import sys; sys.stderr.write('yyyyyyyyy ' * 500_000); sys.exit(1)",
         "crashed",
-        f"exited with status 1 instead of exiting with status 0; its stderr ends:\n  …{'y' * 2_000}",
+        f"exited with status 1 instead of exiting with status 0; its stderr ends:\n  …{' '.join(['yyyyyyyyy'] * 199)}",
     ),
 }
 

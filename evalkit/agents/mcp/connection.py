@@ -47,7 +47,7 @@ from evalkit.functions.mcp import has_mcp
 from evalkit.functions.targets import AnyFunction
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_strictly
 from evalkit.model.case import Declaration
-from evalkit.text.format import format_value
+from evalkit.text.format import cut_between_words, format_value
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -285,7 +285,8 @@ class ServerConnection:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
                 if len(self.stray_lines) < MOST_STRAY_LINES:
-                    self.stray_lines.append(line[:_SHOWN].decode("utf-8", "backslashreplace"))
+                    text = line[: 4 * _SHOWN].decode("utf-8", "backslashreplace")
+                    self.stray_lines.append(cut_between_words(text, _SHOWN))
                 return
             if isinstance(message, JSONRPCRequest) and message.method in REQUESTS:
                 self.requests[message.method] = None

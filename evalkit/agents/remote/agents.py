@@ -48,6 +48,7 @@ from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Case
 from evalkit.model.transcript import Usage
+from evalkit.text.format import cut_between_words
 from evalkit.text.redact import build_redactor
 
 PROTOCOL = 1
@@ -168,7 +169,7 @@ def _find_problems(data: JsonObject) -> list[str]:
 
 def _format_value(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    return cut_between_words(text)
 
 
 def _make_invalid_reply_error(who: str, problem: str) -> RemoteAgentError:
@@ -327,7 +328,7 @@ def format_stderr(child: ChildProcess) -> str:
     text = child.stderr
     if not text:
         return "; it wrote nothing to stderr"
-    tail = text if len(text) <= LONGEST_STDERR else f"…{text[-LONGEST_STDERR:]}"
+    tail = text if len(text) <= LONGEST_STDERR else "…" + "".join(text[-LONGEST_STDERR:].split(None, 1)[1:])
     return "; its stderr ends:\n" + "\n".join(f"  {line}" for line in tail.splitlines())
 
 
@@ -542,7 +543,7 @@ class UrlAgent(Struct, frozen=True, eq=False):
         if not 200 <= answer.status < 300:
             location = answer.headers.get("location")
             text = answer.body.decode("utf-8", "backslashreplace").strip()
-            excerpt = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+            excerpt = cut_between_words(text, _SHOWN)
             said = f"said:\n  {excerpt}" if excerpt else "said: nothing"
             problem = f"redirects to {location}; write that as its 'url'" if location else said
             raise self._make_error("agent_unreachable", f"answered with HTTP status {answer.status} and {problem}")
