@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from mimetypes import MimeTypes
 from pathlib import Path, PurePath
 
@@ -40,16 +41,23 @@ PART_SCHEMA: JsonObject = {
         "additionalProperties": False,
     },
 }
-_MIME_TYPES = MimeTypes(filenames=())  # not the machine's own list: cassettes hold the type
-for _ending, _type in {
+_MORE_TYPES = {
     ".webp": "image/webp",
     ".heic": "image/heic",
     ".md": "text/markdown",
     ".jsonl": "application/json",
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
-}.items():
-    _MIME_TYPES.add_type(_type, _ending)
+}
+
+
+@cache
+def _build_mime_types() -> MimeTypes:
+    """Build a table that is the same on every machine: cassettes hold the type. Few cases have files."""
+    types = MimeTypes(filenames=())
+    for ending, mime_type in _MORE_TYPES.items():
+        types.add_type(mime_type, ending)
+    return types
 
 
 def attach_files(
@@ -134,7 +142,7 @@ class _FileReader(FieldReader):
         if kind == TEXT or value is None:
             return part
         file, problem = self._find_file((*path, kind), kind, value)
-        mime_type = part.get("mime_type") or _MIME_TYPES.guess_type(value)[0]
+        mime_type = part.get("mime_type") or _build_mime_types().guess_type(value)[0]
         if not problem and not isinstance(mime_type, str):
             problem = f"the type of {kind} '{value}' can't be told by its name; write it: 'mime_type: image/png'"
         if not problem and kind == IMAGE and not str(mime_type).startswith("image/"):
