@@ -121,8 +121,10 @@ _OF_INVOCATION = ("user_content", "userContent", "final_response", "finalRespons
 def _read_invocation(invocation: JsonObject) -> Iterator[JsonObject]:
     """Yield the contents of a turn of the user: the message, calls with their answers, the final response."""
     between = _get(invocation, "intermediate_data")
-    rest = {key: invocation[key] for key in invocation if key not in _OF_INVOCATION}
+    rest = {key: value for key, value in invocation.items() if key not in _OF_INVOCATION and value is not between}
     if not isinstance(between, Mapping) or not any(_get(between, key) for key in _INTERMEDIATE):
+        if isinstance(between, Mapping):  # the keys that are known are empty
+            between = {key: value for key, value in between.items() if value}
         if MENTIONS_CALLS.search(json.dumps([rest, between])):
             raise UnreadableLogError(f"an invocation holds calls in no known form; got {', '.join(map(repr, rest))}")
         between = {}

@@ -126,7 +126,10 @@ def _read_span(data: JsonObject) -> RunSpan:
             _read_model(span, attributes, events)
         elif kind == TOOL:
             _read_tool(span, attributes)
-            span.name = span.name or find_name(str(data.get("name") or ""))
+            title = str(data.get("name") or "")
+            if not span.name and title.startswith("handoff to "):  # OpenInference's, beside the call that asked for it
+                span.kind = ""
+            span.name = span.name or find_name(title)
         elif kind == AGENT:
             _read_agent(span, attributes)
     except UnreadableLogError as error:

@@ -105,15 +105,17 @@ def drop_repeats(spans: Sequence[RunSpan]) -> None:
         if outer is not None and outer.kind == span.kind and (span.kind == MODEL or outer.name == span.name):
             inner.setdefault(id(outer), []).append(span)
     depths = {id(span): len(list_ancestors(span, by_id)) for span in spans if id(span) in inner}
+    tellers: dict[int, RunSpan] = {}  # who tells what a span without its kind has told
     for outer in sorted((span for span in spans if id(span) in inner), key=lambda span: depths[id(span)]):
-        repeats = inner[id(outer)]
+        repeats, teller = inner[id(outer)], tellers.get(id(outer), outer)
         told = [span for span in repeats if span.replied and not span.is_unreadable]
         is_loop = len(told) > 1 or (told and (outer.is_unreadable or not outer.replied))
         if outer.kind == MODEL and is_loop:
             outer.kind = "" if _has_calls(told, outer) else MODEL
             continue
         for span in repeats:
-            span.kind = "" if _is_same_call(outer, span) and _has_calls([outer], span) else span.kind
+            if _is_same_call(teller, span) and _has_calls([teller], span):
+                span.kind, tellers[id(span)] = "", teller
 
 
 def _is_same_call(outer: RunSpan, inner: RunSpan) -> bool:

@@ -471,3 +471,43 @@ def test_spans_of_mlflow_are_read(is_file: bool, tmp_path: Path) -> None:
     first = next(event for event in conversation.events if isinstance(event, ModelReply))
     assert (first.agent, first.usage) == ("desk", Usage(input_tokens=5, output_tokens=2))
     assert conversation.output == "Paid."
+
+
+def test_a_request_that_three_libraries_recorded_counts_once(tmp_path: Path) -> None:
+    """The middle one has recorded that there was one, as Google ADK's spans of models do."""
+    asked = ask_for(("pay", {"amount": 5}))
+    spans = [
+        chat(1, say("Hi"), asked, id="a"),
+        {"start": 2, "id": "b", "parent": "a", "attributes": {"gen_ai.operation.name": "generate_content"}},
+        chat(3, say("Hi"), asked, id="c", parent="b"),
+        tool(5, "pay", attributes={"gen_ai.tool.call.id": "c1", "gen_ai.tool.call.result": "paid"}),
+    ]
+    events = read_one(write_spans(tmp_path, *spans)).events
+    assert list_facts(events) == ["Hi", ("", [("pay", {"amount": 5})]), {"pay": "paid"}]
+
+
+def test_a_handoff_of_openinference_is_the_call_that_asked_for_it(tmp_path: Path) -> None:
+    span = {
+        "trace_id": "t1",
+        "span_id": "b",
+        "name": "handoff to sales",
+        "start_time": 2,
+        "attributes": {"openinference.span.kind": "TOOL"},
+    }
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": json.dumps(DONE)}
+    reply = {"trace_id": "t1", "span_id": "a", "start_time": 1, "attributes": attributes}
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps([reply, span]), "utf-8")
+    assert list_facts(read_one(path).events) == [("Done.", [])]
+
+
+def test_an_invocation_of_adk_without_calls_is_read(tmp_path: Path) -> None:
+    invocation = {
+        "invocation_id": "e-1",
+        "user_content": {"role": "user", "parts": [{"text": "Hi"}]},
+        "final_response": {"role": "model", "parts": [{"text": "Done."}]},
+        "intermediate_data": {"tool_uses": [], "tool_responses": [], "intermediate_responses": []},
+    }
+    path = tmp_path / "eval_set.json"
+    path.write_text(json.dumps({"eval_cases": [{"eval_id": "a", "conversation": [invocation]}]}), "utf-8")
+    assert list_facts(read_one(path).events) == ["Hi", ("Done.", [])]
