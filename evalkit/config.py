@@ -237,16 +237,13 @@ def _read_limits(value: object) -> dict[str, Any]:
     return limits
 
 
-def _read_judge_check(value: object) -> dict[str, Any]:
-    readers: dict[str, Callable[[Any], Any]] = {
-        "labels": _read_text,
-        "min_kappa": _read_share,
-        "min_kappa_low": _read_share,
-        "covers": _read_covered,
-    }
-    if not isinstance(value, dict) or not set(value) <= set(readers):
-        raise ValueError(f"a table with {', '.join(readers)}")
-    return {name: readers[name](item) for name, item in value.items()}
+def _build_table_reader(readers: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any], dict[str, Any]]:
+    def read_table(value: object) -> dict[str, Any]:
+        if not isinstance(value, dict) or not set(value) <= set(readers):
+            raise ValueError(f"a table with {', '.join(readers)}")
+        return {name: readers[name](item) for name, item in value.items()}
+
+    return read_table
 
 
 def _read_covered(value: object) -> tuple[str, ...]:
@@ -270,18 +267,6 @@ def _read_patterns(value: object) -> tuple[str, ...]:
     except re.error as error:
         raise ValueError(f"a list of regular expressions ({error})") from None
     return patterns
-
-
-def _read_http(value: object) -> dict[str, Any]:
-    readers: dict[str, Callable[[Any], Any]] = {
-        "cassettes": _read_flag,
-        "ignore_hosts": _read_strings,
-        "ignore_fields": _read_strings,
-        "ignore_text": _read_patterns,
-    }
-    if not isinstance(value, dict) or not set(value) <= set(readers):
-        raise ValueError(f"a table with {', '.join(readers)}")
-    return {name: readers[name](item) for name, item in value.items()}
 
 
 _SERVER_KEYS: dict[str, Callable[[Any], Any]] = {
@@ -311,6 +296,19 @@ def _read_servers(value: object) -> tuple[tuple[str, str], ...]:
     return tuple(servers)
 
 
+_JUDGE_CHECK_KEYS: dict[str, Callable[[Any], Any]] = {
+    "labels": _read_text,
+    "min_kappa": _read_share,
+    "min_kappa_low": _read_share,
+    "covers": _read_covered,
+}
+_HTTP_KEYS: dict[str, Callable[[Any], Any]] = {
+    "cassettes": _read_flag,
+    "ignore_hosts": _read_strings,
+    "ignore_fields": _read_strings,
+    "ignore_text": _read_patterns,
+}
+
 # Every key of [tool.evalkit], and how its value is read.
 CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "paths": _read_strings,
@@ -336,7 +334,7 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "model": _read_text,
     "grader": _read_graders,
     "simulator": _read_text,
-    "judge_check": _read_judge_check,
+    "judge_check": _build_table_reader(_JUDGE_CHECK_KEYS),
     "record": _build_choice_reader(*RECORD_MODES),
     "concurrency": _read_positive,
     "trace": _build_choice_reader(*TRACES),
@@ -356,7 +354,7 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "limits": _read_limits,
     "requests_per_minute": _read_per_minute,
     "tokens_per_minute": _read_per_minute,
-    "http": _read_http,
+    "http": _build_table_reader(_HTTP_KEYS),
     "secret_keys": _read_strings,
     "allow_commands": _read_strings,
     "allow_imports": _read_strings,

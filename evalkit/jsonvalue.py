@@ -448,6 +448,11 @@ STRICT_DECODER = json.JSONDecoder(
 )
 
 
+def filter_mappings(value: object) -> Iterator[JsonObject]:
+    """Yield the mappings in `value`, if it is a list."""
+    return (item for item in value if isinstance(item, Mapping)) if isinstance(value, list) else iter(())
+
+
 def map_strings(data: Any, function: Callable[[str], str]) -> Any:
     """Copy JSON data with `function` applied to each string that is a value."""
     return map_leaves(data, lambda leaf: function(leaf) if isinstance(leaf, str) else leaf)

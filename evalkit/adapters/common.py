@@ -28,6 +28,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.contract import Reply
+from evalkit.agents.model_session import is_equal
 from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, FunctionError, MeasurementError, MockError
 from evalkit.functions.approvals import ApprovalRequest
@@ -241,7 +242,7 @@ class AgentRunRecorder:
         if real is not None:
             agent = None if turn is None else task.turns[turn].agent
             real = task.handoffs.wrap_tool(real, agent, call.name)
-        if unconverted and not _is_equal(call.arguments, arguments):
+        if unconverted and not is_equal(call.arguments, arguments):
             call = replace(call, arguments=arguments)
         try:
             return await task.execute_call(call, turn=turn, real=real, as_is=as_is)
@@ -339,14 +340,7 @@ class AgentRunRecorder:
 
 
 def _score_fit(call: ModelCall, name: str, arguments: object) -> int:
-    return 1 + (1 + _is_equal(call.arguments, arguments) if call.name == name else 0)
-
-
-def _is_equal(expected: object, actual: object) -> bool:
-    try:
-        return bool(expected == actual)
-    except Exception:  # what a framework has made of arguments need not be comparable
-        return False
+    return 1 + (1 + is_equal(call.arguments, arguments) if call.name == name else 0)
 
 
 def read_call(name: str, arguments: str | Mapping[str, object] | None, call_id: str | None) -> ModelCall:

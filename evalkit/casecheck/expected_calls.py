@@ -18,7 +18,15 @@ from evalkit.errors import KeyPath
 from evalkit.functions.declarations import find_argument_violations
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.model.case import Case, Declaration
-from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates, strip_literals
+from evalkit.model.template import (
+    Reference,
+    Template,
+    TemplateError,
+    is_operator,
+    parse_template,
+    render_templates,
+    strip_literals,
+)
 from evalkit.operators.builtin import BUILTIN_OPERATORS
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
 from evalkit.operators.judged import use_grades
@@ -82,11 +90,6 @@ def make_example(
     if len(value) == 1 and name in ("$regex", "$search") and (hopeless := explain_unmatchable(name, str(value[name]))):
         raise NoExampleError(hopeless)
     raise ExampleNotFoundError(f"no value was found that {', '.join(value)} accepts")
-
-
-def is_operator(value: object) -> TypeGuard[JsonDict]:
-    """Tell whether a value of a case is a mapping of operators."""
-    return isinstance(value, dict) and bool(value) and all(str(key).startswith("$") for key in value)
 
 
 def is_accepted(value: object, actual: object, resolve: Resolve) -> bool:

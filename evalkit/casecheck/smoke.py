@@ -25,7 +25,6 @@ from evalkit.casecheck.expected_calls import (
     explain_unmatchable,
     find_violations,
     generate_texts,
-    is_operator,
     list_expected_names,
     list_texts,
     make_arguments,
@@ -57,7 +56,7 @@ from evalkit.functions.mocks.answers import (
 from evalkit.jsonvalue import JsonObject, copy_json
 from evalkit.model.case import TRACE, Case, Declaration
 from evalkit.model.settings import Settings
-from evalkit.model.template import ArgumentStep, TemplateError
+from evalkit.model.template import ArgumentStep, TemplateError, is_operator
 from evalkit.model.transcript import APPLICATION, MOCK, SERVER, FunctionCall, ModelCall, Transcript
 from evalkit.model.verdict import CheckResult, Reason
 from evalkit.runner.judge import compile_with_aliases, parse_path

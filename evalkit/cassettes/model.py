@@ -36,7 +36,7 @@ from evalkit.model.case import split_case_id, split_variant
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.turns import Chunk, TurnReader, replay_pieces
-from evalkit.text.format import format_value
+from evalkit.text.format import format_count, format_value
 from evalkit.text.redact import redact_secrets
 from evalkit.yamlfile.events import raise_problems
 from evalkit.yamlfile.parse import load
@@ -170,10 +170,10 @@ def locate_cassette(folder: Path, case_id: str, *, is_recording: bool) -> Path:
     return folder / build_cassette_name(plain_id)
 
 
-def build_run_path(base: Path, run: int) -> Path:
+def build_run_path(base: Path, run: int, ending: str = "") -> Path:
     """Return the path of run `run` (from 0) of a case: the first is `base`, later ones are beside it as
-    ``*.run-2.yaml``."""
-    return base if run == 0 else base.with_name(f"{base.stem}.run-{run + 1}{base.suffix}")
+    ``*.run-2.yaml``. `ending`: that of another kind of recording, which stands beside it."""
+    return base.with_name(base.stem + (f".run-{run + 1}" if run else "") + (ending or base.suffix))
 
 
 class CassetteProvider:
@@ -325,7 +325,7 @@ def _format_missing_message(file: str, request: ModelRequest) -> str:
 
 def _format_exhausted_message(cassette: Cassette, request: ModelRequest, asker: str, option: str) -> str:
     count = len(cassette.turns)
-    turns = "1 turn" if count == 1 else f"{count} turns"
+    turns = format_count(count, "turn")
     message: JsonObject = next(reversed(list(request.messages)), {})
     last = ""
     if message.get("role") == "function":
@@ -458,8 +458,7 @@ _MAX_CHANGES = 6  # differences in a message
 
 def build_grades_path(base: Path, run: int) -> Path:
     """Return the path of the grades of run `run` (from 0), beside the model's cassette `base`."""
-    of_run = build_run_path(base, run)
-    return of_run.with_name(f"{of_run.stem}{_GRADES_ENDING}")
+    return build_run_path(base, run, _GRADES_ENDING)
 
 
 def find_grades(base: Path, run: int, root: Path) -> Cassette | None:
@@ -506,7 +505,7 @@ class RecordedGrades:
         turns = self.cassette.turns
         if self._position >= len(turns):
             raise MissingCassetteError(
-                f"{self.cassette.file} has {len(turns)} turn{'' if len(turns) == 1 else 's'}, and the case has more "
+                f"{self.cassette.file} has {format_count(len(turns), 'turn')}, and the case has more "
                 f"than that to be graded. Grade it again: {self._build_command()}"
             )
         recorded = turns[self._position].request
@@ -574,8 +573,7 @@ RECORD_USER = f"pytest --evalkit --evalkit-record=missing {ANY_SIMULATOR}"
 
 def build_user_path(base: Path, run: int) -> Path:
     """Return the path of the simulated user of run `run` (from 0), beside the model's cassette `base`."""
-    of_run = build_run_path(base, run)
-    return of_run.with_name(f"{of_run.stem}{_USER_ENDING}")
+    return build_run_path(base, run, _USER_ENDING)
 
 
 def find_user_path(base: Path, run: int, root: Path) -> Path | None:

@@ -13,6 +13,7 @@ from evalkit.checks.reasons import build_failures, build_pass, build_reason, bui
 from evalkit.errors import KeyPath, format_path
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import FAILED, CheckResult, Reason
+from evalkit.text.format import format_count
 
 
 class ApprovalsCheck(Struct, frozen=True):
@@ -32,8 +33,7 @@ class ApprovalsCheck(Struct, frozen=True):
         leaves = self.expected.bind(requests)
         assignment = self.expected.solve(leaves, requests)
         if assignment.satisfied:
-            count = len(asked)
-            words = f"{count} request{'' if count == 1 else 's'}, as expected" if count else "nobody was asked"
+            words = f"{format_count(len(asked), 'request')}, as expected" if asked else "nobody was asked"
             return build_pass(self.key, words)
         reasons: list[Reason] = []
         for pair in (*assignment.pairs, *assignment.wrong_order):

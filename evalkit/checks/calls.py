@@ -31,7 +31,7 @@ from evalkit.checks.reasons import (
 from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.model.transcript import NOT_MOCKED, FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CheckResult, Score
-from evalkit.text.format import format_value
+from evalkit.text.format import format_count, format_value
 
 _KEY = ExpectedCallList.key
 _ALLOWED = build_pass("extra_calls", "not in the list, which extra_calls allows")
@@ -71,7 +71,7 @@ def judge_calls(expected: ExpectedCallList, evidence: Evidence) -> CallsResult:
 
 
 def _build_satisfied(lines: list[CallResult], count: int) -> CallsResult:
-    message = f"{count} call{'' if count == 1 else 's'} as expected" if count else "no call was made"
+    message = f"{format_count(count, 'call')} as expected" if count else "no call was made"
     return CallsResult(lines, [build_pass(_KEY, message)], Score())
 
 
@@ -438,7 +438,7 @@ class ForbiddenCalls(Struct, frozen=True):
                     count += 1
         if not count:
             return build_pass(self.key, "none was made")
-        return build_failures(self.key, (), [f"{count} forbidden call{'' if count == 1 else 's'} made"])
+        return build_failures(self.key, (), [f"{format_count(count, 'forbidden call')} made"])
 
 
 class GroundedCalls(Struct, frozen=True):
@@ -463,4 +463,4 @@ class GroundedCalls(Struct, frozen=True):
                 count += 1
         if not count:
             return build_pass(self.key, "every value is traceable")
-        return build_failures(self.key, (), [f"{count} call{'' if count == 1 else 's'} with untraceable values"])
+        return build_failures(self.key, (), [f"{format_count(count, 'call')} with untraceable values"])

@@ -531,15 +531,15 @@ def build_call_resolver(resolve: Resolve, call: FunctionCall) -> Resolve:
     return resolve_in_call
 
 
-def extract_turn(transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None = None) -> Transcript:
+def extract_turn(transcript: Transcript, user_turn: int) -> Transcript:
     """Return the part of a transcript between one message of the user and the next.
 
     Calls keep their index. Model turns and tokens are counted where the turns can be told apart; time is recorded for
     the whole run only. A turn that another followed was completed, whatever happened later.
     """
     answered = user_turn < len(transcript.responses)
-    went_on = user_turn < find_last_turn(transcript, turn_starts)
-    turns = _list_model_turns(transcript, user_turn, turn_starts)
+    went_on = user_turn < find_last_turn(transcript)
+    turns = _list_model_turns(transcript, user_turn)
     usages = [turn.usage for turn in turns if turn.usage is not None]
     return replace(
         transcript,
@@ -555,23 +555,13 @@ def extract_turn(transcript: Transcript, user_turn: int, turn_starts: Sequence[i
     )
 
 
-def find_last_turn(transcript: Transcript, turn_starts: Sequence[int] | None) -> int:
+def find_last_turn(transcript: Transcript) -> int:
     """Return the user turn in which the run ended: with its reply, or with a fault instead of one."""
-    if turn_starts:
-        return len(turn_starts) - 1
     return len(transcript.responses) - (transcript.fault is None)
 
 
-def _list_model_turns(
-    transcript: Transcript, user_turn: int, turn_starts: Sequence[int] | None
-) -> tuple[ModelTurn, ...]:
-    """Return the model turns of a user turn.
-
-    Where nobody counted them, each user turn ends with a model turn without calls; () if that is not so.
-    """
-    if turn_starts is not None:
-        bounds = [*turn_starts, len(transcript.turns)]
-        return transcript.turns[bounds[user_turn] : bounds[user_turn + 1]] if user_turn < len(turn_starts) else ()
+def _list_model_turns(transcript: Transcript, user_turn: int) -> tuple[ModelTurn, ...]:
+    """Return the model turns of a user turn. Each user turn ends with a model turn without calls; () if not so."""
     parts: list[list[ModelTurn]] = [[]]
     for turn in transcript.turns:
         parts[-1].append(turn)

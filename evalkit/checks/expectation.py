@@ -23,6 +23,7 @@ from evalkit.model.rubric import Rubric
 from evalkit.model.transcript import RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, PolicyResult, Reason, Score
 from evalkit.operators.judged import GradeBook, use_grades
+from evalkit.text.format import format_count
 
 _COMPLETES = StopReason(COMPLETED, (), is_explicit=False)
 
@@ -75,19 +76,17 @@ class Expectation(Struct, frozen=True):
         input: object = None,
         mode: str = "run",
         user_turn: int | None = None,
-        turn_starts: Sequence[int] | None = None,
     ) -> Judgement:
         """Judge a transcript. Never raises, whatever the transcript contains.
 
         `input` is the case's input, for references and `grounded`; None: the transcript's own. `mode` "judge" judges
         what is there: demands on the run whose evidence is missing are listed as not judged, and decide nothing.
-        `user_turn`: only what belongs to that turn of the conversation (from 0) is judged; `turn_starts` are then the
-        numbers of model turns before each user turn, where the caller counted them.
+        `user_turn`: only what belongs to that turn of the conversation (from 0) is judged.
         """
         known_calls = None
         if user_turn is not None:
             known_calls = tuple(call for call in transcript.calls if call.user_turn <= user_turn)
-            transcript = extract_turn(transcript, user_turn, turn_starts)
+            transcript = extract_turn(transcript, user_turn)
         evidence = Evidence(transcript, transcript.input if input is None else input, mode, known_calls, self.aliases)
         if not self.has_judged:
             return self._judge_evidence(evidence)
@@ -228,7 +227,7 @@ def format_pass_summary(calls: Sequence[CallVerdict], results: Sequence[CheckRes
     """Return what was judged and passed, in one line."""
     count, passed = len(calls), sum(result.status == PASSED for result in results)
     suffix = f", {len(results) - passed} not judged" if passed < len(results) else ""
-    return f"{count} call{'' if count == 1 else 's'}, {passed} check{'' if passed == 1 else 's'} passed{suffix}"
+    return f"{format_count(count, 'call')}, {format_count(passed, 'check')} passed{suffix}"
 
 
 def judge_conversation(
@@ -237,23 +236,21 @@ def judge_conversation(
     turns: Sequence[Expectation | None],
     *,
     input: object = None,
-    mode: str = "run",
-    turn_starts: Sequence[int] | None = None,
 ) -> Judgement:
     """Judge the whole by `expectation` and each user turn by its own, and merge the judgements.
 
     If the turn in which the run ended expects just that end, the whole does too, unless the case says otherwise.
     """
-    last = find_last_turn(transcript, turn_starts)
+    last = find_last_turn(transcript)
     ending = turns[last] if 0 <= last < len(turns) else None
     expectation = expectation or Expectation()
     if ending is not None and ending.stop_reason.is_explicit and not expectation.stop_reason.is_explicit:
         expectation = replace(expectation, stop_reason=ending.stop_reason)
-    case_judgement = expectation.judge(transcript, input=input, mode=mode)
+    case_judgement = expectation.judge(transcript, input=input)
     if transcript.fault is not None and not transcript.fault.measured:
         return case_judgement
     parts = [
-        _mark_turn(turn.judge(transcript, input=input, mode=mode, user_turn=number, turn_starts=turn_starts), number)
+        _mark_turn(turn.judge(transcript, input=input, user_turn=number), number)
         for number, turn in enumerate(turns)
         if turn is not None
     ]

@@ -14,6 +14,7 @@ from evalkit.checks.reasons import build_failure, build_pass, build_unmeasured
 from evalkit.errors import KeyPath, format_path
 from evalkit.model.transcript import DELEGATION, HANDOFF, Handoff
 from evalkit.model.verdict import CheckResult
+from evalkit.text.format import format_count
 
 ARROW = "->"
 HANDOFF_KINDS = {"expected_handoffs": HANDOFF, "expected_delegations": DELEGATION}
@@ -54,7 +55,7 @@ class HandoffsCheck(Struct, frozen=True):
         matches = [wish.is_met_by(handoff) for wish, handoff in pairs]
         same = matches.index(False) if False in matches else len(matches)
         if same == len(self.expected) == len(actual):
-            count = f"{same} {word}{'' if same == 1 else 's'}" if same else f"no {word}"
+            count = format_count(same, word) if same else f"no {word}"
             return build_pass(self.key, f"{count}, as expected")
         actual_line = ", ".join(map(str, actual)) or "none"
         expected_text = ", ".join(map(str, self.expected)) or "none"

@@ -60,6 +60,7 @@ from evalkit.checks.reader import (
 from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.fields.reader import suggest_boolean
 from evalkit.jsonvalue import KINDS, NULL
+from evalkit.model.template import is_operator
 from evalkit.model.transcript import ANSWERERS, DENIED, NOBODY
 from evalkit.operators.compile import Mode
 from evalkit.text.format import format_value
@@ -358,11 +359,6 @@ _READERS: dict[str, Callable[[CallReader, KeyPath, Any, str | None], CallCheck |
     "valid": CallReader.read_valid,
     "grounded": CallReader.read_grounded,
 }
-
-
-def is_operator(value: Mapping[Any, Any]) -> bool:
-    """Return whether a mapping is an operator, and not data."""
-    return bool(value) and all(isinstance(key, str) and key.startswith("$") for key in value)
 
 
 def read_grounded(reader: ExpectationReader, path: KeyPath, value: object) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.judged import record_questions
-from evalkit.text.format import TEXT_LIMIT, format_value
+from evalkit.text.format import TEXT_LIMIT, format_count, format_value
 
 
 def judge_phrases(
@@ -30,9 +30,8 @@ def judge_phrases(
     """Search the folded `texts` of `value` for phrases, and word the result for `subject`."""
     wrong = phrases.find_present(texts) if excludes else phrases.find_missing(texts)
     if not wrong:
-        count = len(phrases.items)
         verb = "contains none of" if excludes else "contains"
-        return build_pass(key, f"{subject} {verb} {count} phrase{'' if count == 1 else 's'}")
+        return build_pass(key, f"{subject} {verb} {format_count(len(phrases.items), 'phrase')}")
     verb, code = ("contains", "text_forbidden") if excludes else ("does not contain", "text_missing")
     reasons = []
     for phrase in wrong:

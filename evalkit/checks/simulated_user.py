@@ -250,7 +250,7 @@ class _UserReader(ExpectationReader):
         self._facts: dict[str, object] = {}
 
     def read(self, keys: JsonDict) -> SimulatedUser:
-        self._check_keys(self._path, keys, USER_KEYS)
+        self.check_keys(self._path, keys, USER_KEYS)
         self._check_players(keys)
         self._facts = self._read_facts(keys.get("facts"))
         unknown = [key for key in keys if key not in USER_KEYS]
@@ -274,11 +274,6 @@ class _UserReader(ExpectationReader):
             script=self._read_script(keys),
             call=self._read_text(keys, "call"),
         )
-
-    def _check_keys(self, path: KeyPath, keys: JsonDict, known: Mapping[str, Key]) -> None:
-        for key in keys:
-            if key not in known:
-                self.report_unknown_key(path, key, known)
 
     def _check_players(self, keys: JsonDict) -> None:
         players = [key for key in _PLAYERS if keys.get(key) is not None]
@@ -347,7 +342,7 @@ class _UserReader(ExpectationReader):
 
     def _read_condition(self, path: KeyPath, keys: JsonDict, known: Mapping[str, Key]) -> UserCondition | None:
         before = len(self.problems)
-        self._check_keys(path, keys, known)
+        self.check_keys(path, keys, known)
         if not keys:
             self.report_wrong(path, keys, f"a mapping with one of {', '.join(known)}")
         facts = self.read_names((*path, "asks_for"), keys["asks_for"]) if "asks_for" in keys else ()
@@ -409,7 +404,7 @@ class _UserReader(ExpectationReader):
         keys = self.read_mapping(path, value, "a mapping of when, say and stop")
         if keys is None:
             return None
-        self._check_keys(path, keys, BRANCH_KEYS)
+        self.check_keys(path, keys, BRANCH_KEYS)
         is_end = self._read_flag(path, keys, "stop")
         say = self._read_said(path, keys, "say")
         if keys.get("stop") in (None, False) and not keys.keys() & {"say", "text", "end"}:

@@ -161,14 +161,9 @@ class FieldReader:
         return tuple(dict.fromkeys(valid_names)) if names and len(valid_names) == len(names) else None
 
 
-def describe_unknown_key(
-    key: object, place: str = "", known_keys: Iterable[str] = (), *, hint: str = "", otherwise: str = ""
-) -> str:
-    """Word the message on a key that `place` may not hold: with `hint`, by default the nearest of `known_keys`.
-
-    `otherwise` ends the message where no name is near.
-    """
-    return f"unknown key '{key}'{place and f' in {place}'}{hint or did_you_mean(key, known_keys) or otherwise}"
+def describe_unknown_key(key: object, place: str = "", known_keys: Iterable[str] = (), *, hint: str = "") -> str:
+    """Word the message on a key that `place` may not hold: with `hint`, by default the nearest of `known_keys`."""
+    return f"unknown key '{key}'{place and f' in {place}'}{hint or did_you_mean(key, known_keys)}"
 
 
 def suggest_key(key: str, known_keys: list[str], synonyms: Mapping[str, str]) -> str:

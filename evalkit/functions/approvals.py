@@ -171,9 +171,10 @@ def explain_missing(name: str, arguments: AgentValue, count: int = 0) -> str:
 
 
 def parse_approvals(
-    value: object, declarations: Mapping[str, Declaration], path: KeyPath = ("input", "approvals")
+    value: object, declarations: Mapping[str, Declaration]
 ) -> tuple[Mapping[str, ApprovalAnswers], list[PathProblem]]:
     """Read `input.approvals`, with everything that is wrong with it. Without declarations no name is checked."""
+    path: KeyPath = ("input", "approvals")
     reader = _ApprovalReader(path)
     answers: dict[str, ApprovalAnswers] = {}
     for name, item in (reader.read_mapping(path, value, "a mapping of functions to answers") or {}).items():

@@ -15,7 +15,7 @@ from evalkit.model.transcript import CACHED, Grading, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, PolicyResult, Verdict, list_runs
 from evalkit.stats.accounting import Channels, iter_channels
 from evalkit.stats.comparison import classify, compare_cases, compare_means, compare_tallies
-from evalkit.text.format import format_case_count, join_names
+from evalkit.text.format import format_case_count, format_count, join_names
 
 SKIPPED_CODE = "skipped"  # the reason's code of a case that was skipped on request
 _BAD = (FAILED, ERROR)
@@ -281,7 +281,7 @@ def describe_policies(counts: Sequence[PolicyCount], *, is_whole: bool) -> Itera
     if not counts:
         return
     applied = sum(count.applied for count in counts)
-    policies = "1 policy" if len(counts) == 1 else f"{len(counts)} policies"
+    policies = format_count(len(counts), "policy", "policies")
     yield f"{policies} applied {'once' if applied == 1 else f'{applied} times'}"
     broken = [f"{count.name} {count.broken}" for count in counts if count.broken]
     if broken:
@@ -293,8 +293,7 @@ def describe_policies(counts: Sequence[PolicyCount], *, is_whole: bool) -> Itera
         f"{count.name} in {case_id} ({reason})" for count in counts for case_id, reason in count.excepted.items()
     ]
     if excepted:
-        exceptions = "1 exception" if len(excepted) == 1 else f"{len(excepted)} exceptions"
-        yield f"{exceptions} from policies: {join_names(excepted)}"
+        yield f"{format_count(len(excepted), 'exception')} from policies: {join_names(excepted)}"
 
 
 class GateEvidence(Struct, frozen=True, kw_only=True):

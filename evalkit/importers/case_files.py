@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from evalkit.errors import Location, UsageError
 from evalkit.functions.declarations import find_argument_violations, is_function_name, parse_declarations
 from evalkit.functions.mocks.files import has_mock_syntax, to_answer
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.lint.facts.data_files import locate_at, read_declaration
 from evalkit.lint.facts.records import GEMINI, DeclaredFunction
 from evalkit.model.case import Declaration
@@ -29,7 +29,6 @@ from evalkit.traces.log_formats import (
     LoggedMessage,
     ModelReply,
     UnreadableLogError,
-    filter_mappings,
 )
 from evalkit.traces.open_items import OpenCalls
 from evalkit.traces.read_log import read_log, select_longest

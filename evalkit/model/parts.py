@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from evalkit.errors import MockError
-from evalkit.jsonvalue import JsonDict, JsonObject, walk_leaves
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, walk_leaves
 
 TEXT, IMAGE, FILE = PART_KINDS = ("text", "image", "file")
 PARTS = "parts"
@@ -61,7 +61,7 @@ _TEXT_TYPES = frozenset({"application/json", "application/xml", "application/yam
 def list_parts(user: object) -> Sequence[JsonObject]:
     """List the parts of a user's message, ``{parts: [...]}``; none for a message of another form."""
     parts = user.get(PARTS) if isinstance(user, Mapping) else None
-    return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else ()
+    return list(filter_mappings(parts))
 
 
 def list_user_texts(user: object) -> list[str]:

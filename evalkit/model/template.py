@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from msgspec import Struct
 
@@ -218,6 +218,11 @@ def render_templates(value: object, resolve: Callable[[Reference], object]) -> J
     if isinstance(value, list):
         return [render_templates(item, resolve) for item in value]
     return value
+
+
+def is_operator(value: object) -> TypeGuard[dict[str, Any]]:
+    """Tell whether a value of a case is an operator, and not data: a mapping whose keys all begin with ``$``."""
+    return isinstance(value, dict) and bool(value) and all(str(key).startswith("$") for key in value)
 
 
 def strip_literals(value: object) -> JsonLike:

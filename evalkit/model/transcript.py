@@ -280,9 +280,6 @@ class Grading(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.cassette == "hand-written"
 
 
-PLAYERS = ("model", "script", "call")
-
-
 class UserMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message of a simulated user, and what it took if a model wrote it (`is_written`)."""
 
@@ -300,7 +297,7 @@ class Simulation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `ended_by`: ``rule`` (that of `stop_when` holds), ``user`` (it said so), ``max_turns``, or "": something else did.
     """
 
-    player: str  # one of PLAYERS
+    player: str  # "model", "script" or "call"
     messages: tuple[UserMessage, ...] = ()  # those that the agent got
     last_words: UserMessage | None = None  # with which the user ended it; the agent did not get them
     ended_by: str = ""

@@ -19,6 +19,7 @@ from evalkit.jsonvalue import (
     is_mapping,
     is_number,
 )
+from evalkit.model.template import is_operator
 from evalkit.operators.base import (
     LIST,
     VALUE,
@@ -204,8 +205,8 @@ class AllOf(Group, frozen=True):
 def _to_operator(part: Matcher) -> JsonDict:
     """Write `part` as it stands among other operators: a plain value is `$eq` there."""
     data = part.to_data()
-    if type(part) is not Equal and isinstance(data, dict) and data and all(str(key).startswith("$") for key in data):
-        return data
+    if type(part) is not Equal and is_operator(data):
+        return dict(data)
     return {"$eq": data}
 
 

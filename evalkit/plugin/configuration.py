@@ -339,9 +339,9 @@ def find_commit(root: Path, environment: Mapping[str, str] = os.environ) -> str 
     return next((environment[name] for name in _VARIABLES if environment.get(name)), None)
 
 
-def find_branch(root: Path, environment: Mapping[str, str] = os.environ) -> str | None:
+def find_branch(root: Path) -> str | None:
     """Return the branch that the CI's environment names, else the one that is checked out around `root`, else None."""
-    named = next((environment[name] for name in _BRANCH_VARIABLES if environment.get(name)), None)
+    named = next((os.environ[name] for name in _BRANCH_VARIABLES if os.environ.get(name)), None)
     if named is not None:
         return named
     try:

@@ -67,7 +67,7 @@ from evalkit.reports.summary import SWEEPS
 from evalkit.runner.faults import SERVICE_FAILED
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.stats.accounting import Accounting, Tally
-from evalkit.text.format import join_names
+from evalkit.text.format import format_count, join_names
 from evalkit.text.redact import Redactor, redact_secrets
 
 _GATED_STATUSES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -124,7 +124,7 @@ class ResultCollector:
         if not self._resumed_lines:
             return [*lines, "evalkit: nothing to resume, there is no verdict of a run before"]
         count, errors = len(self._resumed_lines), self._files.resumed_errors
-        kept = "1 verdict of the run before is kept" if count == 1 else f"{count} verdicts of the run before are kept"
+        kept = format_count(count, "verdict of the run before is kept", "verdicts of the run before are kept")
         hint = f", {errors} of them errors (--evalkit-retry-errors runs those again)" if errors else ""
         return [*lines, f"evalkit: resuming, {kept}{hint}"]
 

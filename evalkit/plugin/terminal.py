@@ -44,6 +44,7 @@ from evalkit.text.format import (
     fit_to_encoding,
     format_count,
     format_usd,
+    join_names,
     parse_percentage,
 )
 from evalkit.text.redact import redact_secrets
@@ -232,7 +233,7 @@ class Display:
             for line in format_accounting(visible):
                 reporter.write_line(self._encode(line))
         if unpaid:
-            cases = "1 case was" if len(unpaid) == 1 else f"{len(unpaid)} cases were"
+            cases = format_count(len(unpaid), "case was", "cases were")
             reporter.write_line(self._encode(f"evalkit: {cases} not run: {unpaid[0]}"), yellow=True, bold=True)
         live = self._configuration.settings.model
         if not accounting.turns and live is not None and is_measured:
@@ -262,10 +263,8 @@ class Display:
         """Write the passed cases with mocks that answered no call: the agent does not do what their author expected."""
         if not passed or self._config.option.verbose < 0:
             return
-        remainder = f" and {len(passed) - _MOST_NAMED} more" if len(passed) > _MOST_NAMED else ""
-        cases = format_count(len(passed), "passed case")
-        named = ", ".join(passed[:_MOST_NAMED])
-        line = f"mocks that no call used in {cases} (strict_mocks: true fails them): {named}{remainder}"
+        cases, named = format_count(len(passed), "passed case"), join_names(passed, _MOST_NAMED)
+        line = f"mocks that no call used in {cases} (strict_mocks: true fails them): {named}"
         reporter.write_line(self._encode(line))
 
     def _write_gate(self, reporter: pytest.TerminalReporter, decision: GateDecision, verbosity: int) -> None:

@@ -123,11 +123,12 @@ class RecordedRuns:
     def list_doubts(self, used: Iterable[str]) -> Iterator[str]:
         """Yield why a gate over these runs can't be trusted: what was not read, and what was judged by no case."""
         if self.problems:
-            yield f"{format_count(len(self.problems), 'trace')} could not be read: {shorten(self.problems)}"
+            problems = join_names(self.problems, _MOST_SHOWN, "; ")
+            yield f"{format_count(len(self.problems), 'trace')} could not be read: {problems}"
         if unmatched := self.list_unmatched(used):
             verb = "was" if len(unmatched) == 1 else "were"
             how = f"{verb} judged by no case (--evalkit-allow-unmatched)"
-            yield f"{format_count(len(unmatched), 'trace')} {how}: {shorten(unmatched)}"
+            yield f"{format_count(len(unmatched), 'trace')} {how}: {join_names(unmatched, _MOST_SHOWN, '; ')}"
 
     def list_unmatched(self, used: Iterable[str]) -> list[str]:
         """List the runs that are of no case, unless they may be left over."""
@@ -138,11 +139,6 @@ class RecordedRuns:
 
 _MOST_SHOWN = 5
 _MOST_FREE, _MOST_COMPARED = 50, 200  # runs that are compared with a case's input, and characters of each
-
-
-def shorten(items: Sequence[str]) -> str:
-    rest = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
-    return "; ".join(items[:_MOST_SHOWN]) + rest
 
 
 def list_trace_files(paths: Iterable[Path]) -> list[Path]:

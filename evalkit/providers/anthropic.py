@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.errors import IncompleteCallError, ProviderError
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import ProviderKind, SchemaRules, read_count
@@ -173,7 +173,7 @@ def read_reply(data: object) -> ModelTurn:
     """Read one whole message. Never raises on any JSON."""
     message = data if isinstance(data, Mapping) else {}
     content = message.get("content")
-    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    blocks = list(filter_mappings(content))
     uses = [block for block in blocks if block.get("type") == "tool_use" and block.get("name")]
     calls = tuple(read_call(use["name"], use.get("input"), use.get("id")) for use in uses)
     text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import Struct
 
 from evalkit.errors import ProviderError, UsageError
+from evalkit.jsonvalue import JsonObject
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 
@@ -106,6 +107,12 @@ def require_whole(turn: ModelTurn, service: str, *, is_streamed: bool) -> ModelT
     if turn.finish_reason == "truncated" and is_streamed:
         raise ProviderError(f"{service} broke the stream off: {turn.finish_message or 'it has no finish reason'}")
     return turn
+
+
+def get_first_mapping(items: object) -> JsonObject:
+    """Return the first item of a list, if that is a mapping; else an empty one."""
+    item = items[0] if isinstance(items, list) and items else None
+    return item if isinstance(item, Mapping) else {}
 
 
 def read_count(counts: object, key: str) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, ProviderError
-from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, parse_arguments
 from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import ProviderKind, ProviderOptions, SchemaRules, read_count
@@ -245,7 +245,7 @@ def read_reply(data: object) -> ModelTurn:
     output = reply.get("output")
     message = output.get("message") if isinstance(output, Mapping) else None
     content = message.get("content") if isinstance(message, Mapping) else None
-    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    blocks = list(filter_mappings(content))
     uses = [block["toolUse"] for block in blocks if isinstance(block.get("toolUse"), Mapping)]
     calls = tuple(read_call(use["name"], use.get("input"), use.get("toolUseId")) for use in uses if use.get("name"))
     text = "".join(str(block["text"]) for block in blocks if isinstance(block.get("text"), str))

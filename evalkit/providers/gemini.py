@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from evalkit.errors import EvalkitError, ProviderError, UsageError
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.case import Declaration
 from evalkit.model.parts import PARTS, TEXT
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
@@ -28,6 +28,7 @@ from evalkit.providers.base import (
     ProviderKind,
     ProviderOptions,
     SchemaRules,
+    get_first_mapping,
     limit_replies,
     read_count,
     require_whole,
@@ -437,7 +438,7 @@ REASONS_BY_NUMBER = ("FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY"
 def read_reply(data: object, *, duration_ms: float = 0.0) -> ModelTurn:
     """Read one whole response (``GenerateContentResponse`` as JSON). Never raises on any JSON."""
     data = data if isinstance(data, Mapping) else {}
-    candidate = _get_candidate(data.get("candidates"))
+    candidate = get_first_mapping(data.get("candidates"))
     content = candidate.get("content")
     parts = _list_parts(content)
     calls = tuple(call for part in parts if (call := _read_call(part.get("functionCall"))) is not None)
@@ -467,7 +468,7 @@ def read_reply(data: object, *, duration_ms: float = 0.0) -> ModelTurn:
 def _check_shape(values: Iterable[object], service: str, *, is_streamed: bool) -> None:
     """Raise ProviderError for content that can't be read: as an empty reply, without the calls in it, it would be the
     model's. In a stream, parts of a call that go on have no name."""
-    candidates = [_get_candidate(value.get("candidates")) for value in values if isinstance(value, Mapping)]
+    candidates = [get_first_mapping(value.get("candidates")) for value in values if isinstance(value, Mapping)]
     contents = [content for candidate in candidates if (content := candidate.get("content")) is not None]
     lists = [content.get("parts", []) if isinstance(content, Mapping) else content for content in contents]
     parts = [part for items in lists if items is not None for part in (items if isinstance(items, list) else [items])]
@@ -480,14 +481,9 @@ def _check_shape(values: Iterable[object], service: str, *, is_streamed: bool) -
             raise ProviderError(f"{service} answered something that is no content: {format_value(part, 100)}")
 
 
-def _get_candidate(candidates: object) -> JsonObject:
-    candidate = candidates[0] if isinstance(candidates, list) and candidates else None
-    return candidate if isinstance(candidate, Mapping) else {}
-
-
 def _list_parts(content: object) -> list[JsonObject]:
     parts = content.get("parts") if isinstance(content, Mapping) else None
-    return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
+    return list(filter_mappings(parts))
 
 
 def _read_call(data: object) -> ModelCall | None:
@@ -534,7 +530,7 @@ def merge_chunks(chunks: Iterable[Any]) -> JsonDict:
         if not isinstance(chunk, Mapping):
             continue
         response |= {key: value for key, value in chunk.items() if key != "candidates" and value is not None}
-        streamed = _get_candidate(chunk.get("candidates"))
+        streamed = get_first_mapping(chunk.get("candidates"))
         candidate |= {key: value for key, value in streamed.items() if key != "content" and value is not None}
         for part in _list_parts(streamed.get("content")):
             parts.add(part)

@@ -14,10 +14,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.errors import IncompleteCallError, ProviderError, UsageError
-from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, parse_arguments
 from evalkit.model.parts import IMAGE, PARTS, TEXT, InputPart
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.base import ProviderKind, SchemaRules, read_count, require_whole
+from evalkit.providers.base import ProviderKind, SchemaRules, get_first_mapping, read_count, require_whole
 from evalkit.providers.calls import build_call_id, format_result, pair_results, read_call
 from evalkit.providers.client import Client, ClientOptions, ClientProvider
 from evalkit.providers.pacing import RetryPolicy
@@ -213,7 +213,7 @@ ECHOED_KEYS = ("reasoning_content", "reasoning_details", "extra_content", "thoug
 def read_reply(data: object) -> ModelTurn:
     """Read one whole response. Never raises on any JSON."""
     data = data if isinstance(data, Mapping) else {}
-    choice = _get_choice(data.get("choices"))
+    choice = get_first_mapping(data.get("choices"))
     message = choice.get("message")
     message = message if isinstance(message, Mapping) else {}
     text = join_text_parts(message.get("content"))
@@ -246,7 +246,7 @@ def read_reply(data: object) -> ModelTurn:
 def _check_shape(values: Iterable[object], service: str) -> None:
     """Raise ProviderError for an answer without any message, or with calls that are no list: read as an empty reply, it
     would be the model's."""
-    choices = [_get_choice(value.get("choices")) for value in values if isinstance(value, Mapping)]
+    choices = [get_first_mapping(value.get("choices")) for value in values if isinstance(value, Mapping)]
     parts = [choice.get(key) for choice in choices for key in ("message", "delta")]
     messages = [part for part in parts if isinstance(part, Mapping)]
     problem = "no message" if any(choices) and not messages else ""
@@ -255,11 +255,6 @@ def _check_shape(values: Iterable[object], service: str) -> None:
             problem = f"calls that are {calls!r:.100}"
     if problem:
         raise ProviderError(f"{service} answered something that is no chat completion: it has {problem}")
-
-
-def _get_choice(choices: object) -> JsonObject:
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    return choice if isinstance(choice, Mapping) else {}
 
 
 def join_text_parts(content: object) -> str:
@@ -272,7 +267,7 @@ def join_text_parts(content: object) -> str:
 
 def _list_calls(message: JsonObject) -> list[JsonObject]:
     calls = message.get("tool_calls")
-    candidates = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    candidates = list(filter_mappings(calls))
     if not candidates and isinstance(message.get("function_call"), Mapping):
         candidates = [{"function": message["function_call"]}]
     return [call for call in candidates if isinstance(call.get("function"), Mapping) and call["function"].get("name")]
@@ -344,7 +339,7 @@ def read_stream(chunks: Iterable[Any]) -> ModelTurn:
     reason = usage = model = None
     for chunk in (chunk for chunk in chunks if isinstance(chunk, Mapping)):
         usage, model = chunk.get("usage") or usage, chunk.get("model") or model
-        choice = _get_choice(chunk.get("choices"))
+        choice = get_first_mapping(chunk.get("choices"))
         if choice.get("index"):
             continue  # another reply to the same request
         delta = choice.get("delta") or choice.get("message") or {}

@@ -34,7 +34,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct
 
 from evalkit.errors import ProviderError
-from evalkit.jsonvalue import JsonObject
+from evalkit.jsonvalue import JsonObject, filter_mappings
 from evalkit.model.transcript import Usage
 from evalkit.providers.adaptive_pace import AdaptivePace, Turn
 from evalkit.providers.shared_record import FileRecord, LocalRecord
@@ -479,12 +479,8 @@ def read_retry_info(data: object) -> tuple[float | None, bool]:
     """Read the details of Google's body of an error: the seconds of its RetryInfo, and whether its QuotaFailure is of a
     day's quota, whose RetryInfo says some seconds all the same."""
     error = data.get("error", data) if isinstance(data, Mapping) else {}
-    listed = _list_mappings(error.get("details") if isinstance(error, Mapping) else None)
+    listed = list(filter_mappings(error.get("details") if isinstance(error, Mapping) else None))
     delays_s = (parse_seconds(detail.get("retryDelay")) for detail in listed)
-    quotas = [violation for detail in listed for violation in _list_mappings(detail.get("violations"))]
+    quotas = [violation for detail in listed for violation in filter_mappings(detail.get("violations"))]
     is_of_a_day = any("PerDay" in str(violation.get("quotaId")) for violation in quotas)
     return next((delay_s for delay_s in delays_s if delay_s is not None), None), is_of_a_day
-
-
-def _list_mappings(values: object) -> list[Mapping[str, object]]:
-    return [value for value in values if isinstance(value, Mapping)] if isinstance(values, list) else []

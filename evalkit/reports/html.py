@@ -38,22 +38,6 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
-def render_html(
-    run: Run,
-    decision: GateDecision,
-    baseline: Run | None = None,
-    *,
-    title: str = "evalkit",
-    redact: Redact | None = None,
-) -> str:
-    """Render `run` and the gate's `decision` on it as a page, compared with `baseline`, if there is one.
-
-    Secrets are redacted by `redact`, by default shapes of tokens and keys of secrets. Single texts above 20,000
-    characters are cut, and say so.
-    """
-    return "".join(generate_html(run, decision, baseline, title=title, redact=redact))
-
-
 def generate_html(
     run: Run,
     decision: GateDecision,
@@ -64,7 +48,10 @@ def generate_html(
     verdicts: Iterable[Verdict] | None = None,
     history: Sequence[HistoryRun] = (),
 ) -> Iterator[str]:
-    """Yield the page of `render_html` in pieces.
+    """Yield the page of `run` and the gate's `decision` on it in pieces, compared with `baseline`, if there is one.
+
+    Secrets are redacted by `redact`, by default shapes of tokens and keys of secrets. Single texts above 20,000
+    characters are cut, and say so.
 
     `verdicts`: those of a run file that the caller has redacted when it wrote it, where `run` is without them. Each is
     done with before the next is asked for, so that they are never in memory together. `history`: runs up to this one,

@@ -14,7 +14,7 @@ from evalkit.model.transcript import Simulation, Transcript, Usage
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, ParityRun, SweepRun, Verdict
 from evalkit.stats.accounting import Accounting, Grades
 from evalkit.stats.simulations import Simulations
-from evalkit.text.format import format_case_count, format_usd
+from evalkit.text.format import format_case_count, format_usd, join_names
 
 JUDGE_CHECK = "judge"
 _NAMED = 4  # functions in the warning
@@ -92,9 +92,7 @@ def build_fallback_warning(accounting: Accounting, limit: Fraction) -> str | Non
 
 def _format_worst(texts: Sequence[tuple[str, int]]) -> str:
     """Return the texts with the largest numbers, and how many others there are."""
-    worst = [text for text, _ in sorted(texts, key=lambda item: -item[1])]
-    rest = f" and {len(worst) - _NAMED} more" if len(worst) > _NAMED else ""
-    return ", ".join(worst[:_NAMED]) + rest
+    return join_names([text for text, _ in sorted(texts, key=lambda item: -item[1])], _NAMED)
 
 
 def _format_percent(part: int, total: int) -> str:

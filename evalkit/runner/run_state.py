@@ -55,6 +55,7 @@ from evalkit.model.transcript import (
 )
 from evalkit.model.variant import AGENT, MODEL, PROMPT, TEMPERATURE
 from evalkit.runner.faults import build_phase_fault, build_unmeasured_fault, locate_frame
+from evalkit.text.format import format_count
 
 
 class CasePlan(Struct, frozen=True):
@@ -361,7 +362,7 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
         run.warnings.append(f"{file}: {subject} never asked for; the agent stopped before")
     file, count = run.task.http_player.find_unused() if run.task.http_player else ("", 0)
     if count and run.fault is None:
-        subject = "1 recorded request was" if count == 1 else f"{count} recorded requests were"
+        subject = format_count(count, "recorded request was", "recorded requests were")
         run.warnings.append(f"{file}: {subject} never made")
 
 

@@ -29,6 +29,7 @@ from evalkit.model.template import TemplateError
 from evalkit.model.transcript import ModelTurn, RunFault, Simulation, Transcript, UserMessage
 from evalkit.model.verdict import ERROR, PASSED
 from evalkit.runner.run_state import RunState
+from evalkit.text.format import format_count
 
 NO_BRANCH = "simulator_no_branch"
 RAISED = "simulator_raised"
@@ -306,7 +307,7 @@ def holds(condition: UserCondition, run: RunState, exchanges: Exchanges, *, is_l
 
 def build_end_fault(user: SimulatedUser) -> RunFault:
     """Return the fault of a conversation that came to no end although it should have."""
-    turns = f"{user.max_turns} message{'' if user.max_turns == 1 else 's'} of the user (max_turns)"
+    turns = f"{format_count(user.max_turns, 'message')} of the user (max_turns)"
     waited = f"; this did not hold: {user.end.text}" if user.end is not None else ""
     return RunFault(code=NOT_ENDED, message=f"the conversation did not come to its end within {turns}{waited}")
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from evalkit.errors import KeyPath, Location, Problem, UsageError, did_you_mean
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.case import split_case_id
+from evalkit.model.template import is_operator
 from evalkit.yamlfile.events import Positions, read_file, read_positions
 
 DEFAULT_PATHS = ("scenarios",)  # the folders of a project that names none
@@ -221,7 +222,7 @@ def merge_data(outer: JsonDict, inner: JsonDict, path: KeyPath = ()) -> JsonDict
             continue
         old = outer.get(key)
         if isinstance(value, dict) and isinstance(old, dict):
-            is_one_value = any(data and all(key.startswith("$") for key in data) for data in (value, old))
+            is_one_value = is_operator(value) or is_operator(old)
             result[key] = value if is_one_value else merge_data(old, value, (*path, key))
         else:
             result[key] = value

@@ -10,7 +10,14 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from evalkit.checks.keys import DEFINITIONS, EXPECTED_KEYS, POLICY_DEFINITIONS, POLICY_KEYS, describe_value
+from evalkit.checks.keys import (
+    DEFINITIONS,
+    EXPECTED_KEYS,
+    POLICY_DEFINITIONS,
+    POLICY_KEYS,
+    describe_keys,
+    describe_value,
+)
 from evalkit.checks.simulated_user import BRANCH_CONDITION_KEYS, BRANCH_KEYS, USER_KEYS, describe_user_schemas
 from evalkit.functions.mocks.reader import DIRECTIVES
 from evalkit.jsonvalue import JsonDict, JsonObject
@@ -24,7 +31,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def build_case_schema(checks: Iterable[str] = (), operators: Iterable[str] = ()) -> JsonDict:
     """Build the schema of a case file. `checks` and `operators` are names that a project registers."""
-    expected = {key: {**row.schema, "description": row.doc} for key, row in EXPECTED_KEYS.items()}
+    expected = describe_keys(EXPECTED_KEYS)
     expected |= {name: {"description": "A check of this project."} for name in checks}
     return {
         "$schema": DIALECT,
@@ -125,7 +132,7 @@ def build_policies_schema(operators: Iterable[str] = ()) -> JsonDict:
     """Build the schema of a policies.yaml: a mapping of names to policies."""
     policy: JsonDict = {
         "type": "object",
-        "properties": {key: {**row.schema, "description": row.doc} for key, row in POLICY_KEYS.items()},
+        "properties": describe_keys(POLICY_KEYS),
         "oneOf": [{"required": ["never"]}, {"required": ["at_most", "calls"]}, {"required": ["must"]}],
         "not": {"required": ["before", "until"]},
         "additionalProperties": False,

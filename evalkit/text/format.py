@@ -284,15 +284,15 @@ def format_rate(number: Fraction) -> str:
     return f"{format_number(number)} %"
 
 
-def join_names(ids: Sequence[str]) -> str:
-    """Return the first few of `ids`, and how many more there are."""
-    rest = f" and {len(ids) - _MOST_NAMES} more" if len(ids) > _MOST_NAMES else ""
-    return ", ".join(ids[:_MOST_NAMES]) + rest
+def join_names(names: Sequence[str], most: int = _MOST_NAMES, separator: str = ", ") -> str:
+    """Return the first few of `names`, and how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + rest
 
 
-def format_count(number: int, noun: str) -> str:
-    """Return ``1 call`` or ``3 calls``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def format_count(number: int, noun: str, plural: str = "") -> str:
+    """Return ``1 call`` or ``3 calls``; `plural` where it is not `noun` with an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
 
 
 def format_case_count(number: int) -> str:

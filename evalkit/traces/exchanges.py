@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.text.format import cut_between_words
 from evalkit.traces.log_formats import (
     MENTIONS_CALLS,
@@ -19,7 +19,6 @@ from evalkit.traces.log_formats import (
     ModelReply,
     Parts,
     UnreadableLogError,
-    filter_mappings,
     join_texts,
     list_objects,
     merge_events,

@@ -14,7 +14,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.transcript import Usage
 from evalkit.text.format import cut_between_words
 from evalkit.traces.exchanges import READERS, find_form, list_choice, list_tools, read_exchange
@@ -25,7 +25,6 @@ from evalkit.traces.log_formats import (
     LoggedMessage,
     UnreadableLogError,
     decode_result,
-    filter_mappings,
     find_case_id,
     list_objects,
     read_usage,

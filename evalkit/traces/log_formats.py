@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -179,9 +179,9 @@ def join_texts(content: object, key: str = "text") -> str:
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
-def filter_mappings(value: object) -> Iterator[JsonObject]:
-    """Yield the mappings in `value`, if it is a list."""
-    return (item for item in value if isinstance(item, Mapping)) if isinstance(value, list) else iter(())
+def find_text(data: JsonObject, names: Iterable[str]) -> str | None:
+    """Return the first text that is not empty under one of `names`."""
+    return next((value for name in names if isinstance(value := data.get(name), str) and value), None)
 
 
 def list_objects(holder: JsonObject, key: str) -> list[JsonObject]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.text.format import cut_between_words
 from evalkit.traces.log_formats import (
     MENTIONS_CALLS,
@@ -24,7 +24,7 @@ from evalkit.traces.log_formats import (
     ModelReply,
     Parts,
     UnreadableLogError,
-    filter_mappings,
+    find_text,
     join_texts,
     list_objects,
     read_arguments,
@@ -173,7 +173,7 @@ def read_call(call: JsonObject, *, is_optional: bool = False) -> LoggedCall:
     """Read a call. `is_optional`: where it has no arguments, they were not recorded; otherwise there are none."""
     wrapped = ("function", "custom", *_WRAPPED_CALLS)
     inner = next((call[key] for key in wrapped if isinstance(call.get(key), Mapping)), call)
-    name = _find_text(inner, ("name", "toolName", "tool_name"))
+    name = find_text(inner, ("name", "toolName", "tool_name"))
     if name is None:
         raise UnreadableLogError(f"a call has no name: {cut_between_words(json.dumps(call))}")
     key = next((key for key in ("arguments", "args", "input") if inner.get(key) is not None), None)
@@ -185,7 +185,7 @@ def read_call(call: JsonObject, *, is_optional: bool = False) -> LoggedCall:
     else:
         arguments = read_arguments(inner[key] if key else None, name)
     ids = ("call_id", "id", "toolCallId", "toolUseId", "tool_call_id")
-    return LoggedCall(name, arguments, _find_text(call, ids) or _find_text(inner, ids))
+    return LoggedCall(name, arguments, find_text(call, ids) or find_text(inner, ids))
 
 
 def read_block(block: object, role: str) -> Event | None:
@@ -254,9 +254,9 @@ def _read_answers(message: JsonObject, content: object) -> Iterator[FunctionAnsw
     value = read_value(join_texts(content)) if isinstance(content, str) or (blocks and is_text) else content
     yield FunctionAnswer(
         "" if value is None else value,
-        call_id=_find_text(message, ("tool_call_id", "toolCallId", "call_id"))
+        call_id=find_text(message, ("tool_call_id", "toolCallId", "call_id"))
         or _get_only(message.get("tool_call_ids")),
-        name=_find_text(message, ("name", "tool_name", "toolName")) or _find_function_name(message),
+        name=find_text(message, ("name", "tool_name", "toolName")) or _find_function_name(message),
         failed=message.get("status") == "error",
     )
 
@@ -266,7 +266,7 @@ def _get_only(values: object) -> str | None:
 
 
 def _find_function_name(message: JsonObject) -> str | None:
-    role = _find_text(message, ("role",))
+    role = find_text(message, ("role",))
     return role if role is not None and role.lower() not in _ROLES else None
 
 
@@ -281,8 +281,8 @@ def _read_answer(block: JsonObject) -> FunctionAnswer:
         value = join_results(value)
     return FunctionAnswer(
         read_value(value),
-        call_id=_find_text(inner, ("tool_use_id", "toolUseId", "toolCallId", "id", "call_id", "tool_call_id")),
-        name=_find_text(inner, ("name", "toolName", "tool_name")),
+        call_id=find_text(inner, ("tool_use_id", "toolUseId", "toolCallId", "id", "call_id", "tool_call_id")),
+        name=find_text(inner, ("name", "toolName", "tool_name")),
         failed=failed,
         is_missing=key is None,
     )
@@ -307,7 +307,3 @@ def join_results(blocks: object) -> object:
         return jsons[0] if len(jsons) == 1 else jsons
     is_text = len(texts) == len(blocks) or not any(block.get("type") not in ("text", "image") for block in texts)
     return join_texts(blocks) if is_text else blocks
-
-
-def _find_text(data: JsonObject, names: Iterable[str]) -> str | None:
-    return next((value for name in names if isinstance(value := data.get(name), str) and value), None)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.transcript import Usage
 from evalkit.traces.exchanges import READERS, find_form, list_choice, list_tools
 from evalkit.traces.log_formats import (
@@ -22,8 +22,8 @@ from evalkit.traces.log_formats import (
     Parts,
     UnreadableLogError,
     decode_result,
-    filter_mappings,
     find_case_id,
+    find_text,
     join_texts,
     parse_json,
     read_usage,
@@ -139,7 +139,7 @@ def _read_span(data: JsonObject) -> RunSpan:
 
 def _read_agent(span: RunSpan, attributes: JsonObject) -> None:
     """Read the run of an agent: what it was asked and what it answered, which its models' spans may lack."""
-    span.name = _find_text(attributes, _AGENT_NAMES) or ""
+    span.name = find_text(attributes, _AGENT_NAMES) or ""
     span.system = _join_contents(_read_json(attributes, "gen_ai.system_instructions"))
     span.functions = tuple(filter_mappings(_read_json(attributes, "gen_ai.tool.definitions")))
     asked, answered = (_read_json(attributes, f"gen_ai.{side}.messages") for side in ("input", "output"))
@@ -149,15 +149,15 @@ def _read_agent(span: RunSpan, attributes: JsonObject) -> None:
     parts = last.get("parts") or last.get("content")
     is_text = all(part.get("type") == "text" for part in filter_mappings(parts)) and not last.get("tool_calls")
     said = join_texts(parts, "content") if is_text else ""
-    span.result = _find_text(attributes, ("final_result",)) or said or answer
+    span.result = find_text(attributes, ("final_result",)) or said or answer
 
 
 def _find_plain_text(attributes: JsonObject, side: str) -> str | None:
     """Return what OpenInference says went into a run, or came out of it, where that is a text."""
-    value = _find_text(attributes, (f"{side}.value",))
+    value = find_text(attributes, (f"{side}.value",))
     data = read_literal(value)
     if side == "input" and isinstance(data, Mapping):
-        return _find_text(data, ("task",))  # smolagents writes the arguments of `run`
+        return find_text(data, ("task",))  # smolagents writes the arguments of `run`
     return data if isinstance(data, str) else None
 
 
@@ -167,10 +167,10 @@ def complete_span(span: RunSpan, attributes: JsonObject) -> None:
     span.kind = _find_kind(attributes) if sdk.startswith("ai.") else span.kind or _find_kind(attributes)
     span.agent = _find_agent(attributes)
     if span.kind == TOOL:
-        span.name = _find_text(attributes, _TOOL_NAMES) or span.name
-        span.call_id = _find_text(attributes, _CALL_IDS)
+        span.name = find_text(attributes, _TOOL_NAMES) or span.name
+        span.call_id = find_text(attributes, _CALL_IDS)
     elif span.kind == AGENT:
-        span.name = _find_text(attributes, _AGENT_NAMES[:3]) or span.name
+        span.name = find_text(attributes, _AGENT_NAMES[:3]) or span.name
 
 
 def read_model_attributes(span: RunSpan, attributes: JsonObject) -> bool:
@@ -221,10 +221,6 @@ def _find_error(data: JsonObject, attributes: JsonObject) -> str | None:
     return str(message or kind or "it ended in an error")
 
 
-def _find_text(attributes: JsonObject, names: Sequence[str]) -> str | None:
-    return next((value for name in names if isinstance(value := attributes.get(name), str) and value), None)
-
-
 def _find_agent(attributes: JsonObject) -> str | None:
     """Return the agent that a span names itself; LangChain's stands in its metadata."""
     if attributes.get("gen_ai.agent.description") == "OpenAI Agents instrumentation":
@@ -232,7 +228,7 @@ def _find_agent(attributes: JsonObject) -> str | None:
     metadata = read_value(attributes.get("metadata"))
     of_langchain = metadata.get("lc_agent_name") if isinstance(metadata, Mapping) else None
     names = ("gen_ai.agent.name", "agent.name", "traceloop.association.properties.lc_agent_name")
-    named = _find_text(attributes, names)
+    named = find_text(attributes, names)
     return named or (of_langchain if isinstance(of_langchain, str) and of_langchain else None)
 
 
@@ -248,7 +244,7 @@ def _join_contents(instructions: object) -> str:
 
 
 def _read_model(span: RunSpan, attributes: JsonObject, events: Sequence[JsonObject]) -> None:
-    span.model = _find_text(attributes, ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"))
+    span.model = find_text(attributes, ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"))
     span.usage = _read_tokens(attributes)
     span.functions = tuple(filter_mappings(read_value(attributes.get("gen_ai.tool.definitions"))))
     sides = (
@@ -467,12 +463,12 @@ def find_name(title: str) -> str:
 
 
 def _read_tool(span: RunSpan, attributes: JsonObject) -> None:
-    span.name = _find_text(attributes, _TOOL_NAMES) or ""
-    span.call_id = _find_text(attributes, _CALL_IDS)
+    span.name = find_text(attributes, _TOOL_NAMES) or ""
+    span.call_id = find_text(attributes, _CALL_IDS)
     complete_call(span, attributes)
     if span.name.startswith("FunctionTool."):
         output = read_literal(attributes.get("traceloop.entity.output"))
-        span.name = (_find_text(output, ("tool_name",)) if isinstance(output, Mapping) else None) or span.name
+        span.name = (find_text(output, ("tool_name",)) if isinstance(output, Mapping) else None) or span.name
 
 
 def complete_call(span: RunSpan, attributes: JsonObject) -> None:

@@ -9,9 +9,9 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.text.format import cut_between_words
-from evalkit.traces.log_formats import UnreadableLogError, decode_result, filter_mappings, list_objects
+from evalkit.traces.log_formats import UnreadableLogError, decode_result, list_objects
 
 _EXPORTS = ("resourceSpans", "batches")
 _PAIR = {"key", "value", "type"}  # the keys of an attribute

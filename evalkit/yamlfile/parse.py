@@ -349,12 +349,12 @@ ABSENT = object()
 _NEEDS_WHOLE_TEXT = object()  # only the whole text tells
 
 
-def read_key(data: bytes, key: str, limits: Limits | None = None) -> Node:
+def read_key(data: bytes, key: str) -> Node:
     """Read the value under `key` in the mapping that `data` holds; ABSENT if there is none, or if it can't be read.
 
     Only this value is built. Of a text with problems any answer may come: `read` reports them.
     """
-    limits = limits or events.get_limits()
+    limits = events.get_limits()
     try:
         builder = ValueBuilder(events.prepare(events.decode(data, "", limits.max_bytes)), "", limits)
     except SpecError:

@@ -48,13 +48,6 @@ def test_model_turns_are_counted_only_where_they_can_be_told_apart() -> None:
     assert extract_turn(conversation(turns=(ASK, SAY, ASK)), 1).turns == (ASK,)
 
 
-def test_counted_turn_starts_decide() -> None:
-    starts = [0, 1]
-    assert extract_turn(conversation(), 0, starts).turns == (ASK,)
-    assert extract_turn(conversation(), 1, starts).turns == (SAY, ASK, ASK, SAY)
-    assert extract_turn(conversation(), 2, starts).turns == ()
-
-
 def test_usage_that_is_not_reported_is_not_zero() -> None:
     assert extract_turn(conversation(turns=(ASK, ModelTurn(), SAY)), 0).usage is None
 
@@ -77,7 +70,6 @@ def test_the_run_ends_in_its_last_turn() -> None:
     ]
     late = conversation(fault=RunFault(code="deadline", message="late"), stop_reason="deadline")
     assert [extract_turn(late, turn).fault is None for turn in (0, 1, 2)] == [True, True, False]
-    assert [extract_turn(late, turn, [0, 2]).fault is None for turn in (0, 1, 2)] == [True, False, False]
 
 
 def test_an_end_that_the_last_turn_expects_is_expected_of_the_whole() -> None:
@@ -109,7 +101,10 @@ def test_a_turn_is_judged_over_its_own_calls() -> None:
     assert expected.judge(conversation(), user_turn=1).status == "passed"
     found = expected.judge(conversation(), user_turn=0)
     assert [reason.code for reason in found.reasons] == ["text_missing", "missing_call", "unexpected_call"]
-    assert expected.judge(conversation(), user_turn=1, turn_starts=[0, 1]).reasons[0].code == "budget_exceeded"
+    assert (
+        expected.judge(conversation(turns=(ASK, SAY, ASK, ASK, ASK, SAY)), user_turn=1).reasons[0].code
+        == "budget_exceeded"
+    )
 
 
 def test_a_turn_knows_what_earlier_turns_found() -> None:
@@ -192,20 +187,19 @@ def test_without_turns_the_whole_is_all(compiled: Callable[..., Expectation]) ->
 
 
 def test_what_is_given_reaches_the_whole_and_every_turn() -> None:
-    """The input, the mode, and where the turns of the model begin."""
+    """The input, and where the turns of the model begin."""
     asks = {"response_contains": "{{ input.word }}"}
     whole, _ = compile_expectation(asks)
     judgement = judge_conversation(conversation(), whole, [None, turn(asks, 1)], input={"word": "Booked"})
     assert judgement.status == "passed"
     costs = {"max_cost_usd": 1, "max_function_calls": 9}
     budget, _ = compile_expectation(costs)
-    for mode, status in (("judge", "passed"), ("run", "error")):
-        assert judge_conversation(conversation(), budget, [], mode=mode).status == status
-        assert judge_conversation(conversation(), None, [turn(costs)], mode=mode).status == status
+    assert judge_conversation(conversation(), budget, []).status == "error"
+    assert judge_conversation(conversation(), None, [turn(costs)]).status == "error"
     assert judge_conversation(conversation(), None, [turn({"max_cost_usd": 1})]).status == "error"
     first = [turn({"max_model_turns": 1})]
     assert judge_conversation(conversation(), None, first).status == "failed"
-    assert judge_conversation(conversation(), None, first, turn_starts=[0, 1]).status == "passed"
+    assert judge_conversation(conversation(turns=(SAY, ASK, SAY)), None, first).status == "passed"
 
 
 def test_cost_and_time_are_not_known_by_turn() -> None:
@@ -217,7 +211,6 @@ def test_an_end_may_be_expected_of_the_first_turn_too() -> None:
     assert judge_conversation(stopped, None, [turn({"stop_reason": "blocked"})]).status == "passed"
     late = conversation(fault=RunFault(code="deadline", message="late"), stop_reason="deadline")
     expected = [None, turn({"stop_reason": "deadline"}, 1)]
-    assert judge_conversation(late, None, expected, turn_starts=[0, 2]).status == "passed"
     assert judge_conversation(late, None, expected).status == "failed"
 
 

@@ -18,7 +18,7 @@ from evalkit.gate.decision import decide
 from evalkit.model.run import Policy, Run
 from evalkit.model.transcript import Approval, FunctionCall, Handoff, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.html import find_at_place, generate_html, render_html, to_page_data, to_script_json
+from evalkit.reports.html import find_at_place, generate_html, to_page_data, to_script_json
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
@@ -28,7 +28,7 @@ Open = Callable[..., Any]
 def page_of(*verdicts: Verdict, baseline: Run | None = None) -> str:
     ids = tuple(verdict.case_id for verdict in verdicts)
     run = Run(verdicts=verdicts, selected=ids, collected=len(ids), wall_s=3.2, evalkit="0.1.0")
-    return render_html(run, decide(run, Policy(), baseline), baseline, title="shop")
+    return "".join(generate_html(run, decide(run, Policy(), baseline), baseline, title="shop"))
 
 
 def case(name: str, status: str = "passed", reason: str = "", **fields: Any) -> Verdict:
@@ -640,9 +640,8 @@ def test_a_page_of_verdicts_that_come_one_by_one_is_the_page_of_the_whole_run() 
     verdicts = (ticket(), case("mail_001", category="mail", transcript=Transcript(timing=Timing(model_ms=20))))
     run = Run(verdicts=verdicts, wall_s=3.2, evalkit="0.1.0")
     decision = decide(run, Policy())
-    assert "".join(generate_html(replace(run, verdicts=()), decision, verdicts=iter(verdicts))) == render_html(
-        run, decision
-    )
+    pieces = generate_html(replace(run, verdicts=()), decision, verdicts=iter(verdicts))
+    assert "".join(pieces) == "".join(generate_html(run, decision))
 
 
 @pytest.mark.parametrize(
@@ -673,7 +672,7 @@ def compared(*labels: str, names: tuple[str, ...] = ("book_001", "book_002")) ->
     ids = tuple(verdict.case_id for verdict in verdicts)
     metadata = {"compare": [{"label": label, "values": {}} for label in labels]}
     run = Run(verdicts=tuple(verdicts), selected=ids, collected=len(ids), metadata=metadata)
-    return render_html(run, decide(run, Policy()), title="shop")
+    return "".join(generate_html(run, decide(run, Policy()), title="shop"))
 
 
 def test_a_comparison_is_a_matrix_of_cases_by_variants(opened: Open) -> None:
@@ -734,4 +733,4 @@ def test_a_page_without_variants_has_no_matrix(opened: Open) -> None:
 def test_where_a_recorded_run_stands_is_on_the_page() -> None:
     transcript = Transcript(cassette="trace", trace="traces/chats.jsonl:1")
     run = Run(verdicts=(Verdict(case_id="a", status="passed", transcript=transcript),))
-    assert "recorded in" in render_html(run, decide(run, Policy()))
+    assert "recorded in" in "".join(generate_html(run, decide(run, Policy())))

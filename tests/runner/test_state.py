@@ -25,7 +25,7 @@ from evalkit.model.case import Declaration, Permissions
 from evalkit.model.run import Policy, Run
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelCall, Transcript
-from evalkit.reports.html import render_html
+from evalkit.reports.html import generate_html
 from evalkit.reports.trace import render_trace
 from evalkit.spec.load import case_from_dict, load_case
 
@@ -321,7 +321,7 @@ def test_mutants_are_played_through_the_mocks_to_find_their_state() -> None:
 def test_the_html_report_shows_it() -> None:
     verdict = run({"state_contains": {"orders": {"A-1": {"status": "cancelled"}}}}, CANCEL)
     pages = Run(verdicts=(verdict,))
-    assert "state at the end" in render_html(pages, decide(pages, Policy()))
+    assert "state at the end" in "".join(generate_html(pages, decide(pages, Policy())))
 
 
 # ---- probes ----

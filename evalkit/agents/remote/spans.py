@@ -17,8 +17,8 @@ from msgspec import Struct, field
 
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import EvalkitError
-from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.traces.log_formats import UnreadableLogError, filter_mappings, parse_json
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
+from evalkit.traces.log_formats import UnreadableLogError, parse_json
 from evalkit.traces.span_files import list_spans
 
 PATH = "otlp"

@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, unpack_content
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, map_strings, parse_arguments
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, map_strings, parse_arguments
 from evalkit.model.transcript import CallAnswer, ModelCall, ModelTurn, Usage
 from evalkit.providers.table import PROVIDERS
 from evalkit.providers.turns import Chunk, build_turn
@@ -57,23 +57,19 @@ def _read_message(message: JsonObject) -> Iterator[CallAnswer]:
         yield CallAnswer(_read_content(message.get("content")), call_id=message.get("tool_call_id"))
     elif message.get("type") == "function_call_output":
         yield CallAnswer(_read_content(message.get("output")), call_id=message.get("call_id"))
-    for block in _iter_mappings(message.get("content")):
+    for block in filter_mappings(message.get("content")):
         if block.get("type") == "tool_result":
             is_error = block.get("is_error") is True
             yield CallAnswer(_read_content(block.get("content")), call_id=block.get("tool_use_id"), is_error=is_error)
-    for part in _iter_mappings(message.get("parts")):
+    for part in filter_mappings(message.get("parts")):
         answer = part.get("functionResponse") or part.get("function_response")
         if answer:
             yield CallAnswer(answer.get("response"), call_id=answer.get("id"), name=answer.get("name"))
 
 
-def _iter_mappings(items: object) -> Iterator[JsonObject]:
-    return (item for item in items if isinstance(item, Mapping)) if isinstance(items, list) else iter(())
-
-
 def _read_content(content: JsonValue) -> JsonValue:
     """Return the value that an answer's content stands for: JSON if it reads as JSON, else the text itself."""
-    texts: Iterable[object] = [block.get("text") for block in _iter_mappings(content)]
+    texts: Iterable[object] = [block.get("text") for block in filter_mappings(content)]
     text = content if isinstance(content, str) else "".join(item for item in texts if isinstance(item, str))
     if not text:
         return content

@@ -432,8 +432,7 @@ class HttpCassette(Struct, frozen=True):
 
 def build_http_path(base: Path, run: int) -> Path:
     """Return the path of the HTTP cassette of run `run` (from 0), beside the model's cassette `base`."""
-    of_run = build_run_path(base, run)
-    return of_run.with_name(f"{of_run.stem}{ENDING}")
+    return build_run_path(base, run, ENDING)
 
 
 def load_http_cassette(path: Path, display_path: str) -> HttpCassette:

@@ -15,6 +15,7 @@ from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.records import CodeFacts, DeclaredFunction, Implementation, Prompt
 from evalkit.lint.finding import Edit, Finding, add_line_below
 from evalkit.lint.names import list_folders
+from evalkit.model.template import is_operator
 from evalkit.spec.load import ExaminedCase
 from evalkit.spec.policies import load_policies
 from evalkit.spec.suites import load_suites
@@ -78,10 +79,6 @@ class MockAnswer(Struct, frozen=True):
     name: str
     path: KeyPath
     value: object
-
-
-def is_operator(value: object) -> bool:
-    return isinstance(value, Mapping) and bool(value) and all(str(key).startswith("$") for key in value)
 
 
 class CaseFacts(Struct, frozen=True):

@@ -14,10 +14,11 @@ from evalkit.errors import KeyPath, Problem, did_you_mean, find_nearest
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.declarations import find_argument_names, find_return_problems
 from evalkit.functions.mcp import METHODS
-from evalkit.lint.facts.project import CaseCall, CaseFacts, ProjectFacts, is_operator
+from evalkit.lint.facts.project import CaseCall, CaseFacts, ProjectFacts
 from evalkit.lint.facts.records import DECORATED, SUITE, UNKNOWN, DeclaredFunction
 from evalkit.lint.finding import ERROR, WARNING, Edit, Finding, Rename, Rule
 from evalkit.lint.names import DeclarationScope, find_relative, is_alike, is_handoff, is_related, list_folders
+from evalkit.model.template import is_operator
 from evalkit.spec.files import POLICY_FILE, SUITE_FILE, make_case_name
 
 CASE_FUNCTION = Rule("L501", "case-function", ERROR, "A case expects a function that is not declared.", fixable=True)

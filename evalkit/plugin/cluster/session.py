@@ -40,6 +40,7 @@ from evalkit.plugin.cluster.worker import (
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.configuration import Configuration, find_commit, is_listing
 from evalkit.reports.serialization import from_line
+from evalkit.text.format import format_count
 
 
 class ClusterSession:
@@ -152,8 +153,8 @@ class ClusterSession:
         self._executor = executor
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
-            plural = "" if processes == 1 else "es"
-            reporter.write_line(f"evalkit: {processes} worker process{plural} at {self._address.scheduler}")
+            count = format_count(processes, "worker process", "worker processes")
+            reporter.write_line(f"evalkit: {count} at {self._address.scheduler}")
 
     def _pack(self, requests: Sequence[RunRequest]) -> bytes:
         root = self._configuration.root
