@@ -17,8 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.model_choice import toggle_streaming
-from evalkit.casecheck.call_differences import find_call_differences, format_call, is_prose
-from evalkit.casecheck.sweep import PassingRun, PlannedRun
+from evalkit.casecheck.sweep import PassingRun, PlannedRun, find_call_differences, format_call, is_prose
 from evalkit.cassettes.http.binding import NEEDS_EXTRA, has_vcrpy
 from evalkit.cassettes.http.request_toggle import REQUEST_TOGGLE, STREAMED, WHOLE, RequestToggle
 from evalkit.checks.expectation import Expectation, judge_conversation

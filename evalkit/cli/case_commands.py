@@ -149,7 +149,7 @@ def judge_check(
     scale and at_least). Grades are recorded ones (a column grade, or LABELS.judge.yaml), or those of --grader. Exits
     with 0, with 1 if a demand is missed, and with 6 if something was not graded or kappa says nothing.
     """
-    from evalkit.cli.judge_check import check_grader, render_check
+    from evalkit.cli.case_checks import check_grader, render_check
 
     demands = {"min_kappa": min_kappa, "min_kappa_low": min_kappa_low}
     check = check_grader(labels, grader, criterion, demands, record=record)

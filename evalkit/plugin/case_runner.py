@@ -301,13 +301,13 @@ def build_sweeps(configuration: Configuration) -> tuple[Sweep, ...]:
     """Return the ways in which passing cases are changed and run again, as options ask for them."""
     if not any(getattr(configuration, kind.option) for kind in SWEEPS):
         return ()
-    from evalkit.casecheck import fault_injection, hostile_results, parity, payloads  # most runs change no case
+    from evalkit.casecheck import fault_injection, hostile_results, parity  # most runs change no case
 
     sweeps: list[Sweep] = []
     if configuration.faults:
         sweeps.append(fault_injection.FaultSweep())
     if configuration.injections:
-        shipped_and_own = payloads.load_payloads(configuration.payloads, configuration.root)
+        shipped_and_own = hostile_results.load_payloads(configuration.payloads, configuration.root)
         sweeps.append(hostile_results.InjectionSweep(shipped_and_own))
     if configuration.parity:
         sweeps.append(parity.ParitySweep())

@@ -17,13 +17,15 @@ from evalkit.errors import IncompleteCallError, ProviderError
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
-from evalkit.providers.base import ProviderKind, SchemaRules, read_count
-from evalkit.providers.calls import (
+from evalkit.providers.base import (
     BlockWriter,
+    ProviderKind,
+    SchemaRules,
     build_call_id,
     format_result,
     is_error_result,
     read_call,
+    read_count,
     read_finish_reason,
 )
 from evalkit.providers.client import Client, ClientOptions, ClientProvider

@@ -20,13 +20,16 @@ from evalkit.errors import EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, parse_arguments
 from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
-from evalkit.providers.base import ProviderKind, ProviderOptions, SchemaRules, read_count
-from evalkit.providers.calls import (
+from evalkit.providers.base import (
     BlockWriter,
+    ProviderKind,
+    ProviderOptions,
+    SchemaRules,
     build_call_id,
     format_result,
     is_error_result,
     read_call,
+    read_count,
     read_finish_reason,
 )
 from evalkit.providers.client import Client

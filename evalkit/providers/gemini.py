@@ -29,11 +29,11 @@ from evalkit.providers.base import (
     ProviderOptions,
     SchemaRules,
     get_first_mapping,
+    is_error_result,
     limit_replies,
     read_count,
     require_whole,
 )
-from evalkit.providers.calls import is_error_result
 from evalkit.providers.pacing import (
     RetryPolicy,
     call_with_retries,

@@ -36,8 +36,7 @@ from msgspec import Struct
 from evalkit.errors import ProviderError
 from evalkit.jsonvalue import JsonObject, filter_mappings
 from evalkit.model.transcript import Usage
-from evalkit.providers.adaptive_pace import AdaptivePace, Turn
-from evalkit.providers.shared_record import FileRecord, LocalRecord
+from evalkit.providers.adaptive_pace import AdaptivePace, FileRecord, LocalRecord, Turn
 from evalkit.text.url import is_loopback
 
 RATES = ("requests_per_minute", "tokens_per_minute")

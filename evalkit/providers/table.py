@@ -34,13 +34,13 @@ def _load_anthropic() -> ProviderKind:
 
 
 def _load_azure() -> ProviderKind:
-    from evalkit.providers.compatible import AZURE
+    from evalkit.providers.openai import AZURE
 
     return AZURE
 
 
 def _load_mistral() -> ProviderKind:
-    from evalkit.providers.compatible import MISTRAL
+    from evalkit.providers.openai import MISTRAL
 
     return MISTRAL
 

@@ -32,9 +32,8 @@ from evalkit.reports.summary import (
     group_categories,
 )
 from evalkit.reports.trace import format_duration, render_trace
-from evalkit.stats.accounting import Grades
+from evalkit.stats.accounting import Grades, Simulations
 from evalkit.stats.pass_rates import wilson
-from evalkit.stats.simulations import Simulations
 from evalkit.text.format import escape_controls, escape_lines, format_case_count
 
 LIMIT = 65_536  # of a comment on GitHub; held in bytes, which is safe whatever a page calls a character

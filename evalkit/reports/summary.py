@@ -12,8 +12,7 @@ from msgspec import Struct
 from evalkit.model.case import get_case_name, split_case_id
 from evalkit.model.transcript import Simulation, Transcript, Usage
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, ParityRun, SweepRun, Verdict
-from evalkit.stats.accounting import Accounting, Grades
-from evalkit.stats.simulations import Simulations
+from evalkit.stats.accounting import Accounting, Grades, Simulations
 from evalkit.text.format import format_case_count, format_usd, join_names
 
 JUDGE_CHECK = "judge"

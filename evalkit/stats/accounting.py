@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.run import Run
-from evalkit.model.transcript import CACHE, FunctionCall, Grading, ModelCall, Transcript, Usage
+from evalkit.model.transcript import CACHE, FunctionCall, Grading, ModelCall, Simulation, Transcript, Usage
 from evalkit.model.verdict import Verdict, list_runs
-from evalkit.stats.simulations import Simulations
 
 # What graders did in a run, and what that took: apart from the agents, whose tokens and money it is no part of.
 
@@ -72,6 +71,38 @@ class Grades(Struct, frozen=True):
 UNREADABLE = "(unreadable)"  # under this name stand replies whose call could not be read at all
 UNNAMED = "(unnamed)"  # a model of which neither its service nor the run says the name
 _MALFORMED = "malformed_call"
+
+
+class Simulations(Struct, frozen=True):
+    """Counts of conversations and messages. `written` are the messages of models, recorded ones included; `usage` and
+    `cost_usd` are theirs, None if some is unknown."""
+
+    conversations: int = 0
+    messages: int = 0
+    written: int = 0
+    usage: Usage | None = Usage()
+    cost_usd: float | None = 0.0
+
+    def with_simulation(self, simulation: Simulation) -> Simulations:
+        """Return these and the user of one run."""
+        counted = replace(self, conversations=self.conversations + 1, messages=self.messages + len(simulation.messages))
+        if simulation.player != "model" or simulation.cassette == "hand-written":
+            return counted
+        for message in simulation.list_written():
+            usage, cost = message.usage, message.cost_usd
+            counted = replace(
+                counted,
+                written=counted.written + 1,
+                usage=None if usage is None or counted.usage is None else counted.usage + usage,
+                cost_usd=None if cost is None or counted.cost_usd is None else counted.cost_usd + cost,
+            )
+        return counted
+
+    def to_json(self) -> JsonDict:
+        """Return JSON data for the run file."""
+        usage = None if self.usage is None else to_builtins(self.usage)
+        counts = {name: getattr(self, name) for name in ("conversations", "messages", "written")}
+        return {**counts, "usage": usage, "cost_usd": self.cost_usd}
 
 
 class Channels(Struct, frozen=True):

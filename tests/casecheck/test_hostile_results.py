@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.casecheck.hostile_results import InjectedText, InjectionSweep
-from evalkit.casecheck.payloads import Payload, load_payloads
+from evalkit.casecheck.hostile_results import InjectedText, InjectionSweep, Payload, load_payloads
 from evalkit.casecheck.sweep import arun_with_sweeps
 from evalkit.errors import UsageError, format_path
 from evalkit.functions.mocks.answers import StaticAnswer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.importers.case_files import build_case_files
+from evalkit.importers import build_case_files
 from evalkit.traces.log_formats import (
     Conversation,
     Event,

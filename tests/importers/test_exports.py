@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.importers.case_files import read_conversations
+from evalkit.importers import read_conversations
 from evalkit.traces.log_formats import Conversation, Event, FunctionAnswer, LoggedMessage
 from evalkit.traces.read_log import read_log as read_traces
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.importers.case_files import read_conversations
+from evalkit.importers import read_conversations
 from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript
 from evalkit.model.verdict import Verdict

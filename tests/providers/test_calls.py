@@ -9,7 +9,7 @@ import pytest
 
 from evalkit.model.transcript import ModelCall, ModelTurn
 from evalkit.providers import anthropic, bedrock, openai
-from evalkit.providers.calls import build_call_id, format_result, is_error_result, pair_results, read_call
+from evalkit.providers.base import build_call_id, format_result, is_error_result, pair_results, read_call
 
 FIRST, SECOND = ModelCall(name="f", arguments={"a": 1}), ModelCall(name="f", arguments={"a": 2})
 

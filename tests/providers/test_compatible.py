@@ -13,7 +13,7 @@ pytest.importorskip("openai")
 from evalkit.errors import ProviderError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.providers.client import ClientOptions
-from evalkit.providers.compatible import AzureOptions, AzureProvider, MistralProvider
+from evalkit.providers.openai import AzureOptions, AzureProvider, MistralProvider
 from evalkit.providers.table import open_provider
 from tests.providers.asking import ask_provider
 from tests.servers.replay import Answer, ReplayServer

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from evalkit.agents.recorded import match_answers
-from evalkit.importers.case_files import build_case_files
+from evalkit.importers import build_case_files
 from evalkit.traces import span_files, spans
 from evalkit.traces.log_formats import Conversation, UnreadableLogError
 from evalkit.traces.read_log import read_log

@@ -3,14 +3,20 @@
 For what `create_agent` makes, the prebuilt ones, and any compiled graph that calls tools. The graph runs as it is: its
 tools are answered where LangChain runs tools, and its turns are told by LangChain's callbacks. Both hold for whatever
 graphs run in the context: subgraphs, and agents that tools call.
+
+A graph that is interrupted gets the case's answers in the form that it takes. `HumanInTheLoopMiddleware` asks about
+calls, several at once or each alone. Any other `interrupt(...)` is a request of its node. At a node that the graph
+stops before or after there is nothing to answer: the run only goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+from msgspec import Struct
 
 from evalkit.adapters.common import (
     TaskRecorder,
@@ -19,18 +25,12 @@ from evalkit.adapters.common import (
     require_extra,
     to_reply,
 )
-from evalkit.adapters.langchain.interrupts import (
-    GraphRequest,
-    build_resume,
-    list_requests,
-    may_go_on,
-    read_interrupt,
-)
 from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
-from evalkit.functions.approvals import ApprovalDesk
-from evalkit.jsonvalue import JsonObject
+from evalkit.functions.approvals import ApprovalDesk, ApprovalRequest, Decision
+from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.model.transcript import CHANGED
 from evalkit.providers.table import ModelSpec
 
 if TYPE_CHECKING:
@@ -232,3 +232,74 @@ def _build_reply(result: object, stop_reason: str) -> Reply:
     if result.get("structured_response") is not None:
         return to_reply(result["structured_response"], stop_reason=stop_reason)
     return to_reply(_get_text(result) if result.get("messages") else dict(result), stop_reason=stop_reason)
+
+
+class GraphRequest(Struct):
+    """Requests of one interrupt, and how the answers to them become what the graph is resumed with."""
+
+    interrupt_id: str
+    requests: list[ApprovalRequest]
+    build_resume: Callable[[Sequence[Decision]], object]
+    is_free: bool = False  # it is about a node, and about no call
+
+
+def read_interrupt(interrupt: Interrupt, node: str) -> GraphRequest:
+    """Read an interrupt of the node `node`."""
+    value = interrupt.value
+    if isinstance(value, Mapping) and value.get("type") == "tool_approval":
+        request = value["name"], value["args"], value["tool_call_id"]
+        return GraphRequest(interrupt.id, [request], lambda decisions: _build_decision(decisions[0]))
+    if isinstance(value, Mapping) and isinstance(value.get("action_requests"), (list, tuple)):
+        requests: list[ApprovalRequest] = [
+            (action["name"], action["args"], None) for action in value["action_requests"]
+        ]
+        return GraphRequest(
+            interrupt.id,
+            requests,
+            lambda decisions: {"decisions": [_build_decision(decision) for decision in decisions]},
+        )
+    return GraphRequest(interrupt.id, [(node, None, None)], lambda decisions: _build_free(decisions[0]), is_free=True)
+
+
+def _build_decision(decision: Decision) -> JsonDict:
+    """Build a decision as the middleware takes it."""
+    if decision.is_denied:
+        return {"type": "reject", "message": decision.reason}
+    if decision.answer.answer == CHANGED:
+        return {"type": "edit", "edited_action": {"name": decision.function, "args": decision.arguments}}
+    return {"type": "approve"}
+
+
+def _build_free(decision: Decision) -> Any:
+    """Return what an ``interrupt(...)`` of the application's own returns."""
+    if decision.answer.is_free:
+        return decision.answer.resume
+    return dict(decision.answer.changes) if decision.answer.answer == CHANGED else not decision.is_denied
+
+
+def list_requests(graph_requests: Sequence[GraphRequest]) -> list[ApprovalRequest]:
+    """List the requests of all interrupts."""
+    return [request for graph_request in graph_requests for request in graph_request.requests]
+
+
+def build_resume(desk: ApprovalDesk, graph_requests: Sequence[GraphRequest]) -> dict[str, object] | None:
+    """Build what the graph is resumed with, by the ids of its interrupts; None if the case does not answer them all."""
+    decisions = desk.decide_all(list_requests(graph_requests))
+    if decisions is None:
+        return None
+    remaining = iter(decisions)
+    resume = {}
+    for graph_request in graph_requests:
+        answers = [next(remaining) for _ in graph_request.requests]
+        resume[graph_request.interrupt_id] = graph_request.build_resume(answers)
+        if graph_request.is_free:
+            desk.forget(answers[0])
+    return resume
+
+
+def may_go_on(desk: ApprovalDesk, nodes: Sequence[str]) -> bool:
+    """Return whether the case approves that a graph goes on at the nodes where it has stopped."""
+    decisions = desk.decide_all([(node, None, None) for node in nodes])
+    for decision in decisions or ():
+        desk.forget(decision)
+    return decisions is not None and not any(decision.is_denied for decision in decisions)

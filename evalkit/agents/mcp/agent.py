@@ -1,15 +1,17 @@
 """The agent that is an MCP server: the case calls its tools (`input.calls`), or a model does, in evalkit's own loop.
 
-Calls really go to the server, unless the case mocks the function; each is recorded, with `answered_by: server`.
+Calls really go to the server, unless the case mocks the function; each is recorded, with `answered_by: server`. Methods
+of the protocol (lists, resources and prompts) are called as if they were tools.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,23 +20,27 @@ from evalkit.agents.instruction import Instruction
 from evalkit.agents.mcp.connection import (
     CASE,
     HOST,
+    MOST_PAGES,
     NOT_GIVEN,
     POOL,
     REQUESTS,
     ServerConnection,
     ServerSpec,
     check_extra,
+    describe_content,
     parse_server,
 )
-from evalkit.agents.mcp.methods import call_method
 from evalkit.agents.offline import choose_report_path, find_offline_hosts, record_refused
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, RemoteAgentError, UnknownAgentError, did_you_mean
-from evalkit.functions.mcp import METHODS
+from evalkit.functions.mcp import LIST_TOOLS, METHODS, READ_RESOURCE
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration, Permissions
 from evalkit.model.registry import MCP_SERVERS
 from evalkit.model.template import TemplateError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 def build_mcp_agent(
@@ -217,3 +223,74 @@ class McpSession:
         connection.requests.clear()
         if self._crash is not None:
             raise self._crash
+
+
+_KEYS = {"resources/list": "uri", "resources/templates/list": "uriTemplate", "prompts/list": "name"}
+
+
+async def call_method(connection: ServerConnection, name: str, arguments: JsonDict) -> object:
+    """Return what the server answers to the method `name` of `METHODS`. Raises as `ServerConnection.call` does."""
+    from pydantic import ValidationError  # comes with `mcp`
+
+    if name == LIST_TOOLS:
+        return await connection.list_tools()
+    try:
+        if name.endswith("/list"):
+            return await _list_all(connection, name)
+        return await _read_one(connection, name, arguments)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise FunctionError("invalid_arguments", f"{name}: {place}: {problem['msg']}") from None
+
+
+async def _list_all(connection: ServerConnection, name: str) -> dict[str, JsonDict]:
+    """Return what the server says of each thing, by its URI or name."""
+    listed: dict[str, JsonDict] = {}
+    cursor = None
+    for _ in range(MOST_PAGES):
+        models, cursor = await _read_page(connection, name, cursor)
+        for item in map(_dump, models):
+            listed[str(item.pop(_KEYS[name]))] = item
+        if cursor is None:
+            return listed
+    raise FunctionError("protocol_error", f"{connection.who} answers {name} with more than {MOST_PAGES} pages")
+
+
+async def _read_page(
+    connection: ServerConnection, name: str, cursor: str | None
+) -> tuple[Sequence[BaseModel], str | None]:
+    """Return a page of a list, and the cursor of the next one."""
+    from mcp import types
+
+    params = types.PaginatedRequestParams(cursor=cursor)
+    match name:
+        case "resources/list":
+            resources = await connection.send(
+                name, types.ListResourcesRequest(params=params), types.ListResourcesResult
+            )
+            return resources.resources, resources.next_cursor
+        case "prompts/list":
+            prompts = await connection.send(name, types.ListPromptsRequest(params=params), types.ListPromptsResult)
+            return prompts.prompts, prompts.next_cursor
+    asking = types.ListResourceTemplatesRequest(params=params)
+    templates = await connection.send(name, asking, types.ListResourceTemplatesResult)
+    return templates.resource_templates, templates.next_cursor
+
+
+async def _read_one(connection: ServerConnection, name: str, arguments: JsonDict) -> JsonDict:
+    """Return the contents of a resource, or the messages of a prompt."""
+    from mcp import types
+
+    if name == READ_RESOURCE:
+        reading = types.ReadResourceRequest(params=types.ReadResourceRequestParams.model_validate(arguments))
+        resource = await connection.send(name, reading, types.ReadResourceResult)
+        return {"contents": [describe_content(_dump(content)) for content in resource.contents]}
+    getting = types.GetPromptRequest(params=types.GetPromptRequestParams.model_validate(arguments))
+    prompt = await connection.send(name, getting, types.GetPromptResult)
+    messages = [{"role": each.role, "content": describe_content(_dump(each.content))} for each in prompt.messages]
+    return {"messages": messages} | ({"description": prompt.description} if prompt.description else {})
+
+
+def _dump(model: BaseModel) -> JsonDict:
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)

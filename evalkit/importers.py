@@ -1,5 +1,5 @@
-"""Cases of log files: the conversations that make a case, and the case, the cassette with the model's turns, and the
-instruction of each.
+"""Logged conversations as cases: those of a file that make a case, and the case, the cassette with the model's turns,
+and the instruction of each.
 
 Calls become expectations, answers mocks. Calls are checked against their declared schemas, so that one which broke its
 schema is expected to break it.

@@ -1,1 +1,0 @@
-"""Logged conversations as cases: messages, calls and answers become input, expectations, mocks and a cassette."""
