@@ -121,7 +121,6 @@ SEAMS: dict[tuple[str, str], str] = {
     ("evalkit.providers.table", "evalkit.providers.bedrock"): "a provider is loaded when it is asked for",
     ("evalkit.reports.table", "evalkit.reports.html"): "a report that few runs need; it brings jinja2",
     ("evalkit.reports.table", "evalkit.reports.otel"): "a report that few runs need; it brings OpenTelemetry",
-    ("evalkit.textcalls", "evalkit.textcalls.names"): "text calls: most models make native calls",
     ("evalkit.textcalls", "evalkit.textcalls.search"): "text calls: most models make native calls",
     ("evalkit.agents.registry", "evalkit.agents.mcp.agent"): "MCP servers as the subject: few cases are about one",
     ("evalkit.agents.registry", "evalkit.agents.remote.agents"): "agents in other processes: few runs have one",

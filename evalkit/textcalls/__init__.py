@@ -17,7 +17,6 @@ def parse_text_calls(text: str, functions: Iterable[DeclaredFunction] | None = N
     `functions`: declarations (Declaration, mappings with `name` and `parameters`, OpenAI's tool dicts, or plain names).
     With them only declared names are calls; without, only explicit envelopes are. Never raises on any text.
     """
-    from evalkit.textcalls.names import Names
-    from evalkit.textcalls.search import Search
+    from evalkit.textcalls.search import search_calls
 
-    return Search(text, Names(list(functions) if functions is not None else None)).run()
+    return search_calls(text, functions)

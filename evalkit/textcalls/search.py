@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from evalkit.textcalls.envelopes import BETWEEN, CONTROL_ANCHORS, LIST_OF_CALLS, SPACE, ControlTokens, Span, StopError
 from evalkit.textcalls.forms import DSML, Call
 from evalkit.textcalls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
-from evalkit.textcalls.names import NotACallError, RejectedCallError, find_balanced_end
+from evalkit.textcalls.names import DeclaredFunction, Names, NotACallError, RejectedCallError, find_balanced_end
 from evalkit.textcalls.parsed import ParsedText
 
 # -- marks: Mistral's ``[TOOL_CALLS]``, Llama's ``<|python_tag|>`` and lists in Python's syntax
@@ -69,6 +69,11 @@ _WORD = re.compile(r"\S+")
 _DATA = re.compile(
     r"<\s*(?P<tag>(?:function|tool)_?(?:result|response|output)s?|thinking|reasoning)\b[^<>]*>", re.IGNORECASE
 )
+
+
+def search_calls(text: str, functions: Iterable[DeclaredFunction] | None) -> ParsedText:
+    """Find the calls in `text`, as `evalkit.textcalls.parse_text_calls` says."""
+    return Search(text, Names(list(functions) if functions is not None else None)).run()
 
 
 class Search(ControlTokens):
