@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.task import Task, copy_visible_input, format_message
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
-from evalkit.jsonvalue import JsonObject, to_hashable
+from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable
 from evalkit.model.case import TRACE, Case, get_case_name
 from evalkit.model.transcript import DELEGATION, HANDOFF, FunctionCall, ModelCall, ModelTurn
 from evalkit.traces.log_formats import (
@@ -74,7 +74,10 @@ class RecordedAgent(Struct, frozen=True, eq=False):
             raise IncompleteTraceError(f"{conversation.source} {problem}")
         index = task.user_turn
         if index == 0:
-            self._add_warnings(task, conversation)
+            if (runs := self.case.repeat.runs) > 1 and len(self.conversations) == 1:
+                task.warnings.append(f"the case asks for {runs} runs; the trace tells of one")
+            if list_user_texts(conversation) and not has_same_input(conversation, self.case):
+                task.warnings.append(f"{conversation.source}: its user says something else than that of the case")
         recorder = RunRecorder(task)
         recorder.record(turns[index])
         is_last = index == len(turns) - 1
@@ -86,13 +89,6 @@ class RecordedAgent(Struct, frozen=True, eq=False):
         if is_last and text is None:
             text = conversation.output
         return Reply(text or "", stop_reason=COMPLETED)
-
-    def _add_warnings(self, task: Task, conversation: Conversation) -> None:
-        runs = self.case.repeat.runs
-        if runs > 1 and len(self.conversations) == 1:
-            task.warnings.append(f"the case asks for {runs} runs; the trace tells of one")
-        if list_user_texts(conversation) and not has_same_input(conversation, self.case):
-            task.warnings.append(f"{conversation.source}: its user says something else than that of the case")
 
 
 # Which recorded run is a case's.
@@ -343,7 +339,10 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
 
     `is_live`: the agent ran here, so that its state and its final response are known.
     """
-    demands = [case.expected_output, *(turn.get("expected_output") for turn in _list_turns(case.input))]
+    demands = [
+        case.expected_output,
+        *(turn.get("expected_output") for turn in filter_mappings(case.input.get("turns"))),
+    ]
     keys, texts = collect_words(demands)
     calls = [call for event in conversation.events if isinstance(event, ModelReply) for call in event.calls]
     calls += [event.direct for event in conversation.events if isinstance(event, FunctionAnswer) and event.direct]
@@ -409,8 +408,3 @@ def collect_words(demands: object) -> tuple[set[str], list[str]]:
         elif isinstance(value, str):
             texts.append(value)
     return keys, texts
-
-
-def _list_turns(case_input: JsonObject) -> Iterator[JsonObject]:
-    turns = case_input.get("turns")
-    return (turn for turn in turns if isinstance(turn, Mapping)) if isinstance(turns, list) else iter(())

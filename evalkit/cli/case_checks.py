@@ -305,7 +305,10 @@ def _describe(check: GraderCheck) -> Iterator[str]:
     for graded in outcome.ungraded:
         reason = graded.problem.splitlines()[0]
         yield f"not graded: {graded.row.location}, {graded.row.name}: {reason}"
-    yield from _describe_cost(outcome)
+    grades = Grades().with_gradings([graded.grading for graded in outcome.graded])
+    if grades.answers:
+        when = " when it was recorded" if any(graded.grading.cassette for graded in outcome.graded) else ""
+        yield f"grading took {format_use(grades.usage, grades.cost_usd)}{when}"
     yield from (f"not measured: {reason}" for reason in check.unmeasured)
     yield from (f"MISSED: {reason}" for reason in check.missed)
 
@@ -333,14 +336,6 @@ def _describe_disagreement(graded: GradedValue) -> Iterator[str]:
     yield f"  {row.location}, {row.name}: {quote(str(row.rubric.text))}"
     yield f"    person: {label}; grader: {grade_text}{describe_grade(grade)}"
     yield f"    {format_value(row.value, _SHOWN)}"
-
-
-def _describe_cost(outcome: CheckOutcome) -> Iterator[str]:
-    grades = Grades().with_gradings([graded.grading for graded in outcome.graded])
-    if not grades.answers:
-        return
-    recorded = any(graded.grading.cassette for graded in outcome.graded)
-    yield f"grading took {format_use(grades.usage, grades.cost_usd)}{' when it was recorded' if recorded else ''}"
 
 
 def _to_json(check: GraderCheck) -> JsonDict:

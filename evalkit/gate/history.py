@@ -366,7 +366,8 @@ def describe_history(runs: Sequence[HistoryRun], *, recent: int = 5, today: date
         yield "  ".join([*texts, *numbers])
     comparable = list_comparable(runs)
     if others := len(runs) - len(comparable):
-        yield f"\ncompared are the {len(comparable)} runs {_name_model(runs[-1])}, not the {others} of others (--model)"
+        model = "without a live model" if runs[-1].model is None else f"with {runs[-1].model}"
+        yield f"\ncompared are the {len(comparable)} runs {model}, not the {others} of others (--model)"
     if runs[-1].started[:10] > (today + timedelta(days=1)).isoformat():
         began = runs[-1].started[:16]
         yield f"\nthe last run began at {began}, which is yet to come: the clock of its machine was wrong"
@@ -385,10 +386,6 @@ def describe_history(runs: Sequence[HistoryRun], *, recent: int = 5, today: date
         for case_id, lines in quarantines.items():
             where = "" if split_case_id(case_id)[1] is None else " (in its row; in the case it would hold for all rows)"
             yield f"  {case_id}{where}\n" + indent(lines, "    ")
-
-
-def _name_model(run: HistoryRun) -> str:
-    return "without a live model" if run.model is None else f"with {run.model}"
 
 
 def _describe_run(run: HistoryRun) -> tuple[str, ...]:

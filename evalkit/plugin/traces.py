@@ -46,19 +46,16 @@ class RecordedRuns:
         self._options = options
         self.conversations: list[Conversation] = []
         self.problems: list[str] = []  # records that could not be read
-        for path in list_trace_files(options.paths):
-            self._read(path)
         self._agents: dict[str, RecordedAgent] = {}  # by case id
         self.claimed: set[str] = set()  # the places of runs that are of some case, also of one that -k leaves out
-
-    def _read(self, path: Path) -> None:
-        folder = Path(os.path.relpath(path.parent, self._options.root)).as_posix()
-        prefix = "" if folder == "." else f"{folder}/"
-        for result in read_log(path):
-            if isinstance(result, Conversation):
-                self.conversations.append(replace(result, source=f"{prefix}{result.source}"))
-            else:
-                self.problems.append(f"{prefix}{result}")
+        for path in list_trace_files(options.paths):
+            folder = Path(os.path.relpath(path.parent, options.root)).as_posix()
+            prefix = "" if folder == "." else f"{folder}/"
+            for result in read_log(path):
+                if isinstance(result, Conversation):
+                    self.conversations.append(replace(result, source=f"{prefix}{result.source}"))
+                else:
+                    self.problems.append(f"{prefix}{result}")
 
     def match(self, cases: Sequence[Case]) -> None:
         """Match the runs to `cases`. A case with a trace of its own (`input.trace`) needs none of these."""

@@ -65,7 +65,15 @@ class BedrockProvider:
             body["inferenceConfig"].pop(key, None)
 
         async def send() -> ModelTurn:
-            return await self._send(body, request.timeout_s or self.options.timeout_s)
+            try:
+                started = perf_counter()
+                async with asyncio.timeout(
+                    request.timeout_s or self.options.timeout_s
+                ):  # the client's is for each read
+                    turn = await asyncio.to_thread(self._converse, body)
+            except Exception as error:
+                raise self._to_evalkit_error(error) from error
+            return replace(turn, duration_ms=(perf_counter() - started) * 1000)
 
         await self._open()
         return await call_with_retries(send, self._policy)
@@ -83,15 +91,6 @@ class BedrockProvider:
         client, self._client = self._client, None
         if client is not None:
             client.close()
-
-    async def _send(self, body: JsonDict, timeout_s: float) -> ModelTurn:
-        try:
-            started = perf_counter()
-            async with asyncio.timeout(timeout_s):  # the client's own is for each read
-                turn = await asyncio.to_thread(self._converse, body)
-        except Exception as error:
-            raise self._to_evalkit_error(error) from error
-        return replace(turn, duration_ms=(perf_counter() - started) * 1000)
 
     def _converse(self, body: JsonDict) -> ModelTurn:
         client = self._get_client()

@@ -82,8 +82,17 @@ class ClientProvider(ABC):
         for key in self._options.drop.split(","):
             body.pop(key, None)
 
+        timeout_s = request.timeout_s or self._options.timeout_s
+
         async def send() -> ModelTurn:
-            return await self._send(body, request.timeout_s or self._options.timeout_s)
+            try:
+                started = perf_counter()
+                async with asyncio.timeout(timeout_s):  # the client's own is for each read
+                    answer = await self.create(self._get_client(), body, timeout_s)
+                    turn = self.read_values(answer if isinstance(answer, list) else await self._read_response(answer))
+            except Exception as error:
+                raise self._to_evalkit_error(error) from error
+            return replace(turn, duration_ms=(perf_counter() - started) * 1000)
 
         await self._open()
         return await call_with_retries(send, self._policy)
@@ -101,16 +110,6 @@ class ClientProvider(ABC):
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
-
-    async def _send(self, body: JsonDict, timeout_s: float) -> ModelTurn:
-        try:
-            started = perf_counter()
-            async with asyncio.timeout(timeout_s):  # the client's own is for each read
-                answer = await self.create(self._get_client(), body, timeout_s)
-                turn = self.read_values(answer if isinstance(answer, list) else await self._read_response(answer))
-        except Exception as error:
-            raise self._to_evalkit_error(error) from error
-        return replace(turn, duration_ms=(perf_counter() - started) * 1000)
 
     async def _read_response(self, answer: Any) -> list[Any]:
         await answer.http_response.aread()

@@ -48,14 +48,11 @@ def generate_html(
     verdicts: Iterable[Verdict] | None = None,
     history: Sequence[HistoryRun] = (),
 ) -> Iterator[str]:
-    """Yield the page of `run` and the gate's `decision` on it in pieces, compared with `baseline`, if there is one.
+    """Yield in pieces the page of `run` and the gate's `decision` on it, compared with `baseline`, if there is one.
 
-    Secrets are redacted by `redact`, by default shapes of tokens and keys of secrets. Single texts above 20,000
-    characters are cut, and say so.
-
+    Secrets are redacted by `redact`, by default shapes of tokens and keys of secrets. Long texts are cut, and say so.
     `verdicts`: those of a run file that the caller has redacted when it wrote it, where `run` is without them. Each is
-    done with before the next is asked for, so that they are never in memory together. `history`: runs up to this one,
-    the oldest first.
+    done with before the next is asked for: they are never in memory together. `history`: runs up to this one, in order.
     """
     from markupsafe import Markup  # heavy, as jinja2 is
 

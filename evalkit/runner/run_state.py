@@ -95,7 +95,9 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
     if TRACE in case.input:
         agent = load_recorded_agent(case, root)
     if isinstance(agent, RecordedAgent):
-        case = _prepare_for_trace(case, agent)
+        functions = tuple(replace(function, patch=None) for function in case.functions)
+        repeat = case.repeat if len(agent.conversations) > 1 else Repeat()  # there is one trace alone
+        case = replace(case, functions=functions, repeat=repeat)
         resolved_agent = AgentUnderTest(agent.name, agent, is_async=True)
     else:
         resolved_agent = resolve_agent(case.agent if agent is None else agent, case=case, root=root)
@@ -130,12 +132,6 @@ def _compile_mocks(case: Case, declarations: Mapping[str, Declaration]) -> MockS
     approvals, problems = parse_approvals(case.input.get("approvals") or {}, declarations)
     _raise_problems(case, problems)
     return replace(mocks, approvals=approvals)
-
-
-def _prepare_for_trace(case: Case, agent: RecordedAgent) -> Case:
-    """Return the case without what belongs to a run: patches, and repetitions of which there is one trace alone."""
-    functions = tuple(replace(function, patch=None) for function in case.functions)
-    return replace(case, functions=functions, repeat=case.repeat if len(agent.conversations) > 1 else Repeat())
 
 
 def _check_recordings(case: Case, settings: Settings, root: Path) -> None:

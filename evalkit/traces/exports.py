@@ -71,13 +71,12 @@ def _is_of_adk(record: JsonObject) -> bool:
 
 
 def _read_adk(records: Sequence[Record]) -> Iterator[Outcome]:
-    for source, record in records:
-        yield from _read_adk_record(record, source)
-
-
-def _read_adk_record(record: JsonObject, source: str) -> Iterator[Outcome]:
-    cases = [*filter_mappings(_get(record, "eval_cases"))] or [record]
-    for case in cases:
+    cases = (
+        (source, record, case)
+        for source, record in records
+        for case in [*filter_mappings(_get(record, "eval_cases"))] or [record]
+    )
+    for source, record, case in cases:
         name = _get(case, "eval_id") or case.get("name")
         contents: list[JsonObject] = []
         request: JsonDict = {"contents": contents}
@@ -174,7 +173,7 @@ def _read_trees(
     traces: dict[str, list[tuple[RunSpan, str]]] = {}
     for number, (source, record) in enumerate(records):
         for node in list_nodes(record):
-            place = _locate(source, noun, node)
+            place = f"{source}, {noun} {node['id']}" if isinstance(node.get("id"), str) else source
             key = str(_get(node, "trace_id") or _get(record, "trace_id") or f"record {number}")
             traces.setdefault(key, []).append((to_span(node), place))
     for pairs in traces.values():
@@ -337,10 +336,6 @@ def _find_usage(outputs: object) -> Usage | None:
     holders = [outputs.get("usage_metadata"), outputs.get("usage")]
     holders += [of_service.get("token_usage")] if isinstance(of_service, Mapping) else []
     return next((usage for holder in holders if (usage := read_usage(holder)) is not None), None)
-
-
-def _locate(source: str, noun: str, record: JsonObject) -> str:
-    return f"{source}, {noun} {record['id']}" if isinstance(record.get("id"), str) else source
 
 
 _PROMPTS = ("prompt", "question", "query", "input", "text", "content")
