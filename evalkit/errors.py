@@ -6,6 +6,7 @@ expected, the nearest name, the next step.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -29,6 +30,13 @@ class Location(Struct, frozen=True):
         if not self.line:
             return self.file
         return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
+
+
+def format_file_path(path: str | os.PathLike[str], root: str | os.PathLike[str] | None) -> str:
+    """Format `path` for messages and identities: from the root, with slashes; unchanged if it lies elsewhere."""
+    path = os.fspath(path)
+    base = None if root is None else os.fspath(root).rstrip(os.sep) + os.sep
+    return (path if base is None else path.removeprefix(base)).replace(os.sep, "/")
 
 
 LONGEST_WORD = 4000

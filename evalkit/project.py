@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from evalkit.agents.registry import import_conftests
 from evalkit.bounds import Bounds, set_bounds
 from evalkit.config import build_permissions, read_options, read_python_path
-from evalkit.errors import Problem, SpecError, UnknownAgentError, UsageError
+from evalkit.errors import Problem, SpecError, UnknownAgentError, UsageError, format_file_path
 from evalkit.model.case import Case, Permissions
 from evalkit.model.settings import Settings
-from evalkit.spec.files import DEFAULT_PATHS, drop_modules, find_cases, format_file_path
+from evalkit.spec.files import DEFAULT_PATHS, drop_modules, find_cases
 from evalkit.spec.load import find_project_root
 from evalkit.spec.load import load_case as load_case_file
 from evalkit.spec.rows import list_case_files
@@ -58,10 +58,10 @@ class Project:
         """Yield the cases in `paths`, by default in the project's. Raise UsageError for a path that does not exist."""
         for file in find_cases(paths or self.paths, self.root):
             if file.problem is not None:
-                yield LoadedFile(format_file_path(os.fspath(file.path), os.fspath(self.root)), None, (file.problem,))
+                yield LoadedFile(format_file_path(file.path, self.root), None, (file.problem,))
                 continue
             for path in list_case_files(os.fspath(file.path), os.fspath(self.root)):
-                name = format_file_path(path, os.fspath(self.root))
+                name = format_file_path(path, self.root)
                 try:
                     yield LoadedFile(name, self.load_case(path))
                 except SpecError as error:

@@ -27,10 +27,9 @@ from evalkit.cassettes.model import (
     build_grades_path,
     describe_grading_request,
     find_grades,
-    format_path,
     locate_cassette,
 )
-from evalkit.errors import MeasurementError, MissingCassetteError
+from evalkit.errors import MeasurementError, MissingCassetteError, format_file_path
 from evalkit.jsonvalue import JsonDict, parse_arguments
 from evalkit.model.case import Declaration
 from evalkit.model.codec import to_plain_json
@@ -169,14 +168,14 @@ def select_grader(case_id: str, run: int, settings: Settings) -> Grader:
         return Grader(case_id, replay, recorded.model if recorded.kind == "recorded" else None, recorded.kind)
     spec = settings.grader
     if spec is None:
-        raise _make_no_grader_error(format_path(path, root), goes_live=goes_live)
+        raise _make_no_grader_error(format_file_path(path, root), goes_live=goes_live)
     provider = open_graders(spec, settings)
     if settings.record is not None:
         provider = RecordingProvider(
             provider,
             path,
             model=spec,
-            display_path=format_path(path, root),
+            display_path=format_file_path(path, root),
             secrets=secrets,
             describe=describe_grading_request,
         )

@@ -13,12 +13,11 @@ from evalkit.cassettes.model import (
     build_cassette_name,
     build_run_path,
     find_cassette,
-    format_path,
     load_cassette,
     locate_cassette,
 )
 from evalkit.cassettes.reply_cache import REPLY_CACHE, CachedProvider
-from evalkit.errors import MissingCassetteError, UsageError
+from evalkit.errors import MissingCassetteError, UsageError, format_file_path
 from evalkit.model.settings import Settings
 from evalkit.model.variant import CaseVariant
 from evalkit.providers.base import Provider
@@ -65,7 +64,9 @@ def select_provider(
             "recording needs a model: --evalkit-model=gemini:MODEL, or settings.model in the case or its suite"
         )
     live = MeteredProvider(get_shared_provider(model), model, settings)
-    return RecordingProvider(live, own_path, model=model, display_path=format_path(own_path, root), secrets=secrets)
+    return RecordingProvider(
+        live, own_path, model=model, display_path=format_file_path(own_path, root), secrets=secrets
+    )
 
 
 def _refuse_shared_script(file: Path, variant: CaseVariant, own_path: Path, root: Path) -> None:
@@ -73,8 +74,8 @@ def _refuse_shared_script(file: Path, variant: CaseVariant, own_path: Path, root
     models, prompts or settings of their own: they would be the same run."""
     if variant.changes_requests and load_cassette(file).kind == "hand-written":
         raise MissingCassetteError(
-            f"{format_path(file, root)} is hand-written, and would say the same for each variant: write or record "
-            f"{format_path(own_path, root)}, what the model says under {variant.label}"
+            f"{format_file_path(file, root)} is hand-written, and would say the same for each variant: write or record "
+            f"{format_file_path(own_path, root)}, what the model says under {variant.label}"
         )
 
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from evalkit.agents.contract import AgentUnderTest, Reply, build_agent
 from evalkit.agents.instruction import Instruction, load_instruction
 from evalkit.agents.task import Task
-from evalkit.errors import UnknownAgentError, UsageError, did_you_mean
+from evalkit.errors import UnknownAgentError, UsageError, did_you_mean, format_file_path
 from evalkit.functions.permissions import explain_agent, explain_callable, explain_path
 from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.jsonvalue import JsonObject
@@ -209,11 +209,11 @@ def _find_instruction(spec: str, case: Case, root: Path, permissions: Permission
     if path is not None and (reason := explain_path(path, permissions)):
         raise UnknownAgentError(f"{case.locate(('agent',))}: instruction file '{spec}' is refused: {reason}")
     if path is None:
-        searched = ", ".join(_format_path(folder, root) for folder in folders)
+        searched = ", ".join("." if folder == root else format_file_path(folder, root) for folder in folders)
         hint = did_you_mean(Path(spec).name, [file.name for folder in folders for file in folder.glob("*.md")])
         hint = hint or "; write it there, or name its path from the project's root"
         raise UnknownAgentError(f"instruction file '{spec}' is in none of {searched}{hint}")
-    return load_instruction(path, shown_as=_format_path(path, root), permissions=case.permissions)
+    return load_instruction(path, shown_as=format_file_path(path, root), permissions=case.permissions)
 
 
 def _list_folders(case: Case, root: Path) -> Iterator[Path]:
@@ -221,10 +221,6 @@ def _list_folders(case: Case, root: Path) -> Iterator[Path]:
         yield (root / case.path).parent
     yield from reversed(case.suite_dirs)
     yield root
-
-
-def _format_path(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
 
 
 def _find_in_conftests(name: str, case: Case, root: Path) -> AgentUnderTest:

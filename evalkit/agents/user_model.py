@@ -22,11 +22,10 @@ from evalkit.cassettes.model import (
     RecordingProvider,
     build_user_path,
     find_user_path,
-    format_path,
     load_cassette,
     locate_cassette,
 )
-from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError, SimulatorError
+from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError, SimulatorError, format_file_path
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
 from evalkit.model.settings import DEFAULT_SEED, Settings, compute_cost
@@ -112,17 +111,17 @@ def select_user_model(case_id: str, run: int, settings: Settings, own_model: str
     spec = settings.simulator or own_model
     recorded = None if goes_live or (settings.record == "all" and spec) else find_user_path(base, run, root)
     if recorded is not None:
-        cassette = load_cassette(recorded, format_path(recorded, root))
+        cassette = load_cassette(recorded, format_file_path(recorded, root))
         replay = CassetteProvider(
             recorded, root=root, model=spec, secrets=secrets, asker=ROLE, option="--evalkit-simulator"
         )
         return _build(case_id, run, replay, cassette.model if cassette.kind == "recorded" else None, cassette.kind)
     path = build_user_path(base, run)
     if spec is None or not (settings.simulator or goes_live or settings.record):
-        raise _make_missing_error(format_path(path, root), goes_live=goes_live)
+        raise _make_missing_error(format_file_path(path, root), goes_live=goes_live)
     provider: Provider = MeteredProvider(get_shared_provider(spec), spec, settings)
     if settings.record is not None:
-        display_path = format_path(path, root)
+        display_path = format_file_path(path, root)
         provider = RecordingProvider(provider, path, model=spec, display_path=display_path, secrets=secrets)
     return _build(case_id, run, provider, spec, None, is_live=True, secrets=secrets)
 

@@ -22,7 +22,16 @@ from msgspec.structs import replace
 from evalkit.casecheck.expected_calls import make_schema_example
 from evalkit.casecheck.sweep import PROSE, PassingRun, PlannedRun, find_call_differences, is_prose
 from evalkit.checks.expectation import Expectation, judge_conversation
-from evalkit.errors import KeyPath, Location, Problem, SpecError, UsageError, did_you_mean, format_path
+from evalkit.errors import (
+    KeyPath,
+    Location,
+    Problem,
+    SpecError,
+    UsageError,
+    did_you_mean,
+    format_file_path,
+    format_path,
+)
 from evalkit.fields.reader import FieldReader
 from evalkit.functions.declarations import find_return_problems
 from evalkit.functions.mocks.answers import AlteredAnswer
@@ -66,7 +75,7 @@ def load_payloads(file: Path | None = None, root: Path | None = None) -> tuple[P
     shipped = _PayloadReader(SHIPPED, SHIPPED.name).read({})
     if file is None:
         return tuple(shipped.values())
-    name = file.relative_to(root).as_posix() if root is not None and file.is_relative_to(root) else str(file)
+    name = format_file_path(file, root)
     payloads = tuple(_PayloadReader(file, name).read(shipped).values())
     if not payloads:
         raise UsageError(f"{name}: no payload is left, so that nothing would be tried; add one under 'payloads'")

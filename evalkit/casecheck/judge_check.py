@@ -22,7 +22,6 @@ from evalkit.cassettes.model import (
     RecordingProvider,
     describe_grading_request,
     find_cassette,
-    format_path,
     load_cassette,
 )
 from evalkit.errors import (
@@ -34,6 +33,7 @@ from evalkit.errors import (
     SpecError,
     UsageError,
     did_you_mean,
+    format_file_path,
 )
 from evalkit.jsonvalue import JsonDict, JsonValue, describe_value
 from evalkit.model.rubric import Rubric, RubricError, parse_rubric
@@ -214,7 +214,7 @@ def open_label_grader(labels: Path, settings: Settings, *, record: bool = False)
     """
     path = build_recording_path(labels)
     file = find_cassette(path)
-    cassette = load_cassette(file, format_path(file, settings.root)) if file is not None else None
+    cassette = load_cassette(file, format_file_path(file, settings.root)) if file is not None else None
     spec, secrets = settings.grader, tuple(settings.extra.get("secrets", ()))
     next_step = f"Grade it: evalkit judge-check {labels} --grader={spec or 'gemini:MODEL'} --record"
     if record and spec is None:
@@ -232,7 +232,7 @@ def open_label_grader(labels: Path, settings: Settings, *, record: bool = False)
         remembered,
         path,
         model=spec,
-        display_path=format_path(path, settings.root),
+        display_path=format_file_path(path, settings.root),
         secrets=secrets,
         describe=describe_grading_request,
     )

@@ -16,6 +16,7 @@ from evalkit.errors import format_path
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.parts import PARTS
 from evalkit.model.transcript import ModelRequest, ModelTurn
+from evalkit.text.format import shorten
 from evalkit.text.redact import redact_secrets
 
 SHOWN_DIFFERENCES = 4
@@ -120,13 +121,9 @@ def format_line_changes(was: str, now: str, max_length: int | None = None) -> st
     lines: list[str] = []
     for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind != "equal":
-            lines += [f"line {a + 1}: - {_cut(line, max_length)}" for line in old[a:b]]
-            lines += [f"line {c + 1}: + {_cut(line, max_length)}" for line in new[c:d]]
+            lines += [f"line {a + 1}: - {shorten(line, max_length or len(line))}" for line in old[a:b]]
+            lines += [f"line {c + 1}: + {shorten(line, max_length or len(line))}" for line in new[c:d]]
     return "".join(f"\n    {line}" for line in lines[: 2 * SHOWN_DIFFERENCES])
-
-
-def _cut(line: str, max_length: int | None) -> str:
-    return line if max_length is None or len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def compare_declarations(was: Sequence[JsonObject], now: Sequence[JsonObject]) -> Iterator[str]:
@@ -154,5 +151,5 @@ def compare_values(was: object, now: object) -> Iterator[str]:
         values = []
         for value in (old, new):
             text = "absent" if value is notpresent else json.dumps(value, ensure_ascii=False, default=str)
-            values.append(text if len(text) <= 120 else text[:119] + "…")
+            values.append(shorten(text, 120))
         yield f"{format_path(path)} was {values[0]}, is {values[1]}"

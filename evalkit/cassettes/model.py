@@ -29,14 +29,23 @@ from evalkit.cassettes.fingerprint import (
     format_line_changes,
     replace_lone_surrogates,
 )
-from evalkit.errors import KeyPath, Location, MissingCassetteError, PathProblem, Problem, SpecError, StaleCassetteError
+from evalkit.errors import (
+    KeyPath,
+    Location,
+    MissingCassetteError,
+    PathProblem,
+    Problem,
+    SpecError,
+    StaleCassetteError,
+    format_file_path,
+)
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import split_case_id, split_variant
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.turns import Chunk, TurnReader, replay_pieces
-from evalkit.text.format import format_count, format_value
+from evalkit.text.format import format_count, format_value, shorten
 from evalkit.text.redact import redact_secrets
 from evalkit.yamlfile.events import raise_problems
 from evalkit.yamlfile.parse import load
@@ -290,12 +299,7 @@ class CassetteProvider:
         return self._cassette.file if self._cassette is not None else self._format_path(self.path)
 
     def _format_path(self, path: Path) -> str:
-        return format_path(path, self._root)
-
-
-def format_path(path: Path, root: Path | None) -> str:
-    """Format a path for messages: relative to `root`, if it is below it."""
-    return (path.relative_to(root) if root is not None and path.is_relative_to(root) else path).as_posix()
+        return format_file_path(path, self._root)
 
 
 def explain_overwriting(file: str) -> str:
@@ -342,8 +346,7 @@ def _format_exhausted_message(cassette: Cassette, request: ModelRequest, asker: 
 
 
 def _format_short(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=repr)
-    return text if len(text) <= 80 else text[:79] + "…"
+    return shorten(json.dumps(value, ensure_ascii=False, default=repr), 80)
 
 
 HEADER = (
@@ -474,7 +477,7 @@ def _load_of_run(build_path: Callable[[Path, int], Path], base: Path, run: int, 
     path = run_path or find_cassette(build_path(base, 0))
     if path is None:
         return None
-    cassette = load_cassette(path, format_path(path, root))
+    cassette = load_cassette(path, format_file_path(path, root))
     return cassette if run_path is not None or cassette.kind == "hand-written" else None
 
 

@@ -10,7 +10,7 @@ from evalkit.errors import KeyPath
 from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, get_kind
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import ERROR, FAILED, CheckResult, Reason
-from evalkit.text.format import format_value
+from evalkit.text.format import cut, format_value
 
 NOT_JUDGED = "not_judged"
 
@@ -157,7 +157,7 @@ def _copy(value: Any, budget: list[int]) -> Any:
         raise _TooLargeError
     value_kind = get_kind(value)
     if value_kind == STRING:
-        return value if len(value) <= _MAX_CHARACTERS else f"{value[:_MAX_CHARACTERS]}…"
+        return cut(value, _MAX_CHARACTERS)
     if value_kind == OBJECT:
         return {
             key if get_kind(key) == STRING else format_value(key): _copy(item, budget) for key, item in value.items()

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.text.format import cut
 
 T = TypeVar("T")
 _DEEPEST = 200
@@ -89,7 +90,7 @@ def describe(value: object) -> str:
         text = repr(value)
     except (Exception, SystemExit, GeneratorExit) as error:  # an object of the agent; its repr may do anything
         return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
-    return text if len(text) <= _LONGEST_REPR else text[:_LONGEST_REPR] + "…"
+    return cut(text, _LONGEST_REPR)
 
 
 def decode(cls: type[T], data: JsonObject) -> T:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from msgspec import Struct
 
-from evalkit.errors import Location, Problem, SpecError, did_you_mean
+from evalkit.errors import Location, Problem, SpecError, did_you_mean, format_file_path
 from evalkit.model.case import Case, split_case_id, split_variant
 from evalkit.model.registry import AGENTS
 from evalkit.model.variant import AGENT, CaseVariant
 from evalkit.plugin.configuration import Configuration, is_listing
-from evalkit.spec.files import FoundFile, check_file, find_cases, format_file_path, is_case_name
+from evalkit.spec.files import FoundFile, check_file, find_cases, is_case_name
 from evalkit.spec.load import FileScan, TagScanner, load_case
 from evalkit.spec.rows import RowFile, open_rows
 from evalkit.spec.suites import may_name_python
@@ -336,7 +336,7 @@ class CaseFile(pytest.File):
     @property
     def case_id(self) -> str:
         """The path from the project's root, the identity of the case everywhere."""
-        return format_file_path(os.fspath(self.path), os.fspath(self.config.rootpath))
+        return format_file_path(self.path, self.config.rootpath)
 
 
 class CaseItem(pytest.Item):

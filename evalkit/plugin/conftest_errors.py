@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import evalkit
-from evalkit.errors import UsageError, did_you_mean
+from evalkit.errors import UsageError, did_you_mean, format_file_path
 from evalkit.plugin.terminal import Crash, set_longrepr
 from evalkit.text.format import escape_lines
 
@@ -56,7 +56,7 @@ class ConftestErrors:
 
 def explain(cause: BaseException, path: Path, root: Path) -> ConftestError | None:
     """Return the line on what went wrong in the conftest.py at `path`; None if it went wrong elsewhere."""
-    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+    name = format_file_path(path, root)
     if isinstance(cause, SyntaxError) and cause.filename == str(path):
         return ConftestError(f"{name}:{cause.lineno or 1}", f"SyntaxError: {cause.msg}", (cause.text or "").strip())
     frames = traceback.extract_tb(cause.__traceback__)

@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.contract import build_called_agent, find_opening
-from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean
+from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, format_file_path
 from evalkit.execution.executor import RunRequest
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
@@ -46,7 +46,7 @@ from evalkit.plugin.verdicts import (
 )
 from evalkit.reports.trace import TraceOptions, render_trace
 from evalkit.runner.agent_threads import AgentThread, current_agent_thread
-from evalkit.spec.files import SKIPPED_FOLDERS, FoundFile, check_file, find_cases, format_file_path
+from evalkit.spec.files import SKIPPED_FOLDERS, FoundFile, check_file, find_cases
 from evalkit.spec.load import load_case
 from evalkit.spec.rows import list_case_files
 from evalkit.text.format import escape_controls, escape_lines
@@ -159,7 +159,7 @@ def _resolve_path(path: str, root: Path, test_folder: Path, test: str) -> list[s
 
 
 def _describe_folders(folders: list[Path], root: Path) -> str:
-    test_folder = "" if len(folders) == 1 else f" or in {format_file_path(os.fspath(folders[1]), os.fspath(root))}"
+    test_folder = "" if len(folders) == 1 else f" or in {format_file_path(folders[1], root)}"
     return f"in {root}{test_folder}"
 
 
@@ -179,7 +179,7 @@ def _list_alternatives(path: str, folder: Path) -> Iterator[str]:
 def _load_marked_case(
     path: str, problem: Problem | None, root: Path, settings: Settings, check_targets: bool
 ) -> MarkedCase:
-    case_id = format_file_path(path, os.fspath(root))
+    case_id = format_file_path(path, root)
     if problem is not None:
         return MarkedCase(case_id, None, (problem,))
     try:

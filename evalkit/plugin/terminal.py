@@ -19,6 +19,7 @@ from msgspec.structs import replace
 import evalkit
 from evalkit.cassettes.http.binding import NEEDS_EXTRA, has_vcrpy
 from evalkit.cassettes.reply_cache import CACHE_FOLDER
+from evalkit.errors import format_file_path
 from evalkit.gate.decision import GATE_WORDS, INTERVAL
 from evalkit.gate.outcomes import CaseOutcome
 from evalkit.model.run import MET, MISSED, GateDecision
@@ -285,8 +286,7 @@ class Display:
         return fit_to_encoding(escape_controls(text), self._encoding)
 
     def _format_path(self, path: Path) -> str:
-        start = self._config.invocation_params.dir
-        return path.relative_to(start).as_posix() if path.is_relative_to(start) else path.as_posix()
+        return format_file_path(path, self._config.invocation_params.dir)
 
 
 class PassedTraces:

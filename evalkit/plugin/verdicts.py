@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.errors import Problem
+from evalkit.errors import Problem, format_file_path
 from evalkit.gate.outcomes import SKIPPED_CODE
 from evalkit.model.case import Case, split_variant
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict, get_first_reason
@@ -208,8 +208,7 @@ def _locate_failure(item: pytest.Item, report: pytest.TestReport) -> str:
     """Return the place of the failure, ``tests/test_desk.py:9``; the test itself where no line is known."""
     crash = getattr(report.longrepr, "reprcrash", None)
     path, line = (item.path, item.location[1]) if crash is None else (Path(crash.path), crash.lineno - 1)
-    relative_path = path.relative_to(item.config.rootpath) if path.is_relative_to(item.config.rootpath) else path
-    return f"{relative_path.as_posix()}:{(line or 0) + 1}"
+    return f"{format_file_path(path, item.config.rootpath)}:{(line or 0) + 1}"
 
 
 SEVERITY = {NOT_RUN: 0, PASSED: 1, ERROR: 2, FAILED: 3}

@@ -18,7 +18,7 @@ from evalkit.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.reports.serialization import Redact, redact_run
 from evalkit.reports.summary import SWEEPS, format_sweep
 from evalkit.reports.trace import render_trace
-from evalkit.text.format import escape_controls, escape_lines
+from evalkit.text.format import cut, escape_controls, escape_lines
 
 # Annotations for GitHub: one workflow command per case that did not pass, at the line of the YAML file.
 #
@@ -71,9 +71,7 @@ def _build_command(level: str, verdict: Verdict, folder: str) -> str:
         if value
     )
     messages = dict.fromkeys(reason.message or reason.code for reason in verdict.reasons)
-    text = escape_lines("\n".join(messages) or verdict.summary or verdict.status)
-    if len(text) > _LONGEST_MESSAGE:
-        text = f"{text[:_LONGEST_MESSAGE]}…"
+    text = cut(escape_lines("\n".join(messages) or verdict.summary or verdict.status), _LONGEST_MESSAGE)
     return f"::{level} {properties}::{_escape_data(text)}"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.errors import KeyPath, Location, Problem, UsageError, did_you_mean
+from evalkit.errors import KeyPath, Location, Problem, UsageError, did_you_mean, format_file_path
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.case import split_case_id
 from evalkit.model.template import is_operator
@@ -125,7 +125,7 @@ def check_file(path: str | Path, root: str | Path) -> FoundFile | None:
     message = _explain_near_miss(name, os.fspath(path))
     if message is None:
         return None
-    return FoundFile(Path(path), Problem(Location(format_file_path(os.fspath(path), os.fspath(root))), message))
+    return FoundFile(Path(path), Problem(Location(format_file_path(path, root)), message))
 
 
 def _explain_near_miss(name: str, path: str) -> str | None:
@@ -202,12 +202,6 @@ def _list_places(name: str, folder: str, root: str) -> tuple[str, ...]:
         folder = os.path.dirname(folder)
         paths.append(os.path.join(folder, name))
     return tuple(paths[::-1])
-
-
-def format_file_path(path: str, root: str) -> str:
-    """Format `path` for messages and identities: from the root, with slashes; unchanged if it lies elsewhere."""
-    base = root.rstrip(os.sep) + os.sep
-    return (path[len(base) :] if path.startswith(base) else path).replace(os.sep, "/")
 
 
 def merge_data(outer: JsonDict, inner: JsonDict, path: KeyPath = ()) -> JsonDict:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.policies import SuitePolicy
-from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, format_path
+from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, format_file_path, format_path
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
@@ -31,7 +31,6 @@ from evalkit.spec.files import (
     Layer,
     Source,
     find_name_problem,
-    format_file_path,
     get_category,
     merge_data,
     rename_old_mocks,

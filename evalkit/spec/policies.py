@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from evalkit.checks.policies import KEY, SuitePolicy, read_policies
-from evalkit.errors import Location, Problem, did_you_mean
+from evalkit.errors import Location, Problem, did_you_mean, format_file_path
 from evalkit.fields.reader import FieldReader
-from evalkit.spec.files import POLICY_FILE, Layer, Source, Stamp, find_inherited, format_file_path
+from evalkit.spec.files import POLICY_FILE, Layer, Source, Stamp, find_inherited
 from evalkit.text.format import describe_type
 from evalkit.yamlfile.events import read_file
 from evalkit.yamlfile.parse import read

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple, Protocol
 from msgspec import Struct
 
 from evalkit.bounds import explain_bound, get_bounds
-from evalkit.errors import Location, Problem, SpecError, did_you_mean
+from evalkit.errors import Location, Problem, SpecError, did_you_mean, format_file_path
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import STRICT_DECODER, JsonDict, JsonObject, JsonValue, parse_strictly
-from evalkit.spec.files import Layer, format_file_path
+from evalkit.spec.files import Layer
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.events import Limits, read_file
 from evalkit.yamlfile.parse import CONSTANTS, NUMBER_STARTS, ListItem, ScalarError, read_items, read_number

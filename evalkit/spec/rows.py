@@ -22,10 +22,10 @@ from functools import partial
 from msgspec import Struct
 
 from evalkit.bounds import explain_bound, get_bounds
-from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, did_you_mean
+from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, did_you_mean, format_file_path
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, map_strings, parse_strictly
 from evalkit.model.template import TemplateError, escape_braces, fill_row
-from evalkit.spec.files import MOCKS, OLD_MOCKS, Layer, format_file_path
+from evalkit.spec.files import MOCKS, OLD_MOCKS, Layer
 from evalkit.spec.row_sources import ROW_SOURCES, FileRows, RowSource, ScannedRow, find_source
 from evalkit.text.format import format_value
 from evalkit.yamlfile.events import read_file

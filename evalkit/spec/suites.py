@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from evalkit.errors import Location, Problem, did_you_mean
+from evalkit.errors import Location, Problem, did_you_mean, format_file_path
 from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.case import Permissions
@@ -26,7 +26,6 @@ from evalkit.spec.files import (
     Source,
     Stamp,
     find_inherited,
-    format_file_path,
     is_case_name,
     merge_data,
     rename_old_mocks,

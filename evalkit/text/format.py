@@ -57,6 +57,11 @@ def cut_between_words(text: str, limit: int = 80) -> str:
     return " ".join(text[: limit + 1].rsplit(None, 1)[:-1]) + "…"
 
 
+def shorten(text: str, limit: int) -> str:
+    """Return `text` in at most `limit` characters, the mark of what is left out among them."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def describe_type(value: object) -> str:
     """Return the type of a value, for messages: ``a string``, ``null``, ``a tuple, which is not JSON``."""
     name = type(value).__name__

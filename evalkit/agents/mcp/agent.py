@@ -38,6 +38,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration, Permissions
 from evalkit.model.registry import MCP_SERVERS
 from evalkit.model.template import TemplateError
+from evalkit.text.format import shorten
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -61,7 +62,7 @@ def find_server(described: str | JsonObject, permissions: Permissions | None) ->
         command = described.get("command")
         words = command if isinstance(command, str) else " ".join(command or ())
         name = str(described.get("url") or words)
-        return parse_server(name if len(name) <= 80 else f"{name[:79]}…", described)
+        return parse_server(shorten(name, 80), described)
     configured = dict(() if permissions is None else permissions.mcp_servers)
     if described in MCP_SERVERS:
         options = MCP_SERVERS.get_options(described)

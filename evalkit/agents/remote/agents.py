@@ -48,7 +48,7 @@ from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Case
 from evalkit.model.transcript import Usage
-from evalkit.text.format import cut_between_words
+from evalkit.text.format import cut_between_words, shorten
 from evalkit.text.redact import build_redactor
 
 PROTOCOL = 1
@@ -199,9 +199,8 @@ def build_command_agent(spec: JsonObject, root: Path, case: Case | None = None) 
     command = spec["command"]
     words = tuple(shlex.split(command) if isinstance(command, str) else command)
     name = shlex.join(words)
-    short_name = name if len(name) <= 80 else f"{name[:79]}…"
     traced_case = case if spec.get("spans") else None
-    run = CommandAgent(short_name, words, root, spec.get("cwd") or "", dict(spec.get("env") or {}), traced_case)
+    run = CommandAgent(shorten(name, 80), words, root, spec.get("cwd") or "", dict(spec.get("env") or {}), traced_case)
     return AgentUnderTest(run.name, run, is_async=True, timeout_s=spec.get("timeout"), grace_s=TERM_S + KILL_S + 0.2)
 
 

@@ -37,10 +37,9 @@ from evalkit.cassettes.model import (
     build_run_path,
     check_version,
     explain_overwriting,
-    format_path,
     write_atomically,
 )
-from evalkit.errors import EvalkitError, KeyPath, MissingCassetteError, StaleCassetteError
+from evalkit.errors import EvalkitError, KeyPath, MissingCassetteError, StaleCassetteError, format_file_path
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
 from evalkit.model.parts import InputPart, replace_content
@@ -84,7 +83,7 @@ class PlayerOptions(Struct, frozen=True, kw_only=True):
         return build_http_path(self.root / self.cassettes / self.model_cassette, 0)
 
     def format_path(self, path: Path) -> str:
-        return format_path(path, self.root)
+        return format_file_path(path, self.root)
 
 
 class TrafficListener(Protocol):
