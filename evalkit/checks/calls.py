@@ -21,13 +21,7 @@ from evalkit.checks.expected_calls import (
     solve_without_disallowed,
 )
 from evalkit.checks.matching.plan import Assignment, InOrder, Leaf, Pair, Position, list_children, walk
-from evalkit.checks.reasons import (
-    NOT_JUDGED,
-    build_failure,
-    build_failures,
-    build_pass,
-    build_unmeasured,
-)
+from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_failures, build_pass, build_unmeasured
 from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.model.transcript import NOT_MOCKED, FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CheckResult, Score

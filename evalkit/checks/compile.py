@@ -27,12 +27,7 @@ from evalkit.checks.keys import (
     find_text_argument,
 )
 from evalkit.checks.legacy_keys import read_body_text, read_succeeded, read_ticket_fields
-from evalkit.checks.read_calls import (
-    CallReader,
-    SequenceReader,
-    read_forbidden,
-    read_grounded,
-)
+from evalkit.checks.read_calls import CallReader, SequenceReader, read_forbidden, read_grounded
 from evalkit.checks.reader import ExpectationReader, find_declared_arguments, list_declared_values, suggest
 from evalkit.checks.response import read_response_json, read_response_matches, read_response_text
 from evalkit.checks.run_checks import (

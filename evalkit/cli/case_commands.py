@@ -12,14 +12,7 @@ from pathlib import Path
 
 import click
 
-from evalkit.cli.new import (
-    AGENTS,
-    explain_next_step,
-    explain_uncollected,
-    write_case,
-    write_configuration,
-    write_suite,
-)
+from evalkit.cli.new import AGENTS, explain_next_step, explain_uncollected, write_case, write_configuration, write_suite
 from evalkit.cli.project import OUTPUT, format_examples, open_project, write_output
 from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
 from evalkit.errors import RemoteAgentError, UnknownAgentError, UsageError

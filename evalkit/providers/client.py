@@ -19,13 +19,7 @@ from evalkit.errors import EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import MAX_REPLY_BYTES, ProviderOptions, limit_replies
-from evalkit.providers.pacing import (
-    RetryPolicy,
-    call_with_retries,
-    load_client,
-    read_retry_after,
-    to_transport_error,
-)
+from evalkit.providers.pacing import RetryPolicy, call_with_retries, load_client, read_retry_after, to_transport_error
 from evalkit.streaming import parse_values
 from evalkit.text.format import cut_between_words
 

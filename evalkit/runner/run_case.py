@@ -37,13 +37,7 @@ from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelTurn, RunFault, Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, Reason, Verdict
 from evalkit.providers.budget import check_budget, create_client_budget
-from evalkit.runner.agent_call import (
-    GRACE_S,
-    CallOutcome,
-    call_agent,
-    get_slot,
-    list_thread_calls,
-)
+from evalkit.runner.agent_call import GRACE_S, CallOutcome, call_agent, get_slot, list_thread_calls
 from evalkit.runner.agent_context import AgentContext
 from evalkit.runner.agent_threads import LoopPool, get_closing_timeout, run_in_daemon_thread, wait_for_teardown
 from evalkit.runner.faults import build_fault, build_unmeasured_fault, find_damage, find_interrupt

@@ -19,14 +19,7 @@ from evalkit.errors import UsageError
 from evalkit.text.format import cut_between_words
 from evalkit.traces.exchanges import READERS, find_form, read_exchange
 from evalkit.traces.exports import EXPORTS, Record
-from evalkit.traces.log_formats import (
-    Conversation,
-    Event,
-    ModelReply,
-    UnreadableLogError,
-    find_case_id,
-    parse_json,
-)
+from evalkit.traces.log_formats import Conversation, Event, ModelReply, UnreadableLogError, find_case_id, parse_json
 from evalkit.traces.messages import is_conversation
 from evalkit.traces.otel import read_spans
 from evalkit.traces.span_files import is_export

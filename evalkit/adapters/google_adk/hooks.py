@@ -38,13 +38,7 @@ from google.genai import types
 from msgspec.structs import replace
 from pydantic import Field
 
-from evalkit.adapters.common import (
-    ActiveRuns,
-    AgentRunRecorder,
-    TaskRecorder,
-    ToolSpec,
-    get_message_parts,
-)
+from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, TaskRecorder, ToolSpec, get_message_parts
 from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, MockError

@@ -18,13 +18,7 @@ from uuid import uuid4
 
 from msgspec import Struct
 
-from evalkit.adapters.common import (
-    TaskRecorder,
-    build_interrupted_reply,
-    open_requested_model,
-    require_extra,
-    to_reply,
-)
+from evalkit.adapters.common import TaskRecorder, build_interrupted_reply, open_requested_model, require_extra, to_reply
 from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task

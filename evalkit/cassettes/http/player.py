@@ -32,13 +32,7 @@ from evalkit.cassettes.http.messages import (
     to_response,
 )
 from evalkit.cassettes.http.model_exchanges import has_uuids, normalise_exchanges, replace_uuids
-from evalkit.cassettes.model import (
-    CODE,
-    build_run_path,
-    check_version,
-    explain_overwriting,
-    write_atomically,
-)
+from evalkit.cassettes.model import CODE, build_run_path, check_version, explain_overwriting, write_atomically
 from evalkit.errors import EvalkitError, KeyPath, MissingCassetteError, StaleCassetteError, format_file_path
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonDict, JsonObject, map_strings

@@ -12,17 +12,7 @@ import pytest
 from evalkit.checks.matching import explain, search
 from evalkit.checks.matching import plan as cover
 from evalkit.checks.matching import solver as task
-from evalkit.checks.matching.plan import (
-    ActualCall,
-    AnyOrder,
-    CallPlan,
-    InOrder,
-    InParallel,
-    Leaf,
-    Node,
-    OneOf,
-    Pair,
-)
+from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, InParallel, Leaf, Node, OneOf, Pair
 
 KINDS = {
     "lists": {"groups": False},
