@@ -63,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "adapters": {"agents", "errors", "functions", "jsonvalue", "model", "providers", "text"},
     "runner": {
         *{"agents", "cassettes", "checks", "errors", "functions", "jsonvalue", "model", "operators", "providers"},
-        "text",
+        *{"stats", "text"},
     },
     "execution": {"agents", "errors", "model", "runner"},
     "gate": {"errors", "jsonvalue", "model", "stats", "text"},

@@ -38,6 +38,7 @@ from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdic
 from evalkit.runner.faults import build_unmeasured_fault
 from evalkit.runner.run_state import CasePlan
 from evalkit.runner.simulated_user import require_end
+from evalkit.stats.pass_rates import settled
 
 INTERRUPTED = "interrupted"  # the stop reason of a run that waits for a person
 # A step of a place, as text: few verdicts name one, and `re` keeps what it has compiled.
@@ -208,7 +209,7 @@ def is_decided(runs: Sequence[Verdict], repeat: Repeat) -> bool:
     passed = sum(run.status == PASSED for run in runs)
     if repeat.rule is not None:
         return repeat.rule.decide(passed, sum(run.status == FAILED for run in runs)) is not None
-    return passed >= repeat.min_pass or passed + repeat.runs - len(runs) < repeat.min_pass
+    return settled(repeat.runs, repeat.min_pass, passed, len(runs) - passed) is not None
 
 
 def is_hand_written_replay(run: Verdict) -> bool:
@@ -223,14 +224,13 @@ def combine_verdicts(runs: Sequence[Verdict], repeat: Repeat) -> Verdict:
         return replace(runs[0], warnings=(*runs[0].warnings, warning))
     passed = sum(run.status == PASSED for run in runs)
     errors = sum(run.status in (ERROR, NOT_RUN) for run in runs)
+    failed = len(runs) - errors - passed
     remaining = repeat.runs - len(runs)
     unmeasured_status = NOT_RUN if runs[-1].status == NOT_RUN else ERROR
     if repeat.rule is not None:
-        status = repeat.rule.decide(passed, len(runs) - errors - passed) or unmeasured_status
-    elif passed >= repeat.min_pass:
-        status = PASSED
+        status = repeat.rule.decide(passed, failed) or unmeasured_status
     else:
-        status = unmeasured_status if passed + remaining + errors >= repeat.min_pass else FAILED
+        status = settled(repeat.runs, repeat.min_pass, passed, failed) or unmeasured_status
     representative = next(
         (run for candidate in (status, FAILED, ERROR) for run in runs if run.status == candidate), runs[0]
     )
