@@ -203,17 +203,21 @@ def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextRe
     if not parsed.calls and not parsed.rejected and parsed.unfinished is None:
         return None
     repairs = [f"{call.name}: {repair}" for call in parsed.calls for repair in call.repairs]
-    refusals = [f"{refused.raw} was not made: {refused.reason}" for refused in parsed.rejected]
+    refusals = [f"{rejection.raw} was not made: {rejection.reason}" for rejection in parsed.rejected]
     refusals += [] if parsed.unfinished is None else [f"{parsed.unfinished} was not made: it is not finished"]
     history = replace(turn, text=parsed.history, content=None)
     calls = to_model_calls(parsed)
-    placed_calls = [(found.start, call) for found, call in zip(parsed.calls, calls, strict=True)]
-    for refused in parsed.rejected:
-        if refused.name is not None:
+    placed_calls = [(parsed_call.start, call) for parsed_call, call in zip(parsed.calls, calls, strict=True)]
+    for rejection in parsed.rejected:
+        if rejection.name is not None:
             call = ModelCall(
-                name=refused.name, arguments=refused.raw, channel="text", malformed=refused.reason, raw=refused.raw
+                name=rejection.name,
+                arguments=rejection.raw,
+                channel="text",
+                malformed=rejection.reason,
+                raw=rejection.raw,
             )
-            placed_calls.append((refused.start, call))
+            placed_calls.append((rejection.start, call))
     attempts = tuple(call for _, call in sorted(placed_calls, key=lambda placed: placed[0]))
     return TextReading(calls, attempts, history, (*repairs, *refusals), tuple(refusals))
 

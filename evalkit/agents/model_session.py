@@ -343,9 +343,9 @@ class PendingToolCalls:
 
     def discard_call(self, turn: int | None, call: ModelCall) -> None:
         """Forget one call of a turn."""
-        found = next((pending for pending in self._list_open() if pending.turn == turn and pending.call == call), None)
-        if found is not None:
-            found.is_executed = True
+        match = next((pending for pending in self._list_open() if pending.turn == turn and pending.call == call), None)
+        if match is not None:
+            match.is_executed = True
 
     def take(self, name: str, arguments: JsonObject, functions: FunctionTable) -> CallContext:
         """Return the context of the call that fits, which is executed now; DIRECT if none fits."""

@@ -57,7 +57,7 @@ class GuardedRun:
         self.owner = os.getpid()
         self.loop = _find_loop()
         # Code outside of cases may run there.
-        self.older_threads = {each for each in threading.enumerate() if not each.name.startswith(AGENT_THREADS)}
+        self.older_threads = {thread for thread in threading.enumerate() if not thread.name.startswith(AGENT_THREADS)}
 
 
 def _find_loop() -> object:

@@ -66,9 +66,9 @@ def is_internet(host: str) -> bool:
         address = getattr(address, "ipv4_mapped", None) or address
         return address.is_global or address.is_link_local or str(address) in METADATA_ADDRESSES
     name = host.rstrip(".").casefold()
-    known = list_own_names().get(name)
-    if known is not None:
-        return any(is_internet(own) for own in known)
+    names = list_own_names().get(name)
+    if names is not None:
+        return any(is_internet(own) for own in names)
     return "." in name and not name.endswith(LOCAL_SUFFIXES)
 
 

@@ -349,7 +349,9 @@ class Task:
         if self._opened_session is not None:
             self._opened_session.discard_call(turn, call)
         reply_calls = () if turn is None else self.turns[turn].calls
-        position = next((number for number, asked in enumerate(reply_calls, 1) if asked is call), len(reply_calls))
+        position = next(
+            (number for number, reply_call in enumerate(reply_calls, 1) if reply_call is call), len(reply_calls)
+        )
         context = CallContext.of_call(call, turn, refusal=error, answered_by=answered_by, agent=agent)
         self._dispatcher.call_log.record(call, result, context, reply_calls[position:])
 

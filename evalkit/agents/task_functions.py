@@ -119,8 +119,8 @@ def build_positional_error(
     pairs = dict(zip(names, positional, strict=False)) or {"name": positional[0]}
     if len(positional) == 1 and isinstance(positional[0], Mapping):
         pairs = {str(key): value for key, value in positional[0].items()}
-    written = ", ".join(f"{key}={value!r}" for key, value in pairs.items())
-    return TypeError(f"arguments are passed by name: {beginning}{written})")
+    listed_pairs = ", ".join(f"{key}={value!r}" for key, value in pairs.items())
+    return TypeError(f"arguments are passed by name: {beginning}{listed_pairs})")
 
 
 def make_sync_function(declaration: Declaration, call: FunctionCallable) -> FunctionCallable:

@@ -136,9 +136,9 @@ def _build(
     is_live: bool = False,
     secrets: tuple[str, ...] = (),
 ) -> UserModel:
-    shown = redact_secrets(name, secrets)
-    side_model = SideModel(ROLE, case_id, provider, shown, describe_request, is_live=is_live)
-    return UserModel(side_model, run, shown, cassette, name or "")
+    shown_name = redact_secrets(name, secrets)
+    side_model = SideModel(ROLE, case_id, provider, shown_name, describe_request, is_live=is_live)
+    return UserModel(side_model, run, shown_name, cassette, name or "")
 
 
 def _make_missing_error(file: str, *, goes_live: bool) -> MeasurementError:
@@ -155,16 +155,19 @@ def _make_missing_error(file: str, *, goes_live: bool) -> MeasurementError:
 
 def build_instruction(goal: str, persona: str, facts: Mapping[str, str], phrase: str) -> str:
     """Build the instruction of the model that plays the user."""
-    known = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items())
+    listed_facts = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items())
     who = f"Who you are: {persona}\n" if persona else ""
-    return _INSTRUCTION.format(phrase=phrase, goal=goal, who=who, facts=known or "- nothing else")
+    return _INSTRUCTION.format(phrase=phrase, goal=goal, who=who, facts=listed_facts or "- nothing else")
 
 
 def build_user_request(system: str, exchanges: Sequence[tuple[str, str]], seed: int) -> ModelRequest:
     """Build the request for the next message, with the conversation as the user's side sees it."""
     messages: list[JsonObject] = [{"role": "user", "text": _FIRST}]
-    for said, reply in exchanges:
-        messages += [{"role": "model", "turn": ModelTurn(text=said)}, {"role": "user", "text": reply or "(no answer)"}]
+    for message, reply in exchanges:
+        messages += [
+            {"role": "model", "turn": ModelTurn(text=message)},
+            {"role": "user", "text": reply or "(no answer)"},
+        ]
     return ModelRequest(
         system=system, messages=tuple(messages), temperature=0.0, seed=seed, max_output_tokens=_MOST_TOKENS
     )

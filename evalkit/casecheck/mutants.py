@@ -356,8 +356,10 @@ def _generate_approval_changes(transcript: Transcript, index: int) -> Iterator[M
         denial = replace(call.approval, answer=DENIED)
         denied = replace(call, approval=denial, outcome="error", result=DENIED_RESULT, answered_by=APPLICATION)
         yield build_mutant("deny_approval", "denied", denied)
-    made = replace(call, outcome="ok", result={"status": "done"}, answered_by=MOCK) if answer == DENIED else call
-    yield build_mutant("skip_approval", "made, and nobody is asked", replace(made, approval=None))
+    executed_call = (
+        replace(call, outcome="ok", result={"status": "done"}, answered_by=MOCK) if answer == DENIED else call
+    )
+    yield build_mutant("skip_approval", "made, and nobody is asked", replace(executed_call, approval=None))
 
 
 def _generate_handoff_changes(transcript: Transcript) -> Iterator[Mutant]:
@@ -365,8 +367,8 @@ def _generate_handoff_changes(transcript: Transcript) -> Iterator[Mutant]:
     for place, handoff in enumerate(transcript.handoffs):
         before, after = transcript.handoffs[:place], transcript.handoffs[place + 1 :]
         key = next(key for key, kind in HANDOFF_KINDS.items() if kind == handoff.kind)
-        alike = [other for other in transcript.handoffs if other.kind == handoff.kind]
-        demand: Keys = {key: [other.target if other.source is None else str(other) for other in alike]}
+        alike = [peer for peer in transcript.handoffs if peer.kind == handoff.kind]
+        demand: Keys = {key: [peer.target if peer.source is None else str(peer) for peer in alike]}
         agents = (*transcript.agents, SOMEBODY_ELSE)
         target = next(name for name in agents if name not in (handoff.source, handoff.target))
         for kind, agent, kept, what in (

@@ -86,8 +86,8 @@ def is_reworded(mismatch: Mismatch) -> bool:
         return False
     short, long = sorted((str(mismatch.expected), str(mismatch.actual)), key=len)
     cut = long.startswith(short) and _is_inside_word(short[-1:], long[len(short) :][:1])
-    begun = long.endswith(short) and _is_inside_word(long[: -len(short)][-1:], short[:1])
-    return not (cut or begun or long == short * 2)
+    is_beginning = long.endswith(short) and _is_inside_word(long[: -len(short)][-1:], short[:1])
+    return not (cut or is_beginning or long == short * 2)
 
 
 def _is_inside_word(before: str, after: str) -> bool:

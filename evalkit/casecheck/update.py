@@ -213,14 +213,14 @@ def _update_handoffs(editor: YamlEditor, key: str, transcript: Transcript) -> No
     _require_own(editor, path)
     actual = [handoff for handoff in transcript.handoffs if handoff.kind == HANDOFF_KINDS[key]]
     names = [handoff.target if handoff.source is None else str(handoff) for handoff in actual]
-    written = editor.get(path)
-    if not isinstance(written, list) or not names:
+    item = editor.get(path)
+    if not isinstance(item, list) or not names:
         editor.set(path, names)
         return
     items: list[object] = []
     start = 0
     for handoff, name in zip(actual, names, strict=True):
-        number = next((n for n in range(start, len(written)) if written[n] in (handoff.target, str(handoff))), None)
+        number = next((n for n in range(start, len(item)) if item[n] in (handoff.target, str(handoff))), None)
         start = start if number is None else number + 1
         items.append(name if number is None else number)
     editor.set_items(path, items)

@@ -27,25 +27,25 @@ class ApprovalsCheck(Struct, frozen=True):
     def judge(self, evidence: Evidence) -> CheckResult:
         """Assign the requests to the list as calls are assigned to theirs."""
         requests = _extract_requests(evidence)
-        asked = requests.calls
-        if not asked and evidence.mode == "judge":
+        calls = requests.calls
+        if not calls and evidence.mode == "judge":
             return build_unmeasured(self.key, "not judged: calls alone do not tell of approvals", "", "judge")
         leaves = self.expected.bind(requests)
         assignment = self.expected.solve(leaves, requests)
         if assignment.satisfied:
-            words = f"{format_count(len(asked), 'request')}, as expected" if asked else "nobody was asked"
+            words = f"{format_count(len(calls), 'request')}, as expected" if calls else "nobody was asked"
             return build_pass(self.key, words)
         reasons: list[Reason] = []
         for pair in (*assignment.pairs, *assignment.wrong_order):
-            results = leaves[pair.leaf_id].report_results(asked[pair.actual_index], requests)
+            results = leaves[pair.leaf_id].report_results(calls[pair.actual_index], requests)
             reasons += [reason for result in results if result.status == FAILED for reason in result.reasons]
         for pair in assignment.wrong_order:
-            reasons.append(self._build_reason("asked out of order", leaves[pair.leaf_id], asked[pair.actual_index]))
+            reasons.append(self._build_reason("asked out of order", leaves[pair.leaf_id], calls[pair.actual_index]))
         for leaf_id, _ in assignment.missing:
             leaf = leaves[leaf_id]
             reasons.append(self._build_reason(f"nobody was asked to approve {leaf.describe()}", leaf))
         reasons += [
-            self._build_reason("asked for approval, which is not expected", None, asked[index])
+            self._build_reason("asked for approval, which is not expected", None, calls[index])
             for index in assignment.extra
         ]
         return build_failures(self.key, reasons)
@@ -69,8 +69,8 @@ class ApprovalsCheck(Struct, frozen=True):
 
 def _extract_requests(evidence: Evidence) -> Evidence:
     """Return the evidence with the calls alone for which a person was asked."""
-    asked = tuple(_restore_asked(call) for call in evidence.calls if call.approval is not None)
-    transcript = replace(evidence.transcript, calls=asked)
+    calls = tuple(_restore_asked(call) for call in evidence.calls if call.approval is not None)
+    transcript = replace(evidence.transcript, calls=calls)
     return Evidence(transcript, evidence.input, evidence.mode, evidence.known_calls)
 
 

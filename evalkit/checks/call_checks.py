@@ -500,7 +500,7 @@ class GroundedCheck(BooleanCheck, frozen=True):
     def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
         reasons, place = [], format_path(self.path)
         for path, value in self._find_untraced(call, evidence):
-            shown = f"{format_path(('arguments', *path))}: {format_value(value)}"
-            message = f"{shown} is neither in the input nor in an earlier result"
+            pair_text = f"{format_path(('arguments', *path))}: {format_value(value)}"
+            message = f"{pair_text} is neither in the input nor in an earlier result"
             reasons.append(build_reason("ungrounded_argument", message, place, call=call, path=path, actual=value))
         return build_failures(self.key, reasons, call=call)

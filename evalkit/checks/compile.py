@@ -221,9 +221,9 @@ def compile_on_fault(
     """
     if not isinstance(on_fault, dict):
         return _NO_DEMANDS
-    own = on_fault.get(function) or {}
-    shared = {key: value for key, value in _list_shared(on_fault).items() if key not in own}
-    function_keys = _drop_nulls(own) if not _is_expectation(function) else {}
+    demands = on_fault.get(function) or {}
+    shared = {key: value for key, value in _list_shared(on_fault).items() if key not in demands}
+    function_keys = _drop_nulls(demands) if not _is_expectation(function) else {}
     expectation = _NO_DEMANDS
     for keys, path in ((shared, _ON_FAULT), (function_keys, (*_ON_FAULT, function))):
         if keys:

@@ -144,8 +144,8 @@ def _guard(check: KeyedCheck, judge: Callable[[], CheckResult | None]) -> list[C
 
 def _build_broken(check: KeyedCheck, error: Exception) -> CheckResult:
     """Build the result of a check that could not do its work: no failure of the agent, and no pass either."""
-    known = isinstance(error, MeasurementError)
-    message = str(error) if known else f"judging it raised {type(error).__name__}: {error}"
+    is_measurement_error = isinstance(error, MeasurementError)
+    message = str(error) if is_measurement_error else f"judging it raised {type(error).__name__}: {error}"
     return build_unmeasured(check.key, f"can't be judged: {message}", format_path(check.path), "run")
 
 
@@ -196,16 +196,18 @@ def _build_faulted(
     """Build the judgement of a run that ended early. After a fault of the world, missing calls are no failure."""
     reason = build_reason(fault.code, fault.message, "")
     if not fault.measured:
-        made = tuple(verdict for verdict in calls if verdict.call is not None)
-        return Judgement(status=ERROR, reasons=(reason,), calls=made, checks=checks, summary=format_summary((reason,)))
+        made_calls = tuple(verdict for verdict in calls if verdict.call is not None)
+        return Judgement(
+            status=ERROR, reasons=(reason,), calls=made_calls, checks=checks, summary=format_summary((reason,))
+        )
     expected = stop_reason.is_explicit and stop_reason.stop_reason == evidence.transcript.stop_reason
-    others = tuple(result for result in checks if result.check != stop_reason.key or expected)
-    reasons = sort_reasons(calls, others)
+    shown_checks = tuple(result for result in checks if result.check != stop_reason.key or expected)
+    reasons = sort_reasons(calls, shown_checks)
     if not expected:
         reasons = (reason, *reasons)
-    status = _decide_status(calls, others) if expected else FAILED
+    status = _decide_status(calls, shown_checks) if expected else FAILED
     summary = format_summary(reasons) if reasons else format_pass_summary(calls, checks)
-    return Judgement(status=status, reasons=reasons, calls=calls, checks=others, score=score, summary=summary)
+    return Judgement(status=status, reasons=reasons, calls=calls, checks=shown_checks, score=score, summary=summary)
 
 
 def sort_reasons(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> tuple[Reason, ...]:

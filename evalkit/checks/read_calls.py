@@ -443,8 +443,8 @@ class SequenceReader:
             return Leaf(call.id, call.function_name, 0 if call.optional else call.min, call.max)
         key = keys[0]
         if len(item) > 1:
-            others = ", ".join(f"'{other_key}'" for other_key in item if other_key != key)
-            self._report(path, f"is a group ('{key}'), and can't have {others} beside it")
+            other_keys = ", ".join(f"'{other_key}'" for other_key in item if other_key != key)
+            self._report(path, f"is a group ('{key}'), and can't have {other_keys} beside it")
             return None
         if level == _MAX_LEVELS:
             self._report(path, f"nests groups more than {_MAX_LEVELS} levels deep; split the case")

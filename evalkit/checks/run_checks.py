@@ -316,8 +316,8 @@ class IdenticalCalls(Struct, frozen=True):
                 reasons.append(build_reason("budget_exceeded", message, place, call=call, expected=self.limit))
         if reasons:
             return build_failures(self.key, reasons)
-        most = max(counts.values(), default=0)
-        return build_pass(self.key, f"no call was made more than {self.limit} times, at most {most}")
+        count = max(counts.values(), default=0)
+        return build_pass(self.key, f"no call was made more than {self.limit} times, at most {count}")
 
 
 def read_identical_calls(reader: ExpectationReader, path: KeyPath, value: object) -> IdenticalCalls | None:

@@ -36,10 +36,10 @@ def init(folder: Path) -> None:
     A project without a configuration of pytest gets one in pyproject.toml. One with a scenarios/conftest.py keeps it,
     and gets no suite.
     """
-    written = write_suite(folder)
-    for path in written:
+    paths = write_suite(folder)
+    for path in paths:
         click.echo(f"wrote {path}")
-    if folder / AGENTS not in written:
+    if folder / AGENTS not in paths:
         click.echo(f"{folder / AGENTS} is there already: the example suite is left out")
     configuration = write_configuration(folder)
     if configuration is not None:

@@ -42,11 +42,11 @@ def find_doubts(path: Path, run: Run) -> Iterator[str]:
         yield f"{path} does not say that its session came to its end; `pytest --evalkit` writes one that does"
     journal = path.with_suffix(JOURNAL_SUFFIX)
     if path.suffix != ".jsonl" and journal.is_file():
-        begun = load_run(journal).started
-        if begun != run.started:
+        started = load_run(journal).started
+        if started != run.started:
             yield (
-                f"{path} is of an earlier run: a session began at {begun or 'an unknown time'} and did not come to its "
-                f"end; its journal is {journal}, and --evalkit-resume goes on with it"
+                f"{path} is of an earlier run: a session began at {started or 'an unknown time'} and did not come to "
+                f"its end; its journal is {journal}, and --evalkit-resume goes on with it"
             )
     unselected = sorted({verdict.case_id for verdict in run.verdicts}.difference(run.selected))
     if unselected:
@@ -74,19 +74,19 @@ def build_policy(options: Mapping[str, object]) -> Policy:
     own_options = read_options(Path.cwd())
     overrides = {name: value for name, value in options.items() if value is not None}
     typed = {name: read_value(name, value, f"--{name.replace('_', '-')}") for name, value in overrides.items()}
-    own = {name: own_options[name] for name in POLICY_KEYS if name in own_options}
-    return Policy(**own | read_least_agreement(own_options.get("judge_check")) | typed)
+    own_policy = {name: own_options[name] for name in POLICY_KEYS if name in own_options}
+    return Policy(**own_policy | read_least_agreement(own_options.get("judge_check")) | typed)
 
 
 def describe_changes(base: Path, head: Path) -> Iterator[str]:
     """Yield the pass rate, a line per case that changed, grouped by kind of change, and the significance."""
     facts = decide(load_run(head), _EMPTY_POLICY, load_run(base)).facts
-    changes_by_kind = {what: ids for what, ids in facts["changes"].items() if ids}
+    changes_by_kind = {kind: ids for kind, ids in facts["changes"].items() if ids}
     yield f"{facts['passed']} of {facts['passed'] + facts['failed']} cases passed"
     if not changes_by_kind:
         yield "no case changed"
-    for what, ids in changes_by_kind.items():
-        yield f"{what.replace('_', ' ')}:"
+    for kind, ids in changes_by_kind.items():
+        yield f"{kind.replace('_', ' ')}:"
         yield from (f"  {escape_controls(case_id)}" for case_id in ids)
     yield from map(escape_controls, facts["how_sure"])
 

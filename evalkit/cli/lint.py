@@ -85,8 +85,8 @@ def read_page() -> str:
 
 def list_sections() -> dict[str, str]:
     """Return the sections of the page by code, without their headings."""
-    found = re.finditer(r"^### (\w+)\n(.*?)(?=^##|\Z)", read_page(), re.MULTILINE | re.DOTALL)
-    return {match[1]: match[2].strip() for match in found}
+    matches = re.finditer(r"^### (\w+)\n(.*?)(?=^##|\Z)", read_page(), re.MULTILINE | re.DOTALL)
+    return {match[1]: match[2].strip() for match in matches}
 
 
 def list_codes() -> Iterator[str]:
@@ -109,6 +109,6 @@ def explain(code: str) -> str:
         if name in (rule.name, rule.code):
             mended = "\n`evalkit lint --fix` can mend it." if rule.fixable else ""
             return f"{rule.name} ({rule.code}, {rule.severity})\n\n{rule.summary}{mended}\nMore: docs/lint.md"
-    known = [*sections, *(word for rule in RULES for word in (rule.name, rule.code))]
-    nearest = did_you_mean(name, known) or "; `evalkit explain` lists the codes"
+    known_names = [*sections, *(word for rule in RULES for word in (rule.name, rule.code))]
+    nearest = did_you_mean(name, known_names) or "; `evalkit explain` lists the codes"
     raise UsageError(f"there is no code {name!r}{nearest}")

@@ -261,9 +261,9 @@ def comment(
         return report.to_markdown(title=title, limit=limit, marker=first, url=url)
 
     if dry_run:
-        where = target if isinstance(target, str) else f"{target.repository}, pull request {target.number}"
+        place = target if isinstance(target, str) else f"{target.repository}, pull request {target.number}"
         verb = "no comment would be written" if isinstance(target, str) else "this comment would be written"
-        click.echo(f"{verb}: {where}", err=True)
+        click.echo(f"{verb}: {place}", err=True)
         click.echo(render(LIMIT, marker), nl=False)
     else:
         click.echo(publish(target, marker, render))

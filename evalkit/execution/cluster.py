@@ -154,10 +154,10 @@ class ClusterExecutor:
             results = self.client.run(work.check, work.project, on_error="return")
         except Exception as error:  # what the workers could not even read
             raise UsageError(f"the workers can't run evalkit: {type(error).__name__}: {error}") from None
-        failures = {worker: said for worker, said in results.items() if said is not None}
+        failures = {worker: message for worker, message in results.items() if message is not None}
         if failures:
-            worker, said = min(failures.items())
-            problem = f"{type(said).__name__}: {said}" if isinstance(said, BaseException) else said
+            worker, message = min(failures.items())
+            problem = f"{type(message).__name__}: {message}" if isinstance(message, BaseException) else message
             note = f" ({len(failures)} of {len(results)} workers)" if len(results) > 1 else ""
             raise UsageError(f"worker {worker} can't run the cases{note}: {problem}")
 

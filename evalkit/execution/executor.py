@@ -137,9 +137,9 @@ class Executor:
         cancelled.
         """
         new = (
-            ScheduledRun(each) if each.context is None else ScheduledRun(each, each.context)
-            for each in chain((request,), ahead)
-            if each.case.id not in self._runs
+            ScheduledRun(item) if item.context is None else ScheduledRun(item, item.context)
+            for item in chain((request,), ahead)
+            if item.case.id not in self._runs
         )
         # In small groups: the first wait for their models while the caller still loads the others.
         while group := list(islice(new, _START_GROUP)):

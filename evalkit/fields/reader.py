@@ -177,8 +177,8 @@ def suggest_key(key: str, known_keys: list[str], synonyms: Mapping[str, str]) ->
 
 def explain_quoting(value: object) -> str:
     """Explain how to write a number or boolean where text is wanted: ``"quote it: '5'"``."""
-    written = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"quote it: '{written}'" if isinstance(value, (bool, int, float)) else ""
+    literal = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"quote it: '{literal}'" if isinstance(value, (bool, int, float)) else ""
 
 
 # In case files `no` and `1e5` are texts.

@@ -128,8 +128,8 @@ def _limit_patterns(validator_class: Any) -> Any:
         "additionalProperties": partial(_check_additional_properties, originals.get("additionalProperties")),
         "unevaluatedProperties": partial(_check_unevaluated_properties, originals.get("unevaluatedProperties")),
     }
-    known = {name: check for name, check in keywords.items() if name in originals}
-    return extend(validator_class, known)  # type: ignore[no-untyped-call]
+    checks_by_name = {name: check for name, check in keywords.items() if name in originals}
+    return extend(validator_class, checks_by_name)  # type: ignore[no-untyped-call]
 
 
 def _check_pattern(validator: object, pattern: str, instance: object, schema: object) -> Iterator[ValidationError]:
@@ -161,7 +161,7 @@ def _check_additional_properties(
     extras = [
         name
         for name in instance
-        if name not in schema.get("properties", {}) and not any(search_limited(one, name) for one in patterns)
+        if name not in schema.get("properties", {}) and not any(search_limited(pattern, name) for pattern in patterns)
     ]
     if isinstance(allowed, Mapping):
         for name in extras:

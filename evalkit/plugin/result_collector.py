@@ -124,9 +124,9 @@ class ResultCollector:
         if not self._resumed_lines:
             return [*lines, "evalkit: nothing to resume, there is no verdict of a run before"]
         count, errors = len(self._resumed_lines), self._files.resumed_errors
-        kept = format_count(count, "verdict of the run before is kept", "verdicts of the run before are kept")
+        kept_verdicts = format_count(count, "verdict of the run before is kept", "verdicts of the run before are kept")
         hint = f", {errors} of them errors (--evalkit-retry-errors runs those again)" if errors else ""
-        return [*lines, f"evalkit: resuming, {kept}{hint}"]
+        return [*lines, f"evalkit: resuming, {kept_verdicts}{hint}"]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

@@ -248,17 +248,17 @@ class Display:
     def write_recordings(self, reporter: pytest.TerminalReporter) -> None:
         """Write which cassettes were recorded, by whatever process."""
         before = self._cassettes_before
-        written = sorted(path for path, time in find_cassettes(self._configuration).items() if before.get(path) != time)
-        files = format_count(len(written), "file")
-        new = sum(path not in before for path in written)
-        again = f", {len(written) - new} of them recorded anew" if new < len(written) else ""
-        reporter.write_line(f"recorded: {files}{again}" if written else "recorded: nothing")
+        paths = sorted(path for path, time in find_cassettes(self._configuration).items() if before.get(path) != time)
+        files = format_count(len(paths), "file")
+        new = sum(path not in before for path in paths)
+        again = f", {len(paths) - new} of them recorded anew" if new < len(paths) else ""
+        reporter.write_line(f"recorded: {files}{again}" if paths else "recorded: nothing")
         if self._config.option.verbose < 0:
             return
-        for path in written[:_MOST_RECORDINGS]:
+        for path in paths[:_MOST_RECORDINGS]:
             reporter.write_line(self._encode(f"  {self._format_path(path)}"))
-        if len(written) > _MOST_RECORDINGS:
-            reporter.write_line(f"  and {len(written) - _MOST_RECORDINGS} more")
+        if len(paths) > _MOST_RECORDINGS:
+            reporter.write_line(f"  and {len(paths) - _MOST_RECORDINGS} more")
 
     def write_unused_mocks(self, reporter: pytest.TerminalReporter, passed: Sequence[str]) -> None:
         """Write the passed cases with mocks that answered no call: the agent does not do what their author expected."""
@@ -392,16 +392,16 @@ def describe_run(configuration: Configuration) -> Iterator[str]:
         source += f", and what {CACHE_FOLDER.as_posix()} has of its replies: no live measurement"
     yield f"evalkit {evalkit.__version__}: {source}{grades}"
     if configuration.variants:
-        reference, *others = (variant.label for variant in configuration.variants)
-        yield f"evalkit: side by side: {reference} (the reference), {', '.join(others)}"
+        reference, *other_labels = (variant.label for variant in configuration.variants)
+        yield f"evalkit: side by side: {reference} (the reference), {', '.join(other_labels)}"
 
 
 def describe_recording(settings: Settings, models: str) -> str:
     """Return what goes live, and where it is written to; `models` are those that options name."""
     model = models or "the models that cases name"
     clients = ", and clients of agents' own" if has_vcrpy() else f"; of clients of agents' own nothing, {NEEDS_EXTRA}"
-    what = _RECORDED.get(str(settings.record), "recording")
-    return f"live, {what} in {settings.cassettes.as_posix()}: {model}{clients}"
+    activity = _RECORDED.get(str(settings.record), "recording")
+    return f"live, {activity} in {settings.cassettes.as_posix()}: {model}{clients}"
 
 
 def _has_failed(outcomes: Mapping[str, CaseOutcome]) -> bool:

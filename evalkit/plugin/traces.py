@@ -129,8 +129,10 @@ class RecordedRuns:
 
     def list_unmatched(self, used: Iterable[str]) -> list[str]:
         """List the runs that are of no case, unless they may be left over."""
-        known = self.claimed.union(used)
-        sources = [conversation.source for conversation in self.conversations if conversation.source not in known]
+        known_sources = self.claimed.union(used)
+        sources = [
+            conversation.source for conversation in self.conversations if conversation.source not in known_sources
+        ]
         return [] if self._options.allow_unmatched else sources
 
 
@@ -151,8 +153,8 @@ def list_trace_files(paths: Iterable[Path]) -> list[Path]:
         if not path.is_dir():
             raise UsageError(f"--evalkit-traces: there is no file or folder {path}")
         top = path.resolve()
-        found = sorted(file for file in path.rglob("*") if file.suffix in _ENDINGS and file.is_file())
-        inside = [file for file in found if file.resolve().is_relative_to(top)]
+        files_below = sorted(file for file in path.rglob("*") if file.suffix in _ENDINGS and file.is_file())
+        inside = [file for file in files_below if file.resolve().is_relative_to(top)]
         inside = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
         if not inside:
             raise UsageError(f"--evalkit-traces: {path} holds no trace; expected files that end in .json or .jsonl")

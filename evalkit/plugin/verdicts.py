@@ -115,8 +115,8 @@ def set_properties(item: pytest.Item, verdict: Verdict) -> None:
     if verdict.sweep_runs:
         sweeps = ((kind.property_name, escape_controls(format_sweep(kind, verdict))) for kind in SWEEPS)
         properties += [(name, text) for name, text in sweeps if text]
-    others = [entry for entry in item.user_properties if not entry[0].startswith("evalkit_")]
-    item.user_properties[:] = [*others, *properties]
+    other_properties = [entry for entry in item.user_properties if not entry[0].startswith("evalkit_")]
+    item.user_properties[:] = [*other_properties, *properties]
 
 
 def build_invalid_file_verdict(case_id: str, problems: tuple[Problem, ...]) -> Verdict:

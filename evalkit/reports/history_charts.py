@@ -81,10 +81,10 @@ def _build_chart(
     A run without it breaks the line. The axis begins at the smallest value, so that small changes are seen.
     """
     values = [measure(run) for run in runs]
-    known = [value for value in values if value is not None]
-    if len(known) < 2:
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < 2:
         return None
-    low, high = min(known), max(known)
+    low, high = min(numbers), max(numbers)
     step = (_RIGHT - _LEFT) / (len(runs) - 1)
     points: list[JsonDict] = []
     path, pen = "", "M"
@@ -98,11 +98,11 @@ def _build_chart(
         points.append({"x": f"{x:.1f}", "y": f"{y:.1f}", "words": f"{labels[number]}: {to_words(value)}"})
     middle = (_TOP + _BOTTOM) // 2
     axis = [(_TOP, to_words(high)), (_BOTTOM, to_words(low))] if high > low else [(middle, to_words(low))]
-    last = to_words(known[-1])
+    last = to_words(numbers[-1])
     extent = f"between {to_words(low)} and {to_words(high)}" if high > low else "the same in each"
     return {
         "title": f"{title}: {last}",
-        "words": f"{title} over {len(known)} runs, {extent}; in the last {last}",
+        "words": f"{title} over {len(numbers)} runs, {extent}; in the last {last}",
         "points": points,
         "path": path,
         "axis": axis,

@@ -166,7 +166,7 @@ class _Report:
         parts += _render_categories(self._run.verdicts)
         parts += _render_policies(decision.facts.get("policies", ()))
         if self._left_out:
-            left_out = ", ".join(f"{number} {what}" for what, number in self._left_out.items())
+            left_out = ", ".join(f"{number} {noun}" for noun, number in self._left_out.items())
             parts.append(f"Shortened to fit: {left_out}; all of it is in {self._source}.")
         parts += self._render_foot()
         return "\n\n".join(parts) + "\n"
@@ -211,10 +211,10 @@ class _Report:
         self, ids: Sequence[str], named: int, traces: int | None, length: int, *, is_change: bool
     ) -> Iterator[str]:
         """Yield the first of `ids`, the first `traces` of them with a trace; None: it is a list without traces."""
-        shown = ids[:named]
-        with_trace = [case_id for case_id in shown[: traces or 0] if case_id in self._verdicts]
+        first_ids = ids[:named]
+        with_trace = [case_id for case_id in first_ids[: traces or 0] if case_id in self._verdicts]
         yield from (self._render_case(case_id, length, is_change=is_change) for case_id in with_trace)
-        without = [case_id for case_id in shown if case_id not in with_trace]
+        without = [case_id for case_id in first_ids if case_id not in with_trace]
         if without:
             yield "\n".join(self._render_line(case_id) for case_id in without)
         if traces is not None and len(ids) > len(with_trace):

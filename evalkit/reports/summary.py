@@ -175,8 +175,8 @@ def group_categories(cases: Iterable[tuple[str, str, str]]) -> tuple[list[Catego
     parts = [_format_count(sum(count for _, count in green), "case")]
     parts.append(f"{len(green)} categor{'y' if len(green) == 1 else 'ies'}")
     named_folders = {folder for folder, _ in green}
-    where = f" in {_format_count(len(named_folders), 'folder')}" if len(folders) > 1 else ""
-    return rows, f"all passed: {' of '.join(parts)}{where}" if green else ""
+    place = f" in {_format_count(len(named_folders), 'folder')}" if len(folders) > 1 else ""
+    return rows, f"all passed: {' of '.join(parts)}{place}" if green else ""
 
 
 # Grades of models, marked as such.

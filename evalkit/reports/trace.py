@@ -274,10 +274,10 @@ def _format_call(call: FunctionCall, width: int, breaks_at: int, *, shows_agent:
 
 def _format_asked(call: FunctionCall) -> str:
     """Return the arguments that a person changed, as the agent asked with them: ``, asked amount=80``."""
-    asked = None if call.approval is None else call.approval.asked
-    if not isinstance(asked, dict) or not isinstance(call.arguments, dict):
+    asked_arguments = None if call.approval is None else call.approval.asked
+    if not isinstance(asked_arguments, dict) or not isinstance(call.arguments, dict):
         return ""
-    changed = {name: value for name, value in asked.items() if call.arguments.get(name) != value}
+    changed = {name: value for name, value in asked_arguments.items() if call.arguments.get(name) != value}
     return f", asked {format_arguments(changed, _ROOM)}" if changed else ""
 
 

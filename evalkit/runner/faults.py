@@ -255,14 +255,14 @@ def trim_traceback(error: BaseException) -> TracebackType | None:
     is_own = [frame.f_code.co_filename.startswith((_HERE, "<frozen")) for frame, _ in steps]
     for index, (frame, _) in enumerate(steps[1:]):
         is_own[index] = is_own[index] or frame.f_code.co_filename == patching.__file__
-    others = [index for index, own in enumerate(is_own) if not own]
+    other_indices = [index for index, own in enumerate(is_own) if not own]
     entries: list[TracebackType] = []
     entry = error.__traceback__
     while entry is not None:
         entries.append(entry)
         entry = entry.tb_next
     trimmed: TracebackType | None = None
-    for entry in reversed(entries[others[0] : others[-1] + 1] if others else entries):
+    for entry in reversed(entries[other_indices[0] : other_indices[-1] + 1] if other_indices else entries):
         trimmed = TracebackType(trimmed, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return trimmed
 

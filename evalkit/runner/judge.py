@@ -288,9 +288,9 @@ def compile_with_aliases(
     if not aliases and not defaults:
         return expectation, turns
     user_turns = case.input.get("turns") or ()
-    known = _RunDeclarations(aliases, additions, defaults)
-    return _recompile(case, expectation, ("expected_output",), case.expected_output, known), [
-        _recompile(case, turn, ("input", "turns", number, "expected_output"), user_turns[number], known)
+    run_declarations = _RunDeclarations(aliases, additions, defaults)
+    return _recompile(case, expectation, ("expected_output",), case.expected_output, run_declarations), [
+        _recompile(case, turn, ("input", "turns", number, "expected_output"), user_turns[number], run_declarations)
         for number, turn in enumerate(turns)
     ]
 

@@ -202,9 +202,9 @@ async def _probe_state(run: RunState) -> None:
         return
     if run.task.trace is not None:  # the system of now is not that of then
         return
-    given = {"state": run.dispatcher.state, "input": run.plan.case.input, "task": run.task}
+    arguments = {"state": run.dispatcher.state, "input": run.plan.case.input, "task": run.task}
     try:
-        run.probed_state = await read_state(probe, given, run.plan.root, run.plan.task_settings.deadline_s)
+        run.probed_state = await read_state(probe, arguments, run.plan.root, run.plan.task_settings.deadline_s)
     except MockError as error:
         run.fault = build_unmeasured_fault(error)
 

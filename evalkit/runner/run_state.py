@@ -142,15 +142,15 @@ def _check_recordings(case: Case, settings: Settings, root: Path) -> None:
     paths = [os.path.dirname(bases[0])]
     if os.path.isdir(paths[0]):
         for base in (build_run_path(Path(base), run) for base in bases for run in range(case.repeat.runs)):
-            beside = (build_http_path(base, 0), build_grades_path(base, 0), build_user_path(base, 0))
-            paths += map(os.fspath, filter(os.path.islink, (*map(base.with_suffix, SUFFIXES), *beside)))
+            companions = (build_http_path(base, 0), build_grades_path(base, 0), build_user_path(base, 0))
+            paths += map(os.fspath, filter(os.path.islink, (*map(base.with_suffix, SUFFIXES), *companions)))
     elif settings.record is None:  # there is nothing to read, and nothing will be written
         return
     permissions = replace(settings.permissions, folders=(str(root), *settings.permissions.folders))
     for path in paths:
         if reason := explain_path(path, permissions, folder=folder):
-            shown = path.removeprefix(os.path.join(root, "")).replace(os.sep, "/")
-            raise MissingCassetteError(f"{shown} is refused: {reason}")
+            shown_path = path.removeprefix(os.path.join(root, "")).replace(os.sep, "/")
+            raise MissingCassetteError(f"{shown_path} is refused: {reason}")
 
 
 def _raise_problems(case: Case, problems: list[PathProblem]) -> None:

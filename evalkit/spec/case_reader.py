@@ -215,8 +215,8 @@ class CaseReader(FieldReader):
     def _read_runs(self, path: KeyPath, value: object) -> int | None:
         runs = self.read_count(path, value)
         if runs is not None and runs > (allowed := get_bounds().runs):
-            more = "; --evalkit-repeat N may ask for more, and so does `runs` in [tool.evalkit.bounds]"
-            limit = f"more than the {allowed:,} runs that a case file may ask for{more}"
+            advice = "; --evalkit-repeat N may ask for more, and so does `runs` in [tool.evalkit.bounds]"
+            limit = f"more than the {allowed:,} runs that a case file may ask for{advice}"
             self.add_problem(path, f"{self.format_place(path)} is {runs:,}, {limit}")
             return None
         return runs

@@ -189,7 +189,12 @@ def _refuse_real_calls(reader: CaseReader, mocks: MockSet, declared: Mapping[str
     """Report approvals of what no mock answers: an own tool of the agent, or the next node of its graph, would run."""
     for name, answers in mocks.approvals.items():
         names = next(
-            ({own.name, *own.aliases} for own in declared.values() if name in (own.name, *own.aliases)), {name}
+            (
+                {function.name, *function.aliases}
+                for function in declared.values()
+                if name in (function.name, *function.aliases)
+            ),
+            {name},
         )
         if not any(mocked in mocks for mocked in names) and any(item.answer != DENIED for item in answers.answers):
             problem = f"approvals.{name} is refused: no mock answers '{name}', so that the agent's own code would run; "
@@ -201,8 +206,8 @@ def _add_mocked(case: CompiledCase, declared: dict[str, Declaration]) -> dict[st
     if not declared or not case.mocks:
         return declared
     aliases = {alias for function in case.functions for alias in function.aliases}
-    known = {*declared, *aliases}
-    return {**declared, **{name: Declaration(name=name) for name in case.mocks if name not in known}}
+    known_names = {*declared, *aliases}
+    return {**declared, **{name: Declaration(name=name) for name in case.mocks if name not in known_names}}
 
 
 _Shared = tuple[Any, tuple[Declaration, ...]]  # data of a case or suite, and the declarations in it

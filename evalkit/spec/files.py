@@ -91,8 +91,8 @@ def explain_missing_path(path: str | Path, root: str | Path) -> str:
     """Word what a `path` that does not exist may mean: one of a folder above, or of nearly the same name."""
     parent, name = os.path.split(os.path.normpath(os.path.join(root, path)))
     neighbours = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
-    made = "; `evalkit init` writes a small suite" if os.fspath(path) in DEFAULT_PATHS else ""
-    return describe_folder_above(path, root) or did_you_mean(name, neighbours) or made
+    advice = "; `evalkit init` writes a small suite" if os.fspath(path) in DEFAULT_PATHS else ""
+    return describe_folder_above(path, root) or did_you_mean(name, neighbours) or advice
 
 
 def describe_folder_above(path: str | Path, root: str | Path) -> str:
@@ -184,14 +184,14 @@ Stamp = tuple[str, int, int]  # a file as it is now: its path, time and size
 
 def find_inherited(name: str, folder: str, root: str) -> tuple[Stamp, ...]:
     """Find the files of this name that hold in `folder`: from `root` down to it; outside of the root, its own alone."""
-    found: list[Stamp] = []
+    stamps: list[Stamp] = []
     for path in _list_places(name, folder, root):
         try:
             status = os.stat(path)
         except OSError:
             continue
-        found.append((path, status.st_mtime_ns, status.st_size))
-    return tuple(found)
+        stamps.append((path, status.st_mtime_ns, status.st_size))
+    return tuple(stamps)
 
 
 @lru_cache(maxsize=512)

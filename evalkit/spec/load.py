@@ -513,9 +513,9 @@ def _find_possible_keys(content: bytes) -> frozenset[str]:
     """Find which of `_SOUGHT_KEYS` the file may have; all of them where only parsing tells."""
     if re.match(_FLUSH_MAPPING, content) is None:
         return frozenset(key for key in _SOUGHT_KEYS if b"\\" in content or key.encode() in content)
-    found = frozenset(begin.decode() for begin in re.findall(_TELLING_KEYS, b"\n" + content))
-    is_plain = found <= _SOUGHT_KEYS and not (b"\r" in content and re.search(_OLD_BREAK, content))
-    return found if is_plain else _SOUGHT_KEYS
+    keys = frozenset(begin.decode() for begin in re.findall(_TELLING_KEYS, b"\n" + content))
+    is_plain = keys <= _SOUGHT_KEYS and not (b"\r" in content and re.search(_OLD_BREAK, content))
+    return keys if is_plain else _SOUGHT_KEYS
 
 
 def _read_tags(value: object) -> tuple[str, ...]:

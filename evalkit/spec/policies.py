@@ -93,12 +93,14 @@ def read_exceptions(reader: FieldReader, value: object, policies: tuple[SuitePol
     if named is None:
         return {}
     exceptions = {}
-    known = [policy.name for policy in policies]
+    known_names = [policy.name for policy in policies]
     for name, reason in (reader.read_mapping((KEY, EXCEPT), named, f"a mapping: {form}") or {}).items():
         path = (KEY, EXCEPT, name)
-        if name not in known:
-            names = ", ".join(known)
-            hint = did_you_mean(name, known) or (f"; there are {names}" if names else "; there is no policies.yaml")
+        if name not in known_names:
+            names = ", ".join(known_names)
+            hint = did_you_mean(name, known_names) or (
+                f"; there are {names}" if names else "; there is no policies.yaml"
+            )
             reader.add_problem(path, f"no policy '{name}' holds for this case{hint}", at_key=True)
         elif text := reader.read_text(path, reason, "the reason why the case need not keep the policy", empty=False):
             exceptions[name] = text

@@ -324,8 +324,8 @@ def iter_channels(transcript: Transcript) -> Iterator[tuple[str, str, Channels]]
 
     A turn's model is what its service calls it, else the one that the run asked for.
     """
-    asked = (transcript.model or "").partition("?")[0]
-    default = asked.partition(":")[2] or asked or UNNAMED
+    requested_model = (transcript.model or "").partition("?")[0]
+    default = requested_model.partition(":")[2] or requested_model or UNNAMED
     models = [turn.model or default for turn in transcript.turns]
     for call in transcript.calls:
         if call.channel in ("native", "text") and not call.is_in_vain:

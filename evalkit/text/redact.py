@@ -234,19 +234,19 @@ class Redactor:
 
         Keys, numbers and the structure stay. Values of such keys that are worth a search elsewhere go to `copies`.
         """
-        found: object = data
+        result: object = data
         if isinstance(data, str):
-            found = self._redact_leaf(data, copies)
+            result = self._redact_leaf(data, copies)
         elif isinstance(data, Mapping):
-            found = {
+            result = {
                 key: self._redact_keyed(value, copies)
                 if value and isinstance(value, str) and self.is_secret_key(key)
                 else self.redact_data(value, copies)
                 for key, value in data.items()
             }
         elif isinstance(data, (list, tuple)):
-            found = [self.redact_data(value, copies) for value in data]
-        return cast("T", found)
+            result = [self.redact_data(value, copies) for value in data]
+        return cast("T", result)
 
     def redact_all(self, data: T) -> T:
         """Copy JSON `data` as `redact_data` does, and replace values of secret keys wherever a string quotes them."""
@@ -314,17 +314,17 @@ def redact_copies(data: T, copies: Collection[str]) -> T:
 
     A plain word stays where it is a whole string, because it may be a word of the record itself.
     """
-    found: object = data
+    result: object = data
     if isinstance(data, str) and (inner := _parse_container(data) if any(map(data.__contains__, copies)) else None):
         clean = redact_copies(inner, copies)
-        found = data if clean == inner else _write_like(data, clean)
+        result = data if clean == inner else _write_like(data, clean)
     elif isinstance(data, str):
-        found = _redact_copies(data, [copy for copy in copies if copy != data or not _PLAIN_WORD.fullmatch(copy)])
+        result = _redact_copies(data, [copy for copy in copies if copy != data or not _PLAIN_WORD.fullmatch(copy)])
     elif isinstance(data, Mapping):
-        found = {key: redact_copies(value, copies) for key, value in data.items()}
+        result = {key: redact_copies(value, copies) for key, value in data.items()}
     elif isinstance(data, (list, tuple)):
-        found = [redact_copies(value, copies) for value in data]
-    return cast("T", found)
+        result = [redact_copies(value, copies) for value in data]
+    return cast("T", result)
 
 
 _PLAIN_WORD = re.compile("[a-z_]+")

@@ -126,8 +126,8 @@ class Envelopes:
             (key, double or single or bare) for key, double, single, bare in _ATTRIBUTE.findall(opened["attributes"])
         ]
         attributes = dict(pairs)
-        given = next((text for key, text in pairs if key.lower() == "name"), None)
-        named = (opened["value"] or given) if is_envelope else written_tag
+        given_name = next((text for key, text in pairs if key.lower() == "name"), None)
+        named = (opened["value"] or given_name) if is_envelope else written_tag
         opening = OpenTag(start, opened.end(), tag, named, attributes)
         if opened["empty"]:
             return None if named is None else self._read_empty_envelope(opening, len(pairs) - len(attributes))
@@ -153,8 +153,8 @@ class Envelopes:
         except RejectedCallError as refused:
             self._refuse(opening.start, opening.content, str(refused))
             return opening.content
-        given = {key: text for key, text in opening.attributes.items() if key.lower() != "name"}
-        typed = {key: self.names.parse_typed(name, key, text, notes) for key, text in given.items()}
+        attributes = {key: text for key, text in opening.attributes.items() if key.lower() != "name"}
+        typed = {key: self.names.parse_typed(name, key, text, notes) for key, text in attributes.items()}
         return self._add(opening.start, opening.content, [(name, typed, notes)])
 
     def _add_attributes(self, calls: list[Call], opening: OpenTag) -> None:
@@ -182,18 +182,20 @@ class Envelopes:
 
     def refuse_unread(self) -> None:
         """Refuse each closed envelope that names a function, and in which nothing was read."""
-        read_at = sorted([span.start for span in self.spans if span.calls] + [one.start for one in self.rejected])
+        read_at = sorted(
+            [span.start for span in self.spans if span.calls] + [rejected_call.start for rejected_call in self.rejected]
+        )
         for start, end in self.unread:
             place = bisect_left(read_at, start)
             if place < len(read_at) and read_at[place] < end:
                 continue
-            written = self.text[start:end]
-            name = self.names.find_named(written)
+            source = self.text[start:end]
+            name = self.names.find_named(source)
             if name is not None:
                 self._refuse(start, end, f"the call of '{name}' could not be read", name)
-            elif not self.names.has_declarations and _CALL_SHAPE.match(written):
+            elif not self.names.has_declarations and _CALL_SHAPE.match(source):
                 self._refuse(start, end, "the call could not be read")
-        self.rejected.sort(key=lambda one: one.start if one.raw else len(self.text))
+        self.rejected.sort(key=lambda rejected_call: rejected_call.start if rejected_call.raw else len(self.text))
 
     def _read_json_envelope(self, opening: OpenTag, first: int) -> int | None:
         tag, named = opening.tag, opening.named
@@ -284,8 +286,8 @@ class Envelopes:
 
     def find_next_closer(self, position: int, tag: str) -> tuple[int, int] | None:
         """Find the next closing tag that may close a `tag`."""
-        found = (self.find_own_closer(position, tag), self.find_own_closer(position, ""))
-        return min((closer for closer in found if closer is not None), default=None)
+        closers = (self.find_own_closer(position, tag), self.find_own_closer(position, ""))
+        return min((closer for closer in closers if closer is not None), default=None)
 
     def _read_text_envelope(self, opening: OpenTag) -> int | None:
         """Read an envelope whose content is no JSON: child tags, `name: "arg"`, `name(...)`, or other envelopes."""
@@ -318,8 +320,8 @@ class Envelopes:
         """Find where the next call begins that stands behind tagged arguments, where a closing tag should stand."""
         if opening.named is None:
             return None
-        own = self.find_own_closer(opening.content, opening.tag)
-        limit = len(self.text) if own is None else own[0]
+        own_closer = self.find_own_closer(opening.content, opening.tag)
+        limit = len(self.text) if own_closer is None else own_closer[0]
         following = _NAMED_OPENING.search(self.text, opening.content, limit)
         self._spend((following.start() if following else limit) - opening.content)
         if following is None or is_parameter_open(self.text, opening.content, following.start(), True):

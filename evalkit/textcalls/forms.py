@@ -152,27 +152,27 @@ class Forms:
     def _read_named(self, body: str, named: str) -> list[Call]:
         repairs: list[str] = []
         name = self.names.resolve(named, repairs, explicit=True)
-        written = _split_parameters(body, repairs)
-        if not written and body.strip():
-            written = [Argument(key, text) for key, text in _split_children(body) or ()]
-            if not written or not {argument.key for argument in written} <= set(self.names.get_properties(name)):
+        arguments = _split_parameters(body, repairs)
+        if not arguments and body.strip():
+            arguments = [Argument(key, text) for key, text in _split_children(body) or ()]
+            if not arguments or not {argument.key for argument in arguments} <= set(self.names.get_properties(name)):
                 if _CHILD_END.search(body):
                     raise UnreadableCallError(
                         f"the arguments of '{name}' could not be read: {body.strip()[:80]!r}", name
                     )
                 return self._read_after_colon(named, body.strip()) if self.names.has_declarations else []
-        return [(name, self._read_values(name, written, repairs), repairs)]
+        return [(name, self._read_values(name, arguments, repairs), repairs)]
 
-    def _read_values(self, name: str, written: list[Argument], notes: list[str]) -> JsonDict:
+    def _read_values(self, name: str, arguments: list[Argument], notes: list[str]) -> JsonDict:
         """Parse each argument as the type that is declared for it."""
-        nameless = [argument for argument in written if not argument.key]
-        if nameless and len(nameless) < len(written):
+        nameless = [argument for argument in arguments if not argument.key]
+        if nameless and len(nameless) < len(arguments):
             raise UnreadableCallError(f"an argument of '{name}' has no name: {nameless[0].text[:80]!r}", name)
         if nameless:
             keys = self.names.bind_positional(name, [argument.text for argument in nameless], notes)
-            written = [Argument(key, argument.text) for key, argument in zip(keys, nameless, strict=True)]
+            arguments = [Argument(key, argument.text) for key, argument in zip(keys, nameless, strict=True)]
         values: JsonDict = {}
-        for argument in written:
+        for argument in arguments:
             text = argument.text.strip()
             is_cdata = text.startswith("<![CDATA[") and text.endswith("]]>")
             if is_cdata:
@@ -183,8 +183,8 @@ class Forms:
                 is_framed = inner != argument.text
                 text = inner.removesuffix("\n").removesuffix("\r") if is_framed else argument.text
             values[argument.key] = self.names.parse_typed(name, argument.key, text, notes, is_json=argument.is_json)
-        if len(values) < len(written):
-            notes.append(describe_duplicates(argument.key for argument in written))
+        if len(values) < len(arguments):
+            notes.append(describe_duplicates(argument.key for argument in arguments))
         key = next(iter(values), "")
         properties = self.names.get_properties(name)
         if len(values) == 1 and key in ARGUMENT_KEYS and properties and key not in properties:
@@ -226,8 +226,8 @@ def _split_parameters(body: str, notes: list[str]) -> list[Argument]:
     openings = [index for index, token in enumerate(tokens) if token["close"] is None]
     if not openings:
         return []
-    written: list[Argument] = []
-    beside = [body[: tokens[openings[0]].start()]]
+    arguments: list[Argument] = []
+    remainders = [body[: tokens[openings[0]].start()]]
     for index, following in zip(openings, [*openings[1:], len(tokens)], strict=True):
         opening, closings = tokens[index], tokens[index + 1 : following]
         limit = tokens[following].start() if following < len(tokens) else len(body)
@@ -239,10 +239,10 @@ def _split_parameters(body: str, notes: list[str]) -> list[Argument]:
         named = _PARAMETER_NAME.search(opening["attributes"])
         key = opening["equals"] or (next(filter(None, named.groups())) if named else "")
         is_json = _IS_JSON.search(opening["attributes"]) is not None
-        written.append(Argument(key.strip(), body[opening.end() : end], is_json=is_json))
-        beside.append(body[rest:limit])
-    _note_left_out(beside, notes)
-    return written
+        arguments.append(Argument(key.strip(), body[opening.end() : end], is_json=is_json))
+        remainders.append(body[rest:limit])
+    _note_left_out(remainders, notes)
+    return arguments
 
 
 def _split_children(body: str) -> list[tuple[str, str]] | None:
@@ -263,18 +263,18 @@ def _split_children(body: str) -> list[tuple[str, str]] | None:
 
 def _split_pairs(rest: str, notes: list[str]) -> list[Argument]:
     """Split `rest` into ``<arg_key>key</arg_key><arg_value>text</arg_value>`` pairs, one after the other."""
-    written: list[Argument] = []
-    beside: list[str] = []
+    arguments: list[Argument] = []
+    remainders: list[str] = []
     position = 0
     while (start := rest.find(_KEY, position)) >= 0:
         key_end = rest.find(_KEY_END, start)
         if key_end < 0:
             break
-        beside.append(rest[position:start])
+        remainders.append(rest[position:start])
         value = _VALUE.match(rest, key_end + len(_KEY_END))
         if value is None:
             position = key_end + len(_KEY_END)
-            beside.append(rest[start:position])
+            remainders.append(rest[start:position])
             continue
         following = rest.find(_KEY, value.end())
         limit = len(rest) if following < 0 else following
@@ -284,10 +284,10 @@ def _split_pairs(rest: str, notes: list[str]) -> list[Argument]:
         elif rest.find(_VALUE_END, value.end(), limit) < end:
             note(notes, "a closing tag stood inside an argument")
         text = rest[value.end() : limit if end < 0 else end]
-        written.append(Argument(rest[start + len(_KEY) : key_end].strip(), text))
+        arguments.append(Argument(rest[start + len(_KEY) : key_end].strip(), text))
         position = limit if end < 0 else end + len(_VALUE_END)
-    _note_left_out([*beside, rest[position:]], notes)
-    return written
+    _note_left_out([*remainders, rest[position:]], notes)
+    return arguments
 
 
 def _note_left_out(pieces: list[str], notes: list[str]) -> None:

@@ -83,9 +83,9 @@ def _build_decoder(notes: list[str]) -> json.JSONDecoder:
 
 def parse_strictly(text: str, notes: list[str]) -> JsonValue:
     """Parse JSON that is the whole `text`. Keys written twice are added to `notes`. Raises ValueError."""
-    found: list[str] = []
-    value: JsonValue = _build_decoder(found).decode(text)
-    notes += dict.fromkeys(found)
+    repairs: list[str] = []
+    value: JsonValue = _build_decoder(repairs).decode(text)
+    notes += dict.fromkeys(repairs)
     return value
 
 

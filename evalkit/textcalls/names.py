@@ -121,12 +121,12 @@ class Names:
         some syntax, or alone on its line.
         """
         for word in _WORD.finditer(text):
-            written = word[0].rstrip(".-:")
-            for candidate in dict.fromkeys((written, written.rsplit(".", 1)[-1], *_NAMESPACE.split(written))):
+            prefix = word[0].rstrip(".-:")
+            for candidate in dict.fromkeys((prefix, prefix.rsplit(".", 1)[-1], *_NAMESPACE.split(prefix))):
                 declared = self._folded.get(candidate.casefold())
                 if not declared:
                     continue
-                start, end = word.start(), word.start() + len(written)
+                start, end = word.start(), word.start() + len(prefix)
                 before, after = text[max(0, start - _BESIDE) : start], text[end : end + _BESIDE]
                 is_alone = not before.rpartition("\n")[2].strip() and not after.partition("\n")[0].strip()
                 if is_alone or before.rstrip().endswith(_SIGNS_BEFORE) or after.lstrip().startswith(_SIGNS_BEHIND):
@@ -195,11 +195,15 @@ class Names:
             is_schema = is_schema and isinstance(arguments.get("properties"), dict) and bool(self.parameters.get(name))
             if is_schema and not set(arguments) <= set(self.get_properties(name)):
                 raise RejectedCallError(f"this is the declaration of '{name}', and no call")
-            kept = self._to_arguments(name, arguments, repairs)
+            known_arguments = self._to_arguments(name, arguments, repairs)
             spare = {*ARGUMENT_KEYS, *self.get_properties(name)} - {key, arguments_key}
-            if lost := [other for other in value if other in spare and kept.get(other, _MISSING) != value[other]]:
+            if lost := [
+                argument
+                for argument in value
+                if argument in spare and known_arguments.get(argument, _MISSING) != value[argument]
+            ]:
                 repairs.append(f"left out beside the arguments: {', '.join(map(repr, lost))}")
-            return name, kept
+            return name, known_arguments
         rest = {k: v for k, v in value.items() if k not in (key, "id", "type")}
         if rest and set(rest) <= set(self.get_properties(name)):
             repairs.append("arguments stood beside the name")
@@ -229,12 +233,12 @@ def _find_types(schema: object, root: JsonObject) -> set[str]:
     if not isinstance(schema, Mapping):
         return set()
     reference = schema.get("$ref")
-    found: JsonObject = schema
+    target: JsonObject = schema
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
-        found = root.get("$defs", {}).get(reference.removeprefix("#/$defs/"), {})
-    kinds = found.get("type", [])
+        target = root.get("$defs", {}).get(reference.removeprefix("#/$defs/"), {})
+    kinds = target.get("type", [])
     types = {kinds} if isinstance(kinds, str) else set(kinds)
-    for alternative in (*found.get("anyOf", ()), *found.get("oneOf", ())):
+    for alternative in (*target.get("anyOf", ()), *target.get("oneOf", ())):
         types |= _find_types(alternative, root)
     return types
 

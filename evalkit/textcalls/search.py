@@ -133,7 +133,7 @@ class Search(ControlTokens):
         start = self._find_second_word(end)
         if start is not None:
             self.spans = [span for span in self.spans if span.start < start]
-            self.rejected = [one for one in self.rejected if one.start < start]
+            self.rejected = [rejected_call for rejected_call in self.rejected if rejected_call.start < start]
             self.unread = [(begin, close) for begin, close in self.unread if begin < start or close > end]
 
     def _find_second_word(self, end: int) -> int | None:

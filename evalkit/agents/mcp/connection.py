@@ -306,8 +306,10 @@ class ServerConnection:
 
     async def _start_process(self) -> ServerProcess:
         mark = f"{_MARK}={os.urandom(16).hex()}"
-        own = {name: value for name, value in {**os.environ, **self.spec.env}.items() if value is not None}
-        guard = {} if self._offline_hosts is None else build_child_environment(self._offline_hosts, self.report, own)
+        variables = {name: value for name, value in {**os.environ, **self.spec.env}.items() if value is not None}
+        guard = (
+            {} if self._offline_hosts is None else build_child_environment(self._offline_hosts, self.report, variables)
+        )
         folder = self._root / self.spec.cwd
         if not folder.is_dir():
             raise RemoteAgentError(f"{self.who}: its 'cwd' is no folder: {self.spec.cwd}", code="unknown_agent")
@@ -315,7 +317,7 @@ class ServerConnection:
             [find_executable(self.spec.command[0]), *self.spec.command[1:]],
             ServerProcess,
             cwd=folder,
-            env={**own, **guard, _MARK: mark.partition("=")[2]},
+            env={**variables, **guard, _MARK: mark.partition("=")[2]},
             limit=get_bounds().agent_reply_bytes,
             mark=mark,
         )
@@ -379,9 +381,11 @@ class ServerConnection:
         request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
         result = await self.send(name, request, _get_result_adapter())
         if isinstance(result, InputRequiredResult):
-            asked = [REQUESTS.get(item.method, item.method) for item in (result.input_requests or {}).values()]
-            wanted = " and ".join(dict.fromkeys(asked)) or "another request"
-            raise FunctionError("input_required", f"{self.who} wants {wanted} before it answers {name}; {NOT_GIVEN}")
+            requests = [REQUESTS.get(item.method, item.method) for item in (result.input_requests or {}).values()]
+            requested_names = " and ".join(dict.fromkeys(requests)) or "another request"
+            raise FunctionError(
+                "input_required", f"{self.who} wants {requested_names} before it answers {name}; {NOT_GIVEN}"
+            )
         return self._read_result(name, result)
 
     async def send(self, name: str, request: ClientRequest, result_type: type[R] | TypeAdapter[R]) -> R:
@@ -420,9 +424,9 @@ class ServerConnection:
         texts = [str(block["text"]) for block in content if block["type"] == "text"]
         structured = result.structured_content
         if result.is_error:
-            more: JsonDict = {} if structured is None else {"structured": structured}
-            more |= {"content": content} if self.spec.results == WHOLE else {}
-            raise FunctionError("tool_error", "\n".join(texts) or f"{name} failed and says nothing", **more)
+            extras: JsonDict = {} if structured is None else {"structured": structured}
+            extras |= {"content": content} if self.spec.results == WHOLE else {}
+            raise FunctionError("tool_error", "\n".join(texts) or f"{name} failed and says nothing", **extras)
         self._check_output(name, structured)
         if self.spec.results == WHOLE:
             return {"content": content, "structuredContent": structured, "isError": False}

@@ -308,15 +308,15 @@ def _parse_request(connection: Connection, content: bytes) -> HttpRequest:
     method, target, *_ = [*first.split(" "), "", ""]
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        chunks, joined = body, bytearray()
+        chunks, buffer = body, bytearray()
         while chunks:
             size, _, rest = chunks.partition(b"\r\n")
             length = int(size.partition(b";")[0] or b"0", 16)
             if not length:
                 break
-            joined += rest[:length]
+            buffer += rest[:length]
             chunks = rest[length + 2 :]
-        body = bytes(joined)
+        body = bytes(buffer)
     if not target.startswith(("http://", "https://")):
         scheme = "https" if connection.default_port == 443 else "http"
         target = f"{scheme}://{_get_authority(connection)}{target}"

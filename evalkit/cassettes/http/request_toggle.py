@@ -276,9 +276,9 @@ def _split_response(reply: JsonObject, body: JsonObject) -> Iterator[JsonDict]:
 
 
 def _list_response_events(reply: JsonObject) -> Iterator[JsonDict]:
-    begun = {**reply, "output": [], "status": "in_progress"}
-    yield {"type": "response.created", "response": begun}
-    yield {"type": "response.in_progress", "response": begun}
+    empty_reply = {**reply, "output": [], "status": "in_progress"}
+    yield {"type": "response.created", "response": empty_reply}
+    yield {"type": "response.in_progress", "response": empty_reply}
     for index, item in enumerate(reply["output"]):
         place = {"output_index": index, "item_id": item.get("id")}
         texts = item.get("content") if item.get("type") == "message" else None

@@ -318,8 +318,10 @@ class Symmetry:
                 self._bags[part, state] = contents
             return contents
         if isinstance(part, Shuffle):
-            known = self._numbers_by_state
-            numbers = [known.get(pair) or self._number_state(*pair) for pair in zip(part.parts, state, strict=True)]
+            numbers_by_state = self._numbers_by_state
+            numbers = [
+                numbers_by_state.get(pair) or self._number_state(*pair) for pair in zip(part.parts, state, strict=True)
+            ]
             for twins in self._twins[part]:
                 for i, number in zip(twins, sorted([numbers[i] for i in twins]), strict=True):
                     numbers[i] = number

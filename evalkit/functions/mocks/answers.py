@@ -236,8 +236,8 @@ def render_answer(value: object, resolve: Resolve) -> Any:
         rendered = render_templates(leaf, resolve).value
         size += measure_json(rendered, limit)
         if size > limit:
-            more = explain_bound("result_characters")
-            raise TemplateError(f"the result comes to more than {limit:,} characters and values{more}")
+            advice = explain_bound("result_characters")
+            raise TemplateError(f"the result comes to more than {limit:,} characters and values{advice}")
         return copy_json(rendered)
 
     return map_leaves(value, render)
