@@ -197,11 +197,7 @@ class Names:
                 raise RejectedCallError(f"this is the declaration of '{name}', and no call")
             known_arguments = self._to_arguments(name, arguments, repairs)
             spare = {*ARGUMENT_KEYS, *self.get_properties(name)} - {key, arguments_key}
-            if lost := [
-                argument
-                for argument in value
-                if argument in spare and known_arguments.get(argument, _MISSING) != value[argument]
-            ]:
+            if lost := [k for k in value if k in spare and known_arguments.get(k, _MISSING) != value[k]]:
                 repairs.append(f"left out beside the arguments: {', '.join(map(repr, lost))}")
             return name, known_arguments
         rest = {k: v for k, v in value.items() if k not in (key, "id", "type")}
