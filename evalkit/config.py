@@ -277,7 +277,7 @@ _SERVER_KEYS: dict[str, Callable[[Any], Any]] = {
     "headers": _read_texts,
     "timeout": _read_amount,
     "scope": _build_choice_reader("worker", "case"),
-    "results": _build_choice_reader("value", "whole"),
+    "results": _build_choice_reader("value", "json", "whole"),
 }
 
 
@@ -287,13 +287,22 @@ def _read_servers(value: object) -> tuple[tuple[str, str], ...]:
         raise ValueError("a table of MCP servers")
     servers = []
     for name, data in value.items():
-        if not isinstance(data, dict) or not set(data) <= set(_SERVER_KEYS) or ("command" in data) == ("url" in data):
-            keys = ", ".join(_SERVER_KEYS)
-            raise ValueError(
-                f"a table of MCP servers, each with one of command and url, and with no other keys than {keys}"
-            )
-        servers.append((name, json.dumps({key: _SERVER_KEYS[key](item) for key, item in data.items()})))
+        if not isinstance(data, dict):
+            raise UsageError(f".{name} must be a table with command or url, got {data!r}")
+        unknown = [key for key in data if key not in _SERVER_KEYS]
+        if unknown:
+            raise UsageError(f": {describe_unknown_key(unknown[0], f'mcp_servers.{name}', _SERVER_KEYS)}")
+        if ("command" in data) == ("url" in data):
+            raise UsageError(f".{name} must have one of command and url, got {data!r}")
+        servers.append((name, json.dumps({key: _read_server_key(name, key, item) for key, item in data.items()})))
     return tuple(servers)
+
+
+def _read_server_key(name: str, key: str, value: object) -> object:
+    try:
+        return _SERVER_KEYS[key](value)
+    except ValueError as error:
+        raise UsageError(f".{name}.{key}: {value!r} is not {error}") from None
 
 
 _JUDGE_CHECK_KEYS: dict[str, Callable[[Any], Any]] = {

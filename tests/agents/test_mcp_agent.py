@@ -35,6 +35,7 @@ from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelCall, ModelTurn
 from evalkit.model.verdict import Verdict
 from evalkit.project import Project
+from evalkit.spec.case_reader import RESULTS
 
 mcp = pytest.importorskip("mcp", reason="the mcp extra is not installed")
 types = mcp.types
@@ -642,14 +643,34 @@ def test_the_tools_of_a_server_are_printed_and_lint_reads_them(tmp_path: Path, m
     ("table", "problem"),
     [
         ('mcp_servers = "small"', "'small' is not a table of MCP servers"),
-        ("[tool.evalkit.mcp_servers.small]\ncwd = 'x'", "each with one of command and url"),
-        ("[tool.evalkit.mcp_servers.small]\nurl = 'x'\nscope = 'run'", "is not one of worker, case"),
+        ("mcp_servers = {small = 'x'}", "mcp_servers.small must be a table with command or url, got 'x'"),
+        (
+            "[tool.evalkit.mcp_servers.small]\ncwd = 'x'",
+            "mcp_servers.small must have one of command and url, got {'cwd': 'x'}",
+        ),
+        (
+            "[tool.evalkit.mcp_servers.small]\nurl = 'x'\nscop = 'run'",
+            "unknown key 'scop' in mcp_servers.small; did you mean 'scope'?",
+        ),
+        (
+            "[tool.evalkit.mcp_servers.small]\nurl = 'x'\nscope = 'run'",
+            "mcp_servers.small.scope: 'run' is not one of worker, case",
+        ),
     ],
 )
 def test_a_wrong_table_of_servers_is_a_usage_error(tmp_path: Path, table: str, problem: str) -> None:
     (tmp_path / "pyproject.toml").write_text(table if table.startswith("[") else f"[tool.evalkit]\n{table}\n")
-    with pytest.raises(UsageError, match=problem):
+    with pytest.raises(UsageError, match=re.escape(problem)):
         Project(tmp_path)
+
+
+@pytest.mark.parametrize("results", RESULTS)
+def test_each_form_of_results_may_stand_in_the_configuration_and_in_code(results: str, tmp_path: Path) -> None:
+    table = f"[tool.evalkit.mcp_servers.small]\nurl = 'http://localhost/mcp'\nresults = '{results}'\n"
+    (tmp_path / "pyproject.toml").write_text(table)
+    ((_, data),) = Project(tmp_path).settings.permissions.mcp_servers
+    assert json.loads(data)["results"] == results
+    evalkit.mcp_server("sums", results=results)(make_server)
 
 
 @pytest.mark.parametrize(
