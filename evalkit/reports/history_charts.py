@@ -27,7 +27,9 @@ def build_history(runs: Sequence[HistoryRun], redact: Redact | None = None) -> J
         return None
     labels = []
     for run in runs:
-        facts = (run.started[:16].replace("T", " "), (run.commit or "")[:8], cut_at_word(run.branch or "", 40))
+        branch = run.branch or ""
+        branch = cut_at_word(branch if redact is None else redact(branch), 40)
+        facts = (run.started[:16].replace("T", " "), (run.commit or "")[:8], branch)
         label = " ".join(filter(None, facts))
         labels.append(escape_controls(label if redact is None else redact(label)))
     trends = find_trends(runs, RECENT)

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from evalkit.gate.history import HistoryRun
+from evalkit.reports.history_charts import build_history
 from tests.agents.test_exported_spans import PROGRAM
 from tests.attack.forms import choose
 from tests.attack.recordings import build_chat, build_tool, wrap
@@ -241,3 +243,10 @@ def test_a_case_that_is_written_from_a_log_or_a_run_has_no_secret(
     assert "a secret was sent, which is not written into a case" in told.stdout.str()
     updated = {f"output {number}": text for number, text in enumerate([path.read_text(), told.stdout.str()])}
     assert [name for name, text in updated.items() if any(end in text for end in ENDS)] == []
+
+
+def test_the_name_of_a_branch_is_redacted_before_it_is_cut() -> None:
+    run = HistoryRun("1", "2026-01-01T00:00:00", None, f"branch-of-{SHAPE}-and-more", None, "", None, 1.0)
+    page = json.dumps(build_history([run, run], lambda text: text.replace(SHAPE, "[redacted]")))
+    assert "[redacted]" in page
+    assert [end for end in ENDS if end in page] == []
