@@ -270,3 +270,15 @@ def test_redaction_takes_linear_time(piece: str) -> None:
         redact(piece * (size // len(piece)))
         seconds[size] = time.perf_counter() - since
     assert seconds[160_000] < max(24 * seconds[20_000], 1)
+
+
+@pytest.mark.parametrize("around", ["", "x", "ß", "\ud800", "\n", "K" * 5000])
+def test_the_quick_search_overlooks_no_marker_and_no_key(around: str) -> None:
+    """What it overlooks is not redacted. Keys may be in capitals, and in letters that are the same to IGNORECASE."""
+    redactor = Redactor(keys=("Straße",))
+    assert not redactor.may_find_secrets(around)
+    for marker, _ in redaction._SHAPES:
+        assert redactor.may_find_secrets(f"{around}{marker}{around}")
+    for key in (*SECRET_KEYS, "STRASSE", "PA\u017f\u017fWORD", "api key"):
+        for sign in ('"', "'", "\\", "=", ":", " =", " :"):
+            assert redactor.may_find_secrets(f"{around}{key.upper()}{sign}{around}")
