@@ -25,13 +25,7 @@ def build_history(runs: Sequence[HistoryRun], redact: Redact | None = None) -> J
     """
     if not runs:
         return None
-    labels = []
-    for run in runs:
-        branch = run.branch or ""
-        branch = cut_at_word(branch if redact is None else redact(branch), 40)
-        facts = (run.started[:16].replace("T", " "), (run.commit or "")[:8], branch)
-        label = " ".join(filter(None, facts))
-        labels.append(escape_controls(label if redact is None else redact(label)))
+    labels = [_build_label(run, redact) for run in runs]
     trends = find_trends(runs, RECENT)
     changes = [
         {
@@ -59,6 +53,14 @@ def build_history(runs: Sequence[HistoryRun], redact: Redact | None = None) -> J
         "labels": labels,
         "strips": {escape_controls(case_id): _build_strip(runs, case_id) for case_id in runs[-1].cases},
     }
+
+
+def _build_label(run: HistoryRun, redact: Redact | None) -> str:
+    """Return a run's time, commit and branch, whose name is redacted before it is cut."""
+    branch = run.branch or ""
+    branch = cut_at_word(branch if redact is None else redact(branch), 40)
+    label = " ".join(filter(None, (run.started[:16].replace("T", " "), (run.commit or "")[:8], branch)))
+    return escape_controls(label if redact is None else redact(label))
 
 
 def _read_rate(run: HistoryRun) -> float | None:
