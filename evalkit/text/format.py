@@ -22,6 +22,7 @@ from evalkit.jsonvalue import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING, get_
 TEXT_LIMIT = 240  # characters of a value in a message
 WINDOW_SIZE = 60  # characters shown on either side of the first difference of two long texts
 _TEXT_DEPTH = 12
+_TO_BORDER = re.compile(r".*(?=[\s\",;{}\[\]<>])", re.DOTALL)
 _KIND_NAMES = {
     STRING: "a string",
     NUMBER: "a number",
@@ -48,13 +49,15 @@ def cut(text: str, limit: int = 2 * TEXT_LIMIT) -> str:
 
 
 def cut_between_words(text: str, limit: int = 80) -> str:
-    """Return at most `limit` characters of the beginning of a text that is not redacted yet, cut between words.
+    """Return at most `limit` characters of the beginning of a text that is not redacted yet, cut between words, or at
+    punctuation of JSON or HTML.
 
     Half of a secret would not be known as one, and be shown.
     """
     if len(text) <= limit:
         return text
-    return " ".join(text[: limit + 1].rsplit(None, 1)[:-1]) + "…"
+    beginning = _TO_BORDER.match(text[: limit + 1])
+    return (beginning[0].rstrip() if beginning else "") + "…"
 
 
 def shorten(text: str, limit: int) -> str:

@@ -482,7 +482,7 @@ def test_a_history_has_a_line_for_each_variant(hotel: Project, evalkit_command: 
     status, text = evalkit_command("trend", "--history", "h.sqlite", "--recent", "1")
     assert status == 0
     assert f"{PLAIN_FILE}[agent=careful]: 0 of 1 passed, 1 of 1 before" in text
-    assert f"still broken (1 case; the last 1 runs):\n  {ROWS_FILE}[plain][agent=hasty]" in text
+    assert f"still broken (1 case; the last run):\n  {ROWS_FILE}[plain][agent=hasty]" in text
 
 
 def test_reports_name_the_variant(hotel: Project, evalkit_command: Command) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.text import format as text_format
-from evalkit.text.format import format_arguments, format_json, format_usd
+from evalkit.text.format import cut_between_words, format_arguments, format_json, format_usd
 
 WORDS = ("drill", "pump", "::error::", "##[x]", "żółw", "\U0001f600", "\x1b", "\ud800", "a" * 45)
 
@@ -60,3 +60,17 @@ def test_of_the_limits_that_cut_nothing_one_is_tried(monkeypatch: pytest.MonkeyP
 )
 def test_money_has_no_exponent(usd: float, text: str) -> None:
     assert format_usd(usd) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("short", "short"),
+        ("the key is sk-12345678901234567890", "the key is…"),
+        ('{"error":"no","key":"sk-12345678901234567890"}', '{"error":"no","key":…'),
+        ("<html><body>Bad gateway</body></html>", "<html><body>Bad gateway…"),
+        ("sk-123456789012345678901234567890", "…"),
+    ],
+)
+def test_a_text_is_cut_where_no_secret_is(text: str, shown: str) -> None:
+    assert cut_between_words(text, 24) == shown
