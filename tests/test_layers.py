@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
         *{"agents", "cassettes", "checks", "errors", "functions", "jsonvalue", "model", "operators", "providers"},
         *{"stats", "text"},
     },
-    "execution": {"agents", "errors", "model", "runner"},
+    "execution": {"agents", "errors", "functions", "model", "runner"},
     "gate": {"errors", "jsonvalue", "model", "stats", "text"},
     "config": {"bounds", "errors", "fields", "model", "text"},
     "reports": {"errors", "gate", "jsonvalue", "model", "stats", "text"},

@@ -25,6 +25,7 @@ from evalkit.agents.clock import keep_time, now
 from evalkit.agents.model_choice import aclose_shared
 from evalkit.agents.offline import keep_guard, remove_guard
 from evalkit.errors import EvalkitError
+from evalkit.functions.threads import restore_thread_hooks, start_daemon_thread
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, FAILED, Reason, Verdict
@@ -32,7 +33,6 @@ from evalkit.runner.agent_threads import (
     LoopPool,
     get_closing_timeout,
     list_open_agents,
-    restore_thread_hook,
     wait_for_teardown,
 )
 from evalkit.runner.judge import build_unjudged_verdict
@@ -196,7 +196,7 @@ class Executor:
 
     async def _run_scheduled(self, scheduled_run: ScheduledRun) -> None:
         verdict, error = None, None
-        restore_thread_hook()  # the agent may start threads of its own
+        restore_thread_hooks()  # the agent may start threads of its own
         try:
             verdict = await self._run_case(
                 scheduled_run.request.case, scheduled_run.request.agent, self._settings, watch=scheduled_run.watch
@@ -386,8 +386,7 @@ class BackgroundLoop:
         self._has_begun = False
         self.only_run: ScheduledRun | None = None  # that has begun on this loop; None if there are several
         self._is_over = False
-        self._thread = threading.Thread(target=self._run, name="evalkit-cases", daemon=True)
-        self._thread.start()
+        self._thread = start_daemon_thread(self._run, "evalkit-cases")
 
     def _create_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[object, object, object], **options: Any

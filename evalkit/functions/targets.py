@@ -8,7 +8,6 @@ import functools
 import importlib
 import inspect
 import re
-import threading
 from collections.abc import Awaitable, Callable
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from msgspec import Struct
 
 from evalkit.errors import MockError, did_you_mean
 from evalkit.functions.permissions import explain_callable, explain_import
+from evalkit.functions.threads import start_daemon_thread
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.case import Permissions
 
@@ -348,9 +348,7 @@ def wait_for(awaitable: Awaitable[object]) -> object:
         except BaseException as error:  # handed on below, in the thread that waits
             failure.append(error)
 
-    thread = threading.Thread(target=run, name="evalkit-async-mock", daemon=True)
-    thread.start()
-    thread.join()
+    start_daemon_thread(run, "evalkit-async-mock").join()
     if failure:
         raise failure[0]
     return outcome[0]

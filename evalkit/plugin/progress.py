@@ -19,6 +19,7 @@ from typing import Any, Protocol, TextIO
 import msgspec
 import pytest
 
+from evalkit.functions.threads import start_daemon_thread
 from evalkit.model.settings import Settings
 from evalkit.plugin.configuration import is_listing, is_logging_live
 from evalkit.reports.trace import format_duration
@@ -75,8 +76,7 @@ class WorkerActivity:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        thread = threading.Thread(target=self._run, name="evalkit-activity", daemon=True)
-        thread.start()
+        thread = start_daemon_thread(self._run, "evalkit-activity")
         try:
             return (yield)
         finally:
@@ -224,7 +224,7 @@ class Progress:
         self._report: object = None  # the case's report that pytest handles now
         self._end = threading.Event()
         self._is_in_debugger = False
-        threading.Thread(target=self._run, name="evalkit-progress", daemon=True).start()
+        start_daemon_thread(self._run, "evalkit-progress")
 
     def count(self, report: object, *, passed: bool) -> None:
         """Count the case that `report` is of."""

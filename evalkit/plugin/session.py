@@ -16,6 +16,7 @@ import pytest
 from evalkit.agents.grader import check_graders
 from evalkit.agents.model_choice import check_model
 from evalkit.errors import UsageError, did_you_mean
+from evalkit.functions.threads import start_daemon_thread
 from evalkit.model.case import get_case_name, split_case_id, split_variant
 from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
@@ -175,7 +176,7 @@ def _explain_missing_folder(path: Path, configuration: Configuration) -> str:
 def _check_unfinished_threads(threads_before: frozenset[threading.Thread]) -> None:
     """Watch the end of Python if agents have started threads: those that do not end keep the process from ending."""
     if not all(thread.name.startswith("evalkit-") or thread in threads_before for thread in threading.enumerate()):
-        threading.Thread(target=_report_unfinished_threads, name="evalkit-lingering", daemon=True).start()
+        start_daemon_thread(_report_unfinished_threads, "evalkit-lingering")
 
 
 def _report_unfinished_threads() -> None:

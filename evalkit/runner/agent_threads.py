@@ -24,15 +24,10 @@ from msgspec import Struct
 
 from evalkit.agents.clock import current_occupancy
 from evalkit.functions.context_propagation import bind
+from evalkit.functions.threads import start_daemon_thread
 
 _numbers = count(1)
 _idle: list[_Worker] = []
-
-
-def restore_thread_hook() -> None:
-    """Put back the hook for exceptions in threads where an agent has left None: no thread starts without it."""
-    if getattr(threading, "excepthook", None) is None:
-        threading.excepthook = threading.__excepthook__
 
 
 class _Worker:
@@ -40,9 +35,8 @@ class _Worker:
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        restore_thread_hook()
-        thread = threading.Thread(target=self._run, name=f"evalkit-agent-{next(_numbers)}", daemon=True)
-        Context().run(thread.start)  # in no case's context: it outlives the first one that it works for
+        # In no case's context: it outlives the first one that it works for.
+        Context().run(start_daemon_thread, self._run, f"evalkit-agent-{next(_numbers)}")
 
     def execute(self, work: Callable[[], None]) -> None:
         self._work.put(work)

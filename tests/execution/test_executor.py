@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -567,18 +568,20 @@ def test_an_agent_that_takes_the_hook_of_threads_away_fails_alone(
 ) -> None:
     """Python starts no thread while the hook is None, neither for sync agents nor for an agent's own work."""
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
 
     async def agent(task: evalkit.Task) -> str:
         thread = threading.Thread(target=time.time)
         thread.start()
-        threading.excepthook = None  # type: ignore[assignment]
+        sys.excepthook = threading.excepthook = None  # type: ignore[assignment]
         return task.message
 
     assert run_all(made(1), jobs(agent, 3)) == ["passed"] * 3
 
 
-def test_a_worker_starts_without_the_hook_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "excepthook", None)
+@pytest.mark.parametrize("module", [threading, sys])
+def test_a_worker_starts_without_the_hook_for_exceptions(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
+    monkeypatch.setattr(module, "excepthook", None)
     monkeypatch.setattr(agent_threads, "_idle", [])
     done = threading.Event()
     agent_threads.run_in_daemon_thread(done.set)

@@ -45,6 +45,7 @@ from evalkit.functions.call_log import BrokenContractError
 from evalkit.functions.declarations import find_return_problems
 from evalkit.functions.mcp import has_mcp
 from evalkit.functions.targets import AnyFunction
+from evalkit.functions.threads import start_daemon_thread
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_strictly
 from evalkit.model.case import Declaration
 from evalkit.text.format import cut_between_words, format_value
@@ -112,7 +113,7 @@ class HostLoop:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 # By its name the offline guard knows that code of agents may run in it.
-                threading.Thread(target=self._loop.run_forever, name="evalkit-agent-mcp", daemon=True).start()
+                start_daemon_thread(self._loop.run_forever, "evalkit-agent-mcp")
             return self._loop
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -28,6 +28,7 @@ from evalkit.bounds import Bounds, set_bounds
 from evalkit.casecheck.sweep import Sweep, arun_with_sweeps
 from evalkit.errors import EvalkitError
 from evalkit.execution.executor import Executor, RunRequest
+from evalkit.functions.threads import start_daemon_thread
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.plugin.capture import CaseOutput, OutputRouting, begin_output
@@ -102,7 +103,7 @@ def stop_run(spec: bytes) -> None:
     with _lock:
         worker_run = _runs.pop(inner, None)
     if worker_run is not None and not isinstance(worker_run, str):
-        threading.Thread(target=worker_run.close, daemon=True).start()  # the worker's own loop must not wait for it
+        start_daemon_thread(worker_run.close, "evalkit-stop")  # the worker's own loop must not wait for it
 
 
 def update_spent(spec: bytes, usd_by_process: SpentByProcess) -> None:
