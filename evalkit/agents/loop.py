@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
@@ -93,12 +93,18 @@ async def run_loop(
     message: str | None = None,
     require_last: str | None = None,
     missing_code: str = "required_call_missing",
+    list_functions: Callable[[], tuple[Declaration, ...]] | None = None,
 ) -> Reply:
-    """Answer the user's latest message with `instruction`; `Task.run_instruction` documents the arguments."""
+    """Answer the user's latest message with `instruction`; `Task.run_instruction` documents the arguments.
+
+    `list_functions` lists the functions before each turn, where they may change during the run and the instruction
+    does not say which there are.
+    """
     functions = instruction.available_functions
     if functions is None:
-        functions = task.functions.declarations
+        functions = task.functions.declarations if list_functions is None else list_functions()
     else:
+        list_functions = None
         task.declare(functions)
     task.instruction_used = instruction.name
     calls_before = len(task.calls)
@@ -110,7 +116,7 @@ async def run_loop(
     request = ModelRequest(
         system=instruction.body, functions=functions, temperature=task.settings.temperature, seed=task.settings.seed
     )
-    stop_reason, text = await _run_turns(task, request)
+    stop_reason, text = await _run_turns(task, request, list_functions)
     if stop_reason == COMPLETED and require_last:
         calls = task.calls[calls_before:]
         if not calls or calls[-1].name != require_last or calls[-1].outcome != "ok":
@@ -118,12 +124,16 @@ async def run_loop(
     return Reply(text, stop_reason=stop_reason, instruction_used=instruction.name)
 
 
-async def _run_turns(task: LoopTask, request: ModelRequest) -> tuple[str, str]:
+async def _run_turns(
+    task: LoopTask, request: ModelRequest, list_functions: Callable[[], tuple[Declaration, ...]] | None
+) -> tuple[str, str]:
     """Run the loop itself. Return the stop reason, and the text of the last reply."""
     text = ""
     for _ in range(task.settings.max_iterations):
         if task.clock_ms > task.settings.deadline_s * 1000:
             return "deadline", text
+        if list_functions is not None:
+            request = replace(request, functions=list_functions())
         try:
             turn = await task.turn(replace(request, messages=tuple(task.messages)))
         except (ProviderError, BudgetSpentError) as error:

@@ -435,6 +435,113 @@ def test_a_program_is_guarded_like_any_other_and_what_it_prints_is_reported(prog
     )
 
 
+ODD = """\
+        case "tools/call" if request["params"]["name"] == "open_stock":
+            TOOLS[:] = [{"name": "count", "description": "Counts.", "inputSchema": {"type": "object"}}]
+            print(json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}), flush=True)
+            reply(request, {"content": []})
+        case "tools/call" if request["params"]["name"] == "nan":
+            reply(request, {"content": [], "structuredContent": {"sum": [0, float("nan")]}})
+        case "tools/call" if request["params"]["name"] == "infinite":
+            reply(request, {"content": [], "structuredContent": {"sum": float("inf")}, "isError": True})
+        case "tools/call" if request["params"]["name"] == "hologram":
+            reply(request, {"content": [{"type": "hologram"}]})
+        case "tools/call" if request["params"]["name"] == "blind":
+            reply(request, {"content": [{"type": "text", "text": "a"}, {"type": "image", "data": 5}]})
+        case "tools/call" if request["params"]["name"] == "last":
+            reply(request, {"content": []})
+            os._exit(4)
+"""
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> dict[str, Any]:
+    """A program whose answers are odd, for one case alone."""
+    tools = '[{"name": "open_stock", "inputSchema": {"type": "object"}}, {"name": "work"'
+    program = PROGRAM.replace('        case "tools/call" if', f'{ODD}        case "tools/call" if', 1)
+    (tmp_path / "odd.py").write_text(program.replace('[{"name": "work"', tools, 1))
+    return {"command": [sys.executable, "odd.py"], "cwd": str(tmp_path), "scope": "case"}
+
+
+def test_answers_that_are_no_json_or_no_result_fail_the_case_in_one_line(odd: dict[str, Any]) -> None:
+    """Whatever the case expects of them: a schema takes NaN for a number."""
+    names = ["nan", "infinite", "hologram", "blind"]
+    verdict = run(*names, server=odd, expected_function_calls=[expect(name, outcome="any") for name in names])
+    who = f"MCP server '{sys.executable} odd.py'"
+    assert verdict.status == "failed"
+    assert describe(verdict) == [
+        ("invalid_result", f"call 1, nan: {who} answered nan with structuredContent.sum[1]: nan, which is not JSON"),
+        (
+            "invalid_result",
+            f"call 2, infinite: {who} answered infinite with structuredContent.sum: inf, which is not JSON",
+        ),
+        (
+            "invalid_result",
+            f"call 3, hologram: {who} answered with something that is no result of hologram: content[0]: there is no "
+            'block of the type "hologram"',
+        ),
+        (
+            "invalid_result",
+            f"call 4, blind: {who} answered with something that is no result of blind: content[1].data: Input should "
+            "be a valid string; content[1].mimeType: Field required",
+        ),
+    ]
+
+
+def test_a_server_of_the_case_alone_that_ends_between_calls_fails_it(odd: dict[str, Any]) -> None:
+    """Nobody else can have ended it; of a shared one that is not known."""
+    verdict = run("last", "work", server=odd, expected_function_calls=["last"], extra_calls="allow")
+    assert (verdict.status, verdict.reasons[0].code) == ("failed", "crashed")
+    assert "exited with status 4" in verdict.reasons[0].message
+
+
+def test_a_case_that_calls_tools_sees_them_change(odd: dict[str, Any]) -> None:
+    calls = ["open_stock", "tools/list", "count", "work", "work"]
+    verdict = run(*calls, server=odd, expected_function_calls=calls)
+    assert describe(verdict) == []
+    assert verdict.transcript.calls[1].result == {
+        "count": {"description": "Counts.", "inputSchema": {"type": "object"}}
+    }
+    missing = [warning for warning in verdict.transcript.warnings if "has no tool" in warning]
+    assert missing == [f"MCP server '{sys.executable} odd.py' has no tool 'work'; it has count"]
+
+
+def test_a_model_is_offered_the_tools_that_the_server_has_by_then(odd: dict[str, Any]) -> None:
+    turns = [ModelTurn(calls=(ModelCall(name=name),)) for name in ("open_stock", "count", "work")]
+    script = evalkit.ScriptedProvider([*turns, ModelTurn(text="Done.")])
+    case = evalkit.case_from_dict(
+        {
+            "agent": {"mcp": odd},
+            "input": {"message": "Count it."},
+            "expected_output": {"expected_function_calls": ["open_stock", "count"], "extra_calls": "allow"},
+        }
+    )
+    verdict = evalkit.run_case(case, settings=Settings(extra={"provider": lambda case_id, run: script}))
+    offered = [[function.name for function in request.functions] for request in script.requests]
+    assert offered == [["open_stock", "work", "die"], ["count"], ["count"], ["count"]]
+    assert describe(verdict) == [("unknown_function", "call 3, work: there is no function 'work'; there are count")]
+
+
+def test_a_shared_server_that_has_changed_its_tools_offers_the_new_ones_to_the_next_case(odd: dict[str, Any]) -> None:
+    shared = {**odd, "scope": "worker"}
+    assert run("open_stock", server=shared, expected_function_calls=["open_stock"]).passed
+    second = run("count", server=shared, expected_function_calls=["count"])
+    assert second.passed
+    assert not [warning for warning in second.transcript.warnings if "has no tool" in warning]
+
+
+def test_a_whole_result_is_held_against_the_output_schema_too() -> None:
+    evalkit.mcp_server("sums", results="whole")(make_server)
+    verdict = run(call("add_silently", a=1, b=1), expected_function_calls=[expect("add_silently", outcome="any")])
+    assert describe(verdict) == [
+        (
+            "invalid_result",
+            "call 1, add_silently: MCP server 'sums' breaks the outputSchema that it declares for add_silently: "
+            "its answer has no structuredContent",
+        )
+    ]
+
+
 def test_what_a_server_asks_of_its_client_is_not_given_and_said() -> None:
     """By the newer protocol in place of the result, by the older one by a request of its own."""
     verdict = run("ask", expected_function_calls=[expect("ask", outcome="error")])

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from evalkit.agents.contract import AgentUnderTest, Opening, Reply
 from evalkit.agents.instruction import Instruction
+from evalkit.agents.loop import run_loop
 from evalkit.agents.mcp.connection import (
     CASE,
     HOST,
@@ -27,9 +28,9 @@ from evalkit.agents.mcp.connection import (
     ServerConnection,
     ServerSpec,
     check_extra,
-    describe_content,
     parse_server,
 )
+from evalkit.agents.mcp.results import describe_content
 from evalkit.agents.offline import choose_report_path, find_offline_hosts, record_refused
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, RemoteAgentError, UnknownAgentError, did_you_mean
@@ -135,20 +136,19 @@ class McpAgent(Struct, frozen=True, eq=False):
     async def answer(self, task: Task, connection: ServerConnection) -> Reply:
         """Offer the server's tools, and answer the user's turn with them."""
         session = McpSession(task, connection)
+        await session.refresh()  # another case that shares the server may have made it change its tools
         calls = read_calls(task.input)
         named = [] if calls is None else [name for name, _ in calls]
         declared = {declaration.name for declaration in connection.declarations}
-        for name in dict.fromkeys(name for name in named if name not in declared and name not in METHODS):
-            listed = did_you_mean(name, declared) or f"; it has {', '.join(sorted(declared)) or 'none'}"
-            task.warnings.append(f"{connection.who} has no tool '{name}'{listed}")
         # What the server says of a tool that it has not is the server's: such calls are sent as well.
         others = (Declaration(name=name) for name in dict.fromkeys(named) if name not in declared)
-        task.connect((*connection.declarations, *others), session.call)
+        session.connect_tools()
+        task.connect(others, session.call)
         if calls is not None:
             reply = await session.make_calls(calls)
         else:
             instruction = self.instruction or Instruction(name=self.server.name, body="")
-            reply = await task.run_instruction(instruction)
+            reply = await run_loop(task, instruction, list_functions=session.list_functions)
         session.finish()
         return reply
 
@@ -179,14 +179,37 @@ class McpSession:
         self._task = task
         self._connection = connection
         self._crash: RemoteAgentError | None = None
+        self._missing: set[str] = set()  # tools that were called, and that the server has not
+
+    def connect_tools(self) -> None:
+        """Add the tools of the server to the functions of the task."""
+        self._task.connect(self._connection.declarations, self.call)
+
+    def list_functions(self) -> tuple[Declaration, ...]:
+        """List what the model may call now: the case's own functions, and the tools that the server has."""
+        removed = self._connection.removed_tools
+        return tuple(function for function in self._task.functions.declarations if function.name not in removed)
+
+    async def refresh(self) -> None:
+        """Read the tools of a server that has changed them, as a tool that enables others does."""
+        if await HOST.run(self._connection.refresh_tools()):
+            self.connect_tools()
 
     async def call(self, name: str, arguments: JsonDict) -> object:
         """Return what the server answers. Raises FunctionError, also after a crash, which `finish` raises again."""
         connection = self._connection
-        is_method = name in METHODS and name not in {declaration.name for declaration in connection.declarations}
+        names = {declaration.name for declaration in connection.declarations}
+        is_method = name in METHODS and name not in names
+        if name not in names and not is_method and name not in self._missing:
+            self._missing.add(name)
+            listed = did_you_mean(name, names) or f"; it has {', '.join(sorted(names)) or 'none'}"
+            self._task.warnings.append(f"{connection.who} has no tool '{name}'{listed}")
         try:
             answering = call_method(connection, name, arguments) if is_method else connection.call(name, arguments)
-            return await HOST.run(answering)
+            try:
+                return await HOST.run(answering)
+            finally:
+                await self.refresh()
         except RemoteAgentError as error:
             self._crash = self._crash or error
             raise FunctionError(error.code, str(error)) from None

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import base64
-import binascii
-import hashlib
 import json
 import os
 import shlex
@@ -26,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from evalkit.agents.mcp.results import VALUE, WHOLE, explain_invalid_answer, read_result
 from evalkit.agents.offline import OWN_PEERS, build_child_environment
 from evalkit.agents.remote.agents import (
     KILL_S,
@@ -42,11 +40,10 @@ from evalkit.cassettes.http.interception import bypass_here
 from evalkit.errors import FunctionError, RemoteAgentError, format_path
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.call_log import BrokenContractError
-from evalkit.functions.declarations import find_return_problems
 from evalkit.functions.mcp import has_mcp
 from evalkit.functions.targets import AnyFunction
 from evalkit.functions.threads import start_daemon_thread
-from evalkit.jsonvalue import JsonDict, JsonObject, parse_strictly
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
 from evalkit.text.format import cut_between_words, format_value
 
@@ -65,7 +62,6 @@ CLOSE_S = 1.0  # in which a program ends by itself once its input has ended
 END_S = TERM_S + KILL_S + 0.5  # in which it is ended otherwise
 MOST_PAGES = 100  # of tools/list
 MOST_STRAY_LINES = 1000
-VALUE, PARSED, WHOLE = ("value", "json", "whole")
 WORKER, CASE = ("worker", "case")
 NEEDS_EXTRA = "an agent that is an MCP server needs the package 'mcp': pip install 'pytest-evalkit[mcp]'"
 # What servers ask of clients, in words. Nothing of it is given, and the server is told so.
@@ -186,6 +182,7 @@ class ServerConnection:
         self.spec = spec
         self.report = report  # the file in which its processes note what the offline guard has refused them
         self.declarations: tuple[Declaration, ...] = ()
+        self.removed_tools: frozenset[str] = frozenset()  # names of tools that it had before
         self.stray_lines: list[str] = []  # on its stdout, and no messages: the first ones
         self.requests: dict[str, None] = {}  # what it has asked for, and not got
         self._root = root
@@ -195,6 +192,8 @@ class ServerConnection:
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._calls_under_way = 0
+        self._output_schemas: dict[str, JsonObject] = {}
+        self._has_changed_tools = False  # since they were read
 
     @property
     def who(self) -> str:
@@ -237,7 +236,7 @@ class ServerConnection:
         try:
             async with AsyncExitStack() as stack:
                 self._client = await self._enter_client(stack)
-                self.declarations = tuple(map(self._declare, await self._list_tools(self._client)))
+                await self._read_tools(self._client)
                 ready.set_result(None)
                 await self._stop.wait()
         except BaseException as error:
@@ -257,7 +256,13 @@ class ServerConnection:
             server = await stack.enter_async_context(self._connect_http())
         else:
             server = self._connect_process()
-        return await stack.enter_async_context(Client(server, cache=None))
+        return await stack.enter_async_context(Client(server, cache=None, message_handler=self._note_message))
+
+    async def _note_message(self, message: object) -> None:
+        from mcp.types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self._has_changed_tools = True
 
     @asynccontextmanager
     async def _connect_http(self) -> AsyncIterator[Any]:
@@ -343,10 +348,25 @@ class ServerConnection:
     async def list_tools(self) -> dict[str, JsonDict]:
         """Return what the server tells of its tools, by name: ``{description, inputSchema, ...}`` each."""
         if self._client is None or not self.is_open:
-            raise self._make_error("crashed", "has ended before this call")
+            raise await self._make_early_end()
         listed = await self._list_tools(self._client)
         tools = (tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed)
         return {tool.pop("name"): tool for tool in tools}
+
+    async def refresh_tools(self) -> bool:
+        """Read the tools again if the server has said that they are others now. Return whether it had."""
+        if not self._has_changed_tools or self._client is None or not self.is_open:
+            return False
+        self._has_changed_tools = False
+        await self._read_tools(self._client)
+        return True
+
+    async def _read_tools(self, client: Client) -> None:
+        tools = await self._list_tools(client)
+        former_names = self.removed_tools.union(tool.name for tool in self.declarations)
+        self.declarations = tuple(map(self._declare, tools))
+        self.removed_tools = former_names.difference(tool.name for tool in tools)
+        self._output_schemas = {tool.name: tool.output_schema for tool in tools if tool.output_schema is not None}
 
     async def _list_tools(self, client: Client) -> list[Tool]:
         page = await client.list_tools()
@@ -387,7 +407,7 @@ class ServerConnection:
             raise FunctionError(
                 "input_required", f"{self.who} wants {requested_names} before it answers {name}; {NOT_GIVEN}"
             )
-        return self._read_result(name, result)
+        return read_result(self.who, name, result, self.spec.results, self._output_schemas.get(name))
 
     async def send(self, name: str, request: ClientRequest, result_type: type[R] | TypeAdapter[R]) -> R:
         """Return the server's result of `request`, which messages call `name`. Raises as `call` does."""
@@ -395,7 +415,7 @@ class ServerConnection:
         from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
         if self._client is None or not self.is_open:
-            raise self._make_error("crashed", "has ended before this call")
+            raise await self._make_early_end()
         if self.spec.url:
             bypass_here()
         self._calls_under_way += 1
@@ -415,39 +435,17 @@ class ServerConnection:
             message = f"{self.who} answered with the protocol error {error.code}: {error.message}"
             raise FunctionError("protocol_error", message, **detail) from None
         except ValueError as error:  # pydantic's
-            message = f"{self.who} answered with something that is no result of {name}: {error}"
+            message = f"{self.who} answered with something that is no result of {name}: {explain_invalid_answer(error)}"
             raise BrokenContractError("invalid_result", message) from None
         finally:
             self._calls_under_way -= 1
 
-    def _read_result(self, name: str, result: CallToolResult) -> object:
-        content = [describe_content(block.model_dump(mode="json", by_alias=True)) for block in result.content]
-        texts = [str(block["text"]) for block in content if block["type"] == "text"]
-        structured = result.structured_content
-        if result.is_error:
-            extras: JsonDict = {} if structured is None else {"structured": structured}
-            extras |= {"content": content} if self.spec.results == WHOLE else {}
-            raise FunctionError("tool_error", "\n".join(texts) or f"{name} failed and says nothing", **extras)
-        self._check_output(name, structured)
-        if self.spec.results == WHOLE:
-            return {"content": content, "structuredContent": structured, "isError": False}
-        if structured is not None:
-            return structured
-        if len(texts) < len(content):
-            return {"content": content}
-        text = "\n".join(texts)
-        return _parse_text(text) if self.spec.results == PARSED else text
-
-    def _check_output(self, name: str, structured: object) -> None:
-        returns = next((tool.returns for tool in self.declarations if tool.name == name), None)
-        if returns is None:
-            return
-        promise = f"{self.who} breaks the outputSchema that it declares for {name}"
-        if structured is None:
-            raise BrokenContractError("invalid_result", f"{promise}: its answer has no structuredContent")
-        for path, message in find_return_problems(structured, returns):
-            place = format_path(("structuredContent", *path))
-            raise BrokenContractError("invalid_result", f"{promise}: {place}: {message}")
+    async def _make_early_end(self) -> RemoteAgentError:
+        """Build the error of a server that had ended before a call: its own fault, if no other case has used it."""
+        await self._wait_for_exit()
+        code = None if self._process is None else self._process.returncode
+        error = self._make_error("crashed", f"{'had ended' if code is None else describe_exit(code)} before this call")
+        return RemoteAgentError(str(error), code="crashed", is_agent_fault=self.spec.scope == CASE)
 
     async def _make_crash(self, name: str) -> RemoteAgentError:
         """Build the error of a server that ended during a call: its own fault, if it is clear which call it was."""
@@ -469,31 +467,6 @@ class ServerConnection:
         stderr = "" if self._process is None else format_stderr(self._process)
         stray = f"; on stdout stood {format_value(self.stray_lines[0])}" if self.stray_lines else ""
         return RemoteAgentError(f"{self.who} {problem}{stray}{stderr}", code=code)
-
-
-def _parse_text(text: str) -> object:
-    """Return the JSON object or list that a text is, else the text."""
-    try:
-        value = parse_strictly(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, dict | list) else text
-
-
-def describe_content(block: JsonDict) -> JsonDict:
-    """Describe a block of a tool's result: texts as they are, images and files by their type, size and hash."""
-    described = {key: value for key, value in block.items() if value is not None}
-    if isinstance(described.get("resource"), dict):
-        described["resource"] = describe_content(described["resource"])
-    for key in ("data", "blob"):
-        if isinstance(described.get(key), str):
-            encoded = described.pop(key)
-            try:
-                data = base64.b64decode(encoded, validate=True)
-            except binascii.Error:
-                raise BrokenContractError("invalid_result", f"'{key}' of a tool's result is not base64") from None
-            described |= {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    return described
 
 
 @cache
