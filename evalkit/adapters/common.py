@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -53,6 +53,16 @@ PATIENCE = 100  # milliseconds that a call waits for those before it in its repl
 _recorders: WeakKeyDictionary[Task, TaskRecorder] = WeakKeyDictionary()
 
 
+class AwaitedCall(Struct, eq=False):
+    """A call that reply `turn` asks for, until its answer is recorded. `record_answer`: the application has answered
+    it, though calls that the reply asks for before it have not begun.
+    """
+
+    turn: int
+    call: ModelCall
+    record_answer: Callable[[], None] | None = None
+
+
 class TaskRecorder:
     """The record of a task's framework agents. `histories` keeps each agent's conversation between user turns."""
 
@@ -62,7 +72,7 @@ class TaskRecorder:
         self._recorded: set[int] = set()
         self._declared: set[str] = set()
         self.offered_names: set[str] = set()  # of tools that the model may call, though nothing here runs them
-        self._unanswered: dict[int, tuple[int, ModelCall]] = {}  # by id of the call, in the order of the replies
+        self._awaited: dict[int, AwaitedCall] = {}  # by id of the call, in the order of the replies
         self._lock = threading.Lock()
         task.on_turn_end.append(self._record_unanswered)
 
@@ -119,29 +129,52 @@ class TaskRecorder:
     def expect_answer(self, turn: int, call: ModelCall) -> None:
         """Await an answer to a call that reply `turn` asks for; without one it is recorded when the user turn ends."""
         with self._lock:
-            self._unanswered[id(call)] = turn, call
+            self._awaited[id(call)] = AwaitedCall(turn, call)
 
     def settle(self, call: ModelCall) -> bool:
         """Stop awaiting an answer to `call`. Return whether it was awaited."""
         with self._lock:
-            return self._unanswered.pop(id(call), None) is not None
+            return self.is_awaited(call) and self._awaited.pop(id(call)) is not None
 
-    def is_unanswered(self, call: ModelCall) -> bool:
-        return id(call) in self._unanswered
+    def is_awaited(self, call: ModelCall) -> bool:
+        awaited_call = self._awaited.get(id(call))
+        return awaited_call is not None and awaited_call.record_answer is None
+
+    def hold_answer(self, call: ModelCall, record_answer: Callable[[], None]) -> bool:
+        """Keep the answer to a call until those before it in its reply have begun. Return whether it was awaited."""
+        with self._lock:
+            is_awaited = self.is_awaited(call)
+            if is_awaited:
+                self._awaited[id(call)].record_answer = record_answer
+            return is_awaited
+
+    def record_held_answers(self, call: ModelCall | None = None) -> bool:
+        """Record the answer that is kept for `call`, or all that are kept. Return whether there was one."""
+        with self._lock:
+            keys = list(self._awaited) if call is None else [id(call)]
+            held = [
+                key for key in keys if (kept := self._awaited.get(key)) is not None and kept.record_answer is not None
+            ]
+            answers = [self._awaited.pop(key).record_answer for key in held]
+        for record_answer in filter(None, answers):
+            record_answer()
+        return bool(answers)
 
     def _record_unanswered(self) -> None:
         """Record the calls that neither a mock nor the application has answered. One of a name that is no tool's is an
         output of the model, which some frameworks have written as a call.
         """
+        self.record_held_answers()
         with self._lock:
-            unanswered, self._unanswered = list(self._unanswered.values()), {}
+            unanswered, self._awaited = list(self._awaited.values()), {}
         declarations = self.task.functions.declarations if unanswered else ()
         names = {name for declaration in declarations for name in (declaration.name, *declaration.aliases)}
-        for turn, call in unanswered:
+        for awaited_call in unanswered:
+            call = awaited_call.call
             if call.name not in names | self.offered_names:
                 continue
             error = FunctionError(UNANSWERED, f"the model asked for {call.name}, and nobody answered")
-            self.task.record_call(call, turn=turn, error=error, answered_by=NOBODY)
+            self.task.record_call(call, turn=awaited_call.turn, error=error, answered_by=NOBODY)
 
     def get_history(self, agent: object) -> Any:
         """Return what `keep_history` kept for `agent`, or None."""
@@ -199,6 +232,7 @@ class AgentRunRecorder:
         except BudgetSpentError as error:
             self.recorder.task.record_fault(error)  # whatever the framework makes of it
             raise
+        self.recorder.record_held_answers()  # the other calls of their replies have begun by now, or never will
         self._first_turn = len(self.recorder.task.turns)
         self._start_time = perf_counter()
 
@@ -284,9 +318,11 @@ class AgentRunRecorder:
         share an id.
         """
         for turn, call in reversed(self._calls.get(call_id or "", ())):
-            if name in (None, call.name) and self.recorder.settle(call):
-                self._remove_pending(turn, call)
-                self.recorder.task.record_call(call, result, turn=turn, error=error)
+            record = partial(self.recorder.task.record_call, call, result, turn=turn, error=error)
+            if name in (None, call.name) and self.recorder.hold_answer(call, record):
+                if not any(waiter is call for waiter in self._pending.get(turn, [])[1:]):
+                    self._remove_pending(turn, call)
+                    self.recorder.record_held_answers(call)
                 return
 
     def drop_call(self, call_id: str | None, name: str) -> None:
@@ -297,7 +333,7 @@ class AgentRunRecorder:
 
     def is_awaiting(self, call_id: str | None) -> bool:
         """Return whether a call of this id has no answer yet."""
-        return any(self.recorder.is_unanswered(call) for _, call in self._calls.get(call_id or "", ()))
+        return any(self.recorder.is_awaited(call) for _, call in self._calls.get(call_id or "", ()))
 
     async def record_unknown_call(self, call_id: str, offered_names: Container[str]) -> None:
         """Record a call of a tool that is none of `offered_names` as one of an unknown function."""
@@ -327,6 +363,9 @@ class AgentRunRecorder:
         patience = PATIENCE
         try:
             while pending[0] is not call:
+                if self.recorder.record_held_answers(first := pending[0]):
+                    self._remove_pending(turn, first)
+                    continue
                 await asyncio.sleep(0.001)  # no event: the others may run on other loops
                 patience -= 1  # counted, not timed: the loop itself may be held up
                 if not patience:

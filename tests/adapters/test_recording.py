@@ -142,6 +142,41 @@ def test_a_tool_that_runs_as_it_is_needs_no_mock_and_no_permission_and_a_mock_co
     ]
 
 
+@pytest.mark.parametrize(
+    ("steps", "names"),
+    [
+        (["answer c2", "call lookup", "begin"], ["lookup", "store"]),
+        (["answer c2", "call lookup", "call send"], ["lookup", "store", "send"]),
+        (["answer c3", "answer c2", "call lookup"], ["lookup", "store", "send"]),
+        (["answer c2", "begin", "call other"], ["store", "other"]),
+        (["answer c1", "answer c2", "call send"], ["lookup", "store", "send"]),
+    ],
+)
+def test_answers_of_a_guard_stand_in_the_order_of_the_reply_whenever_they_come(
+    steps: list[str], names: list[str]
+) -> None:
+    """A guard may answer before the calls ahead of its own have begun, which some frameworks start in other tasks."""
+    send = ModelCall(name="send", arguments={}, call_id="c3")
+
+    async def agent(task: evalkit.Task) -> str:
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
+        dialogue.record_reply(ModelTurn(calls=(LOOKUP, STORE, send)))
+        ids = {"lookup": "c1", "send": "c3"}
+        for step, _, name in (step.partition(" ") for step in steps):
+            if step == "answer":
+                dialogue.record_answer(name, "blocked")
+            elif step == "call":
+                await dialogue.call(name, {}, ids.get(name))
+            else:
+                dialogue.begin_request()
+        return "done"
+
+    transcript = run(agent, {"lookup": 1, "store": 2, "send": 3, "other": 4}).transcript
+    assert [call.name for call in transcript.calls] == names
+    answered = {step.partition(" ")[2] for step in steps if step.startswith("answer")}
+    assert {call.call_id for call in transcript.calls if call.answered_by == "application"} == answered
+
+
 def test_what_a_guard_of_the_application_answers_is_a_call_of_the_reply() -> None:
     """A forbidden function that the model asked for is not excused by the guard that stopped it."""
 
