@@ -353,6 +353,8 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
         return f"holds no answer to {', '.join(unanswered)}: it was cut off, or its functions are not traced"
     if unasked:
         return f"holds an answer to {', '.join(unasked)} without its call: a part of it is lost"
+    if not is_live and (last := _find_open_end(conversation)) is not None:
+        return f"ends with the answer of {last}, and holds neither a reply to it nor the end of the run: it was cut off"
     if any(isinstance(event, ModelReply) and event.is_blank and not event.calls for event in conversation.events[:-1]):
         return f"holds a reply without what it says or asks for; {ADVICE}"
     policies = (policy for policy in case.policies if policy.name not in case.policy_exceptions)
@@ -383,6 +385,17 @@ def match_answers(conversation: Conversation) -> tuple[list[str], list[str]]:
             unasked.append(str(event.name or event.call_id or "a call"))
     unanswered = [name for name in open_calls if name != _OUTPUT_TOOL]
     return list(dict.fromkeys(unanswered)), list(dict.fromkeys(unasked))
+
+
+def _find_open_end(conversation: Conversation) -> str | None:
+    """Return the function to whose answer, the last on record, the model would have replied; None if there is none."""
+    last = conversation.events[-1] if conversation.events else None
+    is_known = conversation.has_ended or conversation.output is not None or conversation.error is not None
+    if is_known or not isinstance(last, FunctionAnswer) or last.direct is not None:
+        return None
+    calls = [call for event in conversation.events if isinstance(event, ModelReply) for call in event.calls]
+    asked = next((call for call in reversed(calls) if last.call_id in (None, call.call_id)), None)
+    return None if asked is None or is_output(asked) else asked.name
 
 
 def has_response(conversation: Conversation) -> bool:

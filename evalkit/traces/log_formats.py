@@ -80,6 +80,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
 
     `case_id` is the case that the record says it belongs to. `output` is the agent's answer where a record holds it
     apart from the model's replies; `error` is what the agent raised, and `is_service_error` whether its model did.
+    `has_ended`: the record itself says that the run came to its end, whatever stands last.
     """
 
     events: tuple[Event, ...]
@@ -91,6 +92,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
     error: str | None = None
     is_service_error: bool = False
     duration_ms: float | None = None
+    has_ended: bool = False
     is_request: bool = False  # all of it stood in one request to a model and the reply
 
 

@@ -251,7 +251,10 @@ def _read_answers(message: JsonObject, content: object) -> Iterator[FunctionAnsw
     if isinstance(content, Mapping) and content.get("type") == "function" and "function" in content:
         return  # a declaration, which Langfuse's handler lists among the messages
     is_text = all(block.get("type") in _TEXTS[1:] for block in blocks)
-    value = read_value(join_texts(content)) if isinstance(content, str) or (blocks and is_text) else content
+    if _is_list_of_blocks(content):
+        value = read_value(join_results(content))
+    else:
+        value = read_value(join_texts(content)) if isinstance(content, str) or (blocks and is_text) else content
     yield FunctionAnswer(
         "" if value is None else value,
         call_id=find_text(message, ("tool_call_id", "toolCallId", "call_id"))

@@ -18,6 +18,7 @@ from evalkit.traces.exchanges import READERS, find_form, list_choice, list_tools
 from evalkit.traces.log_formats import (
     Conversation,
     Event,
+    FunctionAnswer,
     LoggedMessage,
     Parts,
     UnreadableLogError,
@@ -29,8 +30,10 @@ from evalkit.traces.log_formats import (
     read_usage,
     read_value,
 )
+from evalkit.traces.log_records import CHOICE, DETAILS, EVENT_ROLES
 from evalkit.traces.messages import check_reason, join_results, read_messages
-from evalkit.traces.span_files import drop_copies, list_spans, parse_integer, to_attributes, to_integer
+from evalkit.traces.otlp_values import parse_integer, to_attributes, to_integer
+from evalkit.traces.span_files import drop_copies, list_spans
 from evalkit.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case
 
 _OPERATIONS = {
@@ -110,9 +113,11 @@ def read_spans(records: Sequence[JsonObject], source: str) -> Iterator[Conversat
 def _read_span(data: JsonObject) -> RunSpan:
     events = [*filter_mappings(data.get("events"))]
     attributes = {**_merge_details(_list_events(data["attributes"], events)), **data["attributes"]}
-    kind = _find_kind(attributes)
+    known = _find_kind(attributes)
+    kind = known or _guess_kind(attributes)
     span = RunSpan(
         kind=kind,
+        is_guess=not known,
         span_id=str(data.get("spanId") or ""),
         parent_id=str(data.get("parentSpanId") or ""),
         start=to_integer(data.get("startTimeUnixNano")) / 1e6,
@@ -122,6 +127,8 @@ def _read_span(data: JsonObject) -> RunSpan:
         agent=_find_agent(attributes),
     )
     try:
+        if kind and "problem" in data:
+            raise UnreadableLogError(str(data["problem"]))
         if kind == MODEL:
             _read_model(span, attributes, events)
         elif kind == TOOL:
@@ -164,7 +171,8 @@ def _find_plain_text(attributes: JsonObject, side: str) -> str | None:
 def complete_span(span: RunSpan, attributes: JsonObject) -> None:
     """Set what the attributes of a span say of one that another system has exported."""
     sdk = str(attributes.get("ai.operationId"))
-    span.kind = _find_kind(attributes) if sdk.startswith("ai.") else span.kind or _find_kind(attributes)
+    kind = _find_kind(attributes)
+    span.kind = kind if sdk.startswith("ai.") else span.kind or kind or _guess_kind(attributes)
     span.agent = _find_agent(attributes)
     if span.kind == TOOL:
         span.name = find_text(attributes, _TOOL_NAMES) or span.name
@@ -194,14 +202,17 @@ def _find_kind(attributes: JsonObject) -> str:
     if str(attributes.get(f"{_ADK}llm_response") or "{}") != "{}":
         return MODEL
     by_name = TOOL if "gen_ai.tool.name" in attributes else ""
-    return by_openinference or by_operation or by_traceloop or by_name or _guess_kind(attributes)
+    return by_openinference or by_operation or by_traceloop or by_name
 
 
 def _guess_kind(attributes: JsonObject) -> str:
-    """Return the kind of a span that names none we know: a model's, if its reply asks for calls."""
+    """Return the kind of a span that names none we know: a model's, if it holds a reply."""
     sides = ("llm.output_messages.", "gen_ai.completion.")
-    asks = any("tool_call" in key for key in attributes if key.startswith(sides))
-    return MODEL if asks or "tool_call" in str(attributes.get("gen_ai.output.messages")) else ""
+    has_reply = any(key.startswith(sides) for key in attributes) or attributes.get("gen_ai.output.messages")
+    return MODEL if has_reply or attributes.get("llm.request.type") in _REQUEST_TYPES else ""
+
+
+_REQUEST_TYPES = ("chat", "completion")  # of OpenLLMetry, before it named operations
 
 
 def _find_case_id(attributes: JsonObject) -> str | None:
@@ -278,10 +289,6 @@ def _read_list(messages: object) -> tuple[str, tuple[Event, ...]]:
     return system, tuple(event for event in events if not isinstance(event, LoggedMessage) or event.text)
 
 
-_EVENT_ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
-_CHOICE, _DETAILS = "gen_ai.choice", "gen_ai.client.inference.operation.details"
-
-
 NamedEvent = tuple[str, JsonDict]  # with its attributes
 
 
@@ -294,19 +301,31 @@ def _list_events(attributes: JsonObject, events: Sequence[JsonObject]) -> list[N
 
 def _merge_details(named: Sequence[NamedEvent]) -> JsonDict:
     """Return the attributes that stand in events of the span. Strands writes an event for each of them."""
-    return {key: value for name, data in named if name == _DETAILS for key, value in data.items()}
+    return {key: value for name, data in named if name == DETAILS for key, value in data.items()}
 
 
 def _read_events(named: Sequence[NamedEvent]) -> Sides | None:
     """Read a request and its reply from events, an older form of the conventions."""
     if details := _merge_details(named):
         return _read_messages(details)
-    asked = [_to_event_message(data, _EVENT_ROLES[name]) for name, data in named if name in _EVENT_ROLES]
-    replied = [_to_event_message(data, "assistant") for name, data in named if name == _CHOICE]
+    asked = [_to_event_message(data, EVENT_ROLES[name]) for name, data in named if name in EVENT_ROLES]
+    replied = [_to_event_message(data, "assistant") for name, data in named if name == CHOICE]
     if not asked and not replied:
         return None
     system, said = _read_list(asked)
-    return system, said, _read_list(replied)[1]
+    return system, _drop_repeated_answers(said), _read_list(replied)[1]
+
+
+def _drop_repeated_answers(said: Sequence[Event]) -> tuple[Event, ...]:
+    """Return what was said with one answer to each call: Bedrock's has an event of its own and is in the user's too."""
+    answered: set[str] = set()
+    kept: list[Event] = []
+    for event in said:
+        call_id = event.call_id if isinstance(event, FunctionAnswer) else None
+        if call_id is None or call_id not in answered:
+            kept.append(event)
+            answered.update([call_id] if call_id else [])
+    return tuple(kept)
 
 
 def _to_event_message(data: JsonObject, role: str) -> JsonDict:
@@ -397,6 +416,7 @@ def _read_prompts(tree: JsonObject) -> Sides:
     gen_ai = tree.get("gen_ai")
     held: JsonObject = gen_ai if isinstance(gen_ai, Mapping) else {}
     asked, replied = ([_to_prompt(item) for item in _list_items(held.get(key))] for key in ("prompt", "completion"))
+    replied = [message for message in replied if message["content"] or message["tool_calls"]]  # else it was left out
     system, events = _read_list(asked)
     return system, events, _read_list([{**message, "role": "assistant"} for message in replied])[1]
 

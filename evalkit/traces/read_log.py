@@ -172,6 +172,8 @@ def _skip_space(text: str, start: int) -> int:
 
 
 def _read_conversation(record: object, form: str | None, source: str) -> Conversation:
+    if is_conversation(record):
+        record = {"messages": record}
     if not isinstance(record, Mapping):
         raise UnreadableLogError(f"a record is a JSON object, got {cut_between_words(json.dumps(record))}")
     request, response = record, record

@@ -4,19 +4,22 @@ exporter and Phoenix write them. All become spans of OTLP whose attributes are p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from itertools import islice
-from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.text.format import cut_between_words
-from evalkit.traces.log_formats import UnreadableLogError, decode_result, list_objects
+from evalkit.traces.log_formats import UnreadableLogError, list_objects
+from evalkit.traces.log_records import CHOICE, group_events, is_log_record, read_event
+from evalkit.traces.otlp_values import get_id, read_time, to_attributes, to_integer
+from evalkit.traces.span_dialects import translate_span
 
 _EXPORTS = ("resourceSpans", "batches")
 _PAIR = {"key", "value", "type"}  # the keys of an attribute
 _SCOPES = ("scopeSpans", "instrumentationLibrarySpans")  # the second is the older name
-_MOST_DIGITS = 20
+_STARTS = ("start_time", "start_time_unix_nano", "startTimeUnixNano", "startTime", "start_timestamp")
+_ENDS = ("end_time", "end_time_unix_nano", "endTimeUnixNano", "endTime", "end_timestamp")
 _MOST_SHARED = 128  # attributes of a resource, as OpenTelemetry's own limit is: each of its spans has them too
 _NESTED = ("llm", "gen_ai", "openinference", "input", "output", "tool", "agent", "traceloop", "ai")
 _WHOLE = (  # attributes whose value is data, not further attributes
@@ -26,12 +29,12 @@ _WHOLE = (  # attributes whose value is data, not further attributes
 
 
 def is_export(record: object) -> bool:
-    """Return whether a record holds spans, or is one."""
+    """Return whether a record holds spans or log records, or is one."""
     if not isinstance(record, Mapping):
         return False
-    if any(isinstance(record.get(key), list) for key in _EXPORTS):
+    if any(isinstance(record.get(key), list) for key in (*_EXPORTS, "resourceLogs")):
         return True
-    return _is_of_jaeger(record) or _is_of_mlflow(record) or _is_span(record)
+    return _is_of_jaeger(record) or _holds_spans(record) or _is_span(record) or is_log_record(record)
 
 
 def _is_of_jaeger(record: JsonObject) -> bool:
@@ -39,32 +42,54 @@ def _is_of_jaeger(record: JsonObject) -> bool:
     return bool(traces) and all("traceID" in trace and "spans" in trace for trace in traces)
 
 
-def _is_of_mlflow(record: JsonObject) -> bool:
+def _holds_spans(record: JsonObject) -> bool:
+    return any(map(_is_span, filter_mappings(_get_holder(record).get("spans"))))
+
+
+def _get_holder(record: JsonObject) -> JsonObject:
+    """Return what of a record holds its spans: ``{"spans": ...}``, and ``{"data": {"spans": ...}}`` of MLflow."""
     data = record.get("data")
-    return isinstance(data, Mapping) and any(map(_is_span, filter_mappings(data.get("spans"))))
+    return data if isinstance(data, Mapping) else record
 
 
 def _is_span(record: JsonObject) -> bool:
     has_attributes = isinstance(record.get("attributes"), Mapping) or any(
         key.startswith("attributes.") for key in record
     )
-    return has_attributes and bool(_get_id(record, "span_id"))
-
-
-def _get_id(record: JsonObject, name: str) -> str:
-    context = record.get("context")
-    inner = context.get(name) if isinstance(context, Mapping) else None
-    camel = name.replace("_id", "Id")
-    return str(inner or record.get(f"context.{name}") or record.get(name) or record.get(camel) or "")
+    return has_attributes and bool(get_id(record, "span_id")) and not is_log_record(record)
 
 
 def list_spans(records: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    """Yield the spans of records that are exports, with the attributes of their resource beside their own.
+    """Yield the spans of records that are exports, with the attributes of their resource beside their own, and with the
+    events that log records tell of them.
 
     Raise UnreadableLogError where a list of spans is none: what it holds would be lost.
     """
+    events, known = group_events(records), set()
     for data in _list_as_written(records):
-        yield _translate_mlflow(data) if "mlflow.spanType" in data["attributes"] else data
+        key = (str(data.get("traceId")), str(data.get("spanId")))
+        known.add(key)
+        own = [*filter_mappings(data.get("events")), *events.get(key, ())]
+        yield translate_span({**data, "events": own})
+    for (trace, span), listed in events.items():
+        if (trace, span) not in known:
+            yield _build_span(trace, span, listed)
+
+
+def _build_span(trace: str, span: str, events: Sequence[JsonObject]) -> JsonDict:
+    """Return a span of which nothing but its messages is on record: a request to a model, if they say so."""
+    is_model = any(event["name"] == CHOICE for event in events)
+    missing = "log records hold messages of a span that is not on record; put its export into the same file"
+    times = [event["timeUnixNano"] for event in events]
+    return {
+        "traceId": trace,
+        "spanId": span,
+        "startTimeUnixNano": min(times),
+        "endTimeUnixNano": max(times),
+        "attributes": {"gen_ai.operation.name": "chat"},
+        "events": events,
+        **({} if is_model else {"problem": missing}),
+    }
 
 
 def _list_as_written(records: Sequence[JsonObject]) -> Iterator[JsonObject]:
@@ -75,29 +100,14 @@ def _list_as_written(records: Sequence[JsonObject]) -> Iterator[JsonObject]:
         if _is_of_jaeger(record):
             for trace in filter_mappings(record["data"]):
                 yield from _list_of_jaeger(trace)
-        elif _is_of_mlflow(record):
-            yield from (_read_record(span) for span in filter_mappings(record["data"]["spans"]))
+        elif _holds_spans(record):
+            trace_id = get_id(record, "trace_id")
+            for span in list_objects(_get_holder(record), "spans"):
+                if not _is_span(span):
+                    raise UnreadableLogError(f"a span is none: {cut_between_words(json.dumps(span))}")
+                yield _read_record(span if get_id(span, "trace_id") else {**span, "trace_id": trace_id})
         elif _is_span(record):
             yield _read_record(record)
-
-
-_MLFLOW_KINDS = {"CHAT_MODEL": "LLM"}  # the others are called as in OpenInference
-
-
-def _translate_mlflow(data: JsonObject) -> JsonDict:
-    """Return a span of MLflow, all of whose attributes are JSON, with the attributes of OpenInference."""
-    attributes = {key: decode_result(value, is_json=True) for key, value in data["attributes"].items()}
-    kind, usage = str(attributes["mlflow.spanType"]), attributes.get("mlflow.chat.tokenUsage")
-    name = attributes.get("mlflow.spanFunctionName") or data.get("name")
-    told = {
-        "openinference.span.kind": _MLFLOW_KINDS.get(kind, kind),
-        "input.value": attributes.get("mlflow.spanInputs"),
-        "output.value": attributes.get("mlflow.spanOutputs"),
-        "llm.model_name": attributes.get("mlflow.llm.model"),
-        **({f"{kind.lower()}.name": name} if kind in ("TOOL", "AGENT") else {}),
-        **({f"gen_ai.usage.{key}": count for key, count in usage.items()} if isinstance(usage, Mapping) else {}),
-    }
-    return {**data, "attributes": {**{key: value for key, value in told.items() if value is not None}, **attributes}}
 
 
 def _list_of_resource(of_resource: JsonObject) -> Iterator[JsonObject]:
@@ -188,13 +198,19 @@ def _read_record(record: JsonObject) -> JsonDict:
     of_status = status if isinstance(status, Mapping) else {"code": status}
     code = of_status.get("status_code") or of_status.get("code") or record.get("status_code")
     message = of_status.get("description") or of_status.get("message") or record.get("status_message")
+    parent = record.get("parent")
+    parents = (record.get("parent_id"), record.get("parent_span_id"), record.get("parentSpanId"))
+    start, end = _find_time(record, _STARTS), _find_time(record, _ENDS)
+    strange = next((time for time in (start, end) if read_time(time) is None), None)
+    problem = f"a span has the time {cut_between_words(json.dumps(strange), 40)}; expected ISO 8601 or a number"
     return {
-        "traceId": _get_id(record, "trace_id"),
-        "spanId": _get_id(record, "span_id"),
-        "parentSpanId": record.get("parent_id") or record.get("parent_span_id") or record.get("parentSpanId") or "",
+        "traceId": get_id(record, "trace_id"),
+        "spanId": get_id(record, "span_id"),
+        "parentSpanId": next(filter(None, parents), get_id(parent, "span_id") if isinstance(parent, Mapping) else ""),
         "name": record.get("name"),
-        "startTimeUnixNano": _read_time(record, "start_time"),
-        "endTimeUnixNano": _read_time(record, "end_time"),
+        "startTimeUnixNano": read_time(start),
+        "endTimeUnixNano": read_time(end),
+        **({} if strange is None else {"problem": problem}),
         "attributes": attributes,
         "status": {"code": 2 if str(code).rpartition("_")[2].upper() in ("ERROR", "2") else 0, "message": message},
         "events": record.get("events") or [_read_event(event) for event in filter_mappings(record.get("span_events"))],
@@ -203,19 +219,11 @@ def _read_record(record: JsonObject) -> JsonDict:
 
 def _read_event(event: JsonObject) -> JsonDict:
     """Read an event as AWS's exporters write it."""
-    return {**event, "name": event.get("event_name") or event.get("name")}
+    return read_event(event) or {**event, "name": event.get("event_name") or event.get("name")}
 
 
-def _read_time(record: JsonObject, name: str) -> int:
-    """Return a time as nanoseconds: from ISO 8601, or a number of them; 0 for anything else."""
-    camel = {"start_time": "startTimeUnixNano", "end_time": "endTimeUnixNano"}[name]
-    value = next((record[key] for key in (name, f"{name}_unix_nano", camel) if record.get(key) is not None), None)
-    if isinstance(value, str) and not value.isdecimal():
-        try:
-            return int(datetime.fromisoformat(value).timestamp() * 1e9)
-        except (ValueError, OverflowError, OSError):
-            return 0
-    return to_integer(value)
+def _find_time(record: JsonObject, names: Sequence[str]) -> object:
+    return next((record[name] for name in names if record.get(name) is not None), 0)
 
 
 def flatten_attributes(attributes: JsonObject) -> JsonDict:
@@ -232,37 +240,3 @@ def flatten_attributes(attributes: JsonObject) -> JsonDict:
         else:
             flat[key] = value
     return flat
-
-
-def to_attributes(attributes: object) -> JsonDict:
-    """Return attributes as plain JSON: of OTLP or Jaeger, which list them, or a mapping."""
-    if isinstance(attributes, Mapping):
-        return dict(attributes)
-    return {str(item.get("key")): _to_plain(item.get("value")) for item in filter_mappings(attributes)}
-
-
-def _to_plain(value: object) -> Any:
-    """Return an OTLP AnyValue as JSON data, and other data as it is."""
-    if not isinstance(value, Mapping):
-        return value
-    if not value:
-        return None
-    kind, inner = next(iter(value.items()))
-    if kind in ("arrayValue", "kvlistValue"):
-        items = filter_mappings(inner.get("values") if isinstance(inner, Mapping) else None)
-        if kind == "arrayValue":
-            return [_to_plain(item) for item in items]
-        return {str(item.get("key")): _to_plain(item.get("value")) for item in items}
-    return parse_integer(inner) if kind == "intValue" else inner
-
-
-def parse_integer(value: object) -> object:
-    """Return the integer that a text is, as OTLP/JSON writes those of 64 bits, and other data as it is."""
-    is_integer = isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= _MOST_DIGITS
-    return int(str(value)) if is_integer else value
-
-
-def to_integer(value: object) -> int:
-    """Return a 64-bit integer, which is text in OTLP/JSON; 0 for anything else."""
-    value = parse_integer(value)
-    return value if isinstance(value, int) and abs(value) < 10**_MOST_DIGITS else 0

@@ -39,6 +39,7 @@ class RunSpan(Struct, kw_only=True):
     """A span. Times are milliseconds, 0 where they are not known; `name` is a function's or an agent's."""
 
     kind: str = ""  # MODEL, TOOL, AGENT, or one that only holds others
+    is_guess: bool = False  # it names no kind that is known, and holds a reply
     span_id: str = ""
     parent_id: str = ""
     start: float = 0.0
@@ -71,6 +72,7 @@ def build_conversation(spans: Sequence[RunSpan], source: str, advice: str = "") 
 
     `advice` says there how to have them recorded.
     """
+    _drop_holders(spans)
     drop_repeats(spans)
     if broken := next((span for span in spans if span.is_unreadable and span.kind), None):
         raise UnreadableLogError(str(broken.error))
@@ -89,6 +91,18 @@ def list_ancestors(span: RunSpan, by_id: Mapping[str, RunSpan]) -> list[RunSpan]
         around.append(parent)
         parent = by_id.get(parent.parent_id)
     return around
+
+
+def _drop_holders(spans: Sequence[RunSpan]) -> None:
+    """Take the kind from spans that only seem to be a request: others stand in them, and tell each of their calls."""
+    by_id = {span.span_id: span for span in spans if span.span_id}
+    inner: dict[int, list[RunSpan]] = {}
+    for span in spans:
+        for above in list_ancestors(span, by_id) if span.kind else ():
+            inner.setdefault(id(above), []).append(span)
+    for span in spans:
+        if span.is_guess and id(span) in inner and _has_calls([one for one in inner[id(span)] if one.replied], span):
+            span.kind = ""
 
 
 def drop_repeats(spans: Sequence[RunSpan]) -> None:
@@ -229,8 +243,16 @@ class _ConversationBuilder:
             error=self._find_error(agents, models),
             is_service_error=bool(models) and max(models, key=lambda span: span.start).error is not None,
             duration_ms=self._measure_duration(),
+            has_ended=self._has_ended(),
             is_request=len(models) == 1 and not tools,
         )
+
+    def _has_ended(self) -> bool:
+        """Return whether what stands around all requests and calls is on record, which is exported when it ends."""
+        inner = [span for span in self._spans if span.kind in (MODEL, TOOL)]
+        tops = {id(top): top for span in inner for top in [span, *list_ancestors(span, self._by_id)][-1:]}
+        is_around = (top.kind not in (MODEL, TOOL) and top.end > 0 for top in tops.values())
+        return all(is_around) and (len(tops) == 1 or not any(top.parent_id for top in tops.values()))
 
     def _find_root(self, agents: Sequence[RunSpan]) -> RunSpan:
         """Return the span of the run: the outermost of an agent, the last of several; else of what is no call."""

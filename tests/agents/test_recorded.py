@@ -116,9 +116,41 @@ def test_a_chat_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_response_that_is_missing_is_no_empty_one(tmp_path: Path) -> None:
-    assert judge(tmp_path, CHAT[:3], CLOSED).status == PASSED
-    verdict = judge(tmp_path, CHAT[:3], {**CLOSED, "response_excludes": "sorry"})
+    """Of a reply nothing was recorded but that it came."""
+    blank = {"role": "assistant", "parts": [{"type": "text"}]}
+    assert judge(tmp_path, [*CHAT[:3], blank], CLOSED).status == PASSED
+    verdict = judge(tmp_path, [*CHAT[:3], blank], {**CLOSED, "response_excludes": "sorry"})
     assert get_reason(verdict)[0] == "incomplete_trace"
+
+
+def test_a_chat_that_ends_with_an_answer_was_cut_off(tmp_path: Path) -> None:
+    """The call that matters may have come after it."""
+    verdict = judge(tmp_path, CHAT[:3], CLOSED)
+    assert get_reason(verdict) == (
+        "incomplete_trace",
+        "chat.json ends with the answer of close_order, and holds neither a reply to it nor the end of the run: it "
+        "was cut off",
+    )
+
+
+def test_a_run_may_end_with_a_call(tmp_path: Path) -> None:
+    """Its own span says that it has ended, or the call is that of a framework, for the output."""
+    call = {"id": "c1", "function": {"name": "final_result", "arguments": "{}"}}
+    messages = [ASKED, {**CALLED, "tool_calls": [call]}, ANSWERED]
+    assert judge(tmp_path, messages, {"expected_function_calls": []}).status == PASSED
+    held = {"gen_ai.input.messages": [ASKED], "gen_ai.output.messages": [CALLED]}
+    called = {"gen_ai.tool.name": "close_order", "gen_ai.tool.call.id": "c1", "gen_ai.tool.call.result": "{}"}
+    spans: list[dict[str, Any]] = [
+        {"name": "run", "attributes": {}},
+        {"name": "chat", "attributes": {"gen_ai.operation.name": "chat", **held}},
+        {"name": "tool", "attributes": {"gen_ai.operation.name": "execute_tool", **called}},
+    ]
+    for number, span in enumerate(spans, 1):
+        parent = {"parent_id": "run"} if number > 1 else {}
+        span.update(trace_id="t", span_id=span["name"], start_time=number, end_time=9, **parent)
+    for listed, status in ((spans, PASSED), (spans[1:], ERROR)):
+        (tmp_path / "spans.json").write_text(json.dumps(listed), "utf-8")
+        assert judge(tmp_path, [], CLOSED, {"trace": "../spans.json"}).status == status
 
 
 def test_arguments_that_were_not_recorded_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:

@@ -162,6 +162,24 @@ def to_console(spans: list[dict[str, Any]]) -> list[Any]:
     ]
 
 
+ANY_AGENT = (  # the first request alone holds messages
+    {
+        "gen_ai.operation.name": "call_llm",
+        "gen_ai.input.messages": json.dumps(ASKED),
+        "gen_ai.output": json.dumps([{"tool.name": "get_weather", "tool.args": ARGUMENTS}]),
+        "gen_ai.output.type": "json",
+    },
+    {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "get_weather",
+        "gen_ai.tool.args": ARGUMENTS,
+        "gen_ai.output": '{"sky": "clear"}',
+        "gen_ai.output.type": "json",
+    },
+    {"gen_ai.operation.name": "call_llm", "gen_ai.output": "It is clear.", "gen_ai.output.type": "text"},
+)
+
+
 def read_one(path: Path) -> Conversation:
     (conversation,) = read_log(path)
     assert isinstance(conversation, Conversation), conversation
@@ -182,7 +200,9 @@ def check_weather(conversation: Conversation) -> None:
     assert not replied.calls
 
 
-@pytest.mark.parametrize("attributes", [WIRE, AI_SDK, ADK, KOOG], ids=["wire", "ai-sdk", "adk", "koog"])
+@pytest.mark.parametrize(
+    "attributes", [WIRE, AI_SDK, ADK, KOOG, ANY_AGENT], ids=["wire", "ai-sdk", "adk", "koog", "any-agent"]
+)
 def test_spans_of_each_convention_hold_the_run(attributes: Any, tmp_path: Path) -> None:
     path = tmp_path / "spans.json"
     path.write_text(json.dumps(to_otlp(build_spans(attributes))), "utf-8")
@@ -204,6 +224,16 @@ def test_spans_are_read_from_the_files_of_each_backend(tmp_path: Path) -> None:
         }
         for record in console
     ]
+    nested = [  # as any-agent and Agent Manager write them, and the last span first
+        {
+            "spanId": record["context"]["span_id"],
+            "startTime": record["start_time"],
+            "endTime": record["start_time"],
+            "attributes": record["attributes"],
+            "parent": {"span_id": 7},
+        }
+        for record in reversed(console)
+    ]
     texts = {
         "otlp.json": json.dumps(to_otlp(spans)),
         "tempo.json": json.dumps(to_otlp(spans, "batches", "instrumentationLibrarySpans")),
@@ -211,6 +241,7 @@ def test_spans_are_read_from_the_files_of_each_backend(tmp_path: Path) -> None:
         "console.json": "\n".join(json.dumps(record, indent=2) for record in console),
         "console.jsonl": "\n".join(map(json.dumps, console)),
         "rows.json": json.dumps(columns),
+        "nested.json": json.dumps({"traces": [{"traceId": "t1", "spans": nested}]}),
     }
     for name, text in texts.items():
         path = tmp_path / name
@@ -374,3 +405,53 @@ def test_a_message_whose_number_has_thousands_of_digits_is_left_out(tmp_path: Pa
     (reply,) = read_one(path).events
     assert isinstance(reply, ModelReply)
     assert reply.text == "Done."
+
+
+def test_times_are_read_in_every_unit(tmp_path: Path) -> None:
+    path = tmp_path / "spans.json"
+    for start, end in (
+        (1.7e9, 1.7e9 + 5),
+        (1_700_000_000_000, 1_700_000_005_000),
+        ("1700000000000000", "1700000005000000"),
+    ):
+        span = {"trace_id": "1", "span_id": "a", "start_time": start, "end_time": end, "attributes": WIRE[2]}
+        path.write_text(json.dumps([span]), "utf-8")
+        assert read_one(path).duration_ms == 5000
+
+
+def test_a_time_that_cannot_be_read_makes_its_trace_a_problem(tmp_path: Path) -> None:
+    """The order of calls would be lost."""
+    span = {"trace_id": "1", "span_id": "a", "start_time": "yesterday", "attributes": WIRE[2]}
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps([span]), "utf-8")
+    (problem,) = read_log(path)
+    text = 'spans.json, trace 1: a span has the time "yesterday"; expected ISO 8601 or a number'
+    assert str(problem) == text
+
+
+def test_a_list_that_holds_spans_and_others_is_a_problem(tmp_path: Path) -> None:
+    span = {"trace_id": "1", "span_id": "a", "attributes": WIRE[2]}
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps({"spans": [span, {"a": 1}]}), "utf-8")
+    (problem,) = read_log(path)
+    assert str(problem) == 'spans.json: a span is none: {"a": 1}'
+
+
+def test_a_line_may_be_a_list_of_messages(tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    chat = [*ASKED, CALLED, ANSWERED, {"role": "assistant", "content": "It is clear."}]
+    path.write_text(f"{json.dumps(chat)}\n{json.dumps(ASKED)}\n", "utf-8")
+    problem, conversation = read_log(path)
+    assert str(problem) == "chats.jsonl:2: there is no reply of a model in it"
+    assert isinstance(conversation, Conversation)
+    check_weather(conversation)
+
+
+def test_what_any_agent_writes_beside_a_call_hides_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "spans.json"
+    listed = [{"tool.name": "pay", "tool.args": "{}"}, 5, {"type": "function_call", "name": "drop"}]
+    output = {"gen_ai.output": json.dumps(listed), "gen_ai.output.type": "json"}
+    attributes = {"gen_ai.operation.name": "call_llm", **output}
+    path.write_text(json.dumps([{"trace_id": "1", "span_id": "a", "attributes": attributes}]), "utf-8")
+    (problem,) = read_log(path)
+    assert str(problem) == "spans.json, trace 1: a piece of a reply is no JSON object: 5"

@@ -219,6 +219,37 @@ def test_prompts_of_older_openllmetry_are_read(tmp_path: Path) -> None:
     assert facts == ["Hi", ("", [("pay", {"sum": 3})]), {"pay": {"ok": True}}]
 
 
+def test_a_reply_of_a_span_that_names_no_kind_is_no_less_one(tmp_path: Path) -> None:
+    """The last one has no calls. What only stands around requests is none of them."""
+    prompt = {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "Hi", "llm.request.type": "chat"}
+    call = {"name": "pay", "arguments": '{"sum": 3}'}
+    asks = {f"gen_ai.completion.0.tool_calls.0.{key}": value for key, value in call.items()}
+    says = {"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "Done."}
+    cycle = {"gen_ai.output.messages": ask_for(("pay", {"sum": 3}))}
+    run = {
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.input.messages": say("Hi"),
+        "gen_ai.output.messages": DONE,
+    }
+    spans = (
+        {"start": 1, "id": "run", "attributes": run},
+        {"start": 2, "id": "cycle", "parent": "run", "attributes": cycle},
+        {"start": 3, "id": "a", "parent": "cycle", "attributes": {**prompt, **asks}},
+        tool(4, "pay", id="b", parent="cycle", attributes={"gen_ai.tool.call.result": "paid"}),
+        {"start": 5, "id": "c", "parent": "run", "attributes": {**prompt, **says}},
+    )
+    facts = ["Hi", ("", [("pay", {"sum": 3})]), {"pay": "paid"}, ("Done.", [])]
+    assert list_facts(read_one(write_spans(tmp_path, *spans)).events) == facts
+
+
+def test_a_completion_whose_content_was_left_out_is_blank(tmp_path: Path) -> None:
+    attributes = {"llm.request.type": "chat", "gen_ai.prompt.0.role": "user", "gen_ai.completion.0.role": "assistant"}
+    other = tool(3, "pay", attributes={"gen_ai.tool.call.arguments": "{}"})
+    (reply, _) = read_one(write_spans(tmp_path, {"start": 1, "attributes": attributes}, other)).events
+    assert isinstance(reply, ModelReply)
+    assert reply.is_blank
+
+
 def test_observations_of_langfuse_are_one_run(tmp_path: Path) -> None:
     """Calls, answers, agents, tokens and an error."""
     ask = [{"role": "user", "content": "Hi"}]

@@ -1,0 +1,55 @@
+"""Spans whose attributes are a framework's own, told in those of the conventions for generative AI or OpenInference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.traces.log_formats import decode_result, read_value
+
+
+def translate_span(data: JsonObject) -> JsonObject:
+    """Return a span of MLflow or any-agent in attributes that are read, and any other as it is."""
+    attributes: JsonObject = data["attributes"]
+    if "mlflow.spanType" in attributes:
+        return {**data, "attributes": _translate_mlflow(attributes, data.get("name"))}
+    if "gen_ai.output" in attributes and "gen_ai.output.type" in attributes:
+        return {**data, "attributes": {**attributes, **_translate_any_agent(attributes)}}
+    return data
+
+
+_MLFLOW_KINDS = {"CHAT_MODEL": "LLM"}  # the others are called as in OpenInference
+
+
+def _translate_mlflow(written: JsonObject, name: object) -> JsonDict:
+    """Return the attributes of MLflow, all of which are JSON."""
+    attributes = {key: decode_result(value, is_json=True) for key, value in written.items()}
+    kind, usage = str(attributes["mlflow.spanType"]), attributes.get("mlflow.chat.tokenUsage")
+    told = {
+        "openinference.span.kind": _MLFLOW_KINDS.get(kind, kind),
+        "input.value": attributes.get("mlflow.spanInputs"),
+        "output.value": attributes.get("mlflow.spanOutputs"),
+        "llm.model_name": attributes.get("mlflow.llm.model"),
+        **({f"{kind.lower()}.name": attributes.get("mlflow.spanFunctionName") or name} if kind in _NAMED else {}),
+        **({f"gen_ai.usage.{key}": count for key, count in usage.items()} if isinstance(usage, Mapping) else {}),
+    }
+    return {**{key: value for key, value in told.items() if value is not None}, **attributes}
+
+
+_NAMED = ("TOOL", "AGENT")
+
+
+def _translate_any_agent(attributes: JsonObject) -> JsonDict:
+    """Return what ``gen_ai.output`` of any-agent tells: the text or the calls of a reply, or a function's result."""
+    output = read_value(attributes["gen_ai.output"])
+    if attributes.get("gen_ai.operation.name") != "call_llm":
+        return {"gen_ai.tool.call.arguments": attributes.get("gen_ai.tool.args"), "gen_ai.tool.call.result": output}
+    items = output if isinstance(output, list) else []
+    calls = [item for item in items if isinstance(item, Mapping) and "tool.name" in item]
+    others = [item for item in items if item not in calls]
+    reply = {
+        "role": "assistant",
+        "content": (others or None) if calls else attributes["gen_ai.output"],
+        "tool_calls": [{"name": call["tool.name"], "arguments": call.get("tool.args")} for call in calls],
+    }
+    return {"gen_ai.operation.name": "chat", "gen_ai.output.messages": [reply]}
