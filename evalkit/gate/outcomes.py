@@ -371,17 +371,17 @@ def _iter_pairs(
 
 def compute_time(outcome: CaseOutcome) -> float | None:
     """Return milliseconds per run: a case that stopped early has fewer runs. None where no run was timed."""
-    return outcome.elapsed_ms / outcome.runs_measured if outcome.latencies else None
+    return outcome.elapsed_ms / outcome.runs_made if outcome.latencies else None
 
 
 def compute_run_cost(outcome: CaseOutcome) -> float | None:
     """Return USD per run, None if unknown."""
-    return None if outcome.cost_usd is None else outcome.cost_usd / outcome.runs_measured
+    return None if outcome.cost_usd is None else outcome.cost_usd / outcome.runs_made
 
 
 def compute_run_tokens(outcome: CaseOutcome) -> float | None:
     """Return tokens per run, None if unknown."""
-    return None if outcome.tokens is None else outcome.tokens / outcome.runs_measured
+    return None if outcome.tokens is None else outcome.tokens / outcome.runs_made
 
 
 def _get_tally(outcome: CaseOutcome) -> tuple[int, int]:

@@ -204,6 +204,17 @@ def test_time_tokens_and_cost_stand_beside_quality() -> None:
     ]
 
 
+def test_a_run_that_could_not_be_measured_is_one_of_those_that_took_time_and_cost() -> None:
+    used = Transcript(
+        turns=(ModelTurn(text="x"),), usage=Usage(input_tokens=90), cost_usd=0.02, timing=Timing(model_ms=80)
+    )
+    runs = tuple(Verdict(status=status, transcript=used) for status in ("passed", "passed", "error"))
+    repeated = [[replace(one, runs=runs) for one in verdicts(label, "p", used)] for label in ("v=a", "v=b")]
+    first, _ = decide(run_of(*repeated), Policy()).facts["side_by_side"]["variants"]
+    assert (first["tokens_per_case"], first["ms_per_case"]) == (90, 80)
+    assert (round(first["cost_usd"], 9), round(first["cost_per_case"], 9)) == (0.06, 0.02)
+
+
 def test_what_is_unknown_is_not_zero() -> None:
     decision = compared("p", "p", LIVE)  # a turn without usage
     (first, _) = decision.facts["side_by_side"]["variants"]
