@@ -175,7 +175,8 @@ def _list_notes(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterat
     if reasons and len(counts.failed) + len(counts.errors) > 1:
         yield f"reasons, by cases: {join_names(reasons)}"
     yield from _compare_models(evidence)
-    yield from _list_repeat_rates(evidence)
+    for part in parts:
+        yield from _list_repeat_rates(part)
     yield from _list_unsteady(evidence)
     yield from _describe_saved_runs(evidence)
     hand_written = sum(outcome.hand_written for outcome in evidence.list_outcomes())
@@ -262,7 +263,8 @@ def _list_repeat_rates(evidence: GateEvidence) -> Iterator[str]:
             shares.append(f"{name}{runs} {share} ({passed} of {format_case_count(count)}{left_open})")
         is_early = any(None in (o.all_passed, o.one_passed) and o.status in (PASSED, FAILED) for o in members)
         hint = f"; --evalkit-repeat {runs} makes all runs of every case" if is_early else ""
-        yield f"repeated {runs} times: {', '.join(shares)}{hint}"
+        of_variant = f"{evidence.variant}, " if evidence.variant else ""
+        yield f"{of_variant}repeated {runs} times: {', '.join(shares)}{hint}"
 
 
 # What a policy demands, one function a rule. Each yields findings: what it means for the gate, and why.

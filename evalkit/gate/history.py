@@ -23,7 +23,7 @@ from evalkit.model.case import split_case_id
 from evalkit.model.run import Run
 from evalkit.model.verdict import ERROR, FAILED, PASSED
 from evalkit.stats.comparison import classify
-from evalkit.text.format import format_case_count, format_rate
+from evalkit.text.format import format_case_count, format_dollars, format_rate
 
 if TYPE_CHECKING:
     import sqlite3
@@ -398,7 +398,7 @@ def _describe_run(run: HistoryRun) -> tuple[str, ...]:
         *(str(run.count(status)) for status in (PASSED, FAILED, ERROR)),
         "-" if rate is None else format_rate(rate),
         f"{run.sum_elapsed_ms() / 1000:.1f} s",
-        "-" if cost is None else f"${cost:.4f}",
+        "-" if cost is None else format_dollars(cost),
     )
 
 

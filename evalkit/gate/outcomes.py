@@ -15,7 +15,7 @@ from evalkit.model.transcript import CACHED, Grading, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, PolicyResult, Verdict, list_runs
 from evalkit.stats.accounting import Channels, iter_channels
 from evalkit.stats.comparison import classify, compare_cases, compare_means, compare_tallies
-from evalkit.text.format import format_case_count, format_count, join_names
+from evalkit.text.format import format_case_count, format_count, format_dollars, join_names
 
 SKIPPED_CODE = "skipped"  # the reason's code of a case that was skipped on request
 _BAD = (FAILED, ERROR)
@@ -38,7 +38,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     model_turns: int = 0
     cost_usd: float | None = None
     sweep_usd: float | None = 0.0  # of runs that a live model made again with one thing changed
-    elapsed_ms: float = 0.0
+    elapsed_ms: float = 0.0  # with the agent's own code where it can vary: a client of its own may ask the model there
     latencies: tuple[float, ...] = ()  # ms of each measured run of which the time is known
     text_calls: int = 0
     model_calls: int = 0
@@ -93,7 +93,9 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         model_turns=sum(len(run.transcript.turns) for run in runs),
         cost_usd=_sum_costs(_compute_cost(run.transcript) for run in runs),
         sweep_usd=_sum_costs(_compute_cost(t.transcript) for t in verdict.sweep_runs if t.transcript.cassette is None),
-        elapsed_ms=sum(timing.elapsed_ms for _, timing in timings),
+        elapsed_ms=sum(
+            timing.total_ms if _can_vary(run, is_live=is_live) else timing.elapsed_ms for run, timing in timings
+        ),
         latencies=tuple(timing.total_ms for run, timing in timings if run.status in (PASSED, FAILED)),
         text_calls=channels.count("text"),
         model_calls=len(channels),
@@ -439,27 +441,37 @@ def describe_repeated(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Itera
 
 
 _Measure = Callable[[CaseOutcome], float | None]
-_MEASURES: tuple[tuple[str, str, _Measure], ...] = (
-    ("time", "{:,.0f} ms", compute_time),
-    ("cost", "${:.4f}", compute_run_cost),
+_ToWords = Callable[[float], str]
+
+
+def _format_number(value: float) -> str:
+    """Return ``1,250``, of small numbers two digits: a change is never shown as none."""
+    return f"{value:,.0f}" if not value or abs(value) >= 10 else f"{value:.2g}"
+
+
+_MEASURES: tuple[tuple[str, _ToWords, _Measure], ...] = (
+    ("time", lambda ms: f"{_format_number(ms)} ms", compute_time),
+    ("cost", format_dollars, compute_run_cost),
 )
-_TOKENS: tuple[str, str, _Measure] = ("tokens", "{:,.0f}", compute_run_tokens)
+_TOKENS: tuple[str, _ToWords, _Measure] = ("tokens", _format_number, compute_run_tokens)
 
 
 def describe_means(both: list[tuple[str, CaseOutcome, CaseOutcome]], reference: str = "") -> Iterator[str]:
-    """Describe time and money per case, where the interval of the change leaves out no change.
+    """Describe time and money per case (of repeated ones per run) where the interval of the change leaves out none.
 
     `reference` says what the first of a pair is, if that is no earlier run: "with agent=a". Tokens are described, too.
     """
-    for noun, unit, compute in (*_MEASURES, _TOKENS) if reference else _MEASURES:
+    is_repeated = any(outcome.runs_made > 1 for _, *pair in both for outcome in pair)
+    for noun, to_words, compute in (*_MEASURES, _TOKENS) if reference else _MEASURES:
         values = ((compute(before), compute(now)) for _, before, now in both)
         pairs = [(before, now) for before, now in values if before is not None and now is not None]
         if any(before != now for before, now in pairs):
             change = compare_means(pairs)
             if change is not None and change.is_significant:
                 low, high = (
-                    f"{'-' if bound < 0 else '+'}{unit.format(abs(bound))}" for bound in (change.low, change.high)
+                    f"{'-' if bound < 0 else '+'}{to_words(abs(bound))}" for bound in (change.low, change.high)
                 )
-                now, before = unit.format(change.now), unit.format(change.before)
+                now, before = to_words(change.now), to_words(change.before)
                 was = f"{reference} {before}" if reference else f"was {before}"
-                yield f"{noun} per case: {now}, {was} (95 % interval of the change: {low} to {high})"
+                unit = "run" if is_repeated else "case"
+                yield f"{noun} per {unit}: {now}, {was} (95 % interval of the change: {low} to {high})"

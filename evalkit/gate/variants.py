@@ -225,6 +225,10 @@ def _describe_variant(part: GateEvidence) -> JsonDict:
         "tokens_per_case": _compute_mean(compute_run_tokens(outcome) for outcome in measured),
         "ms_per_case": _compute_mean(compute_time(outcome) for outcome in measured),
     }
+    if any(outcome.runs_made > 1 for outcome in outcomes):
+        counted = [outcome for outcome in measured if not outcome.quarantined]
+        record["runs_passed"] = sum(outcome.runs_passed for outcome in counted)
+        record["runs_measured"] = sum(outcome.runs_measured for outcome in counted)
     if counts.measured:
         record["interval"] = [100 * bound for bound in wilson(len(counts.passed), counts.measured)]
     return record

@@ -10,7 +10,7 @@ from evalkit.jsonvalue import JsonDict
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.reports.serialization import Redact
 from evalkit.reports.trace import format_duration
-from evalkit.text.format import cut_at_word, escape_controls, format_case_count
+from evalkit.text.format import cut_at_word, escape_controls, format_case_count, format_dollars
 
 RECENT = 5  # runs that are compared with those before them
 _MOST_CASES = 50  # under one heading
@@ -42,7 +42,7 @@ def build_history(runs: Sequence[HistoryRun], redact: Redact | None = None) -> J
     charts = [
         _build_chart("Pass rate", runs, labels, _read_rate, lambda rate: f"{rate:.4g} %"),
         _build_chart("Time of all cases", runs, labels, HistoryRun.sum_elapsed_ms, format_duration),
-        _build_chart("Cost", runs, labels, HistoryRun.sum_cost_usd, lambda usd: f"${usd:.4f}"),
+        _build_chart("Cost", runs, labels, HistoryRun.sum_cost_usd, format_dollars),
     ]
     return {
         "title": f"History: the last {len(runs)} runs" if len(runs) > 1 else "History: its first run",

@@ -32,7 +32,7 @@ from evalkit.reports.side_by_side import list_measures, list_other_notes
 from evalkit.reports.summary import SWEEPS, describe_grader, describe_user, get_folder, group_categories, label_folders
 from evalkit.reports.trace import TraceOptions, describe_handoff, format_duration, list_user_turns, render_trace
 from evalkit.stats.pass_rates import wilson
-from evalkit.text.format import cut_at_word, escape_controls, escape_lines, format_value
+from evalkit.text.format import cut_at_word, escape_controls, escape_lines, format_dollars, format_value
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -177,7 +177,7 @@ def build_tiles(rows: Sequence[Row], wall_s: float, decision: GateDecision) -> l
     if tokens:
         tiles.append(("tokens", f"{tokens:,}", "quiet"))
     if cost:
-        tiles.append(("cost", f"${cost:.4f}", "quiet"))
+        tiles.append(("cost", format_dollars(cost), "quiet"))
     return tiles
 
 
@@ -414,7 +414,7 @@ def build_charts(rows: Iterable[Row]) -> JsonDict:
     counted = [row for row in rows if row["status"] != "quarantined"]
     spreads = [
         _build_spread("Latency per case", counted, "ms", format_duration),
-        _build_spread("Cost per case", counted, "cost", lambda usd: f"${usd:.4f}"),
+        _build_spread("Cost per case", counted, "cost", format_dollars),
     ]
     measured = [row for row in counted if row["status"] in (PASSED, FAILED)]
     grouped, rest = group_categories((row["id"], row["category"], row["status"]) for row in measured)

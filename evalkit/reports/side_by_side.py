@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from string import ascii_uppercase
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import get_case_name, split_variant
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.reports.trace import format_duration
-from evalkit.text.format import escape_controls, format_case_count, format_rate
+from evalkit.text.format import escape_controls, format_case_count, format_dollars, format_rate
 
 MARKS = {PASSED: "✓", FAILED: "✗", ERROR: "!", NOT_RUN: "–", "quarantined": "~"}
 _MOST_ROWS = 20
@@ -79,27 +80,31 @@ def list_measures(facts: JsonObject) -> list[tuple[str, list[str]]]:
     What is not known of any variant, or nothing for all, is left out.
     """
     variants = facts.get("variants", [])
-    measures = [("passed", [_format_passed(variant) for variant in variants])]
+    measures = [("passed", [_format_share(v["passed"], v["passed"] + v["failed"]) for v in variants])]
     intervals = [variant.get("interval") for variant in variants]
     if any(bounds is not None for bounds in intervals):
         texts = ["–" if bounds is None else f"{bounds[0]:.0f} to {bounds[1]:.0f} %" for bounds in intervals]
         measures.append(("95 % interval", texts))
+    is_repeated = any(variant.get("runs_measured") for variant in variants)
+    if is_repeated:
+        tallies = [(variant.get("runs_passed", 0), variant.get("runs_measured", 0)) for variant in variants]
+        measures.append(("runs passed", [_format_share(passed, measured) for passed, measured in tallies]))
     if any(variant["errors"] for variant in variants):
         measures.append(("not measured", [str(variant["errors"]) for variant in variants]))
     measures += _list_categories(variants)
     if any(variant["codes"] for variant in variants):
         measures.append(("reasons, by cases", [_format_codes(variant["codes"]) for variant in variants]))
-    for name, key, form in (
-        ("cost", "cost_usd", "${:.4f}"),
-        ("cost per case", "cost_per_case", "${:.5f}"),
-        ("tokens per case", "tokens_per_case", "{:,.0f}"),
-    ):
+    unit = "run" if is_repeated else "case"
+    measured_by_key: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+        ("cost", "cost_usd", format_dollars),
+        (f"cost per {unit}", "cost_per_case", partial(format_dollars, decimals=5)),
+        (f"tokens per {unit}", "tokens_per_case", "{:,.0f}".format),
+        (f"time per {unit}", "ms_per_case", format_duration),
+    )
+    for name, key, to_words in measured_by_key:
         values = [variant[key] for variant in variants]
         if any(values):
-            measures.append((name, ["unknown" if value is None else form.format(value) for value in values]))
-    times = [variant["ms_per_case"] for variant in variants]
-    if any(times):
-        measures.append(("time per case", ["unknown" if ms is None else format_duration(ms) for ms in times]))
+            measures.append((name, ["unknown" if value is None else to_words(value) for value in values]))
     return measures
 
 
@@ -118,10 +123,9 @@ def _format_codes(codes: Mapping[str, int]) -> str:
     return ", ".join(listed[:_MOST_CODES]) + (", ..." if len(listed) > _MOST_CODES else "") or "–"
 
 
-def _format_passed(variant: JsonObject) -> str:
-    measured = variant["passed"] + variant["failed"]
-    rate = f" ({format_rate(Fraction(100 * variant['passed'], measured))})" if measured else ""
-    return f"{variant['passed']} of {measured}{rate}"
+def _format_share(passed: int, measured: int) -> str:
+    rate = f" ({format_rate(Fraction(100 * passed, measured))})" if measured else ""
+    return f"{passed} of {measured}{rate}"
 
 
 def list_other_notes(facts: JsonObject) -> list[str]:

@@ -392,3 +392,9 @@ def _lookup_encoding(encoding: str) -> str:
 def format_usd(usd: float) -> str:
     """Return ``0.0000494 USD``: four digits, never with an exponent."""
     return f"{Decimal(f'{usd:.4g}'):f} USD"
+
+
+def format_dollars(usd: float, decimals: int = 4) -> str:
+    """Return ``$0.0250``; of a smaller amount two digits, ``$0.000021``, so that none is shown as nothing."""
+    is_small = 0 < abs(usd) < 10 ** (1 - decimals)
+    return f"${Decimal(f'{usd:.2g}'):f}" if is_small else f"${usd:.{decimals}f}"

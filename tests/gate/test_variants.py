@@ -215,6 +215,49 @@ def test_a_run_that_could_not_be_measured_is_one_of_those_that_took_time_and_cos
     assert (round(first["cost_usd"], 9), round(first["cost_per_case"], 9)) == (0.06, 0.02)
 
 
+def test_time_with_a_live_model_counts_the_code_of_the_agent_whose_client_asks_it() -> None:
+    def timed(label: str, own_ms: float) -> list[Verdict]:
+        return verdicts(label, "p" * 6, Transcript(timing=Timing(function_ms=10, overhead_ms=own_ms)))
+
+    run = run_of(timed("v=a", 200), timed("v=b", 1000))
+    offline = decide(run, Policy()).facts["side_by_side"]["variants"]
+    assert [variant["ms_per_case"] for variant in offline] == [10, 10]
+    decision = decide(replace(run, metadata={**run.metadata, "model": "openai:m"}), Policy())
+    assert [variant["ms_per_case"] for variant in decision.facts["side_by_side"]["variants"]] == [210, 1010]
+    assert (
+        "v=b, time per case: 1,010 ms, with v=a 210 ms (95 % interval of the change: +800 ms to +800 ms)"
+        in decision.facts["notes"]
+    )
+
+
+def test_repeated_runs_are_counted_for_each_variant() -> None:
+    def repeated(label: str, letters: str) -> list[Verdict]:
+        runs = tuple(Verdict(status="passed" if letter == "p" else "failed", transcript=LIVE) for letter in letters)
+        status = "passed" if "f" not in letters else "failed"
+        return [
+            replace(verdict, runs=runs, runs_planned=len(runs), status=status)
+            for verdict in verdicts(label, "pp", LIVE)
+        ]
+
+    decision = decide(run_of(repeated("v=a", "pppp"), repeated("v=b", "pppf")), Policy(min_pass_rate="0"))
+    variants = decision.facts["side_by_side"]["variants"]
+    assert [(v["runs_passed"], v["runs_measured"]) for v in variants] == [(8, 8), (6, 8)]
+    assert [note for note in decision.facts["notes"] if "repeated" in note] == [
+        "v=a, repeated 4 times: pass^4 100 % (2 of 2 cases), pass@4 100 % (2 of 2 cases)",
+        "v=b, repeated 4 times: pass^4 0 % (0 of 2 cases), pass@4 100 % (2 of 2 cases)",
+    ]
+
+
+def test_cost_of_cheap_models_is_not_shown_as_nothing() -> None:
+    def priced(label: str, usd: float) -> list[Verdict]:
+        return verdicts(label, "p" * 6, Transcript(turns=(ModelTurn(text="x"),), usage=Usage(), cost_usd=usd))
+
+    notes = decide(run_of(priced("v=a", 0.000154), priced("v=b", 0.0000207)), Policy()).facts["notes"]
+    assert [note for note in notes if "cost" in note] == [
+        "v=b, cost per case: $0.000021, with v=a $0.00015 (95 % interval of the change: -$0.00013 to -$0.00013)"
+    ]
+
+
 def test_what_is_unknown_is_not_zero() -> None:
     decision = compared("p", "p", LIVE)  # a turn without usage
     (first, _) = decision.facts["side_by_side"]["variants"]

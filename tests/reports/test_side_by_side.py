@@ -132,6 +132,15 @@ def test_measures_that_nobody_knows_are_left_out_and_unknown_is_no_zero() -> Non
         ("tokens per case", ["10", "unknown"]),
         ("time per case", ["2.5 s", "unknown"]),
     ]
+    repeated = {**known, "ms_per_case": 2500.0, "runs_passed": 7, "runs_measured": 8, "cost_per_case": 0.00002}
+    assert list_measures({"variants": [repeated]}) == [
+        ("passed", ["1 of 1 (100 %)"]),
+        ("runs passed", ["7 of 8 (87.5 %)"]),
+        ("cost", ["$0.1000"]),
+        ("cost per run", ["$0.00002"]),
+        ("tokens per run", ["10"]),
+        ("time per run", ["2.5 s"]),
+    ]
     nothing = {**known, "cost_usd": 0.0, "cost_per_case": 0.0, "tokens_per_case": 0.0, "ms_per_case": 0.0}
     assert [name for name, _ in list_measures({"variants": [nothing, nothing]})] == ["passed"]
 
