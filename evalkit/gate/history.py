@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import date, timedelta
 from fractions import Fraction
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from textwrap import indent
@@ -23,7 +24,7 @@ from evalkit.model.case import split_case_id
 from evalkit.model.run import Run
 from evalkit.model.verdict import ERROR, FAILED, PASSED
 from evalkit.stats.comparison import classify
-from evalkit.text.format import format_case_count, format_dollars, format_rate
+from evalkit.text.format import escape_controls, format_case_count, format_dollars, format_rate
 
 if TYPE_CHECKING:
     import sqlite3
@@ -107,11 +108,14 @@ class CaseTrend(Struct, frozen=True, kw_only=True):
     recent: tuple[int, int]
     since: str  # when the first of the recent runs began in which it did not pass; "" if it passed in all
     is_quarantined: bool
+    turning_point: str = ""  # the commit (or time) of the run from which on it always ended otherwise than before
 
     def describe(self) -> str:
-        """Return both tallies in words, and whether they differ by more than luck."""
+        """Return both tallies in words, whether they differ by more than luck, and when that began."""
         luck = ", more than luck" if self.is_significant else ""
-        return f"{_format_tally(self.recent)} passed, {_format_tally(self.before)} before{luck}"
+        verb = "fails" if self.kind == "newly_broken" else "passes"
+        began = f"; {verb} since {escape_controls(self.turning_point)}" if self.turning_point else ""
+        return f"{_format_tally(self.recent)} passed, {_format_tally(self.before)} before{luck}{began}"
 
 
 def explain_part(run: Run) -> str | None:
@@ -268,24 +272,42 @@ def _insert(
 def find_trends(runs: Sequence[HistoryRun], recent: int = 5) -> list[CaseTrend]:
     """Compare the `recent` last of the runs with those before, case by case, for the cases of the last run.
 
-    Fisher's exact test, adjusted for the number of cases, tells what is more than luck.
+    Fisher's exact test, adjusted for the number of cases, tells what is more than luck. A case that passed until one of
+    the recent runs and has failed since is broken, not flaky, however many of them it passed.
     """
     before, now = runs[:-recent], runs[-recent:]
     tallies = [_sum_tallies(before), _sum_tallies(now)]
     last = runs[-1].cases if runs else {}
     changes = classify(tallies[0], {case_id: tallies[1][case_id] for case_id in last})
-    return [
-        CaseTrend(
-            case_id=case_id,
-            kind=change.kind,
-            is_significant=is_significant,
-            before=tallies[0].get(case_id, (0, 0)),
-            recent=tallies[1][case_id],
-            since=next((r.started for r in now if case_id in r.cases and r.cases[case_id].status == FAILED), ""),
-            is_quarantined=last[case_id].quarantined,
+    trends = []
+    for case_id, (change, is_significant) in changes.items():
+        turn = find_turning_point(runs, case_id)
+        turn = turn if turn in now else None
+        trends.append(
+            CaseTrend(
+                case_id=case_id,
+                kind=change.kind if turn is None else "fixed" if turn.cases[case_id].passed else "newly_broken",
+                is_significant=is_significant,
+                before=tallies[0].get(case_id, (0, 0)),
+                recent=tallies[1][case_id],
+                since=next((r.started for r in now if case_id in r.cases and r.cases[case_id].status == FAILED), ""),
+                is_quarantined=last[case_id].quarantined,
+                turning_point="" if turn is None else (turn.commit or "")[:8] or turn.started[:16].replace("T", " "),
+            )
         )
-        for case_id, (change, is_significant) in changes.items()
-    ]
+    return trends
+
+
+def find_turning_point(runs: Iterable[HistoryRun], case_id: str) -> HistoryRun | None:
+    """Return the run from which on a case always failed and had always passed before, or the other way round.
+
+    None if it changed never, more than once, or passed some of the repeats of a run.
+    """
+    measured = [(run, case) for run in runs if (case := run.cases.get(case_id)) is not None and case.measured]
+    if any(0 < case.passed < case.measured for _, case in measured):
+        return None
+    turns = [run for (_, before), (run, now) in pairwise(measured) if bool(before.passed) != bool(now.passed)]
+    return turns[0] if len(turns) == 1 else None
 
 
 def _sum_tallies(runs: Iterable[HistoryRun]) -> dict[str, tuple[int, int]]:
@@ -333,15 +355,16 @@ def propose_quarantines(
 ) -> dict[str, str]:
     """Return the lines of YAML that would put a flaky case in quarantine for a while, by case.
 
-    It is flaky if it passes and fails on one branch: one that a branch broke passes on the others. A case that must
-    pass is not proposed.
+    It is flaky if it passes and fails on one branch, by turns: one that a branch broke passes on the others, and one
+    that a commit broke or mended changed once. A case that must pass is not proposed.
     """
     until = (today + timedelta(days=_QUARANTINE_DAYS)).isoformat()
-    by_branch: dict[str | None, list[HistoryRun]] = {}
-    for run in runs[-recent:]:
-        by_branch.setdefault(run.branch, []).append(run)
-    tallies = [_sum_tallies(of_branch) for of_branch in by_branch.values()]
-    flaky = {case_id for tally in tallies for case_id, (passed, measured) in tally.items() if 0 < passed < measured}
+    flaky: set[str] = set()
+    for branch in {run.branch for run in runs[-recent:]}:
+        tallies = _sum_tallies(run for run in runs[-recent:] if run.branch == branch)
+        mixed = [case_id for case_id, (passed, measured) in tallies.items() if 0 < passed < measured]
+        of_branch = [run for run in runs if run.branch == branch]
+        flaky.update(case_id for case_id in mixed if find_turning_point(of_branch, case_id) is None)
     last = runs[-1].cases if runs else {}
     return {
         t.case_id: f"xfail: 'flaky since {t.since[:10]}: {_format_tally(t.recent)} passed'\nuntil: {until}"

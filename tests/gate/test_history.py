@@ -204,7 +204,7 @@ def test_cases_that_changed_are_told_from_those_that_stay_as_they_were(history: 
         "2026-11-14 08:00  00000000  main    offline       3       3       0     50 %  1.5 s     -",
     ]
     assert "\nnewly broken (1 case; the last 4 runs):" in lines
-    assert "  b: 0 of 4 passed, 10 of 10 before, more than luck" in lines
+    assert "  b: 0 of 4 passed, 10 of 10 before, more than luck; fails since 00000000" in lines
     assert "  c: 2 of 4 passed, 10 of 10 before" in lines
     assert "\nrecovered (1 case; the last 4 runs):" in lines
     assert lines[-2:] == [
@@ -230,7 +230,38 @@ def test_a_case_that_a_branch_broke_is_not_flaky(history: History) -> None:
         history.add(make_run(day, status, branch=branch))
     assert "quarantine" not in describe(history)
     history.add(make_run(5, "f", branch="main"))
+    assert "quarantine" not in describe(history)  # main broke it
+    history.add(make_run(6, "p", branch="main"))
     assert "xfail: 'flaky since 2026-11-02: 2 of 5 passed'" in describe(history)
+
+
+def test_a_case_that_a_commit_broke_or_mended_is_not_flaky(history: History) -> None:
+    """a breaks in the fourth of the recent runs, b recovers in the second, c fails once, and d some of its repeats."""
+    for day, statuses in enumerate(["pfpp", "pfpp", "pfpp", "pfpp", "pppp", "ppfp", "fpp"], 1):
+        history.add(make_run(day, f"{statuses:p<4}", metadata={"commit": f"{day}" * 40, "branch": "main"}))
+    repeated = make_run(8, "fppf", metadata={"commit": None, "branch": "main"})
+    runs = tuple(Verdict(status=status) for status in ("passed", "failed"))
+    history.add(replace(repeated, verdicts=(*repeated.verdicts[:3], replace(repeated.verdicts[3], runs=runs))))
+    lines = list(describe_history(history.read_runs(), today=TODAY))
+    start = next(number for number, line in enumerate(lines) if line.startswith("\nnewly"))
+    assert lines[start:] == [
+        "\nnewly broken (1 case; the last 5 runs):",
+        "  a: 3 of 5 passed, 3 of 3 before; fails since 77777777",
+        "\nnewly flaky (2 cases; the last 5 runs):",
+        "  c: 4 of 5 passed, 3 of 3 before",
+        "  d: 5 of 6 passed, 3 of 3 before",
+        "\nrecovered (1 case; the last 5 runs):",
+        "  b: 4 of 5 passed, 0 of 3 before; passes since 55555555",
+        "\na quarantine would leave these out of the gate for a while; it is yours to set:",
+        "  c\n    xfail: 'flaky since 2026-11-06: 4 of 5 passed'\n    until: 2026-12-07",
+        "  d\n    xfail: 'flaky since 2026-11-08: 5 of 6 passed'\n    until: 2026-12-07",
+    ]
+
+
+def test_a_case_that_breaks_in_a_short_history_is_listed(history: History) -> None:
+    for day, status in enumerate("ppf", 1):
+        history.add(make_run(day, status))
+    assert "  a: 2 of 3 passed, none before; fails since 00000000" in describe(history)
 
 
 def test_runs_of_several_branches_are_named(history: History) -> None:

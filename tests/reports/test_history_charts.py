@@ -41,9 +41,15 @@ def test_charts_changes_strips_and_quarantines_are_told(tmp_path: Path) -> None:
         "Time of all cases over 13 runs, between 1.2 s and 1.5 s; in the last 1.5 s",
     ]
     assert [(change["title"], change["cases"]) for change in data["changes"]] == [
-        ("Newly broken: 1 case", [("b", "0 of 4 passed, 8 of 8 before, more than luck")]),
+        (
+            "Newly broken: 2 cases",
+            [
+                ("b", "0 of 4 passed, 8 of 8 before, more than luck; fails since 00000000"),
+                ("f", "3 of 5 passed, none before; fails since 00000000"),
+            ],
+        ),
         ("Newly flaky: 1 case", [("c", "2 of 5 passed, 8 of 8 before")]),
-        ("Recovered: 1 case", [("d", "5 of 5 passed, 0 of 8 before, more than luck")]),
+        ("Recovered: 1 case", [("d", "5 of 5 passed, 0 of 8 before, more than luck; passes since 00000000")]),
         ("Passes again at times: 1 case", [("e", "1 of 5 passed, 0 of 8 before")]),
     ]
     assert data["strips"]["b"] == "ppppppppffffe"
