@@ -263,9 +263,18 @@ class Executor:
             if loop.only_run is not None:
                 reason = Reason(code="agent_raised", message=_BLOCKED_MESSAGE)
                 loop.only_run.finish(build_unjudged_verdict(loop.only_run.request.case, FAILED, reason))
-        self._loop, self._stuck_looks = None, 0
-        runs = [run.copy() for run in self._runs.values() if not run.done.is_set()]
+        self._stuck_looks = 0
+        runs = [run.copy() for run in self._abandon_loop(loop)]
         self._start(sorted(runs, key=lambda run: run.request.case.id not in self._suspects))
+
+    def _abandon_loop(self, loop: BackgroundLoop) -> list[ScheduledRun]:
+        """Leave `loop` to what blocks it. Return the runs without a verdict: should it ever go on, they are cancelled,
+        since their cases are run elsewhere."""
+        self._loop = None
+        runs = [run for run in self._runs.values() if not run.done.is_set()]
+        for run in runs:
+            loop.cancel(run)
+        return runs
 
     def _clear_suspects(self) -> None:
         """Let cases overlap again once the suspects have verdicts."""
@@ -284,7 +293,7 @@ class Executor:
         if self._loop is None or culprit is None or not self._loop.is_stuck():
             return False
         culprit.finish(None, error)
-        self._loop = None
+        self._abandon_loop(self._loop)
         self._runs = {case_id: run for case_id, run in self._runs.items() if run.done.is_set()}
         return culprit.request.case.id != request.case.id
 
@@ -469,11 +478,14 @@ class BackgroundLoop:
         return not answered.wait(_MOMENT_S)
 
     def cancel(self, scheduled_run: ScheduledRun) -> None:
-        """Cancel a run."""
-        task = scheduled_run.task
-        if task is not None:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(task.cancel)
+        """Cancel a run, also one that the loop has been told to start and has not yet come to."""
+
+        def cancel_task() -> None:
+            if scheduled_run.task is not None:
+                scheduled_run.task.cancel()
+
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(cancel_task)
 
     def close(self) -> None:
         """Close what live providers hold for this loop, and stop it. A stuck loop is abandoned.
