@@ -460,7 +460,8 @@ class SequenceReader:
             self._report(path, "has only empty alternatives, which demand nothing; list a call")
             return None
         if key == "any_order" and len(items) > MAX_CHILDREN:
-            self._report(path, f"has {len(items)} children, at most {MAX_CHILDREN} can be solved exactly")
+            advice = "if all calls may come in any order, list them under 'call_order: any'"
+            self._report(path, f"has {len(items)} children, at most {MAX_CHILDREN} can be solved exactly; {advice}")
             return None
         self.groups[position] = path
         if key == "one_of":

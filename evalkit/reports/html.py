@@ -30,7 +30,14 @@ from evalkit.reports.history_charts import build_history
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.reports.side_by_side import list_measures, list_other_notes
 from evalkit.reports.summary import SWEEPS, describe_grader, describe_user, get_folder, group_categories, label_folders
-from evalkit.reports.trace import TraceOptions, describe_handoff, format_duration, list_user_turns, render_trace
+from evalkit.reports.trace import (
+    TraceOptions,
+    describe_demand,
+    describe_handoff,
+    format_duration,
+    list_user_turns,
+    render_trace,
+)
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.format import cut_at_word, escape_controls, escape_lines, format_dollars, format_value
 
@@ -234,7 +241,6 @@ def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> 
 def _build_detail(verdict: Verdict, old: Verdict | None) -> JsonDict:
     case_input = verdict.case.get("input", {})
     mocks = case_input.get("mock_function_responses") if isinstance(case_input, Mapping) else None
-    early = f" of {verdict.runs_planned}" if len(verdict.runs) < verdict.runs_planned else ""
     options = TraceOptions(width=_HALF)  # two traces side by side
     return {
         "summary": verdict.summary,
@@ -243,7 +249,7 @@ def _build_detail(verdict: Verdict, old: Verdict | None) -> JsonDict:
         "reasons": [_build_reason(reason) for reason in verdict.reasons],
         "expected": verdict.case.get("expected_output", {}),
         "mocks": mocks or {},
-        "wanted": f"{verdict.min_pass}{early}",
+        "demand": describe_demand(verdict),
         "sweeps": [
             {"title": kind.title, "unmeasured": kind.unmeasured, "runs": [_build_sweep_run(run) for run in runs]}
             for kind in SWEEPS

@@ -95,8 +95,7 @@ def build_trace_lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
     listed, transcript = [], verdict.transcript
     if verdict.runs:
         passed = sum(run.status == PASSED for run in verdict.runs)
-        planned = f" of {verdict.runs_planned}" if len(verdict.runs) < verdict.runs_planned else ""  # settled early
-        listed = [f"{passed} of {len(verdict.runs)} runs passed, {verdict.min_pass}{planned} wanted"]
+        listed = [f"{passed} of {len(verdict.runs)} runs passed, {describe_demand(verdict)}"]
     elif verdict.status != NOT_RUN and (verdict.status != ERROR or transcript.calls):
         listed = [format_count(len(transcript.calls), "call")]
         if transcript.turns:
@@ -120,6 +119,14 @@ def build_trace_lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
     else:
         trace_lines += _build_body(verdict, options)
     return trace_lines + build_sweep_lines(verdict)
+
+
+def describe_demand(verdict: Verdict) -> str:
+    """Return how many passed runs a repeated case wanted, or that a sequential test said when to stop."""
+    is_early, repeat = len(verdict.runs) < verdict.runs_planned, verdict.case.get("repeat")
+    if is_early and verdict.status in (PASSED, FAILED) and isinstance(repeat, Mapping) and "until" in repeat:
+        return "decided by the sequential test"
+    return f"{verdict.min_pass}{f' of {verdict.runs_planned}' if is_early else ''} wanted"
 
 
 def format_duration(milliseconds: float) -> str:

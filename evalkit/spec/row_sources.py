@@ -29,6 +29,7 @@ ROW_SOURCES = ("cases", "matrix", "from")
 FROM_KEYS: Final = ("file", "id", "json", "text", "separator")
 _MAX_LINE = 10_000_000  # bytes
 _SEPARATORS = {",": "commas", "\t": "tabs"}
+_QUOTES = 'inside quotes, " is written ""'
 
 
 class ScannedRow(NamedTuple):
@@ -174,7 +175,8 @@ class CsvRows(FileRows):
                 except StopIteration:
                     return
                 except (ValueError, ScalarError, RecursionError, csv.Error) as error:
-                    yield ScannedRow({}, line, offset, f"the row can't be read: {_explain_line(error)}")
+                    taken = f"; lines {line} to {lines.number - 1} were read as this row" * (lines.number - 1 > line)
+                    yield ScannedRow({}, line, offset, f"the row can't be read: {_explain_line(error)}{taken}")
 
     def _read_header(self, cells: list[str]) -> tuple[tuple[str, str], ...]:
         problem = "" if cells else "the file is empty; its first line names the columns, for example id,tier,currency"
@@ -227,7 +229,9 @@ def _explain_line(error: Exception) -> str:
         return f"{error}; save the file as UTF-8"
     text = str(error)
     if isinstance(error, csv.Error) and text == "unexpected end of data":
-        return 'a quotation mark opens that nothing closes before the end of the file; inside quotes, " is written ""'
+        return f"a quotation mark opens that nothing closes before the end of the file; {_QUOTES}"
+    if isinstance(error, csv.Error) and text.endswith("expected after '\"'"):
+        return f"a quotation mark ends a cell, and no {text.split(' expected')[0]} follows; {_QUOTES}"
     if isinstance(error, csv.Error) and text.startswith("new-line character"):
         return "a line ends with a carriage return alone; save the file with the line ends of Unix or Windows"
     return text

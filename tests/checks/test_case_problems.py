@@ -212,7 +212,8 @@ LISTS: list[tuple[Any, str]] = [
     ),
     (
         [{"any_order": list("abcdefg")}],
-        f"{FIRST}.any_order has 7 children, at most 6 can be solved exactly",
+        f"{FIRST}.any_order has 7 children, at most 6 can be solved exactly; if all calls may come in any order, list "
+        "them under 'call_order: any'",
     ),
     (
         [{"in_order": [{"any_order": [{"in_order": ["a"]}]}]}],
@@ -892,7 +893,8 @@ def test_a_name_that_no_function_has_can_not_be_grounded(
 def test_six_children_interleave_and_a_seventh_is_too_many(problems: Callable[..., list[str]]) -> None:
     assert problems({CALLS: [{"any_order": list("abcdef")}]}) == []
     assert problems({CALLS: [{"any_order": list("abcdefg")}]}) == [
-        f"{FIRST}.any_order has 7 children, at most 6 can be solved exactly"
+        f"{FIRST}.any_order has 7 children, at most 6 can be solved exactly; if all calls may come in any order, list "
+        "them under 'call_order: any'"
     ]
 
 

@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
 from evalkit.reports.summary import title_cases
-from evalkit.reports.trace import TraceOptions, build_trace_lines, format_duration, render_ansi, render_trace
+from evalkit.reports.trace import (
+    TraceOptions,
+    build_trace_lines,
+    describe_demand,
+    format_duration,
+    render_ansi,
+    render_trace,
+)
 
 WARRANTY = """\
 ✗ invalid_warranty_002  expired warranty, angry customer                   3 calls · 4 turns · 0.8 s
@@ -244,6 +251,16 @@ def test_repeats_that_were_settled_early_say_how_many_were_made() -> None:
     run = Verdict(status="failed", reasons=(Reason(code="x", message="one way"),))
     verdict = Verdict(case_id="a_1.yaml", status="failed", runs=(run, run), runs_planned=5, min_pass=4)
     assert render_trace(verdict).splitlines()[0].endswith("0 of 2 runs passed, 4 of 5 wanted")
+
+
+def test_repeats_that_a_sequential_test_ended_want_no_number() -> None:
+    """13 of 17 are decided, though 23 more runs could have brought 36 of 40."""
+    runs = tuple(Verdict(status="passed" if number < 13 else "failed") for number in range(17))
+    case = {"repeat": {"until": "decided", "max_runs": 40}}
+    verdict = Verdict(case_id="a_1.yaml", status="failed", runs=runs, runs_planned=40, min_pass=36, case=case)
+    assert describe_demand(verdict) == "decided by the sequential test"
+    assert render_trace(verdict).splitlines()[0].endswith("13 of 17 runs passed, decided by the sequential test")
+    assert describe_demand(replace(verdict, runs=runs * 3, runs_planned=51)) == "36 wanted"
 
 
 def test_a_repeated_case_that_passed_shows_one_run() -> None:

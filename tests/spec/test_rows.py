@@ -179,6 +179,36 @@ def test_a_value_of_a_row_may_be_an_operator(project: Any) -> None:
     assert case.expected_output["expected_function_calls"][0]["arguments"]["n"] == {"$gt": 5}
 
 
+def expect_calls(project: Any, calls: str, cell: str) -> Any:
+    """The calls that a case expects whose row has the function `f` and this cell."""
+    rows = f"id,x,f,cell\none,hi,f,{cell}\n"
+    project.write({"r_001.yaml": f"from: r.csv\n{CASE.replace('[]', calls)}", "r.csv": rows})
+    case = load_case(project.root / "r_001.yaml[one]", root=project.root)
+    return case.merged["expected_output"]["expected_function_calls"]
+
+
+CALLS_OF_CELLS: dict[str, tuple[str, str, Any]] = {
+    "a name": ("['{{ row.cell }}']", "g", ["g"]),
+    "no name": ("['{{ row.cell }}']", "", []),
+    "no name beside another": ("['{{ row.f }}', '{{ row.cell }}']", "", ["f"]),
+    "null": ("['{{ row.cell }}']", "null", []),
+    "no name of a mapping": ("[{function_name: '{{ row.cell }}', arguments: {a: '{{ row.f }}'}}]", "", []),
+    "no list": ("'{{ row.cell }}'", "", []),
+}
+
+
+@pytest.mark.parametrize(("calls", "cell", "expected"), CALLS_OF_CELLS.values(), ids=CALLS_OF_CELLS)
+def test_an_empty_cell_names_no_call(project: Any, calls: str, cell: str, expected: Any) -> None:
+    assert expect_calls(project, calls, cell) == expected
+
+
+def test_a_name_that_the_case_itself_leaves_empty_is_a_problem(project: Any) -> None:
+    project.write({"r_001.yaml": "cases: [{id: one, x: hi}]\n" + CASE.replace("[]", "['']")})
+    assert "must be the name of a function or a mapping with 'function_name', got \"\"" in problem(
+        project, "r_001.yaml[one]"
+    )
+
+
 def test_a_row_has_tags_must_pass_and_the_like_of_its_own(project: Any) -> None:
     project.write(
         {
@@ -246,6 +276,18 @@ MALFORMED = {
         'id,x\none,1\ntwo,"x',
         "r.csv:3: the row can't be read: a quotation mark opens that nothing closes before the end of the file; "
         'inside quotes, " is written ""',
+    ),
+    "an open quote that takes other rows": (
+        "r.csv",
+        'id,x\none,1\ntwo,"x\nfour,4\nfive,5\n',
+        "r.csv:3: the row can't be read: a quotation mark opens that nothing closes before the end of the file; "
+        'inside quotes, " is written ""; lines 3 to 5 were read as this row',
+    ),
+    "an open quote that another one closes": (
+        "r.csv",
+        'id,x\none,1\ntwo,"x\nfour,"y"\nthree,3\n',
+        "r.csv:3: the row can't be read: a quotation mark ends a cell, and no ',' follows; "
+        'inside quotes, " is written ""; lines 3 to 4 were read as this row',
     ),
     "no UTF-8": (
         "r.csv",

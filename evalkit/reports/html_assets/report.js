@@ -281,7 +281,7 @@
         const button = make("button", { type: "button", "aria-pressed": String(i === chosen) }, `${MARKS[one.status]} run ${i + 1}`);
         button.addEventListener("click", () => { show(row, i); document.querySelectorAll(".runs button")[i].focus(); });
         return button;
-      })), make("p", { class: "quiet" }, `${row.runs[0]} of ${row.runs[1]} runs passed; ${detail.wanted} wanted`));
+      })), make("p", { class: "quiet" }, `${row.runs[0]} of ${row.runs[1]} runs passed; ${detail.demand}`));
     }
     const said = detail.runs.length > 1 ? run.reasons : detail.reasons;
     const warned = [...new Set([...detail.warnings, ...run.warnings])];
