@@ -93,9 +93,7 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         model_turns=sum(len(run.transcript.turns) for run in runs),
         cost_usd=_sum_costs(_compute_cost(run.transcript) for run in runs),
         sweep_usd=_sum_costs(_compute_cost(t.transcript) for t in verdict.sweep_runs if t.transcript.cassette is None),
-        elapsed_ms=sum(
-            timing.total_ms if _can_vary(run, is_live=is_live) else timing.elapsed_ms for run, timing in timings
-        ),
+        elapsed_ms=sum_elapsed_ms(runs, is_live=is_live) or 0.0,
         latencies=tuple(timing.total_ms for run, timing in timings if run.status in (PASSED, FAILED)),
         text_calls=channels.count("text"),
         model_calls=len(channels),
@@ -110,6 +108,15 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         unused_dimensions=_list_unused_dimensions(measured),
         can_vary=0 < runs_passed < len(measured) or any(_can_vary(run, is_live=is_live) for run in runs),
     )
+
+
+def sum_elapsed_ms(runs: Iterable[Verdict], *, is_live: bool) -> float | None:
+    """Return milliseconds over all runs, the agent's own code included where a live model or a service takes part; None
+    if no run was timed."""
+    timings = [(run, run.transcript.timing) for run in runs if run.transcript.timing is not None]
+    varying = [_can_vary(run, is_live=is_live) for run, _ in timings]
+    times = [t.total_ms if varies else t.elapsed_ms for varies, (_, t) in zip(varying, timings, strict=True)]
+    return sum(times) if times else None
 
 
 def _list_gradings(runs: Iterable[Verdict]) -> list[Grading]:

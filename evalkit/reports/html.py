@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from evalkit.gate.history import HistoryRun
+from evalkit.gate.outcomes import sum_elapsed_ms
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import get_case_name, split_variant
 from evalkit.model.parts import PARTS, format_part, list_parts
@@ -66,7 +67,8 @@ def generate_html(
     decided, clean = redact_decision(decision, redact), redact_run(run, redact)
     before, past = None if baseline is None else redact_run(baseline, redact), build_history(history, redact)
     rows, details, script = [], [], _read_asset("report.js")
-    for row, detail in build_cases(clean.verdicts if verdicts is None else verdicts, before, decided):
+    is_live = clean.metadata.get("model") is not None
+    for row, detail in build_cases(clean.verdicts if verdicts is None else verdicts, before, decided, is_live=is_live):
         rows.append(row if past is None else {**row, "past": past["strips"].get(row["id"], "")})
         details.append(to_script_json(detail))
     shorten_suites(rows)
@@ -75,7 +77,7 @@ def generate_html(
         title=escape_controls(title),
         decision=decided,
         run=clean,
-        tiles=build_tiles(rows, clean.wall_s, decided),
+        tiles=build_tiles(rows, clean, decided),
         charts=build_charts(rows),
         side=build_side_by_side(decided),
         history=past,
@@ -169,7 +171,7 @@ def link_cases(line: str, case_ids: Sequence[str]) -> list[tuple[str, str]]:
     return [(piece, f"#case={quote(piece, safe='')}" if number % 2 else "") for number, piece in enumerate(pieces)]
 
 
-def build_tiles(rows: Sequence[Row], wall_s: float, decision: GateDecision) -> list[tuple[str, str, str]]:
+def build_tiles(rows: Sequence[Row], run: Run, decision: GateDecision) -> list[tuple[str, str, str]]:
     """Return (label, value, class) of the numbers at the head of the page. `rows` are those of `build_cases`."""
     facts = decision.facts
     counts = {name: facts.get(name, 0) for name in ("passed", "failed", "errors")}
@@ -180,18 +182,26 @@ def build_tiles(rows: Sequence[Row], wall_s: float, decision: GateDecision) -> l
     tiles += [(name, str(number), "quiet") for name, number in rare.items() if number]
     tokens = sum(row["tokens"] or 0 for row in rows)
     cost = sum(row["cost"] or 0 for row in rows)
-    tiles.append(("wall time", format_duration(1000 * wall_s), "quiet"))
+    tiles.append(("wall time", format_duration(1000 * run.wall_s), "quiet"))
     if tokens:
         tiles.append(("tokens", f"{tokens:,}", "quiet"))
     if cost:
         tiles.append(("cost", format_dollars(cost), "quiet"))
+    accounting = run.metadata.get("accounting")
+    sweeps = accounting.get("sweeps") if isinstance(accounting, Mapping) else None
+    if isinstance(sweeps, Mapping) and isinstance(sweeps.get("cost_usd"), float):
+        tiles.append(("cost of sweeps", format_dollars(sweeps["cost_usd"]), "quiet"))
     return tiles
 
 
 def build_cases(
-    verdicts: Iterable[Verdict], baseline: Run | None, decision: GateDecision
+    verdicts: Iterable[Verdict], baseline: Run | None, decision: GateDecision, *, is_live: bool = False
 ) -> Iterator[tuple[Row, JsonDict]]:
-    """Yield for each case, in the run's order, its row in the list and all its details."""
+    """Yield for each case, in the run's order, its row in the list and all its details.
+
+    `is_live`: the run asked a live model, perhaps by a client of the agent's own, so that all of its time counts.
+    """
+    was_live = baseline is not None and baseline.metadata.get("model") is not None
     before = {} if baseline is None else {verdict.case_id: verdict for verdict in baseline.verdicts}
     changes: Mapping[str, list[str]] = decision.facts.get("changes", {})
     changes_by_case: dict[str, list[str]] = {}
@@ -200,7 +210,9 @@ def build_cases(
             changes_by_case.setdefault(case_id, []).append(name.replace("_", " "))
     for verdict in verdicts:
         old = before.get(verdict.case_id)
-        row, detail = _build_row(verdict, old, changes_by_case.get(verdict.case_id, [])), _build_detail(verdict, old)
+        changed = changes_by_case.get(verdict.case_id, [])
+        row = _build_row(verdict, old, changed, is_live=is_live, was_live=was_live)
+        detail = _build_detail(verdict, old)
         plain_id, label = split_variant(verdict.case_id)
         if label:
             row |= {"variant": escape_controls(label), "plain": escape_controls(get_case_name(plain_id))}
@@ -209,7 +221,9 @@ def build_cases(
         yield row, to_page_data(detail)
 
 
-def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> Row:
+def _build_row(
+    verdict: Verdict, before: Verdict | None, changes: list[str], *, is_live: bool = False, was_live: bool = False
+) -> Row:
     runs = list_runs(verdict)
     used = [run.transcript.usage for run in runs if run.transcript.usage is not None]
     functions = dict.fromkeys(call.name for run in runs for call in run.transcript.calls)
@@ -226,7 +240,7 @@ def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> 
         "text": " ".join(escape_controls(text[:_SEARCHED]) for text in texts),
         "description": escape_controls(verdict.description[:_SEARCHED]),
         "must": verdict.must_pass,
-        "ms": sum_elapsed_ms(verdict),
+        "ms": _sum_time(verdict, is_live=is_live),
         "cost": sum_cost_usd(verdict),
         "tokens": sum(u.total_tokens or u.input_tokens + u.output_tokens for u in used) if used else None,
         "calls": sum(len(run.transcript.calls) for run in runs),
@@ -234,7 +248,7 @@ def _build_row(verdict: Verdict, before: Verdict | None, changes: list[str]) -> 
         "changes": changes,
         "before": None
         if before is None
-        else {"ms": sum_elapsed_ms(before), "cost": sum_cost_usd(before), "status": before.status},
+        else {"ms": _sum_time(before, is_live=was_live), "cost": sum_cost_usd(before), "status": before.status},
     }
 
 
@@ -277,10 +291,10 @@ def _build_sweep_run(run: SweepRun) -> JsonDict:
     }
 
 
-def sum_elapsed_ms(verdict: Verdict) -> float | None:
+def _sum_time(verdict: Verdict, *, is_live: bool) -> float | None:
     """Return milliseconds over all runs; None if no run was timed."""
-    timings = [run.transcript.timing for run in list_runs(verdict) if run.transcript.timing is not None]
-    return round(sum(timing.elapsed_ms for timing in timings), 1) if timings else None
+    elapsed_ms = sum_elapsed_ms(list_runs(verdict), is_live=is_live)
+    return None if elapsed_ms is None else round(elapsed_ms, 1)
 
 
 def sum_cost_usd(verdict: Verdict) -> float | None:

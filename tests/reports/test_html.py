@@ -15,10 +15,10 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
-from evalkit.model.run import Policy, Run
+from evalkit.model.run import GateDecision, Policy, Run
 from evalkit.model.transcript import Approval, FunctionCall, Handoff, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.html import find_at_place, generate_html, to_page_data, to_script_json
+from evalkit.reports.html import build_cases, build_tiles, find_at_place, generate_html, to_page_data, to_script_json
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
@@ -142,6 +142,17 @@ def several() -> tuple[Verdict, ...]:
         case("mail_003", "not_run"),
         case("mail_004", "failed", "known", quarantined="known bug", category="mails"),
     )
+
+
+def test_the_time_of_a_live_case_counts_the_code_that_asks_the_model() -> None:
+    one = case("mail_001", transcript=Transcript(timing=Timing(function_ms=20, overhead_ms=400)))
+    rows = [next(iter(build_cases([one], None, GateDecision(status="met"), is_live=live)))[0] for live in (False, True)]
+    assert [row["ms"] for row in rows] == [20, 420]
+
+
+def test_the_cost_of_sweeps_stands_beside_that_of_the_cases() -> None:
+    run = Run(metadata={"accounting": {"sweeps": {"cost_usd": 0.0656}}})
+    assert build_tiles([], run, GateDecision(status="met"))[-1] == ("cost of sweeps", "$0.0656", "quiet")
 
 
 @pytest.mark.parametrize(
