@@ -98,6 +98,7 @@ def render_run(run: Path, form: str, *, failed: bool, conversation: bool, to_ter
         breaks_at=columns if is_terminal else None,
         conversation=conversation,
         titles=title_cases(verdict.case_id for verdict in loaded.verdicts),
+        is_live=loaded.metadata.get("model") is not None,
     )
     trace_lines = [line for verdict in verdicts for line in build_trace_lines(verdict, options)]
     if is_terminal:

@@ -425,9 +425,9 @@ def _describe_paired(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterat
             continue
         verdict = "offline, where luck has no part"
         if is_live:
-            p_value = f"{float(change.p_value):.2g}" if change.p_value >= Fraction(1, 1000) else "below 0.001"
+            p_value = f"= {float(change.p_value):.2g}" if change.p_value >= Fraction(1, 1000) else "< 0.001"
             luck = "more than luck" if change.is_significant() else "luck would do as much"
-            verdict = f"{luck} (McNemar, p = {p_value})"
+            verdict = f"{luck} (McNemar, p {p_value})"
         kind = "" if len(pairs) == len(both) else "live " if is_live else "offline "
         cases = f"{change.both} {kind}{'case' if change.both == 1 else 'cases'}"
         yield f"against the baseline {worse} of {cases} got worse and {better} better: {verdict}"

@@ -120,13 +120,13 @@ class VariantChange(Struct, frozen=True):
             return f"{self.label} against {self.reference}, {format_case_count(self.pairs)}: no difference"
         if self.p_value is None:
             return f"{head}: offline, where luck has no part"
-        number = f"{float(self.p_value):.2g}" if self.p_value >= Fraction(1, 1000) else "below 0.001"
+        p_value = f"= {float(self.p_value):.2g}" if self.p_value >= Fraction(1, 1000) else "< 0.001"
         test = "sign test" if self.is_repeated else "McNemar"
         adjusted = f", adjusted for {variants} variants" if variants > 1 else ""
         luck = "more than luck" if self.is_significant else "luck would do as much"
         needed = count_needed(variants)
         few = f"; {needed} that differ one way would show it" if len(self.worse) + len(self.better) < needed else ""
-        return f"{head}: {luck} ({test}, p = {number}{adjusted}{few})"
+        return f"{head}: {luck} ({test}, p {p_value}{adjusted}{few})"
 
 
 def count_needed(variants: int) -> int:

@@ -121,6 +121,7 @@ class Display:
             conversation=self._configuration.conversation,
             traceback=traceback,
             titles=title_cases(self._list_selected()),
+            is_live=bool(self._configuration.list_models()),
         )
 
     def prepare(self, session: pytest.Session) -> None:

@@ -217,7 +217,7 @@ def build_cases(
         if label:
             row |= {"variant": escape_controls(label), "plain": escape_controls(get_case_name(plain_id))}
             row["group"] = escape_controls(plain_id)
-            detail["trace"] = render_trace(verdict, TraceOptions(width=_HALF))
+            detail["trace"] = render_trace(verdict, TraceOptions(width=_HALF, is_live=is_live))
         yield row, to_page_data(detail)
 
 

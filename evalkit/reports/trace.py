@@ -53,6 +53,7 @@ class TraceOptions(Struct, frozen=True):
     """Layout of a trace. `width` in columns; `encoding` of the terminal, None for Unicode text.
 
     `breaks_at`: the columns of a real terminal, where a result that would be broken off goes to a line of its own.
+    `is_live`: the run asked a live model, perhaps by a client of the agent's own, so that all of its time counts.
     """
 
     width: int = _WIDEST
@@ -61,6 +62,7 @@ class TraceOptions(Struct, frozen=True):
     conversation: bool = False
     traceback: bool = False  # of an agent that raised
     titles: Mapping[str, str] = {}  # of cases whose names alone are ambiguous, by id
+    is_live: bool = False
 
 
 def render_trace(verdict: Verdict, options: TraceOptions | None = None) -> str:
@@ -100,8 +102,10 @@ def build_trace_lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
         listed = [format_count(len(transcript.calls), "call")]
         if transcript.turns:
             listed.append(format_count(len(transcript.turns), "turn"))
-        if transcript.timing is not None and transcript.timing.elapsed_ms >= 1:
-            listed.append(format_duration(transcript.timing.elapsed_ms))
+        if (timing := transcript.timing) is not None:
+            is_whole = options.is_live and transcript.cassette is None
+            milliseconds = timing.total_ms if is_whole else timing.elapsed_ms
+            listed += [format_duration(milliseconds)] if milliseconds >= 1 else []
     facts = " · ".join(listed)
     room = width - len(name) - len(facts) - 6
     description = (

@@ -44,7 +44,7 @@ def single(letters: str, *, live: bool = False) -> list[Verdict]:
         ("pppppppp", "fffffppp", "5 of 8 cases got worse and 0 better: luck would do as much (McNemar, p = 0.062)"),
         ("pppppppp", "ffffffpp", "6 of 8 cases got worse and 0 better: more than luck (McNemar, p = 0.031)"),
         ("pfpfpfpf", "fpfpfpfp", "4 of 8 cases got worse and 4 better: luck would do as much (McNemar, p = 1)"),
-        ("p" * 20, "f" * 20, "20 of 20 cases got worse and 0 better: more than luck (McNemar, p = below 0.001)"),
+        ("p" * 20, "f" * 20, "20 of 20 cases got worse and 0 better: more than luck (McNemar, p < 0.001)"),
     ],
 )
 def test_cases_that_changed_are_held_against_luck(before: str, now: str, words: str) -> None:

@@ -253,6 +253,16 @@ def test_repeats_that_were_settled_early_say_how_many_were_made() -> None:
     assert render_trace(verdict).splitlines()[0].endswith("0 of 2 runs passed, 4 of 5 wanted")
 
 
+def test_the_time_of_a_live_run_counts_the_code_that_asks_the_model() -> None:
+    transcript = Transcript(timing=Timing(function_ms=20, overhead_ms=400))
+    verdict = Verdict(case_id="a_1.yaml", transcript=transcript, status="passed")
+    live = TraceOptions(is_live=True)
+    assert render_trace(verdict).endswith(" 0 calls · 20 ms")
+    assert render_trace(verdict, live).endswith(" 0 calls · 0.4 s")
+    replayed = replace(verdict, transcript=replace(transcript, cassette="recorded"))
+    assert render_trace(replayed, live).endswith(" 0 calls · 20 ms")
+
+
 def test_repeats_that_a_sequential_test_ended_want_no_number() -> None:
     """13 of 17 are decided, though 23 more runs could have brought 36 of 40."""
     runs = tuple(Verdict(status="passed" if number < 13 else "failed") for number in range(17))
