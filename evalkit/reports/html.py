@@ -59,8 +59,8 @@ def generate_html(
     """Yield in pieces the page of `run` and the gate's `decision` on it, compared with `baseline`, if there is one.
 
     Secrets are redacted by `redact`, by default shapes of tokens and keys of secrets. Long texts are cut, and say so.
-    `verdicts`: those of a run file that the caller has redacted when it wrote it, where `run` is without them. Each is
-    done with before the next is asked for: they are never in memory together. `history`: runs up to this one, in order.
+    `verdicts`: those of a run file, redacted when it was written, where `run` is without them; they are never in memory
+    together. `history`: runs up to this one, in order.
     """
     from markupsafe import Markup  # heavy, as jinja2 is
 

@@ -221,6 +221,8 @@ class RowFiller:
             key: value if _is_known_plain(value) else self.fill(value, (key,), is_data=key not in _TEMPLATED)
             for key, value in data.items()
         }
+        if isinstance(data.get("functions"), str) and isinstance(tools := filled["functions"], list):
+            filled["functions"] = [_read_tool(tool) for tool in tools]
         filled |= {key: values[key] for key in _CASE_KEYS if values.get(key) not in (None, "")}
         if values.get("tags") not in (None, ""):
             filled["tags"] = add_tags(filled.get("tags"), values["tags"])
@@ -291,6 +293,17 @@ def _is_empty_cell(written: JsonValue, filled: JsonValue) -> bool:
 
 def _get_name(call: JsonValue) -> JsonValue:
     return call.get("function_name") if isinstance(call, dict) else call
+
+
+def _read_tool(tool: JsonValue) -> JsonValue:
+    """Return the declaration of a row; of a tool as requests to OpenAI have it, with or without an envelope, what
+    declares the function. Data sets hold tools in these forms."""
+    if not isinstance(tool, dict) or tool.get("type") != "function":
+        return tool
+    function = tool["function"] if tool.keys() == {"type", "function"} else tool
+    if not isinstance(function, dict) or "function" in function:
+        return tool
+    return {key: value for key, value in function.items() if key not in ("type", "strict")}
 
 
 _PLAIN: dict[int, JsonValue] = {}  # mappings and lists without braces, by id; they are kept alive here

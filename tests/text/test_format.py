@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.text import format as text_format
-from evalkit.text.format import cut_between_words, format_arguments, format_json, format_usd
+from evalkit.text.format import cut_between_words, format_arguments, format_dollars, format_json, format_usd
 
 WORDS = ("drill", "pump", "::error::", "##[x]", "żółw", "\U0001f600", "\x1b", "\ud800", "a" * 45)
 
@@ -60,6 +60,14 @@ def test_of_the_limits_that_cut_nothing_one_is_tried(monkeypatch: pytest.MonkeyP
 )
 def test_money_has_no_exponent(usd: float, text: str) -> None:
     assert format_usd(usd) == text
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [(0, "$0.0000"), (0.0000207, "$0.000021"), (0.00099, "$0.00099"), (0.001, "$0.0010"), (12.5, "$12.5000")],
+)
+def test_small_amounts_of_dollars_are_not_nothing(usd: float, text: str) -> None:
+    assert format_dollars(usd) == text
 
 
 @pytest.mark.parametrize(
