@@ -75,6 +75,7 @@ class _Detail(Struct, frozen=True):
 
 
 _SHORTEST = 400  # characters of a trace that says something
+_SENTENCE = 3_000  # of a sentence on a variant, which names twenty cases before it says whether that is luck
 
 
 def _list_details(changed: int, failed: int) -> Iterator[_Detail]:
@@ -194,7 +195,7 @@ class _Report:
             lines.append(f"| *{len(matrix.rows) - len(ids)} alike* |{' |' * len(heads)}")
         yield "### Side by side\n\n" + "\n".join(lines)
         if facts["lines"]:
-            yield "\n".join(f"- {escape_inline(line)}" for line in facts["lines"])
+            yield "\n".join(f"- {escape_inline(line, _SENTENCE)}" for line in facts["lines"])
 
     def _render_failures(self, detail: _Detail) -> Iterator[str]:
         reported = {case_id for change in _EXPLAINED for case_id in self._changes.get(change, ())}

@@ -173,6 +173,15 @@ def markdown(run: Run, **options: Any) -> str:
     return render_markdown(run, decide(run, Policy()), None, MarkdownOptions(**options))
 
 
+def test_a_comment_says_what_is_more_than_luck_behind_the_names_of_many_cases() -> None:
+    names = [f"late_delivery_of_an_order_{number:03}" for number in range(20)]
+    run = run_of(
+        *(verdict(name, LABELS[0]) for name in names),
+        *(verdict(name, LABELS[1], "failed", "missing_call") for name in names),
+    )
+    assert "better in none: offline, where luck has no part\n" in markdown(run)
+
+
 def test_a_comment_has_the_table_and_what_is_more_than_luck_once() -> None:
     text = markdown(hotel())
     assert (
