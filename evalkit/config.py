@@ -316,6 +316,8 @@ _HTTP_KEYS: dict[str, Callable[[Any], Any]] = {
     "ignore_hosts": _read_strings,
     "ignore_fields": _read_strings,
     "ignore_text": _read_patterns,
+    "harmless": _read_strings,
+    "own_calls": _read_strings,
 }
 
 # Every key of [tool.evalkit], and how its value is read.

@@ -163,6 +163,24 @@ class ProviderError(MeasurementError):
         self.is_final = is_final
 
 
+class UnreadItemError(MeasurementError):
+    """Traffic with a model's service holds something that no rule reads; the message says what, and how to go on."""
+
+    code = "unread_item"
+
+
+class UnseenCallError(MeasurementError):
+    """A request says that a call has happened, and no reply was seen to ask for it."""
+
+    code = "unseen_call"
+
+
+class UnobservedError(MeasurementError):
+    """A part of the run could not be observed, and the case demands that something did not happen."""
+
+    code = "unobserved"
+
+
 class BudgetSpentError(MeasurementError):
     """Nothing is left to spend on live models: what was not measured by then is ``not_run``."""
 

@@ -114,7 +114,8 @@ class StreamAccumulator:
         if not slot.name or (slot.is_named_late and not has_arguments):
             return False
         if id and slot.id and slot.id != id:
-            return slot.has_arguments or (slot.name in self._names and not self._is_split_name(slot, name))
+            is_named = slot.name == name or slot.name in self._names
+            return slot.has_arguments or (is_named and not self._is_split_name(slot, name))
         return (not id or name != slot.name) and slot.read_arguments() is not None
 
     def _is_split_name(self, slot: Slot, name: str) -> bool:

@@ -28,9 +28,10 @@ ALLOWED: dict[str, set[str]] = {
     "functions": {"bounds", "errors", "fields", "jsonvalue", "model", "operators", "text", "yamlfile"},
     "checks": {"bounds", "errors", "fields", "jsonvalue", "model", "operators", "text"},
     "textcalls": {"errors", "jsonvalue", "model"},
-    "traces": {"bounds", "errors", "jsonvalue", "model", "text"},
+    "traces": {"bounds", "errors", "jsonvalue", "model", "text", "wire"},
     "streaming": {"errors", "jsonvalue", "model", "textcalls"},
-    "providers": {"errors", "fields", "jsonvalue", "model", "streaming", "text", "textcalls"},
+    "wire": {"errors", "jsonvalue", "model", "streaming", "text"},
+    "providers": {"errors", "fields", "jsonvalue", "model", "streaming", "text", "textcalls", "wire"},
     "cassettes": {
         "bounds",
         "errors",
@@ -41,6 +42,7 @@ ALLOWED: dict[str, set[str]] = {
         "providers",
         "streaming",
         "text",
+        "wire",
         "yamlfile",
     },
     "spec": {
@@ -58,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "agents": {
         *{"bounds", "cassettes", "errors", "fields", "functions", "jsonvalue", "model", "providers", "streaming"},
-        *{"text", "textcalls", "traces", "yamlfile"},
+        *{"text", "textcalls", "traces", "yamlfile", "wire"},
     },
     "adapters": {"agents", "errors", "functions", "jsonvalue", "model", "providers", "text"},
     "runner": {

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from fnmatch import fnmatch
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +29,8 @@ from evalkit.errors import (
     MissingCassetteError,
     SpecError,
     StaleCassetteError,
+    UnreadItemError,
+    UnseenCallError,
     UsageError,
 )
 from evalkit.functions.call_log import DIRECT, CallContext, CallLog, FunctionTable
@@ -41,6 +44,8 @@ from evalkit.providers.turns import Chunk, fetch_pieces
 from evalkit.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText
+from evalkit.wire.ledger import Finding, Ledger
+from evalkit.wire.records import Exchange
 
 LOGGER = logging.getLogger("evalkit.model")
 
@@ -90,6 +95,11 @@ class ModelSession:
         self._streams: list[RunningStream] = []
         self._live_requests: list[float] = []  # when those began that wait for the service, without its queue
         self._lock = threading.Lock()
+        self._ledger = Ledger()
+        self._exchange_ids: set[str] = set()
+        self.last_failure: str | None = (
+            None  # of the last request of the agent's own client, unless a retry made it good
+        )
 
     @property
     def turns(self) -> tuple[ModelTurn, ...]:
@@ -118,13 +128,83 @@ class ModelSession:
             await self._wait_recorded_time(reply)
         return self.add(reply)
 
-    def add(self, reply: ModelTurn, forced_name: str | None = None) -> ModelTurn:
+    def add(self, reply: ModelTurn, forced_name: str | None = None, *, is_on_ledger: bool = False) -> ModelTurn:
         """Record a turn whose calls code may execute from now on, and return it. See `Task.record_turn`."""
         reply = _name_agent(reply)
+        if not is_on_ledger:
+            self._ledger.add_turn(reply)
         with self._lock:
             self._turns.append(reply)
             self._pending_calls.add_turn(len(self._turns) - 1, reply, forced_name)
         return reply
+
+    def record_exchange(
+        self, exchange: Exchange, *, harmless: Sequence[str] = (), own_calls: Sequence[str] = ()
+    ) -> ModelTurn | None:
+        """Record an exchange of the agent's own client with a model's service: the answers that the request brings, the
+        turn, and the calls that the service carried out itself. Return the turn, None where there is none.
+
+        What can't be read, and calls that no reply was seen to make, are faults of the run.
+        """
+        unread = [item for item in exchange.list_unread() if not any(fnmatch(item.what, name) for name in harmless)]
+        if unread:
+            self.fault = self.fault or UnreadItemError(
+                f"the traffic with {exchange.url.partition('?')[0]} holds what evalkit can't read: {unread[0]}\n"
+                f'If it can hold no call of a function, say so in [tool.evalkit.http]: harmless = ["{unread[0].what}"]'
+            )
+        request, reply = exchange.request, exchange.reply
+        for finding in self._ledger.add_request(request):
+            self._record_finding(finding, own_calls)
+        self.record_answers(
+            CallAnswer(answer.value, answer.call_id, answer.name, answer.is_error) for answer in request.new_answers
+        )
+        if reply is not None and exchange.is_turn:
+            self.last_failure = (
+                None if reply.failure is None else f"{exchange.url.partition('?')[0]}: {reply.failure.message}"
+            )
+        is_known = reply is not None and reply.reply_id is not None and reply.reply_id in self._exchange_ids
+        if reply is None or (reply.failure is not None and not reply.items) or not exchange.is_turn:
+            return None
+        if is_known and not request.items:  # a reply that is looked up again
+            return None
+        if not reply.has_ended and not reply.items and reply.end != "truncated":
+            return None
+        if reply.reply_id:
+            self._exchange_ids.add(reply.reply_id)
+        turn = reply.to_turn(exchange.duration_ms)
+        turn = replace(turn, raw=None, content=None)
+        self.add(turn, request.forced_name, is_on_ledger=True)
+        self._ledger.add_reply(reply)
+        with self._lock:
+            index = len(self._turns) - 1
+            for call, answer in reply.list_hosted():
+                error = FunctionError("error", str(answer.value)) if answer is not None and answer.is_error else None
+                context = CallContext.of_call(call.to_model_call(), index, refusal=error, answered_by=call.carrier)
+                self._call_log.record(
+                    call.to_model_call(), None if answer is None else answer.value, context, turn.calls
+                )
+        return turn
+
+    def _record_finding(self, finding: Finding, own_calls: Sequence[str]) -> None:
+        """Record what a history says has happened, and no reply was seen to ask for."""
+        name = finding.call.name if finding.call is not None else finding.answer and finding.answer.name
+        if finding.call is not None:
+            answer = finding.answer
+            call = replace(finding.call.to_model_call(), channel="history")
+            context = CallContext.of_call(call, None, answered_by=NOBODY if answer is None else APPLICATION)
+            self._call_log.record(call, None if answer is None else answer.value, context)
+        if name in own_calls:
+            return
+        what = {
+            "unseen_call": f"the agent's request holds a call of {name} that no reply was seen to make",
+            "unseen_answer": f"the agent's request answers a call ({finding.answer and finding.answer.call_id}) that "
+            "no reply was seen to make",
+            "unseen_reply": f"the agent's request goes on from {finding.detail}, a reply that was not seen",
+        }[finding.kind]
+        self.fault = self.fault or UnseenCallError(
+            f"{what}: a part of the traffic with the model went unseen\nIf the agent itself writes that call into its "
+            f'history, say so in [tool.evalkit.http]: own_calls = ["{name}"]'
+        )
 
     def record_answers(self, answers: Iterable[CallAnswer]) -> None:
         """Record the pending calls that `answers` belong to: the application has answered them itself."""
@@ -164,6 +244,7 @@ class ModelSession:
 
     def add_executed(self, reply: ModelTurn) -> int:
         """Record a turn whose calls a framework executes itself. Return its index."""
+        self._ledger.add_turn(reply)
         with self._lock:
             self._turns.append(reply)
             return len(self._turns) - 1
@@ -221,6 +302,7 @@ class ModelSession:
                 self._pending_calls.add(stream.index, stream.finish(), stream.since)
                 self._streams.remove(stream)
                 self._turns[stream.index] = _name_agent(turn)
+                self._ledger.add_turn(turn)
 
     def take_context(self, name: str, arguments: JsonObject, functions: FunctionTable) -> CallContext:
         """Return the context of the pending call that code executes by this call; DIRECT if there is none."""

@@ -30,6 +30,7 @@ from typing import Any
 from evalkit.agents.offline_rules import NetworkGuard, is_ignored
 from evalkit.agents.task import Task
 from evalkit.cassettes.http.interception import is_bypassed
+from evalkit.cassettes.http.unobserved import OWN_PEERS
 from evalkit.errors import MissingCassetteError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.model.settings import Settings
@@ -39,7 +40,6 @@ try:
 except ImportError:  # Windows
     _posixsubprocess = None  # type: ignore[assignment]
 
-OWN_PEERS: set[str] = set()  # "host:port" of the services that are agents: evalkit itself connects to them
 
 AGENT_THREADS = "evalkit-agent-"  # the names of threads in which sync agents run begin so
 _NEED = "offline"

@@ -22,6 +22,7 @@ from evalkit.agents.loop import run_loop
 from evalkit.agents.model_session import ModelSession
 from evalkit.agents.task_functions import TaskFunctions, build_positional_error
 from evalkit.cassettes.http.interception import Traffic
+from evalkit.cassettes.http.observer import Observer
 from evalkit.cassettes.http.player import Player
 from evalkit.cassettes.http.request_toggle import RequestToggle
 from evalkit.errors import EvalkitError, FunctionError, UsageError
@@ -40,6 +41,7 @@ from evalkit.providers.base import Provider
 from evalkit.providers.budget import ClientBudget
 from evalkit.providers.turns import Chunk
 from evalkit.traces.log_formats import Conversation
+from evalkit.wire.records import Exchange
 
 if TYPE_CHECKING:
     from evalkit.agents.remote.server import FunctionsServer
@@ -105,6 +107,7 @@ class Task:
         self._queueing_time = WaitingTime()
         self.trace: Conversation | None = None  # the recorded run that is judged, in place of one of an agent
         self.http_player: Player | None = None  # None: requests of the agent's own client go out as they are
+        self.http_observer: Observer | None = None  # reads what goes out as it is
         self.request_toggle: RequestToggle | None = None  # asks in the other way what its client asks a live model
         self.client_budget: ClientBudget | None = None  # for agents whose own client goes live
         self.is_live = False  # a model is asked, and nothing is recorded or played
@@ -139,7 +142,7 @@ class Task:
     def http_traffic(self) -> Traffic | None:
         """The handler of the requests of the agent's own client; None: they go out as they are."""
         toggle = self.request_toggle
-        return self.http_player or (toggle if toggle is not None and toggle.can_intercept else None)
+        return self.http_player or (toggle if toggle is not None and toggle.can_intercept else self.http_observer)
 
     @property
     def _session(self) -> ModelSession:
@@ -448,6 +451,15 @@ class Task:
         self._session.record_answers(answers)
         self._session.add(turn, forced_name)
         self.waiting_time.add(waited_ms / 1000)
+
+    def record_exchange(
+        self, exchange: Exchange, *, waited_ms: float = 0.0, harmless: Sequence[str] = (), own_calls: Sequence[str] = ()
+    ) -> ModelTurn | None:
+        """Record an exchange of the agent's own client with a model's service. Return its turn, if it is one."""
+        turn = self._session.record_exchange(exchange, harmless=harmless, own_calls=own_calls)
+        if turn is not None:
+            self.waiting_time.add(waited_ms / 1000)
+        return turn
 
     def record_framework_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> int:
         """Record a turn whose calls a framework executes with `execute_call`. Return its index."""

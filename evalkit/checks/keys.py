@@ -42,7 +42,7 @@ _ARGUMENTS = {"type": ["object", "null"], "additionalProperties": _make_ref("val
 _SHARE = {"type": "number", "minimum": 0, "maximum": 1}
 
 OUTCOMES = ("ok", "error", "any")
-CHANNELS = ("native", "text", "direct")
+CHANNELS = ("native", "text", "direct", "history")
 NO_APPROVAL = "none"
 APPROVAL_CHOICES = (*APPROVALS, NO_APPROVAL)
 CALL_ORDERS = ("strict", "any")

@@ -45,7 +45,7 @@ TRANSCRIPT_VERSION = 1
 
 CACHE, CACHED = "cache", "cached"
 TRACED = "trace"
-MOCK, APPLICATION, SERVER, NOBODY = ANSWERERS = ("mock", "application", "server", "nobody")
+MOCK, APPLICATION, SERVER, SERVICE, NOBODY = ANSWERERS = ("mock", "application", "server", "service", "nobody")
 APPROVED, DENIED, CHANGED = APPROVALS = ("approved", "denied", "changed")
 NOT_MOCKED = "is not mocked in this case"  # what an agent reads of a call that nothing answers
 AgentValue = Any  # what an agent or a model passed, odd as it may be; JSON once it is recorded
@@ -77,7 +77,7 @@ class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: AgentValue = None  # of a failed call: {"error": {"type": ..., "message": ...}}
     turn: int | None = None  # index of the model turn that made it; None when code called the dispatcher
     user_turn: int = always_written(0)  # index of the user's turn in a multi-turn case
-    channel: str = always_written("direct")  # "native", "text" or "direct"
+    channel: str = always_written("direct")  # "native", "text", "direct" or "history"
     call_id: str | None = None
     requested_name: str | None = None  # the alias by which it was called, if any
     duration_ms: float = always_written(0.0)  # on the run's clock: mocked latency, or real time of a real function

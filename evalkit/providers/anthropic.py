@@ -11,12 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from msgspec.structs import replace
-
-from evalkit.errors import IncompleteCallError, ProviderError
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
+from evalkit.errors import ProviderError
+from evalkit.jsonvalue import JsonDict
 from evalkit.model.parts import IMAGE, TEXT, InputPart
-from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
+from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import (
     BlockWriter,
     ProviderKind,
@@ -24,14 +22,11 @@ from evalkit.providers.base import (
     build_call_id,
     format_result,
     is_error_result,
-    read_call,
-    read_count,
-    read_finish_reason,
 )
 from evalkit.providers.client import Client, ClientOptions, ClientProvider
 from evalkit.providers.pacing import RetryPolicy
-from evalkit.streaming import StreamAccumulator
 from evalkit.text.format import cut_between_words
+from evalkit.wire import anthropic_messages
 
 
 class AnthropicOptions(ClientOptions, frozen=True, kw_only=True):
@@ -161,112 +156,15 @@ build_messages = BlockWriter(
 
 # -- replies
 
-FINISH_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
-}
-
 
 def read_reply(data: object) -> ModelTurn:
     """Read one whole message. Never raises on any JSON."""
-    message = data if isinstance(data, Mapping) else {}
-    content = message.get("content")
-    blocks = list(filter_mappings(content))
-    uses = [block for block in blocks if block.get("type") == "tool_use" and block.get("name")]
-    calls = tuple(read_call(use["name"], use.get("input"), use.get("id")) for use in uses)
-    text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
-    reason = message.get("stop_reason")
-    return ModelTurn(
-        text=text,
-        calls=calls,
-        finish_reason=read_finish_reason(reason, FINISH_REASONS, text, calls),
-        usage=read_usage(message.get("usage")),
-        raw=dict(message),
-        content={"role": "assistant", "content": [dict(block) for block in blocks]} if blocks else None,
-        model=message.get("model") if isinstance(message.get("model"), str) else None,
-    )
-
-
-def read_usage(data: object) -> Usage | None:
-    """Read the token counts: the service counts what it read from and wrote to its cache beside the input."""
-    if not isinstance(data, Mapping):
-        return None
-    cached, output = read_count(data, "cache_read_input_tokens"), read_count(data, "output_tokens")
-    reasoning = read_count(data.get("output_tokens_details"), "thinking_tokens")
-    entered = read_count(data, "input_tokens") + cached + read_count(data, "cache_creation_input_tokens")
-    return Usage(
-        input_tokens=entered,
-        output_tokens=max(output - reasoning, 0),
-        reasoning_tokens=reasoning,
-        cached_tokens=cached,
-        total_tokens=entered + output,
-    )
+    return anthropic_messages.read_reply(data if isinstance(data, Mapping) else {}).to_turn()
 
 
 def read_stream(events: Iterable[Any]) -> ModelTurn:
     """Read a stream's events: the same turn as if it had come whole, except where the stream breaks off."""
-    accumulator = StreamAccumulator()
-    message, blocks = _collect_message(events, accumulator)
-    certain = accumulator.completed
-    broken = None
-    try:
-        calls = accumulator.close()
-    except IncompleteCallError as error:
-        calls, broken = certain, str(error)
-    arguments = {(str(call.id or ""), str(call.name)): call.arguments for call in calls}
-    content = []
-    for block in blocks:
-        if block.get("type") == "tool_use":
-            key = (str(block.get("id") or ""), str(block.get("name") or ""))  # whatever stands there
-            if key not in arguments:
-                continue  # it never came whole
-            block = {**block, "input": arguments[key]}
-        content.append(block)
-    turn = read_reply({**message, "content": content})
-    if accumulator.finish_reason is None:
-        return replace(turn, finish_reason="truncated", finish_message=broken)
-    if broken is not None:
-        finish = "length" if accumulator.finish_reason == "max_tokens" else "malformed_call"
-        return replace(turn, finish_reason=finish, finish_message=broken)
-    return turn
-
-
-def _collect_message(events: Iterable[Any], accumulator: StreamAccumulator) -> tuple[JsonDict, list[JsonDict]]:
-    """Return the message without its content, and the blocks of its content, in which calls have no arguments yet:
-    `accumulator` has them."""
-    message: JsonDict = {}
-    blocks: dict[str, JsonDict] = {}  # by the text of the index, whatever stands there
-    for event in (event for event in events if isinstance(event, Mapping)):
-        accumulator.feed_anthropic(event)
-        kind = event.get("type")
-        if kind == "message_start":
-            message = dict(event.get("message") or {})
-            blocks = {str(place): block for place, block in enumerate(message.get("content") or ())}
-        elif kind == "content_block_start":
-            blocks[str(event.get("index"))] = dict(event.get("content_block") or {})
-        elif kind == "content_block_delta":
-            _add_delta(blocks.setdefault(str(event.get("index")), {}), event.get("delta") or {})
-        elif kind == "message_delta":
-            message |= {key: value for key, value in (event.get("delta") or {}).items() if value is not None}
-            counts = {key: count for key, count in (event.get("usage") or {}).items() if count is not None}
-            message["usage"] = {**(message.get("usage") or {}), **counts}
-    return message, list(blocks.values())
-
-
-_PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-
-
-def _add_delta(block: JsonDict, delta: JsonObject) -> None:
-    """Add a piece to a block that goes back as it came. Arguments are the accumulator's."""
-    key = _PIECES.get(str(delta.get("type")))
-    if key is not None:
-        block[key] = (block.get(key) or "") + (delta.get(key) or "")
-    elif delta.get("type") == "citations_delta":
-        block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+    return anthropic_messages.read_stream(events).to_turn()
 
 
 ANTHROPIC = ProviderKind(

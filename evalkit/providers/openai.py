@@ -10,16 +10,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.errors import IncompleteCallError, ProviderError, UsageError
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, parse_arguments
+from evalkit.errors import ProviderError, UsageError
+from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.parts import IMAGE, PARTS, TEXT, InputPart
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.providers.base import (
     ProviderKind,
     SchemaRules,
@@ -27,13 +27,11 @@ from evalkit.providers.base import (
     format_result,
     get_first_mapping,
     pair_results,
-    read_call,
-    read_count,
     require_whole,
 )
 from evalkit.providers.client import Client, ClientOptions, ClientProvider
 from evalkit.providers.pacing import RetryPolicy
-from evalkit.streaming import CUT_OFF, StreamAccumulator, explain_cut_off
+from evalkit.wire import openai_chat
 
 
 class OpenAIProvider(ClientProvider):
@@ -205,54 +203,17 @@ def _build_reply(turn: ModelTurn, position: int) -> JsonDict:
     return message
 
 
-# -- replies. Servers differ in small ways; all of them are read here.
-
-FINISH_REASONS = {
-    "stop": "stop",
-    "eos": "stop",
-    "length": "length",
-    "model_length": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "content_filter": "content_filter",
-}
-# Where servers without `prompt_tokens_details` say how much of the prompt was cached: Mistral, DeepSeek, Moonshot.
-CACHED_TOKEN_KEYS = ("num_cached_tokens", "prompt_cache_hit_tokens", "cached_tokens")
-# Keys of a message, beside text and calls that its server wants to see again.
-ECHOED_KEYS = ("reasoning_content", "reasoning_details", "extra_content", "thought_signature")
+# -- replies
 
 
 def read_reply(data: object) -> ModelTurn:
     """Read one whole response. Never raises on any JSON."""
-    data = data if isinstance(data, Mapping) else {}
-    choice = get_first_mapping(data.get("choices"))
-    message = choice.get("message")
-    message = message if isinstance(message, Mapping) else {}
-    text = join_text_parts(message.get("content"))
-    finish = choice.get("finish_reason")
-    came = tuple(_read_call(call) for call in _list_calls(message))
-    broken = _find_broken_call(came, message, finish)
-    calls = came[:-1] if came and broken else came
-    if broken and not came:
-        finish_reason = "malformed_call"
-    elif not message:
-        finish_reason = "empty"
-    elif message.get("refusal"):
-        finish_reason = "content_filter"
-    elif not finish or finish in ("stop", "tool_calls", "function_call"):
-        finish_reason = "tool_calls" if calls else "stop" if text else "empty"
-    else:
-        finish_reason = FINISH_REASONS.get(str(finish), "other")
-    return ModelTurn(
-        text=text,
-        calls=calls,
-        finish_reason=finish_reason,
-        finish_message=message.get("refusal") or (explain_cut_off(broken, finish, "reply") if broken else None),
-        usage=read_usage(data.get("usage")),
-        raw=dict(data),
-        content=_build_content(message, text, calls),
-        model=data.get("model") if isinstance(data.get("model"), str) else None,
-    )
+    return openai_chat.read_reply(data if isinstance(data, Mapping) else {}).to_turn()
+
+
+def read_stream(chunks: Iterable[Any]) -> ModelTurn:
+    """Read a stream's chunks: the same turn as if it had come whole, except where the stream breaks off."""
+    return openai_chat.read_stream(chunks).to_turn()
 
 
 def _check_shape(values: Iterable[object], service: str) -> None:
@@ -267,121 +228,6 @@ def _check_shape(values: Iterable[object], service: str) -> None:
             problem = f"calls that are {calls!r:.100}"
     if problem:
         raise ProviderError(f"{service} answered something that is no chat completion: it has {problem}")
-
-
-def join_text_parts(content: object) -> str:
-    """Return a message's text, which is a string or the text parts of a list."""
-    if isinstance(content, list):
-        parts = (part.get("text") for part in content if isinstance(part, Mapping) and part.get("type") == "text")
-        return "".join(part for part in parts if isinstance(part, str))
-    return content if isinstance(content, str) else ""
-
-
-def _list_calls(message: JsonObject) -> list[JsonObject]:
-    calls = message.get("tool_calls")
-    candidates = list(filter_mappings(calls))
-    if not candidates and isinstance(message.get("function_call"), Mapping):
-        candidates = [{"function": message["function_call"]}]
-    return [call for call in candidates if isinstance(call.get("function"), Mapping) and call["function"].get("name")]
-
-
-def _find_broken_call(came: Sequence[ModelCall], message: JsonObject, finish: object) -> str | None:
-    """Describe the last call of a reply that ended at its limit, if that was inside the call; or, where no call came,
-    one without a name, which can't be made."""
-    if came:
-        last = came[-1]
-        is_cut_off = finish in CUT_OFF and (last.malformed is not None or last.raw == "")
-        return f"{last.name}({last.raw})" if is_cut_off else None
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if isinstance(function, Mapping) and (call.get("id") or function.get("arguments")):
-            return f"(no name)({function.get('arguments') or ''})"
-    return None
-
-
-def _read_call(data: JsonObject) -> ModelCall:
-    function = data["function"]
-    arguments = {} if function.get("arguments") is None else function["arguments"]
-    call = read_call(function["name"], arguments, data.get("id"))
-    if isinstance(arguments, Mapping):
-        return call
-    return replace(call, raw=arguments if isinstance(arguments, str) else json.dumps(arguments))
-
-
-def read_usage(data: object) -> Usage | None:
-    """Read the token counts. OpenAI counts reasoning among the completion's; xAI and Gemini's compatible API beside
-    them, which only the total shows. `Usage` has them apart."""
-    if not isinstance(data, Mapping):
-        return None
-    prompt_tokens, completion_tokens, total = (
-        read_count(data, key) for key in ("prompt_tokens", "completion_tokens", "total_tokens")
-    )
-    reasoning = read_count(data.get("completion_tokens_details"), "reasoning_tokens")
-    extra_tokens = max(total - prompt_tokens - completion_tokens, 0)
-    return Usage(
-        input_tokens=prompt_tokens,
-        output_tokens=completion_tokens if extra_tokens else max(completion_tokens - reasoning, 0),
-        reasoning_tokens=extra_tokens or reasoning,
-        cached_tokens=read_count(data.get("prompt_tokens_details"), "cached_tokens")
-        or next((count for key in CACHED_TOKEN_KEYS if (count := read_count(data, key))), 0),
-        total_tokens=total or prompt_tokens + completion_tokens,
-    )
-
-
-def _build_content(message: JsonObject, text: str, calls: tuple[ModelCall, ...]) -> JsonDict | None:
-    """Build the message that goes back, without keys that servers send and do not accept."""
-    if not message:
-        return None
-    content: JsonDict = {"role": "assistant", "content": text or None}
-    came = _list_calls(message)[: len(calls)]
-    if came:
-        content["tool_calls"] = [
-            {key: value for key, value in call.items() if value is not None and key != "index"} for call in came
-        ]
-        content |= {key: message[key] for key in ECHOED_KEYS if message.get(key) is not None}
-    return content
-
-
-def read_stream(chunks: Iterable[Any]) -> ModelTurn:
-    """Read a stream's chunks: the same turn as if it had come whole, except where the stream breaks off."""
-    accumulator = StreamAccumulator()
-    text: list[str] = []
-    message: JsonDict = {}
-    reason = usage = model = None
-    for chunk in (chunk for chunk in chunks if isinstance(chunk, Mapping)):
-        usage, model = chunk.get("usage") or usage, chunk.get("model") or model
-        choice = get_first_mapping(chunk.get("choices"))
-        if choice.get("index"):
-            continue  # another reply to the same request
-        delta = choice.get("delta") or choice.get("message") or {}
-        text.append(join_text_parts(delta.get("content")))
-        accumulator.feed({**delta, "content": None})
-        # Collect what comes in pieces beside text and arguments, and must go back: reasoning, signatures.
-        for key in (*ECHOED_KEYS, "refusal"):
-            value = delta.get(key)
-            if isinstance(value, str):
-                message[key] = message.get(key, "") + value
-            elif isinstance(value, list):
-                message[key] = [*message.get(key, []), *value]
-            elif value is not None:
-                message[key] = value
-        if choice.get("finish_reason"):
-            reason = choice["finish_reason"]
-            accumulator.finish(reason)
-    broken = None
-    certain = accumulator.begun(certain=True)
-    if not reason:
-        try:
-            accumulator.close()
-        except IncompleteCallError as error:
-            broken = str(error)
-    calls = accumulator.begun() if broken is None else certain
-    full_message = {"role": "assistant", **message, "content": "".join(text)} | ({"tool_calls": calls} if calls else {})
-    turn = read_reply({"choices": [{"message": full_message, "finish_reason": reason}], "usage": usage, "model": model})
-    if reason is None and (broken is not None or not turn.calls):
-        return replace(turn, finish_reason="truncated" if turn.text or broken else "empty", finish_message=broken)
-    return turn
 
 
 OPENAI = ProviderKind(

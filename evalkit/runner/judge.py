@@ -365,7 +365,7 @@ CALL_KEYS = (
     "duration_ms",
     "agent",
 )
-CHOICES = {"outcome": ("ok", "error"), "channel": ("native", "text", "direct"), "answered_by": ANSWERERS}
+CHOICES = {"outcome": ("ok", "error"), "channel": ("native", "text", "direct", "history"), "answered_by": ANSWERERS}
 NAMELESS = "(no name)"
 
 

@@ -25,8 +25,10 @@ from evalkit.errors import (
     MeasurementError,
     MissingCassetteError,
     MockError,
+    ProviderError,
     SpecError,
     StaleCassetteError,
+    UnobservedError,
     UsageError,
 )
 from evalkit.functions.dispatcher import FakeDispatcher
@@ -169,7 +171,11 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
         )
         is_recorded = isinstance(plan.agent.run, RecordedAgent)
         task.http_player = None if is_recorded else http_recording.create_player(task, settings)
+        task.http_observer = None if is_recorded else http_recording.create_observer(task, settings)
         task.request_toggle = http_recording.find_request_toggle(settings)
+        for traffic in (task.http_player, task.request_toggle):
+            if traffic is not None:
+                traffic.observer = task.http_observer
         task.is_live = task.http_player is None and settings.model is not None
         task.client_budget = create_client_budget(settings)
         run = RunState(plan, task, dispatcher, Occupancy(task.add_delay))
@@ -230,9 +236,40 @@ async def _run_conversation(run: RunState) -> None:
     except MockError as error:
         run.fault = build_unmeasured_fault(error)
     finally:
+        _check_observation(run)
         if not run.is_abandoned:
             http_recording.release(run.task.http_traffic)
             offline.restore(run.task)
+
+
+def _check_observation(run: RunState) -> None:
+    """Record a fault where a connection went unobserved, and the case demands that something did not happen."""
+    session = run.task._opened_session
+    if session is not None and session.last_failure is not None:
+        run.task.record_fault(
+            ProviderError(f"the model's service failed, and no retry made it good: {session.last_failure}")
+        )
+    traffic = run.task.http_traffic
+    places = list(dict.fromkeys(getattr(traffic, "unobserved", ())))
+    if not places or not demands_absence(run.plan.case):
+        return
+    run.task.record_fault(
+        UnobservedError(
+            f"the agent's code opened a connection to {places[0]} that evalkit can't read: no known HTTP client "
+            "carried it; a model may have been asked there\nIf no model is there, say so in [tool.evalkit.http]: "
+            f'ignore_hosts = ["{places[0]}"]'
+        )
+    )
+
+
+def demands_absence(case: Case) -> bool:
+    """Return whether a case demands that something did not happen. A prototype, by the words of the file."""
+    expected = case.data.get("expected_output") if hasattr(case, "data") else None
+    text = repr(expected)
+    return expected is None or any(
+        word in text
+        for word in ("'expected_function_calls': []", "forbidden", "extra_calls", "max_", "count", "policies")
+    )
 
 
 async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:

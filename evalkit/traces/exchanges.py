@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,6 +29,8 @@ from evalkit.traces.log_formats import (
     read_value,
 )
 from evalkit.traces.messages import read_call, read_messages
+from evalkit.wire import anthropic_messages, openai_responses
+from evalkit.wire.records import Answer, Call, Text, Unread
 
 
 def read_chat(request: JsonObject, response: JsonObject) -> Parts:
@@ -195,11 +199,42 @@ def _read_part(part: JsonObject, reply: ModelReply, *, is_reply: bool) -> Event 
     return replace(reply, text=part["text"]) if is_reply else LoggedMessage(part["text"])
 
 
+def _read_by_wire(api: Any, request: JsonObject, response: JsonObject) -> Parts:
+    """Read a request and the reply to it by the API's own module."""
+    if not any(key in request for key in ("messages", "input")):
+        raise KeyError("messages")
+    read = api.read_request(request)
+    items = [*read.items]
+    finish: str | None = None
+    if response:
+        reply = api.read_reply(response)
+        items += reply.items
+        finish = reply.end
+    system = [str(request.get("instructions") or ""), join_texts(request.get("system"))]
+    events: list[Event] = []
+    for item in items:
+        if isinstance(item, Unread):
+            raise UnreadableLogError(f"it holds {item.what} at {item.place}, in no known form: {item.excerpt}")
+        if isinstance(item, Call):
+            if item.malformed:
+                raise UnreadableLogError(f"the arguments of {item.name} are no JSON object: {item.malformed}")
+            events.append(ModelReply("", (LoggedCall(item.name, item.arguments, item.call_id),)))
+        elif isinstance(item, Answer):
+            events.append(FunctionAnswer(item.value, item.call_id, item.name, item.is_error))
+        elif isinstance(item, Text) and item.role in ("system", "developer"):
+            system.append(item.text)
+        elif isinstance(item, Text):
+            events.append(ModelReply(item.text) if item.role == "assistant" else LoggedMessage(item.text))
+    if response and not any(isinstance(event, ModelReply) for event in events[-1:]) and finish:
+        events.append(ModelReply(""))
+    return "\n\n".join(filter(None, system)), events
+
+
 READERS: dict[str, Callable[[JsonObject, JsonObject], Parts]] = {
     "openai": read_chat,
-    "responses": read_responses,
+    "responses": partial(_read_by_wire, openai_responses),
     "gemini": read_gemini,
-    "anthropic": read_anthropic,
+    "anthropic": partial(_read_by_wire, anthropic_messages),
 }
 _KEYS = {"messages": "openai", "contents": "gemini", "input": "responses"}
 

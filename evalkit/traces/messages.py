@@ -125,7 +125,12 @@ def _read_message(message: JsonObject, role: str) -> Iterator[Event]:
     calls = _list_calls(message) if role == MODEL else []
     ids = {call.call_id for call in calls}
     events: list[Event] = []
+    for invocation in filter_mappings(message.get("toolInvocations")) if role == MODEL else ():
+        events += _read_ui_call(invocation)
     for block in content if isinstance(content, list) else [] if content is None else [content]:
+        if role == MODEL and isinstance(block, Mapping) and _is_ui_call(block):
+            events += _read_ui_call(block)
+            continue
         if role == MODEL and not isinstance(block, str | Mapping):
             raise UnreadableLogError(f"a piece of a reply is no JSON object: {cut_between_words(json.dumps(block))}")
         event = read_block(block, role)
@@ -139,6 +144,28 @@ def _read_message(message: JsonObject, role: str) -> Iterator[Event]:
         if not any(event.calls for event in events if isinstance(event, ModelReply)):
             _check_keys(message)
     yield from events
+
+
+def _is_ui_call(block: JsonObject) -> bool:
+    """Return whether a part of a chat of Vercel's AI SDK is a call: ``tool-NAME``, or ``dynamic-tool``."""
+    kind = str(block.get("type"))
+    return (isinstance(block.get("toolCallId"), str) and (kind == "dynamic-tool" or kind.startswith("tool-"))) or (
+        kind == "tool-invocation"
+    )
+
+
+def _read_ui_call(part: JsonObject) -> Iterator[Event]:
+    """Read a call of a chat of the AI SDK, and its answer, which stand in one part."""
+    inner = part.get("toolInvocation")
+    part = inner if isinstance(inner, Mapping) else part
+    name = find_text(part, ("toolName",)) or str(part.get("type")).removeprefix("tool-")
+    arguments = read_arguments(part.get("input", part.get("args", part.get("rawInput"))), name)
+    call_id = find_text(part, ("toolCallId",))
+    yield ModelReply("", (LoggedCall(name, arguments, call_id),))
+    if part.get("state") in ("result", "output-available", "output-error", "output-denied"):
+        error = part.get("errorText")
+        value = error if error else read_value(part.get("output", part.get("result")))
+        yield FunctionAnswer(value, call_id=call_id, name=name, failed=bool(error))
 
 
 def _check_keys(message: JsonObject) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from evalkit.agents.mcp.results import VALUE, WHOLE, explain_invalid_answer, read_result
-from evalkit.agents.offline import OWN_PEERS, build_child_environment
+from evalkit.agents.offline import build_child_environment
 from evalkit.agents.remote.agents import (
     KILL_S,
     ChildProcess,
@@ -37,6 +37,7 @@ from evalkit.agents.remote.reaper import TERM_S
 from evalkit.agents.remote.server import get_peer
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.cassettes.http.interception import bypass_here
+from evalkit.cassettes.http.unobserved import OWN_PEERS
 from evalkit.errors import FunctionError, RemoteAgentError, format_path
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.call_log import BrokenContractError

@@ -27,7 +27,6 @@ from typing import TypeVar
 from msgspec import Struct
 
 from evalkit.agents.contract import COMPLETED, AgentUnderTest, Reply
-from evalkit.agents.offline import OWN_PEERS
 from evalkit.agents.recorded import record_exported_run
 from evalkit.agents.remote.model_relay import build_model_environment
 from evalkit.agents.remote.reaper import TERM_S, Reaper, find_survivors, send_signal
@@ -43,6 +42,7 @@ from evalkit.agents.remote.spans import PATH as SPANS_PATH
 from evalkit.agents.remote.spans import RequestTrace, SpanReceiver, build_span_environment
 from evalkit.agents.task import Task
 from evalkit.bounds import explain_bound, get_bounds
+from evalkit.cassettes.http.unobserved import OWN_PEERS
 from evalkit.errors import IncompleteTraceError, RemoteAgentError, UnknownAgentError
 from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject

@@ -16,12 +16,13 @@ from msgspec import Struct
 from evalkit.agents.remote.server import UnreachableError, send_request
 from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
-from evalkit.cassettes.http.model_exchanges import find_turn, read_model_request
+from evalkit.cassettes.http.model_exchanges import read_http_exchange
 from evalkit.cassettes.http.player import PendingExchange, Player
 from evalkit.cassettes.http.request_toggle import RequestToggle
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
-from evalkit.model.transcript import CallAnswer, ModelTurn
+from evalkit.model.transcript import ModelTurn
 from evalkit.providers.budget import ClientBudget
+from evalkit.wire.records import Exchange
 
 MAX_REPLY = 50_000_000  # bytes of a model's reply
 # What belongs to one connection, and is not passed on.
@@ -55,14 +56,7 @@ class RelayTask(Protocol):
     is_live: bool
 
     def record_fault(self, error: EvalkitError) -> None: ...
-    def record_turn(
-        self,
-        turn: ModelTurn,
-        *,
-        waited_ms: float = 0.0,
-        answers: tuple[CallAnswer, ...] = (),
-        forced_name: str | None = None,
-    ) -> None: ...
+    def record_exchange(self, exchange: Exchange, *, waited_ms: float = 0.0) -> ModelTurn | None: ...
 
 
 def build_model_environment(
@@ -138,11 +132,8 @@ class ModelRelay:
         duration_ms = (perf_counter() - start) * 1000
         if exchange is not None:
             exchange.record_response(response, duration_ms)
-        elif (turn := find_turn(response, duration_ms)) is not None:
-            reading = read_model_request(request)
-            self._task.record_turn(
-                turn, waited_ms=duration_ms, answers=reading.answers, forced_name=reading.forced_name
-            )
-            if self._task.client_budget is not None:
+        elif (read := read_http_exchange(request, response, duration_ms)) is not None:
+            turn = self._task.record_exchange(read, waited_ms=duration_ms)
+            if turn is not None and self._task.client_budget is not None:
                 self._task.client_budget.add(turn)
         return response

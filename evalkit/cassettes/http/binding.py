@@ -18,15 +18,17 @@ from typing import Protocol
 
 from evalkit.cassettes.http.interception import Traffic, install, uninstall
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
-from evalkit.cassettes.http.model_exchanges import find_turn, read_model_request
+from evalkit.cassettes.http.model_exchanges import read_http_exchange
+from evalkit.cassettes.http.observer import Observer, SharedObserver
 from evalkit.cassettes.http.player import Player, PlayerOptions
 from evalkit.cassettes.http.request_toggle import REQUEST_TOGGLE, RequestToggle
 from evalkit.cassettes.model import locate_cassette
 from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.model.settings import Settings
-from evalkit.model.transcript import CallAnswer, ModelTurn
+from evalkit.model.transcript import ModelTurn
 from evalkit.providers.budget import get_run_budget
+from evalkit.wire.records import Exchange
 
 NEEDS_EXTRA = "HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
 
@@ -42,14 +44,9 @@ class RunTask(Protocol):
 
     def record_fault(self, error: EvalkitError) -> None: ...
 
-    def record_turn(
-        self,
-        turn: ModelTurn,
-        *,
-        waited_ms: float = 0.0,
-        answers: Sequence[CallAnswer] = (),
-        forced_name: str | None = None,
-    ) -> None: ...
+    def record_exchange(
+        self, exchange: Exchange, *, waited_ms: float = 0.0, harmless: Sequence[str] = (), own_calls: Sequence[str] = ()
+    ) -> ModelTurn | None: ...
 
 
 class _TrafficListener:
@@ -58,6 +55,7 @@ class _TrafficListener:
     def __init__(self, task: RunTask, settings: Settings) -> None:
         self._task = weakref.ref(task)  # the task refers to the player, and the player to this
         self._budget = get_run_budget(settings)
+        self._http = settings.http
 
     def on_request(self) -> None:
         self._budget.check()
@@ -68,18 +66,23 @@ class _TrafficListener:
             task.record_fault(error)
 
     def on_response(self, request: HttpRequest, response: HttpResponse, duration_ms: float, *, is_live: bool) -> None:
-        turn = find_turn(response, duration_ms)
+        exchange = read_http_exchange(request, response, duration_ms)
         task = self._task()
-        if turn is not None and task is not None:
-            reading = read_model_request(request)
-            task.record_turn(
-                turn,
+        if exchange is not None and task is not None:
+            turn = task.record_exchange(
+                exchange,
                 waited_ms=duration_ms if is_live else 0.0,
-                answers=reading.answers,
-                forced_name=reading.forced_name,
+                harmless=self._http.harmless,
+                own_calls=self._http.own_calls,
             )
-            if is_live:
+            if turn is not None and is_live:
                 self._budget.add(turn)
+
+
+def create_observer(task: RunTask, settings: Settings) -> Observer:
+    """Create what reads the traffic of a run that is neither played nor recorded: all of a live run, and what goes to
+    hosts that are left alone."""
+    return Observer(_TrafficListener(task, settings), settings.http.ignore_hosts)
 
 
 def create_player(task: RunTask, settings: Settings) -> Player | None:
@@ -159,6 +162,8 @@ def _find_traffic() -> Traffic | None:
         return None  # pytest's own, and its plugins': agents do not run there without a context
     with _lock:
         open_traffic = [traffic for traffic in _open_traffic if traffic.is_open]
+    if len(open_traffic) > 1 and all(isinstance(traffic, Observer) for traffic in open_traffic):
+        return SharedObserver([traffic for traffic in open_traffic if isinstance(traffic, Observer)])
     toggles = [traffic for traffic in open_traffic if isinstance(traffic, RequestToggle)]
     if len(open_traffic) > 1 and len(toggles) == len(open_traffic):  # live, and goes out whoever sends it
         for toggle in toggles:

@@ -14,6 +14,7 @@ Clients that are imported later, inside an agent, are patched right after their 
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 import json
 import sys
@@ -26,9 +27,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+from evalkit.cassettes.http import websocket_observer as ws
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
+from evalkit.cassettes.http.observer import Observer, make_read_chunk, tee_aiohttp, tee_http_client, tee_httpx
 from evalkit.cassettes.http.player import PendingExchange, Player
 from evalkit.cassettes.http.request_toggle import RequestToggle, ToggledRequest
+from evalkit.cassettes.http.unobserved import carry, watch
+from evalkit.functions.context_propagation import CURRENT_CASE
 from evalkit.jsonvalue import JsonDict, JsonObject
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
 
 Method = Callable[..., Any]  # of a client library's class
 Maker = Callable[[Method], Method]  # from a real method to the one in its place
-Traffic = Player | RequestToggle  # what handles the requests of a run
+Traffic = Player | RequestToggle | Observer  # what handles the requests of a run
 
 _lock = threading.RLock()
 _users = 0
@@ -57,6 +62,7 @@ def install(find_current: Callable[[], Traffic | None]) -> None:
         if _users > 1:
             return
         _find_current = find_current
+        watch(_note_connection)
         for name in CLIENTS:
             if name in sys.modules:
                 _patch_module(name)
@@ -76,6 +82,7 @@ def uninstall() -> None:
     with _lock:
         _users -= 1
         if not _users:
+            watch(None)
             while _undo:
                 _undo.pop()()
             _patched.clear()
@@ -119,6 +126,22 @@ def find_toggle() -> RequestToggle | None:
     """Find what asks the model services of this code in the other way; None where nothing does."""
     traffic = None if _is_bypassed.get() else _find_current()
     return traffic if isinstance(traffic, RequestToggle) else None
+
+
+def _note_connection(host: str, port: int) -> None:
+    """Note a connection of a run that no interception carries."""
+    case = CURRENT_CASE.get()  # an older thread's connection is a client of a database, or of telemetry
+    if _is_bypassed.get() or case is None:
+        return
+    traffic = case.dispatcher.task.http_traffic
+    if isinstance(traffic, Observer | Player):
+        traffic.note_connection(host, port)
+
+
+def find_observer() -> Observer | None:
+    """Find what reads the requests of this code on their way; None where nothing does."""
+    traffic = None if _is_bypassed.get() else _find_current()
+    return traffic if isinstance(traffic, Observer) else getattr(traffic, "observer", None)
 
 
 def _patch_imported_module(module: ModuleType) -> None:
@@ -178,6 +201,7 @@ class Connection(Protocol):
 
 
 _GATHERED = "_evalkit_gathered"  # on a connection: the player, and the bytes of the request so far
+_OBSERVED = "_evalkit_observed"  # on a connection: the bytes of a request that is read on its way
 _REAL = "_evalkit_real"  # on a connection: the request is really being sent
 
 
@@ -208,7 +232,8 @@ def make_connect(real: Method, find: FindPlayer) -> Method:
 
     def connect(self: Connection) -> None:
         if _REAL in vars(self) or find(_get_authority(self)) is None:
-            real(self)
+            with carry():
+                real(self)
             return
         self.sock = NoSocket()
         for flag in ("is_verified", "proxy_is_verified"):
@@ -227,6 +252,9 @@ def make_send(real: Method, find: FindPlayer) -> Method:
             if player is None:
                 if isinstance(data, bytes) and data.startswith(b"POST ") and (toggle := find_toggle()) is not None:
                     toggle.note_client(data.split(b" ", 2)[1].decode("latin-1"), "http.client")
+                if _REAL not in vars(self) and find_observer() is not None:
+                    data = b"".join(_split_data(data)) if not isinstance(data, bytes) else data
+                    vars(self).setdefault(_OBSERVED, bytearray()).extend(data)
                 real(self, data)
                 return
             vars(self)[_GATHERED] = (player, bytearray())
@@ -244,8 +272,17 @@ def make_getresponse(real: Method, find: FindPlayer) -> Method:
     def getresponse(self: Connection) -> HTTPResponse:
         gathered = vars(self).pop(_GATHERED, None)
         if gathered is None:
-            live: HTTPResponse = real(self)
-            return live
+            sent, observer = vars(self).pop(_OBSERVED, None), find_observer()
+            observation = None
+            if sent is not None and observer is not None:
+                observation = observer.observe(_parse_request(self, bytes(sent)))
+            try:
+                live: HTTPResponse = real(self)
+            except BaseException as error:
+                if observation is not None:
+                    observation.fail(error)
+                raise
+            return live if observation is None else tee_http_client(live, observation)
         player, content = gathered
         outcome = player.begin(_parse_request(self, bytes(content)))
         if isinstance(outcome, HttpResponse):
@@ -434,6 +471,22 @@ def build_stub(client: str, method: str) -> Maker:
     return lambda real: stub(router, real, library)
 
 
+def carry_connections(real: Method) -> Method:
+    """Wrap the real method of a client, whose connections are carried."""
+
+    @functools.wraps(real)
+    def send(*args: Any, **options: Any) -> Any:
+        with carry():
+            return real(*args, **options)
+
+    @functools.wraps(real)
+    async def send_async(*args: Any, **options: Any) -> Any:
+        with carry():
+            return await real(*args, **options)
+
+    return send_async if inspect.iscoroutinefunction(real) else send
+
+
 def _make_stubbed(library: str, method: str, real: Method) -> Method:
     """Make a method that sends requests without a player by the real one, and others by vcrpy's stub.
 
@@ -442,14 +495,18 @@ def _make_stubbed(library: str, method: str, real: Method) -> Method:
 
     @functools.cache
     def get_stub() -> Method:
-        return build_stub(library, method)(real)
+        return build_stub(library, method)(carry_connections(real))
 
     def handle_request(self: object, request: Any) -> object:
         if find_player(_parse_authority(request.url)) is not None:
             return get_stub()(self, request)
         toggle = find_toggle()
         if toggle is None:
-            return real(self, request)
+            observer = find_observer()
+            if observer is None:
+                return real(self, request)
+            observe = observe_async if method == "handle_async_request" else observe_sync
+            return observe(library, functools.partial(real, self), request, observer)
         send = send_toggled_async if method == "handle_async_request" else send_toggled
         return send(library, functools.partial(real, self), request, toggle)
 
@@ -459,9 +516,66 @@ def _make_stubbed(library: str, method: str, real: Method) -> Method:
             return get_stub()(self, verb, url, **options)
         if verb == "POST" and (toggle := find_toggle()) is not None:
             toggle.note_client(str(url), "aiohttp")
+        if (observer := find_observer()) is not None:
+            return observe_session(functools.partial(real, self), verb, url, options, observer)
         return real(self, verb, url, **options)
 
     return handle_session_request if library == "aiohttp" else handle_request
+
+
+# -- requests that are read on their way
+
+
+def observe_sync(library: str, send: Method, request: Any, observer: Observer) -> Any:
+    """Send a request of httpx, and read its response as its client does."""
+    observation = observer.observe(_read_request(request, request.read()))
+    if observation is None:
+        with carry():
+            return send(request)
+    try:
+        with carry():
+            response = send(request)
+    except BaseException as error:
+        observation.fail(error)
+        raise
+    return tee_httpx(sys.modules[library], response, observation)
+
+
+async def observe_async(library: str, send: Method, request: Any, observer: Observer) -> Any:
+    """Do the same for an asynchronous client."""
+    observation = observer.observe(_read_request(request, await request.aread()))
+    if observation is None:
+        with carry():
+            return await send(request)
+    try:
+        with carry():
+            response = await send(request)
+    except BaseException as error:
+        observation.fail(error)
+        raise
+    return tee_httpx(sys.modules[library], response, observation)
+
+
+async def observe_session(send: Method, verb: str, url: object, options: dict[str, Any], observer: Observer) -> Any:
+    """Do the same for aiohttp."""
+    body: Any = options.get("json", options.get("data"))
+    content = json.dumps(body).encode() if isinstance(body, (dict, list)) else body if isinstance(body, bytes) else b""
+    content = body.encode() if isinstance(body, str) else content
+    observation = observer.observe(HttpRequest(verb, str(url), content))
+    if str(url).startswith(("ws:", "wss:")) or "sec-websocket-key" in {
+        str(k).lower() for k in options.get("headers") or ()
+    }:
+        observer.unobserved.append(f"{urlsplit(str(url)).netloc} (WebSocket)")
+    if observation is None:
+        with carry():
+            return await send(verb, url, **options)
+    try:
+        with carry():
+            response = await send(verb, url, **options)
+    except BaseException as error:
+        observation.fail(error)
+        raise
+    return tee_aiohttp(response, observation)
 
 
 # -- requests in the other way, of httpx and httpx2
@@ -471,7 +585,8 @@ def send_toggled(library: str, send: Method, request: Any, toggle: RequestToggle
     """Send a request of httpx in the other way, and return the response in the form that its client wants."""
     toggled = toggle.toggle(_read_request(request, request.read()))
     if toggled is None:
-        return send(request)
+        observer = find_observer()
+        return send(request) if observer is None else observe_sync(library, send, request, observer)
     response = send(_build_request(library, request, toggled))
     response.read()
     return _restore_response(library, response, toggled, toggle)
@@ -481,7 +596,8 @@ async def send_toggled_async(library: str, send: Method, request: Any, toggle: R
     """Do the same for an asynchronous client."""
     toggled = toggle.toggle(_read_request(request, await request.aread()))
     if toggled is None:
-        return await send(request)
+        observer = find_observer()
+        return await (send(request) if observer is None else observe_async(library, send, request, observer))
     response = await send(_build_request(library, request, toggled))
     await response.aread()
     return _restore_response(library, response, toggled, toggle)
@@ -541,5 +657,16 @@ CLIENTS: dict[str, list[tuple[str, str, Maker]]] = {
     "httplib2": _list_patches(make_connect, "HTTPConnectionWithTimeout.connect", "HTTPSConnectionWithTimeout.connect"),
     "httpx": _list_stubs("httpx", *_TRANSPORTS),
     "httpx2": _list_stubs("httpx2", *_TRANSPORTS),
-    "aiohttp": _list_stubs("aiohttp", "ClientSession._request"),
+    "websockets.asyncio.connection": [
+        ("Connection", "send", lambda real: ws.make_send(find_observer, is_async=True)(real)),
+        ("Connection", "recv", lambda real: ws.make_recv(find_observer, is_async=True)(real)),
+    ],
+    "websockets.sync.connection": [
+        ("Connection", "send", lambda real: ws.make_send(find_observer, is_async=False)(real)),
+        ("Connection", "recv", lambda real: ws.make_recv(find_observer, is_async=False)(real)),
+    ],
+    "aiohttp": [
+        *_list_stubs("aiohttp", "ClientSession._request"),
+        ("StreamReader", "_read_nowait_chunk", make_read_chunk),
+    ],
 }

@@ -16,18 +16,17 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, unpack_content
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, map_strings, parse_arguments
-from evalkit.model.transcript import CallAnswer, ModelCall, ModelTurn, Usage
-from evalkit.providers.table import PROVIDERS
-from evalkit.providers.turns import Chunk, build_turn
-from evalkit.streaming import parse_values
+from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
+from evalkit.model.transcript import CallAnswer, ModelTurn
+from evalkit.wire.records import Exchange
+from evalkit.wire.table import APIS, find_api, parse_body, read_exchange
 
 
 class RequestReading(Struct, frozen=True):
@@ -40,135 +39,35 @@ class RequestReading(Struct, frozen=True):
 
 def read_model_request(request: HttpRequest) -> RequestReading:
     """Read a request to a model's service. Never raises: of any other request nothing is found."""
+    data = parse_body(request.body)
+    api = find_api(request.url, data) or next((api for api in APIS if data is not None and api.is_request(data)), None)
+    if api is None or data is None:
+        return RequestReading()
     try:
-        data = json.loads(request.body)
-        answers: list[CallAnswer] = []
-        for message in data.get("messages") or data.get("contents") or data.get("input") or ():
-            if message.get("role") in ("assistant", "model") or message.get("type") in ("function_call", "reasoning"):
-                answers.clear()  # these answer an earlier reply
-            answers += _read_message(message)
-        return RequestReading(tuple(answers), _find_forced_name(data))
+        read = api.read_request(data)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
         return RequestReading()
+    answers = (CallAnswer(item.value, item.call_id, item.name, item.is_error) for item in read.new_answers)
+    return RequestReading(tuple(answers), read.forced_name)
 
 
-def _read_message(message: JsonObject) -> Iterator[CallAnswer]:
-    if message.get("role") == "tool":
-        yield CallAnswer(_read_content(message.get("content")), call_id=message.get("tool_call_id"))
-    elif message.get("type") == "function_call_output":
-        yield CallAnswer(_read_content(message.get("output")), call_id=message.get("call_id"))
-    for block in filter_mappings(message.get("content")):
-        if block.get("type") == "tool_result":
-            is_error = block.get("is_error") is True
-            yield CallAnswer(_read_content(block.get("content")), call_id=block.get("tool_use_id"), is_error=is_error)
-    for part in filter_mappings(message.get("parts")):
-        answer = part.get("functionResponse") or part.get("function_response")
-        if answer:
-            yield CallAnswer(answer.get("response"), call_id=answer.get("id"), name=answer.get("name"))
-
-
-def _read_content(content: JsonValue) -> JsonValue:
-    """Return the value that an answer's content stands for: JSON if it reads as JSON, else the text itself."""
-    texts: Iterable[object] = [block.get("text") for block in filter_mappings(content)]
-    text = content if isinstance(content, str) else "".join(item for item in texts if isinstance(item, str))
-    if not text:
-        return content
-    try:
-        value: JsonValue = json.loads(text)
-    except ValueError:
-        return text
-    return value
-
-
-def _find_forced_name(data: JsonObject) -> str | None:
-    choice = data.get("tool_choice")
-    if isinstance(choice, Mapping):
-        name = (choice.get("function") or choice).get("name")
-        return name if isinstance(name, str) else None
-    settings = data.get("toolConfig") or data.get("tool_config") or {}
-    calling = settings.get("functionCallingConfig") or settings.get("function_calling_config") or {}
-    names = calling.get("allowedFunctionNames") or calling.get("allowed_function_names") or []
-    return str(names[0]) if str(calling.get("mode")).upper() == "ANY" and len(names) == 1 else None
-
-
-_READABLE = ("json", "event-stream", "ndjson")
-_RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed")
+def read_http_exchange(request: HttpRequest, response: HttpResponse, duration_ms: float) -> Exchange | None:
+    """Read an exchange with a model's service; None for any other."""
+    return read_exchange(request.method, request.url, request.body, response.status, _unpack(response), duration_ms)
 
 
 def find_turn(response: HttpResponse, duration_ms: float) -> ModelTurn | None:
     """Return the model turn in `response`, or None. Never raises on any response."""
-    if response.status != 200 or not any(kind in response.get_header("content-type").lower() for kind in _READABLE):
+    exchange = read_exchange("POST", "", b"", response.status, _unpack(response), duration_ms)
+    if exchange is None or exchange.reply is None or exchange.reply.failure is not None:
         return None
+    return replace(exchange.reply.to_turn(duration_ms), raw=None, content=None)
+
+
+def _unpack(response: HttpResponse) -> bytes:
     encoding = response.get_header("content-encoding")
     content = unpack_content(response.body, encoding) if encoding else response.body
-    try:
-        values = [value for value in parse_values((content or b"").decode()) if isinstance(value, Mapping)]
-        turn = _read_values(values) if any(is_model_reply(value) for value in values) else None
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
-        return None  # it only looked like a model's, and must not fail the agent's request
-    return None if turn is None else replace(turn, duration_ms=duration_ms, raw=None, content=None)
-
-
-def _read_values(values: Sequence[JsonObject]) -> ModelTurn | None:
-    if any({"candidates", "usageMetadata", "promptFeedback"} & set(value) for value in values):
-        return PROVIDERS["gemini"]().read_stream(values)
-    if any("choices" in value for value in values):
-        choices = [choice for value in values for choice in value.get("choices") or () if isinstance(choice, Mapping)]
-        if any("delta" in choice for choice in choices):
-            return PROVIDERS["openai"]().read_stream(values)
-        is_whole = any("message" in choice for choice in choices)
-        return PROVIDERS["openai"]().read_reply(values[0]) if is_whole else None
-    if any(value.get("type") == "message_start" for value in values):
-        return build_turn([Chunk("anthropic", value) for value in values])
-    message = next((value for value in values if value.get("type") == "message"), None)
-    if message is not None:
-        end = {"type": "message_delta", "delta": {"stop_reason": message.get("stop_reason")}}
-        start = {"type": "message_start", "message": message}
-        return build_turn([Chunk("anthropic", start), Chunk("anthropic", end)])
-    ends = [value.get("response") for value in values if value.get("type") in _RESPONSE_ENDS]
-    candidates = [value for value in [*reversed(ends), *values] if isinstance(value, Mapping)]
-    response = next((value for value in candidates if value.get("object") == "response"), None)
-    if response is None:
-        return None
-    output = [item for item in response.get("output") or () if isinstance(item, Mapping)]
-    calls = tuple(_read_function_call(item) for item in output if item.get("type") == "function_call")
-    parts = [part for item in output if item.get("type") == "message" for part in item.get("content") or ()]
-    text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text")
-    refusal = next((str(part["refusal"]) for part in parts if part.get("refusal")), None)
-    done = "tool_calls" if calls else "content_filter" if refusal else "stop" if text else "empty"
-    cut = (response.get("incomplete_details") or {}).get("reason")
-    return ModelTurn(
-        text=text,
-        calls=calls,
-        finish_reason={"max_output_tokens": "length", "content_filter": "content_filter"}.get(str(cut), done),
-        finish_message=refusal,
-        usage=_read_usage(response.get("usage")),
-        model=response.get("model") if isinstance(response.get("model"), str) else None,
-    )
-
-
-def _read_function_call(item: JsonObject) -> ModelCall:
-    raw = item.get("arguments")
-    name, call_id = str(item.get("name")), item.get("call_id")
-    known_id = call_id if isinstance(call_id, str) else None
-    if isinstance(raw, Mapping):
-        return ModelCall(name=name, arguments=dict(raw), call_id=known_id)
-    arguments, why = parse_arguments(str(raw or ""))
-    return ModelCall(name=name, arguments=raw if why else arguments, call_id=known_id, malformed=why, raw=str(raw))
-
-
-def _read_usage(data: object) -> Usage | None:
-    if not isinstance(data, Mapping):
-        return None
-    reasoning = (data.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
-    output_tokens, input_tokens = data.get("output_tokens") or 0, data.get("input_tokens") or 0
-    return Usage(
-        input_tokens=input_tokens,
-        output_tokens=max(output_tokens - reasoning, 0),
-        reasoning_tokens=reasoning,
-        cached_tokens=(data.get("input_tokens_details") or {}).get("cached_tokens") or 0,
-        total_tokens=data.get("total_tokens") or input_tokens + output_tokens,
-    )
+    return content or b""
 
 
 # -- stand-ins

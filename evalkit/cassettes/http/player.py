@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
@@ -110,6 +110,8 @@ class Player:
         self._remaining_alike: dict[str, deque[int]] = {}  # the same by request without what clients draw by lot
         self._played: set[int] = set()
         self._exchanges: list[JsonDict] = []  # recorded now, in the order of the requests
+        self.unobserved: list[str] = []
+        self.observer: Any = None  # of requests to hosts that are left alone
         self.input_files: list[InputPart] = []  # images and files of the case, which requests hold as their hashes
 
     # -- what the interception asks
@@ -151,6 +153,11 @@ class Player:
                 return PendingExchange(request, exchange, self._options.secrets, self._listener), 0.0
             response = self._play(self._mask(request_data), self._cassette)
             return to_response(response), float(response.get("duration_ms") or 0)
+
+    def note_connection(self, host: str, port: int) -> None:
+        """Note a connection that no interception carries."""
+        if f"{host}:{port}" not in OWN_HOSTS and not is_ignored_host(f"{host}:{port}", self._options.ignore_hosts):
+            self.unobserved.append(f"{host}:{port}")
 
     # -- what the run asks
 

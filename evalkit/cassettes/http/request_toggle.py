@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
@@ -93,6 +94,7 @@ class RequestToggle:
         self._ignore_hosts = ignore_hosts
         self._is_open = True
         self._lock = threading.Lock()
+        self.observer: Any = None  # of requests that go out as they are, and of the replies that clients get
         self._failures: dict[tuple[str, bytes], ProviderError] = {}  # by request
 
     @property
@@ -140,6 +142,8 @@ class RequestToggle:
         if response.status == 200:
             with self._lock:
                 self._failures.pop(key, None)
+        if self.observer is not None:
+            self.observer.listener.on_response(toggled.original, restored, 0.0, is_live=True)
         return restored
 
     def note_client(self, url: str, client: str) -> None:
@@ -215,12 +219,8 @@ def _join_completion(chunks: Sequence[JsonObject]) -> JsonDict:
     if not reply["choices"][0].get("finish_reason"):
         raise ValueError("the stream broke off: it has no finish reason")
     message = reply["choices"][0]["message"]
-    custom = _join_custom_calls(chunks)
     for index, call in enumerate(message.get("tool_calls", ())):
-        call |= {"type": "function", "id": call.get("id") or f"call_{index}"}
-        if index in custom:
-            del call["function"]
-            call |= {"type": "custom", "custom": custom[index]}
+        call |= {"type": call.get("type") or "function", "id": call.get("id") or f"call_{index}"}
     if not message.get("content") and (message.get("tool_calls") or message.get("refusal")):
         message["content"] = None  # as a whole reply says it
     if reply["choices"][0]["finish_reason"] == "function_call":  # as clients of the older API read it
@@ -229,18 +229,6 @@ def _join_completion(chunks: Sequence[JsonObject]) -> JsonDict:
     reply["choices"][0]["index"] = 0
     first = {key: chunks[0][key] for key in ("id", "created", "model") if key in chunks[0]}
     return {"id": "chatcmpl", "created": 0, **first, **reply, "object": "chat.completion"}
-
-
-def _join_custom_calls(chunks: Sequence[JsonObject]) -> dict[int, dict[str, str]]:
-    """Return the calls of custom tools, whose input is a free text, by their index among the calls."""
-    calls: dict[int, dict[str, str]] = {}
-    deltas = (choice.get("delta") or {} for chunk in chunks for choice in chunk.get("choices") or ())
-    for piece in (piece for delta in deltas for piece in delta.get("tool_calls") or ()):
-        if isinstance(piece.get("custom"), Mapping):
-            call = calls.setdefault(piece.get("index") or 0, {"name": "", "input": ""})
-            for key in call:
-                call[key] += piece["custom"].get(key) or ""
-    return calls
 
 
 def _split_completion(reply: JsonObject, body: JsonObject) -> Iterator[JsonDict]:

@@ -1,0 +1,93 @@
+"""The means that all APIs' modules share: arguments, counts, ends, and what is unknown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from evalkit.jsonvalue import JsonObject, JsonValue, filter_mappings, parse_arguments
+from evalkit.model.transcript import AgentValue
+from evalkit.text.format import cut_between_words
+from evalkit.wire.records import CLIENT, Call, Item, Text, Unread
+
+MENTIONS_CALLS = re.compile("tool_?-?(call|use|exec)|function_?call|executed_tool|invocation", re.IGNORECASE)
+
+
+def build_unread(what: str, place: str, value: object) -> Unread:
+    """Build the record of a value that no rule reads."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return Unread(what, place, cut_between_words(text, 200))
+
+
+def check_keys(data: JsonObject, known: Collection[str], what: str, place: str) -> Iterator[Unread]:
+    """Yield the keys that are not known and could hold a call: their names say so, or they hold a name and arguments.
+
+    Services add keys every week; only what could be a call is an error.
+    """
+    for key, value in data.items():
+        if key in known or not value:
+            continue
+        if MENTIONS_CALLS.search(key) or any(
+            is_like_call(item) for item in (value if isinstance(value, list) else [value])
+        ):
+            yield build_unread(f"{what}.{key}", f"{place}.{key}", value)
+
+
+def is_like_call(value: object) -> bool:
+    """Return whether a value has the form of a call: a name, and arguments under one of their names."""
+    if not isinstance(value, Mapping):
+        return False
+    inner = next((value[key] for key in ("function", "custom") if isinstance(value.get(key), Mapping)), value)
+    return isinstance(inner.get("name"), str) and bool({"arguments", "args", "input"} & set(inner))
+
+
+def read_call(name: object, arguments: AgentValue, call_id: object, **about: object) -> Call:
+    """Read a call whose arguments came as an object, or as its text; anything else is malformed."""
+    known_id = call_id if isinstance(call_id, str) and call_id else None
+    if isinstance(arguments, Mapping):
+        return Call(name=str(name), arguments=dict(arguments), call_id=known_id, **about)  # type: ignore[arg-type]
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    value, why = parse_arguments(text)
+    return Call(
+        name=str(name),
+        arguments=text if why else value,
+        call_id=known_id,
+        malformed=why,
+        raw=text,
+        **about,  # type: ignore[arg-type]
+    )
+
+
+def read_answer_value(content: object) -> JsonValue:
+    """Return the value that an answer's content stands for: JSON if it reads as JSON, else the text itself."""
+    texts: Iterable[object] = [block.get("text") for block in filter_mappings(content)]
+    text = content if isinstance(content, str) else "".join(item for item in texts if isinstance(item, str))
+    if not text:
+        return content  # type: ignore[return-value]
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value
+
+
+def get_text(data: object, key: str) -> str | None:
+    """Return the text at `key`, None where there is none."""
+    value = data.get(key) if isinstance(data, Mapping) else None
+    return value if isinstance(value, str) and value else None
+
+
+def choose_end(end: str, items: Iterable[Item]) -> str:
+    """Return the end of a reply: what it holds tells calls, text and nothing apart."""
+    if end not in ("stop", "tool_calls", "empty"):
+        return end
+    listed = list(items)
+    if any(isinstance(item, Call) and item.carrier == CLIENT for item in listed):
+        return "tool_calls"
+    return (
+        "stop" if any((isinstance(item, Text) and item.text) or isinstance(item, Call) for item in listed) else "empty"
+    )
