@@ -207,8 +207,8 @@ class StreamReader:
                 self._blocks[f"start {place}"] = dict(block)
                 self._whole.add(f"start {place}")
         elif kind == "content_block_start":
-            block = event.get("content_block")
-            self._blocks[index] = dict(block) if isinstance(block, Mapping) else {}
+            opened = event.get("content_block")
+            self._blocks[index] = dict(opened) if isinstance(opened, Mapping) else {}
         elif kind == "content_block_delta":
             delta = event.get("delta")
             self._add_delta(index, delta if isinstance(delta, Mapping) else {})
