@@ -196,10 +196,10 @@ class ModelSession:
         if name in own_calls:
             return
         what = {
-            "unseen_call": f"the agent's request holds a call of {name} that no reply was seen to make",
-            "unseen_answer": f"the agent's request answers a call ({finding.answer and finding.answer.call_id}) that "
-            "no reply was seen to make",
-            "unseen_reply": f"the agent's request goes on from {finding.detail}, a reply that was not seen",
+            "unseen_call": f"the history of a request holds a call that no reply was seen to make: {name}",
+            "unseen_answer": "the history of a request holds an answer to a call that no reply was seen to make: "
+            f"{finding.answer and finding.answer.call_id}",
+            "unseen_reply": f"a request goes on from a reply that was not seen: {finding.detail}",
         }[finding.kind]
         self.fault = self.fault or UnseenCallError(
             f"{what}: a part of the traffic with the model went unseen\nIf the agent itself writes that call into its "

@@ -42,7 +42,7 @@ _ARGUMENTS = {"type": ["object", "null"], "additionalProperties": _make_ref("val
 _SHARE = {"type": "number", "minimum": 0, "maximum": 1}
 
 OUTCOMES = ("ok", "error", "any")
-CHANNELS = ("native", "text", "direct", "history")
+CHANNELS = ("native", "text", "direct")
 NO_APPROVAL = "none"
 APPROVAL_CHOICES = (*APPROVALS, NO_APPROVAL)
 CALL_ORDERS = ("strict", "any")
@@ -74,7 +74,8 @@ CALL_KEYS: dict[str, Key] = {
     ),
     "answered_by": Key(
         _make_ref("answered_by"),
-        "Who must have answered the call: its `mock`, the `application` itself, an MCP `server`, or `nobody`.",
+        "Who must have answered the call: its `mock`, the `application` itself, an MCP `server`, "
+        "the model's `service`, or `nobody`.",
     ),
     "by": Key(_NAMES, "The agent that must have made the call, or several of which one must."),
     "in_reply_to": Key(

@@ -45,6 +45,8 @@ TRANSCRIPT_VERSION = 1
 
 CACHE, CACHED = "cache", "cached"
 TRACED = "trace"
+HISTORY = "history"  # the channel of a call that only a request's history shows: no reply was seen to make it
+CHANNELS = ("native", "text", "direct", HISTORY)
 MOCK, APPLICATION, SERVER, SERVICE, NOBODY = ANSWERERS = ("mock", "application", "server", "service", "nobody")
 APPROVED, DENIED, CHANGED = APPROVALS = ("approved", "denied", "changed")
 NOT_MOCKED = "is not mocked in this case"  # what an agent reads of a call that nothing answers

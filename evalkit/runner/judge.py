@@ -33,7 +33,7 @@ from evalkit.functions.declarations import find_argument_violations, parse_decla
 from evalkit.jsonvalue import MAX_DEPTH, JsonObject, to_json_safe
 from evalkit.model.case import Case, Declaration, Repeat
 from evalkit.model.template import Template, TemplateError, parse_template
-from evalkit.model.transcript import ANSWERERS, MOCK, FunctionCall, RunFault, Transcript
+from evalkit.model.transcript import ANSWERERS, CHANNELS, MOCK, FunctionCall, RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.faults import build_unmeasured_fault
 from evalkit.runner.run_state import CasePlan
@@ -365,7 +365,7 @@ CALL_KEYS = (
     "duration_ms",
     "agent",
 )
-CHOICES = {"outcome": ("ok", "error"), "channel": ("native", "text", "direct", "history"), "answered_by": ANSWERERS}
+CHOICES = {"outcome": ("ok", "error"), "channel": CHANNELS, "answered_by": ANSWERERS}
 NAMELESS = "(no name)"
 
 

@@ -256,7 +256,8 @@ ONE_CALL = [
     ({"channel": []}, f"{FIRST}.channel must be 'native', 'text' or 'direct', got []"),
     (
         {"answered_by": ["application", "mok"]},
-        f"{FIRST}.answered_by must be 'mock', 'application', 'server' or 'nobody', got \"mok\"; did you mean 'mock'?",
+        f"{FIRST}.answered_by must be 'mock', 'application', 'server', 'service' or 'nobody', "
+        "got \"mok\"; did you mean 'mock'?",
     ),
     ({"valid": "no"}, f'{FIRST}.valid must be true or false, got "no"; write false'),
     ({"optional": 1}, f"{FIRST}.optional must be true or false, got 1; write true"),
