@@ -519,6 +519,9 @@ class GeminiCalls:
             self._unreadable = self._unreadable or format_call(complete_call)
 
 
+_DATA = frozenset({"args", "response", "parameters", "parameters_json_schema", "parametersJsonSchema"})  # no API's keys
+
+
 def to_wire_keys(data: T) -> T:
     """JSON of the API with the keys that the wire has, where Python's client spells them in its own way."""
     converted: object = data
@@ -526,7 +529,7 @@ def to_wire_keys(data: T) -> T:
         converted = [to_wire_keys(item) for item in data]
     elif isinstance(data, Mapping):
         converted = {
-            _SNAKE.sub(lambda match: match[1].upper(), key): value if key == "args" else to_wire_keys(value)
+            _SNAKE.sub(lambda match: match[1].upper(), key): value if key in _DATA else to_wire_keys(value)
             for key, value in data.items()
         }
     return cast("T", converted)

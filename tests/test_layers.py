@@ -28,9 +28,9 @@ ALLOWED: dict[str, set[str]] = {
     "functions": {"bounds", "errors", "fields", "jsonvalue", "model", "operators", "text", "yamlfile"},
     "checks": {"bounds", "errors", "fields", "jsonvalue", "model", "operators", "text"},
     "textcalls": {"errors", "jsonvalue", "model"},
-    "traces": {"bounds", "errors", "jsonvalue", "model", "text", "wire"},
     "streaming": {"errors", "jsonvalue", "model", "textcalls"},
     "wire": {"errors", "jsonvalue", "model", "streaming", "text"},
+    "traces": {"bounds", "errors", "jsonvalue", "model", "text", "wire"},
     "providers": {"errors", "fields", "jsonvalue", "model", "streaming", "text", "textcalls", "wire"},
     "cassettes": {
         "bounds",
@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
         *{"bounds", "cassettes", "errors", "fields", "functions", "jsonvalue", "model", "providers", "streaming"},
         *{"text", "textcalls", "traces", "yamlfile", "wire"},
     },
-    "adapters": {"agents", "errors", "functions", "jsonvalue", "model", "providers", "text"},
+    "adapters": {"agents", "errors", "functions", "jsonvalue", "model", "providers", "text", "wire"},
     "runner": {
         *{"agents", "cassettes", "checks", "errors", "functions", "jsonvalue", "model", "operators", "providers"},
         *{"stats", "text"},

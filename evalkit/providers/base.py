@@ -9,11 +9,12 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from msgspec import Struct
 
-from evalkit.errors import ProviderError, UsageError
+from evalkit.errors import ProviderError, UnreadItemError, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.parts import PARTS, TEXT, InputPart
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
+from evalkit.wire.records import Reply, Unread
 
 
 @runtime_checkable
@@ -109,6 +110,14 @@ def require_whole(turn: ModelTurn, service: str, *, is_streamed: bool) -> ModelT
     if turn.finish_reason == "truncated" and is_streamed:
         raise ProviderError(f"{service} broke the stream off: {turn.finish_message or 'it has no finish reason'}")
     return turn
+
+
+def require_readable(reply: Reply, service: str) -> Reply:
+    """Return a live reply. Raises UnreadItemError for one that holds what evalkit can't read, which could be a call."""
+    unread = next((item for item in reply.items if isinstance(item, Unread)), None)
+    if unread is not None:
+        raise UnreadItemError(f"{service} answered something that evalkit can't read: {unread}")
+    return reply
 
 
 def get_first_mapping(items: object) -> JsonObject:

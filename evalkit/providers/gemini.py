@@ -22,16 +22,15 @@ from evalkit.errors import EvalkitError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.case import Declaration
 from evalkit.model.parts import PARTS, TEXT
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import (
     MAX_REPLY_BYTES,
     ProviderKind,
     ProviderOptions,
     SchemaRules,
-    get_first_mapping,
     is_error_result,
     limit_replies,
-    read_count,
+    require_readable,
     require_whole,
 )
 from evalkit.providers.pacing import (
@@ -42,8 +41,9 @@ from evalkit.providers.pacing import (
     read_retry_info,
     to_transport_error,
 )
-from evalkit.streaming import CallParts, explain_cut_off, parse_values
-from evalkit.text.format import format_value
+from evalkit.streaming import parse_values
+from evalkit.wire import gemini_content
+from evalkit.wire.reading import as_mapping
 
 if TYPE_CHECKING:
     from google import genai
@@ -136,18 +136,21 @@ class GeminiProvider:
             started = perf_counter()
             async with asyncio.timeout(timeout_s or self.options.timeout_s):  # the client's own is for each read
                 if self.options.stream:
-                    chunks = await fetch_stream(models, arguments)
-                    _check_shape(chunks, f"gemini ({self.model})", is_streamed=True)
-                    data = merge_chunks(chunks)
+                    values = await fetch_stream(models, arguments)
                 else:
                     body = (await models.generate_content(**arguments)).sdk_http_response.body
-                    reply = json.loads(body) if body else {}
-                    data = reply if isinstance(reply, dict) else {}
-            if "error" in data:
-                raise build_body_error(data["error"], self.model, self.options.version)
-            _check_shape([data], f"gemini ({self.model})", is_streamed=False)
-            turn = read_reply(data, duration_ms=(perf_counter() - started) * 1000)
-            return require_whole(turn, f"gemini ({self.model})", is_streamed=self.options.stream)
+                    values = [json.loads(body)] if body else []
+            failed = next((value["error"] for value in filter_mappings(values) if value.get("error")), None)
+            if failed is not None:
+                raise build_body_error(failed, self.model, self.options.version)
+            service = f"gemini ({self.model})"
+            is_streamed = self.options.stream
+            if is_streamed:
+                reply = gemini_content.read_stream(values)
+            else:
+                reply = gemini_content.read_reply(as_mapping(values[0] if values else None))
+            turn = require_readable(reply, service).to_turn((perf_counter() - started) * 1000)
+            return require_whole(turn, service, is_streamed=is_streamed)
         except Exception as error:
             raise to_provider_error(error, model=self.model, api_version=self.options.version) from error
 
@@ -418,168 +421,17 @@ def build_config_fields(request: ModelRequest) -> JsonDict:
     return {key: value for key, value in config.items() if value is not None}
 
 
-# -- replies: from wire JSON to a ModelTurn, and from streamed chunks to one reply
-
-_BLOCKED = """SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR ESCALATION PUP_LIMITED_DISABLED
-    IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"""
-_MALFORMED = "MALFORMED_FUNCTION_CALL MALFORMED_RESPONSE UNEXPECTED_TOOL_CALL"
-# The API's finish reasons, by name and by the number that some gateways send. What is not here is "other".
-FINISH_REASONS = {
-    "STOP": "stop",
-    "MAX_TOKENS": "length",
-    "CONTINUATION": "length",
-    **dict.fromkeys(_BLOCKED.split(), "content_filter"),
-    **dict.fromkeys(_MALFORMED.split(), "malformed_call"),
-}
-REASONS_BY_NUMBER = ("FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "BLOCKLIST",
-            "PROHIBITED_CONTENT", "SPII", "MALFORMED_FUNCTION_CALL")  # fmt: skip
+# -- replies
 
 
-def read_reply(data: object, *, duration_ms: float = 0.0) -> ModelTurn:
+def read_reply(data: object) -> ModelTurn:
     """Read one whole response (``GenerateContentResponse`` as JSON). Never raises on any JSON."""
-    data = data if isinstance(data, Mapping) else {}
-    candidate = get_first_mapping(data.get("candidates"))
-    content = candidate.get("content")
-    parts = _list_parts(content)
-    calls = tuple(call for part in parts if (call := _read_call(part.get("functionCall"))) is not None)
-    texts = (part.get("text") for part in parts if not part.get("thought"))
-    finish_reason, finish_message = _read_finish(data, candidate, bool(calls), bool(parts))
-    counts = data.get("usageMetadata")
-    usage = Usage(
-        input_tokens=read_count(counts, "promptTokenCount") + read_count(counts, "toolUsePromptTokenCount"),
-        output_tokens=read_count(counts, "candidatesTokenCount"),
-        reasoning_tokens=read_count(counts, "thoughtsTokenCount"),
-        cached_tokens=read_count(counts, "cachedContentTokenCount"),
-        total_tokens=read_count(counts, "totalTokenCount"),
-    )
-    return ModelTurn(
-        text="".join(text for text in texts if isinstance(text, str)),
-        calls=calls,
-        finish_reason=finish_reason,
-        finish_message=finish_message,
-        usage=usage if isinstance(counts, Mapping) else None,
-        raw=dict(data),
-        content={"role": "model", **content} if isinstance(content, Mapping) and parts else None,
-        model=data.get("modelVersion") if isinstance(data.get("modelVersion"), str) else None,
-        duration_ms=duration_ms,
-    )
-
-
-def _check_shape(values: Iterable[object], service: str, *, is_streamed: bool) -> None:
-    """Raise ProviderError for content that can't be read: as an empty reply, without the calls in it, it would be the
-    model's. In a stream, parts of a call that go on have no name."""
-    candidates = [get_first_mapping(value.get("candidates")) for value in values if isinstance(value, Mapping)]
-    contents = [content for candidate in candidates if (content := candidate.get("content")) is not None]
-    lists = [content.get("parts", []) if isinstance(content, Mapping) else content for content in contents]
-    parts = [part for items in lists if items is not None for part in (items if isinstance(items, list) else [items])]
-    for part in parts:
-        text, call = (part.get("text"), part.get("functionCall")) if isinstance(part, Mapping) else (part, part)
-        is_named = call is None or (
-            isinstance(call, Mapping) and bool(call.get("name") or (is_streamed and "args" not in call))
-        )
-        if not isinstance(text, str | None) or not is_named:
-            raise ProviderError(f"{service} answered something that is no content: {format_value(part, 100)}")
-
-
-def _list_parts(content: object) -> list[JsonObject]:
-    parts = content.get("parts") if isinstance(content, Mapping) else None
-    return list(filter_mappings(parts))
-
-
-def _read_call(data: object) -> ModelCall | None:
-    if not isinstance(data, Mapping) or not isinstance(data.get("name"), str) or not data["name"]:
-        return None
-    arguments = data.get("args")
-    call_id = data.get("id")
-    known_id = call_id if isinstance(call_id, str) and call_id else None
-    if arguments is None or isinstance(arguments, Mapping):
-        return ModelCall(name=data["name"], arguments=dict(arguments or {}), call_id=known_id)
-    why = f"the arguments are a {type(arguments).__name__}, not a JSON object"
-    return ModelCall(name=data["name"], arguments=arguments, call_id=known_id, malformed=why)
-
-
-def _read_finish(data: JsonObject, candidate: JsonObject, has_calls: bool, has_parts: bool) -> tuple[str, str | None]:
-    """Read the finish reason, and the service's explanation of an ending that is not the usual one."""
-    if not candidate:
-        feedback = data.get("promptFeedback")
-        feedback = feedback if isinstance(feedback, Mapping) else {}
-        block = ": ".join(str(feedback[key]) for key in ("blockReason", "blockReasonMessage") if feedback.get(key))
-        return ("content_filter", f"the prompt was blocked: {block}") if block else ("empty", None)
-    reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
-    explanation = ": ".join(str(word) for word in (reason, message) if word) or None
-    if reason is None:
-        return "truncated" if has_parts or message else "empty", explanation
-    is_usual = reason in ("STOP", 1)
-    if isinstance(reason, int) and 0 <= reason < len(REASONS_BY_NUMBER):
-        reason = REASONS_BY_NUMBER[reason]
-    finish = FINISH_REASONS.get(str(reason), "other")
-    if finish == "stop":
-        finish = "tool_calls" if has_calls else "stop" if has_parts else "empty"
-    return finish, None if is_usual else explanation
-
-
-def merge_chunks(chunks: Iterable[Any]) -> JsonDict:
-    """Merge a stream's chunks into one response: whole calls, joined texts, every signature in its place.
-
-    A stream that ends inside a call has no such call, and no finish reason of a whole reply: the turn is "truncated".
-    """
-    response: JsonDict = {}
-    candidate: JsonDict = {}
-    parts = _StreamedParts()
-    for chunk in chunks:
-        if not isinstance(chunk, Mapping):
-            continue
-        response |= {key: value for key, value in chunk.items() if key != "candidates" and value is not None}
-        streamed = get_first_mapping(chunk.get("candidates"))
-        candidate |= {key: value for key, value in streamed.items() if key != "content" and value is not None}
-        for part in _list_parts(streamed.get("content")):
-            parts.add(part)
-    if parts.unfinished is not None:
-        reason = candidate.pop("finishReason", None)
-        reported = {} if reason in (None, "STOP", 1) else {"finishReason": reason}
-        candidate |= {**reported, "finishMessage": explain_cut_off(parts.unfinished, None)}
-    if candidate or parts.list_parts():
-        content = {"role": "model", "parts": parts.list_parts()}
-        response["candidates"] = [candidate | ({"content": content} if parts.list_parts() else {})]
-    return response
+    return gemini_content.read_reply(data if isinstance(data, Mapping) else {}).to_turn()
 
 
 def read_stream(chunks: Iterable[Any]) -> ModelTurn:
     """Read the chunks of a stream. Never raises on any JSON."""
-    return read_reply(merge_chunks(chunks))
-
-
-class _StreamedParts:
-    """The parts of a streamed reply; `unfinished` shows a call whose arguments did not all arrive."""
-
-    def __init__(self) -> None:
-        self._parts: list[JsonDict] = []
-        self._calls = CallParts()
-        self._empty: list[JsonDict] = []  # a text of no characters: the whole reply, if nothing else comes
-
-    def list_parts(self) -> list[JsonDict]:
-        return self._parts or self._empty
-
-    @property
-    def unfinished(self) -> str | None:
-        return self._calls.unfinished
-
-    def add(self, part: JsonObject) -> None:
-        call = part.get("functionCall")
-        if isinstance(call, Mapping):
-            complete_part = self._calls.add(part, call)
-            self._parts += [] if complete_part is None else [complete_part]
-        elif set(part) <= {"text", "thought", "thoughtSignature"} and isinstance(part.get("text"), str):
-            text, last = dict(part), self._parts[-1] if self._parts else None
-            joins = last is not None and isinstance(last.get("text"), str) and "thoughtSignature" not in last
-            if joins and last is not None and text["text"] and bool(last.get("thought")) == bool(text.get("thought")):
-                last |= {**text, "text": last["text"] + text["text"]}
-            elif text["text"] or "thoughtSignature" in text:
-                self._parts.append(text)
-            else:
-                self._empty = [text]
-        elif part:
-            self._parts.append(dict(part))
+    return gemini_content.read_stream(chunks).to_turn()
 
 
 GEMINI = ProviderKind(

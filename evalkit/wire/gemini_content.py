@@ -1,116 +1,402 @@
-"""Gemini's contents: what requests and replies hold. A prototype: it reads replies by the provider's functions."""
+"""Gemini's contents: what requests and replies hold.
+
+Every reply is read out of chunks, a whole one out of a single chunk. Merged, they keep what goes back as it came:
+thought signatures and their positions are checked by the service.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
-from evalkit.jsonvalue import JsonObject, filter_mappings
-from evalkit.streaming import to_wire_keys
-from evalkit.wire.reading import build_unread, check_keys, get_text, read_call
-from evalkit.wire.records import SERVICE, Answer, Call, Failure, Item, Reply, Request, Text, Thought
+from msgspec.structs import replace
+
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
+from evalkit.model.transcript import Usage
+from evalkit.streaming import CallParts, explain_cut_off, to_wire_keys
+from evalkit.wire.reading import (
+    CallNames,
+    as_mapping,
+    build_unread,
+    check_keys,
+    feed_values,
+    get_text,
+    read_call,
+    read_count,
+)
+from evalkit.wire.records import CLIENT, SERVICE, Answer, Call, Failure, Item, Reply, Request, Text, Thought
 
 NAME = "gemini_content"
 PATHS = (":generateContent", ":streamGenerateContent")
 KEY = "contents"  # of a request's body
-_KNOWN = frozenset({"text", "thought", "thoughtSignature", "inlineData", "fileData", "videoMetadata", "functionCall",
-    "functionResponse", "executableCode", "codeExecutionResult", "mediaResolution", "partMetadata"})  # fmt: skip
+
+_BLOCKED = """SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR ESCALATION PUP_LIMITED_DISABLED
+    IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"""
+_MALFORMED = "MALFORMED_FUNCTION_CALL MALFORMED_RESPONSE UNEXPECTED_TOOL_CALL"
+# The API's finish reasons, by name and by the number that some gateways send. What is not here is "other".
+FINISH_REASONS = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "length",
+    **dict.fromkeys(_BLOCKED.split(), "content_filter"),
+    **dict.fromkeys(_MALFORMED.split(), "malformed_call"),
+}
+REASONS_BY_NUMBER = ("FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "BLOCKLIST",
+            "PROHIBITED_CONTENT", "SPII", "MALFORMED_FUNCTION_CALL")  # fmt: skip
+
+# Keys that say what a part is, when it is neither a text nor a call, and keys that stand beside those.
+_MEDIA = frozenset({"inlineData", "fileData", "audioTranscription", "mediaProcessing"})
+_BESIDE = frozenset({"text", "thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata",
+    "speechMetadata", "documentMetadata", "spreadsheetMetadata", "audioMetadata"})  # fmt: skip
+_CALLS = frozenset({"functionCall", "functionResponse", "toolCall", "toolResponse", "executableCode",
+    "codeExecutionResult"})  # fmt: skip
+_KNOWN = _MEDIA | _BESIDE | _CALLS
+_KNOWN_OF_CANDIDATE = frozenset({"content", "finishReason", "finishMessage", "index", "groundingMetadata",
+    "urlContextMetadata"})  # fmt: skip
+_KNOWN_OF_REPLY = frozenset({"candidates", "automaticFunctionCallingHistory"})
+
+
+# -- recognition
 
 
 def is_request(data: JsonObject) -> bool:
+    """Return whether a body is a request of this API, by its form alone."""
     return isinstance(data.get("contents"), list | str)
 
 
 def is_value(data: JsonObject) -> bool:
+    """Return whether a value is a reply, or a piece of a streamed one."""
     return isinstance(data.get("candidates"), list) or bool({"usageMetadata", "promptFeedback"} & set(data))
 
 
 def is_streamed(value: JsonObject) -> bool:
+    """Return whether a value is a piece of a stream: here whole replies have the same form."""
     return is_value(value)
 
 
-def _read_part(part: JsonObject, role: str, place: str) -> Iterator[Item]:
-    part = to_wire_keys(part)
-    call, answer = part.get("functionCall"), part.get("functionResponse")
-    if isinstance(call, Mapping):
-        yield read_call(call.get("name"), call.get("args") or {}, call.get("id"))
-    elif isinstance(answer, Mapping):
-        yield Answer(value=answer.get("response"), call_id=get_text(answer, "id"), name=get_text(answer, "name"))
-    elif isinstance(part.get("executableCode"), Mapping):
-        yield Call(
-            name="code_execution", arguments=dict(part["executableCode"]), kind="executableCode", carrier=SERVICE
-        )
-    elif isinstance(part.get("codeExecutionResult"), Mapping):
-        yield Answer(value=dict(part["codeExecutionResult"]), name="code_execution", carrier=SERVICE)
+# -- parts
+
+
+def _read_parts(content: object, role: str, place: str, choice: int = 0) -> Iterator[Item]:
+    if content is None:
+        return
+    parts = content.get("parts", ()) if isinstance(content, Mapping) else content
+    if parts is not None and not isinstance(parts, list | tuple):
+        yield build_unread(f"{NAME}.content", place, content)
+        return
+    for number, part in enumerate(parts or ()):
+        where = f"{place}.parts[{number}]"
+        if isinstance(part, Mapping):
+            yield from _read_part(to_wire_keys(part), role, where, choice)
+        else:
+            yield build_unread(f"{NAME}.part", where, part)
+
+
+def _read_part(part: JsonObject, role: str, place: str, choice: int) -> Iterator[Item]:
+    kind = next((key for key in part if key in _CALLS), None)
+    if kind is not None:
+        yield _read_call_part(kind, part[kind], place, choice)
     elif part.get("thought"):
         yield Thought(str(part.get("text") or ""))
     elif isinstance(part.get("text"), str):
         yield Text(part["text"], role)
-    elif part and not set(part) & _KNOWN:
-        yield build_unread(f"{NAME}.part.{next(iter(part))}", place, part)
+    elif part.get("text") is not None or (part and not set(part) & (_MEDIA | {"thoughtSignature"})):
+        named = next((key for key in part if key not in _BESIDE), "text")
+        yield build_unread(f"{NAME}.part.{named}", place, part)
+        return
     yield from check_keys(part, _KNOWN, f"{NAME}.part", place)
 
 
+def _read_call_part(kind: str, data: object, place: str, choice: int) -> Item:
+    if not isinstance(data, Mapping):
+        return build_unread(f"{NAME}.part.{kind}", place, data)
+    call_id = get_text(data, "id")
+    if kind == "functionCall":
+        if get_text(data, "name") is None:
+            return build_unread(f"{NAME}.part.functionCall", place, data)
+        return _read_function_call(data, choice)
+    if kind == "functionResponse":
+        value, is_error = _read_answer(data.get("response"))
+        return Answer(value=value, call_id=call_id, name=get_text(data, "name"), is_error=is_error)
+    if kind == "toolCall":
+        arguments = data.get("args")
+        return Call(
+            name=_name_tool(data),
+            arguments=dict(arguments) if isinstance(arguments, Mapping) else {},
+            call_id=call_id,
+            kind=kind,
+            carrier=SERVICE,
+            choice=choice,
+        )
+    if kind == "toolResponse":
+        return Answer(value=data.get("response"), call_id=call_id, name=_name_tool(data), carrier=SERVICE)
+    if kind == "executableCode":
+        return Call(
+            name="code_execution", arguments=dict(data), call_id=call_id, kind=kind, carrier=SERVICE, choice=choice
+        )
+    return Answer(value=dict(data), call_id=call_id, name="code_execution", carrier=SERVICE)
+
+
+def _read_function_call(data: JsonObject, choice: int) -> Call:
+    arguments, call_id = data.get("args"), get_text(data, "id")
+    if arguments is None or isinstance(arguments, Mapping):
+        return read_call(data["name"], arguments or {}, call_id, choice=choice)
+    why = f"the arguments are a {type(arguments).__name__}, not a JSON object"
+    return Call(name=data["name"], arguments=arguments, call_id=call_id, malformed=why, choice=choice)
+
+
+def _name_tool(data: JsonObject) -> str:
+    """Name a tool of the service as a request declares it: GOOGLE_SEARCH_WEB is ``google_search``."""
+    return str(data.get("toolType") or "tool").lower().removesuffix("_web")
+
+
+def _read_answer(response: object) -> tuple[JsonValue, bool]:
+    """Return the value in a function's response, and whether it is an error. The API wants an object, so that clients
+    wrap other values as ``output`` or ``result``."""
+    if isinstance(response, Mapping) and len(response) == 1:
+        for key in ("output", "result", "error"):
+            if key in response:
+                return response[key], key == "error"
+    return response, False  # type: ignore[return-value]
+
+
+# -- requests
+
+
 def read_request(data: JsonObject) -> Request:
+    """Read a request's body."""
     contents = data.get("contents")
     contents = [{"role": "user", "parts": [{"text": contents}]}] if isinstance(contents, str) else contents
+    names = CallNames()
     items: list[Item] = []
     for number, content in enumerate(filter_mappings(contents)):
         role = "assistant" if content.get("role") in ("model", "assistant") else "user"
-        for place, part in enumerate(filter_mappings(content.get("parts"))):
-            items += _read_part(part, role, f"contents[{number}].parts[{place}]")
-    settings = data.get("toolConfig") or data.get("tool_config") or {}
-    calling = settings.get("functionCallingConfig") or settings.get("function_calling_config") or {}
-    names = calling.get("allowedFunctionNames") or calling.get("allowed_function_names") or []
-    forced = str(names[0]) if str(calling.get("mode")).upper() == "ANY" and len(names) == 1 else None
+        items += map(names.complete, _read_parts(content, role, f"contents[{number}]"))
     tools = [to_wire_keys(tool) for tool in filter_mappings(data.get("tools"))]
     declared = [d for tool in tools for d in filter_mappings(tool.get("functionDeclarations"))]
     return Request(
-        items=tuple(items), functions=tuple(str(d.get("name")) for d in declared), forced_name=forced,
+        items=tuple(items),
+        functions=tuple(str(declaration.get("name")) for declaration in declared),
         hosted=tuple(key for tool in tools for key in tool if key != "functionDeclarations"),
-    )  # fmt: skip
+        forced_name=_find_forced_name(data),
+    )
 
 
-class StreamReader:
-    """Reads a reply's chunks."""
+def _find_forced_name(data: JsonObject) -> str | None:
+    config = as_mapping(to_wire_keys(data.get("toolConfig") or data.get("tool_config")))
+    calling = as_mapping(config.get("functionCallingConfig"))
+    names = calling.get("allowedFunctionNames") or []
+    return str(names[0]) if str(calling.get("mode")).upper() == "ANY" and len(names) == 1 else None
 
-    def __init__(self) -> None:
-        self._chunks: list[Any] = []
-        self._failure: Failure | None = None
 
-    def feed(self, chunk: JsonObject) -> None:
-        error = chunk.get("error")
-        if isinstance(error, Mapping):
-            status = error.get("code") if isinstance(error.get("code"), int) else None
-            self._failure = Failure(str(error.get("message")), status, get_text(error, "status"), bool(self._chunks))
-        else:
-            self._chunks.append(chunk)
-
-    def finish(self) -> Reply:
-        from evalkit.providers.gemini import merge_chunks, read_reply  # to move here
-
-        data = merge_chunks(self._chunks)
-        turn = read_reply(data)
-        items: list[Item] = []
-        for number, candidate in enumerate(filter_mappings(data.get("candidates"))):
-            content = candidate.get("content")
-            parts = filter_mappings(content.get("parts")) if isinstance(content, Mapping) else ()
-            for place, part in enumerate(parts):
-                items += _read_part(part, "assistant", f"candidates[{number}].parts[{place}]")
-        return Reply(
-            items=tuple(items), end=turn.finish_reason, end_message=turn.finish_message, usage=turn.usage,
-            model=turn.model, reply_id=get_text(data, "responseId"), failure=self._failure,
-            has_ended=turn.finish_reason != "truncated", raw=data, echo=turn.content,
-        )  # fmt: skip
+# -- replies
 
 
 def read_reply(data: JsonObject) -> Reply:
-    return read_stream([data])
+    """Read one whole reply (``GenerateContentResponse``)."""
+    items: list[Item] = []
+    candidates = list(filter_mappings(data.get("candidates")))
+    for number, candidate in enumerate(candidates):
+        items += _read_candidate(candidate, f"candidates[{number}]", number)
+    items += check_keys(data, _KNOWN_OF_REPLY, f"{NAME}.reply", "reply")
+    first: JsonObject = candidates[0] if candidates else {}
+    content = first.get("content")
+    parts = content.get("parts") if isinstance(content, Mapping) else None
+    has_calls = any(isinstance(item, Call) and item.carrier == CLIENT for item in items)
+    end, message = _read_end(data, first, has_calls, any(isinstance(part, Mapping) for part in parts or ()))
+    return Reply(
+        items=tuple(items),
+        end=end,
+        end_message=message,
+        usage=read_usage(data.get("usageMetadata")),
+        model=get_text(data, "modelVersion"),
+        reply_id=get_text(data, "responseId"),
+        failure=read_failure(data),
+        has_ended=end not in ("truncated", "empty") or bool(first.get("finishReason")),
+        raw=dict(data),
+        echo={"role": "model", **content} if isinstance(content, Mapping) and parts else None,
+    )
 
 
-def read_stream(values: Iterable[object]) -> Reply:
-    reader = StreamReader()
-    for value in values:
-        if isinstance(value, Mapping):
-            reader.feed(value)
-    return reader.finish()
+def _read_candidate(candidate: JsonObject, place: str, number: int) -> Iterator[Item]:
+    """Read one of several replies: of those behind the first all but the texts."""
+    items = list(_read_parts(candidate.get("content"), "assistant", f"{place}.content", number))
+    yield from (item for item in items if not number or not isinstance(item, Text))
+    if not any(isinstance(item, Call) and item.kind == "toolCall" for item in items):
+        yield from _read_searches(candidate, number)
+    yield from check_keys(candidate, _KNOWN_OF_CANDIDATE, f"{NAME}.candidate", place)
+
+
+def _read_searches(candidate: JsonObject, choice: int) -> Iterator[Item]:
+    """Read the searches and the fetches that the service carried out: without parts of their own, only the metadata of
+    the reply shows them."""
+    grounding = as_mapping(candidate.get("groundingMetadata"))
+    if queries := grounding.get("webSearchQueries"):
+        about = {"kind": "groundingMetadata", "carrier": SERVICE, "choice": choice}
+        yield Call(name="google_search", arguments={"queries": queries}, **about)  # type: ignore[arg-type]
+        yield Answer(value=grounding.get("groundingChunks"), name="google_search", carrier=SERVICE)
+    for page in filter_mappings(as_mapping(candidate.get("urlContextMetadata")).get("urlMetadata")):
+        about = {"kind": "urlContextMetadata", "carrier": SERVICE, "choice": choice}
+        yield Call(name="url_context", arguments={"url": page.get("retrievedUrl")}, **about)  # type: ignore[arg-type]
+        yield Answer(value=page.get("urlRetrievalStatus"), name="url_context", carrier=SERVICE)
+
+
+def read_usage(counts: object) -> Usage | None:
+    """Read the token counts."""
+    if not isinstance(counts, Mapping):
+        return None
+    return Usage(
+        input_tokens=read_count(counts, "promptTokenCount") + read_count(counts, "toolUsePromptTokenCount"),
+        output_tokens=read_count(counts, "candidatesTokenCount"),
+        reasoning_tokens=read_count(counts, "thoughtsTokenCount"),
+        cached_tokens=read_count(counts, "cachedContentTokenCount"),
+        total_tokens=read_count(counts, "totalTokenCount"),
+    )
+
+
+def read_failure(data: JsonObject) -> Failure | None:
+    """Return the failure that a body or a chunk reports."""
+    error = data.get("error")
+    if not error:
+        return None
+    inner = as_mapping(error)
+    status = inner.get("code")
+    message = str(inner.get("message") or error)
+    return Failure(message, status if isinstance(status, int) else None, get_text(error, "status"))
+
+
+def _read_end(data: JsonObject, candidate: JsonObject, has_calls: bool, has_parts: bool) -> tuple[str, str | None]:
+    """Read the finish reason, and the service's explanation of an ending that is not the usual one."""
+    if not candidate:
+        feedback = as_mapping(data.get("promptFeedback"))
+        block = ": ".join(str(feedback[key]) for key in ("blockReason", "blockReasonMessage") if feedback.get(key))
+        return ("content_filter", f"the prompt was blocked: {block}") if block else ("empty", None)
+    reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
+    explanation = ": ".join(str(word) for word in (reason, message) if word) or None
+    if reason is None:
+        return "truncated" if has_parts or message else "empty", explanation
+    is_usual = reason in ("STOP", 1)
+    if isinstance(reason, int) and 0 <= reason < len(REASONS_BY_NUMBER):
+        reason = REASONS_BY_NUMBER[reason]
+    end = FINISH_REASONS.get(str(reason), "other")
+    if end == "stop":
+        end = "tool_calls" if has_calls else "stop" if has_parts else "empty"
+    return end, None if is_usual else explanation
+
+
+# -- streams
+
+
+class _StreamedParts:
+    """The parts of a streamed reply; `unfinished` shows a call whose arguments did not all arrive."""
+
+    def __init__(self) -> None:
+        self._parts: list[JsonDict] = []
+        self._calls = CallParts()
+        self._empty: list[JsonDict] = []  # a text of no characters: the whole reply, if nothing else comes
+
+    def list_parts(self) -> list[JsonDict]:
+        return self._parts or self._empty
+
+    @property
+    def unfinished(self) -> str | None:
+        return self._calls.unfinished
+
+    def add(self, part: JsonObject) -> None:
+        call = part.get("functionCall")
+        if isinstance(call, Mapping):
+            if "args" in call and not call.get("name"):
+                self._parts.append(dict(part))  # nobody's: to be unread
+                return
+            complete_part = self._calls.add(part, call)
+            self._parts += [] if complete_part is None else [complete_part]
+        elif set(part) <= {"text", "thought", "thoughtSignature"} and isinstance(part.get("text"), str):
+            self._add_text(dict(part))
+        elif part:
+            self._parts.append(dict(part))
+
+    def _add_text(self, text: JsonDict) -> None:
+        last = self._parts[-1] if self._parts else None
+        joins = last is not None and isinstance(last.get("text"), str) and "thoughtSignature" not in last
+        if joins and last is not None and text["text"] and bool(last.get("thought")) == bool(text.get("thought")):
+            last |= {**text, "text": last["text"] + text["text"]}
+        elif text["text"] or "thoughtSignature" in text:
+            self._parts.append(text)
+        else:
+            self._empty = [text]
+
+
+class _StreamedCandidate:
+    """One of the replies of a stream."""
+
+    def __init__(self) -> None:
+        self._parts = _StreamedParts()
+        self._rest: JsonDict = {}
+        self._unreadable: object = None
+
+    def add(self, piece: JsonObject) -> None:
+        self._rest |= {key: value for key, value in piece.items() if key != "content" and value is not None}
+        content = piece.get("content")
+        parts = content.get("parts") if isinstance(content, Mapping) else content
+        if parts is not None and not isinstance(parts, list):
+            self._unreadable = content
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, Mapping):
+                self._parts.add(part)
+            else:
+                self._unreadable = part
+
+    def build(self) -> JsonDict:
+        candidate = dict(self._rest)
+        if self._parts.unfinished is not None:
+            reason = candidate.pop("finishReason", None)
+            reported = {} if reason in (None, "STOP", 1) else {"finishReason": reason}
+            candidate |= {**reported, "finishMessage": explain_cut_off(self._parts.unfinished, None)}
+        if self._unreadable is not None:
+            candidate["content"] = self._unreadable
+        elif self._parts.list_parts():
+            candidate["content"] = {"role": "model", "parts": self._parts.list_parts()}
+        return candidate
+
+
+class StreamReader:
+    """Reads a reply's chunks: `feed` them, and `finish` at the end."""
+
+    def __init__(self) -> None:
+        self._response: JsonDict = {}
+        self._candidates: dict[int, _StreamedCandidate] = {}
+        self._failure: Failure | None = None
+
+    def feed(self, chunk: JsonObject) -> None:
+        """Add one chunk."""
+        if (failure := read_failure(chunk)) is not None:
+            midstream = bool(self._response or self._candidates)
+            self._failure = Failure(failure.message, failure.status, failure.code, is_midstream=midstream)
+            return
+        self._response |= {key: v for key, v in chunk.items() if key != "candidates" and v is not None}
+        for place, piece in enumerate(filter_mappings(chunk.get("candidates"))):
+            index = piece.get("index")
+            number = index if isinstance(index, int) else place
+            self._candidates.setdefault(number, _StreamedCandidate()).add(piece)
+
+    def merge(self) -> JsonDict:
+        """Merge the chunks into one response: whole calls, joined texts, every signature in its place.
+
+        A stream that ends inside a call has no such call, and no finish reason of a whole reply: it is "truncated".
+        """
+        candidates = [candidate.build() for _, candidate in sorted(self._candidates.items())]
+        return {**self._response, "candidates": candidates} if any(candidates) else dict(self._response)
+
+    def finish(self) -> Reply:
+        """End the stream: the same reply as if it had come whole, except where it broke off."""
+        reply = read_reply(self.merge())
+        return reply if self._failure is None else replace(reply, failure=self._failure)
+
+
+def merge_chunks(chunks: Iterable[object]) -> JsonDict:
+    """Merge a stream's chunks into one response."""
+    return feed_values(StreamReader(), chunks).merge()
+
+
+def read_stream(chunks: Iterable[object]) -> Reply:
+    """Read a stream's chunks."""
+    return feed_values(StreamReader(), chunks).finish()

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from evalkit.jsonvalue import JsonObject, filter_mappings
 from evalkit.model.transcript import Usage
-from evalkit.wire.openai_chat import _name_answer
-from evalkit.wire.reading import check_keys, choose_end, get_text, read_answer_value, read_call
-from evalkit.wire.records import Answer, Call, Failure, Item, Reply, Request, Text, Thought
+from evalkit.wire.reading import CallNames, check_keys, choose_end, get_text, read_answer_value, read_call
+from evalkit.wire.records import Answer, Failure, Item, Reply, Request, Text, Thought
 
 NAME = "ollama_chat"
 PATHS = ("/api/chat",)
@@ -29,6 +28,13 @@ def is_streamed(value: JsonObject) -> bool:
 
 
 def _read_message(message: JsonObject, role: str, place: str) -> Iterator[Item]:
+    if role == "tool":
+        yield Answer(
+            value=read_answer_value(message.get("content")),
+            call_id=get_text(message, "tool_call_id"),
+            name=get_text(message, "tool_name"),
+        )
+        return
     if message.get("thinking"):
         yield Thought(str(message["thinking"]))
     if isinstance(message.get("content"), str) and message["content"]:
@@ -41,24 +47,14 @@ def _read_message(message: JsonObject, role: str, place: str) -> Iterator[Item]:
 
 
 def read_request(data: JsonObject) -> Request:
+    names = CallNames()
     items: list[Item] = []
-    open_calls: list[Call] = []
     for number, message in enumerate(filter_mappings(data.get("messages"))):
-        role = str(message.get("role"))
-        if role == "tool":
-            name = get_text(message, "tool_name")
-            answer = Answer(
-                value=read_answer_value(message.get("content")), call_id=get_text(message, "tool_call_id"), name=name
-            )
-            items.append(_name_answer(answer, open_calls))
-            continue
-        for item in _read_message(message, role, f"messages[{number}]"):
-            items.append(item)
-            open_calls += [item] if isinstance(item, Call) else []
+        items += map(names.complete, _read_message(message, str(message.get("role")), f"messages[{number}]"))
     tools = filter_mappings(data.get("tools"))
-    names = (get_text(tool.get("function"), "name") for tool in tools)
+    declared = (get_text(tool.get("function"), "name") for tool in tools)
     return Request(
-        items=tuple(items), functions=tuple(name for name in names if name), model=get_text(data, "model"),
+        items=tuple(items), functions=tuple(name for name in declared if name), model=get_text(data, "model"),
         is_streamed=data.get("stream") is not False,
     )  # fmt: skip
 

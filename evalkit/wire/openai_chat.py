@@ -15,8 +15,10 @@ from evalkit.errors import IncompleteCallError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
 from evalkit.model.transcript import Usage
 from evalkit.streaming import CUT_OFF, StreamAccumulator, explain_cut_off
+from evalkit.wire.anthropic_messages import read_block
 from evalkit.wire.reading import (
     MENTIONS_CALLS,
+    CallNames,
     build_unread,
     check_keys,
     choose_end,
@@ -69,40 +71,21 @@ def is_value(data: JsonObject) -> bool:
 
 def read_request(data: JsonObject) -> Request:
     """Read a request's body."""
+    names = CallNames()
     items: list[Item] = []
-    open_calls: list[Call] = []  # of the last reply, those without an answer
     for place, message in enumerate(filter_mappings(data.get("messages"))):
-        for item in _read_message(message, f"messages[{place}]"):
-            if isinstance(item, Call):
-                open_calls.append(item)
-            elif isinstance(item, Answer):
-                item = _name_answer(item, open_calls)
-            elif isinstance(item, Text) and item.role == "assistant":
-                open_calls = []
-            items.append(item)
+        items += map(names.complete, _read_message(message, f"messages[{place}]"))
     tools = [*filter_mappings(data.get("tools"))]
     older = [get_text(function, "name") for function in filter_mappings(data.get("functions"))]
-    names = [get_text(tool.get("function") or tool.get("custom"), "name") for tool in tools]
+    declared = [get_text(tool.get("function") or tool.get("custom"), "name") for tool in tools]
     return Request(
         items=tuple(items),
-        functions=tuple(name for name in (*names, *older) if name),
+        functions=tuple(name for name in (*declared, *older) if name),
         hosted=tuple(str(tool.get("type")) for tool in tools if tool.get("type") not in (None, "function", "custom")),
         forced_name=_find_forced_name(data),
         model=get_text(data, "model"),
         is_streamed=data.get("stream") is True,
     )
-
-
-def _name_answer(answer: Answer, open_calls: list[Call]) -> Answer:
-    """Return an answer with the name and id of its call: by id, else by name, else the next one."""
-    by_id = (call for call in open_calls if answer.call_id and call.call_id == answer.call_id)
-    by_name = (call for call in open_calls if answer.name and call.name == answer.name)
-    nameless = answer.call_id is None and answer.name is None
-    call = next(by_id, None) or next(by_name, None) or (open_calls[0] if nameless and open_calls else None)
-    if call is None:
-        return answer
-    open_calls.remove(call)
-    return Answer(value=answer.value, call_id=call.call_id, name=call.name, is_error=answer.is_error)
 
 
 def _find_forced_name(data: JsonObject) -> str | None:
@@ -144,9 +127,7 @@ def _read_content(content: object, role: str, place: str) -> Iterator[Item]:
         elif kind in ("thinking", "reasoning"):
             yield Thought()
         elif kind in ("tool_use", "tool_result") and isinstance(part, Mapping):  # of gateways before Anthropic's API
-            from evalkit.wire import anthropic_messages
-
-            yield from anthropic_messages.read_block(part, role, where)
+            yield from read_block(part, role, where)
         elif kind not in _HARMLESS_PARTS and role == "assistant":
             yield build_unread(f"{NAME}.part.{kind}", where, part)
 
@@ -232,10 +213,9 @@ def read_refusal(data: JsonObject) -> Reply | None:
         value = json.loads(written)
         for call in value if isinstance(value, list) else [value]:
             if isinstance(call, Mapping) and isinstance(call.get("name"), str):
-                read = read_call(call["name"], call.get("arguments") or call.get("parameters") or {}, None)
-                items.append(
-                    replace(read, malformed=read.malformed or str(error.get("message") or "the service refused it"))
-                )
+                text = json.dumps(call.get("arguments") or call.get("parameters") or {}, ensure_ascii=False)
+                why = str(error.get("message") or "the service refused it")
+                items.append(Call(name=call["name"], arguments=text, malformed=why, raw=text))
     return Reply(
         items=tuple(items or [Text(written)]), end="malformed_call", end_message=written or str(error.get("message"))
     )

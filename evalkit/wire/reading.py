@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonObject, JsonValue, filter_mappings, parse_arguments
 from evalkit.model.transcript import AgentValue
 from evalkit.text.format import cut_between_words
-from evalkit.wire.records import CLIENT, Call, Item, Text, Unread
+from evalkit.wire.records import CLIENT, Answer, Call, Item, Text, Thought, Unread
+
+F = TypeVar("F", bound="Feedable")
 
 MENTIONS_CALLS = re.compile("tool_?-?(call|use|exec)|function_?call|executed_tool|invocation", re.IGNORECASE)
 
@@ -62,17 +67,83 @@ def read_call(name: object, arguments: AgentValue, call_id: object, **about: obj
     )
 
 
+class CallNames:
+    """The calls of a history, which give answers their name and id: some APIs' answers have only one of them, or
+    neither."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Call] = {}
+        self._open: list[Call] = []  # of the last reply, those without an answer
+        self._is_answered = False  # an answer came after the last reply
+
+    def complete(self, item: Item) -> Item:
+        """Return `item`; an answer with the name and id of its call: by id, else by name, else the next one."""
+        if isinstance(item, Answer):
+            self._is_answered = True
+            return self._name(item)
+        if isinstance(item, Call | Thought) or (isinstance(item, Text) and item.role == "assistant"):
+            if self._is_answered:
+                self._open, self._is_answered = [], False
+            if isinstance(item, Call):
+                self._open.append(item)
+                if item.call_id is not None:
+                    self._by_id[item.call_id] = item
+        return item
+
+    def _name(self, answer: Answer) -> Answer:
+        call = None if answer.call_id is None else self._by_id.get(answer.call_id)
+        if call is None:
+            named = answer.call_id is not None or answer.name is not None
+            fitting = (c for c in self._open if not named or c.name == answer.name)
+            call = next(fitting, None)
+        if call is None:
+            return answer
+        if call in self._open:
+            self._open.remove(call)
+        return replace(answer, call_id=call.call_id or answer.call_id, name=call.name)
+
+
 def read_answer_value(content: object) -> JsonValue:
-    """Return the value that an answer's content stands for: JSON if it reads as JSON, else the text itself."""
+    """Return the value that an answer's content stands for: the object or list that a JSON text is, else the text.
+
+    Other texts stay what they are, though they may read as JSON: ``12`` can be a number, or the name of a house.
+    """
     texts: Iterable[object] = [block.get("text") for block in filter_mappings(content)]
     text = content if isinstance(content, str) else "".join(item for item in texts if isinstance(item, str))
     if not text:
         return content  # type: ignore[return-value]
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
     try:
         value: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
         return text
     return value
+
+
+def as_mapping(value: object) -> JsonObject:
+    """Return a mapping as it is, and an empty one for anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def read_count(counts: object, key: str) -> int:
+    """Return the number at `key` of a reply's counts, 0 where there is none."""
+    value = as_mapping(counts).get(key)
+    return value if isinstance(value, int) else 0
+
+
+class Feedable(Protocol):
+    """Takes the values of a reply one by one."""
+
+    def feed(self, value: JsonObject) -> None: ...
+
+
+def feed_values(reader: F, values: Iterable[object]) -> F:
+    """Give `reader` the objects among `values`, and return it."""
+    for value in values:
+        if isinstance(value, Mapping):
+            reader.feed(value)
+    return reader
 
 
 def get_text(data: object, key: str) -> str | None:

@@ -13,6 +13,8 @@ from contextlib import suppress
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from evalkit.jsonvalue import JsonObject, filter_mappings
 from evalkit.wire import anthropic_messages, gemini_content, ollama_chat, openai_chat, openai_responses
 from evalkit.wire.bodies import EventDecoder, read_values, split_unread
@@ -199,8 +201,6 @@ def read_reply_values(api: Api, status: int, values: Sequence[JsonObject], unpar
         )
     if not unparsed:
         return reply
-    from msgspec.structs import replace
-
     return replace(reply, items=(*reply.items, *unparsed))
 
 

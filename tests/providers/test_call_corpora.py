@@ -15,10 +15,11 @@ import pytest
 
 from evalkit.errors import IncompleteCallError
 from evalkit.jsonvalue import parse_arguments
-from evalkit.providers.gemini import merge_chunks, read_reply
+from evalkit.providers.gemini import read_reply
 from evalkit.providers.openai import read_stream
 from evalkit.streaming import StreamAccumulator, parse_values
 from evalkit.textcalls import parse_text_calls
+from evalkit.wire.gemini_content import merge_chunks
 
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
 pytestmark = pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora are not beside the checkout")

@@ -15,13 +15,11 @@ from evalkit.errors import ProviderError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.gemini import (
-    FINISH_REASONS,
-    REASONS_BY_NUMBER,
     GeminiOptions,
     GeminiProvider,
-    merge_chunks,
     read_reply,
 )
+from evalkit.wire.gemini_content import FINISH_REASONS, REASONS_BY_NUMBER, merge_chunks
 
 Row = dict[str, Any]
 REQUEST = ModelRequest(messages=({"role": "user", "text": "hi"},))

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from evalkit.cassettes.model import CassetteProvider, RecordingProvider
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.gemini import merge_chunks
 from evalkit.providers.gemini import read_reply as gemini_turn
 from evalkit.providers.openai import read_reply as openai_turn
 from evalkit.providers.openai import read_stream
 from evalkit.providers.turns import ScriptedProvider
 from evalkit.streaming import parse_values
 from evalkit.text.redact import redact_secrets
+from evalkit.wire.gemini_content import merge_chunks
 
 Row = dict[str, Any]
 CORPORA = ("streams_gemini", "streams_openai", "streams_compatible")
@@ -30,7 +30,7 @@ FUNCTIONS = (Declaration(name="look_up", description="a: b # c", parameters={"ty
 def turn_in(row: Row) -> ModelTurn:
     values = parse_values(row["raw"])
     if row["provider"] == "gemini":
-        return gemini_turn(merge_chunks(values), duration_ms=812.4)
+        return replace(gemini_turn(merge_chunks(values)), duration_ms=812.4)
     return replace(read_stream(values) if row["stream"] else openai_turn(values[0]), duration_ms=812.4)
 
 

@@ -11,10 +11,11 @@ import pytest
 from evalkit.cassettes.model import CassetteProvider
 from evalkit.errors import SpecError, UsageError
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.gemini import merge_chunks, read_reply
+from evalkit.providers.gemini import read_reply
 from evalkit.providers.openai import read_stream
 from evalkit.providers.turns import Chunk, ScriptedProvider, TurnReader, build_turn, fetch_pieces, split_turn
 from evalkit.streaming import StreamAccumulator, StreamCall
+from evalkit.wire.gemini_content import merge_chunks
 
 OPENAI: list[dict[str, Any]] = [
     {"content": "One moment."},

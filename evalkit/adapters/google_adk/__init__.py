@@ -28,8 +28,8 @@ from evalkit.agents.task import Task
 from evalkit.functions.approvals import ApprovalDesk, ApprovalRequest
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.transcript import ModelTurn
-from evalkit.providers.gemini import FINISH_REASONS
 from evalkit.providers.table import ModelSpec
+from evalkit.wire.gemini_content import FINISH_REASONS
 
 if TYPE_CHECKING:
     from google.adk.agents.base_agent import BaseAgent

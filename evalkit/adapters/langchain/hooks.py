@@ -49,7 +49,7 @@ from evalkit.functions.targets import wait_for
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import HANDOFF, ModelCall, ModelTurn, Usage
-from evalkit.providers.gemini import FINISH_REASONS
+from evalkit.wire.gemini_content import FINISH_REASONS
 
 
 class TooManyTurnsError(Exception):
