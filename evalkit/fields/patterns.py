@@ -202,3 +202,44 @@ class _Scanner:
         self.position += 2
         inner = self.parse_alternatives()
         return _Part(0, inner.size)
+
+
+_PIECES = re.compile(
+    r"\\k<\w+>|\(\?P=\w+\)|\\[pPu]\{[^}]*\}|\\.|\(\?P?<(?![=!])\w+>|\((?!\?)|\[\^?\]?|\{\d+(?:,\d*)?\}|.", re.DOTALL
+)
+_CLASS = re.compile(r"\\[dDwWsSpP]")
+
+
+def translate_pattern(pattern: str) -> str:
+    """Return a pattern of ECMA 262, or of Python, in the form in which Rust's engine reads it.
+
+    Sets may be empty (``[^]``) or have a class beside a hyphen (``[\\w-.]``), braces stand for themselves where they
+    count nothing, groups are referred to by name.
+    """
+    numbers: dict[str, int] = {}
+    written: list[str] = []
+    groups, in_set = 0, False
+    pieces = _PIECES.findall(pattern)
+    for index, piece in enumerate(pieces):
+        before, after = written[-1] if written else "", pieces[index + 1] if index + 1 < len(pieces) else ""
+        if in_set:
+            if piece == "-" and (_CLASS.match(before) or _CLASS.match(after)) and after != "]":
+                piece = r"\-"
+            in_set = piece != "]"
+            piece = {"[": r"\[", r"\b": r"\x08", r"\0": r"\x00"}.get(piece, piece)
+        elif piece.startswith("(") and not piece.startswith("(?P="):
+            groups += 1
+            name = piece.partition("<")[2].rstrip(">")
+            if name:
+                numbers[name] = groups
+            piece = "("
+        elif piece.startswith((r"\k<", "(?P=")):
+            name = re.sub(r"\W", "", piece[3:])
+            piece = f"(?:\\{numbers[name]})" if name in numbers else piece
+        elif piece.startswith("["):
+            in_set = piece in ("[", "[^")
+            piece = {"[]": r"[^\s\S]", "[^]": r"[\s\S]"}.get(piece, piece)
+        else:
+            piece = {"{": r"\{", "}": r"\}", r"\Z": r"\z", r"\0": r"\x00"}.get(piece, piece)
+        written.append(piece)
+    return "".join(written)

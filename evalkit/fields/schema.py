@@ -1,26 +1,26 @@
 """JSON Schemas: compiled once per distinct schema and process, and checked for mistakes of their own.
 
-jsonschema-rs accepts most values, fast. jsonschema has the last word: it judges what jsonschema-rs refuses, words the
-violations, and handles schemas in which the two could disagree (references, other drafts, patterns that Python reads in
-its own way). It takes long to import, and most runs never need it. References are resolved inside the schema alone;
-nothing is ever fetched. Patterns are searched under a time limit, in the values and names that a model sent.
+jsonschema-rs decides, by the draft that a schema names: numbers as decimals, patterns as ECMA 262 means them.
+jsonschema words what it refused, and the mistakes in a schema. It takes long to import, and most runs never need it.
+References are resolved inside the schema alone; nothing is ever fetched. Patterns are searched under a limit, in the
+values and names that a model sent.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import KeyPath, did_you_mean
-from evalkit.fields.patterns import PatternLimitError, find_pattern_problem, match_pattern
-from evalkit.jsonvalue import JsonObject
+from evalkit.fields.patterns import PatternLimitError, find_pattern_problem, translate_pattern
+from evalkit.jsonvalue import JsonDict, JsonObject
 
 if TYPE_CHECKING:
+    import jsonschema_rs
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
@@ -44,29 +44,36 @@ def compile_schema(schema: JsonObject) -> CompiledSchema:
 class CompiledSchema:
     """A schema, ready to judge values. Thread-safe; jsonschema's validator is made when it is first needed."""
 
-    __slots__ = ("_accepts", "_lock", "_validator", "schema")
+    __slots__ = ("_judge", "_lock", "_standard", "_validator", "schema")
 
     def __init__(self, schema: JsonObject) -> None:
         self.schema = schema
-        self._accepts = compile_fast_check(schema)
+        self._standard = to_standard(schema)
+        self._judge = _compile_judge(self._standard)  # None: it is malformed
         self._validator: Validator | None = None
         self._lock = threading.Lock()
 
     def is_valid(self, value: object) -> bool:
         """Return whether `value` (JSON data) is valid."""
-        return self._is_accepted(value) or next(self._iter_errors(value), None) is None
+        if self._judge is None:
+            return False
+        try:
+            return self._judge.is_valid(value)
+        except ValueError:  # a text that is no Unicode, a key that is no text
+            return self._judge.is_valid(_clean(value))
 
     def find_errors(self, value: object) -> list[ValidationError]:
         """List every violation, in order of its path in the value; empty if and only if `value` is valid."""
-        if self._is_accepted(value):
+        if self.is_valid(value):
             return []
-        return sorted(self._iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path])
+        return sorted(self._word_errors(value), key=lambda error: [str(step) for step in error.absolute_path])
 
     def find_problems(self) -> list[SchemaProblem]:
         """List the mistakes in the schema itself."""
-        if self._accepts is not None:
+        keywords = {key for _, part in walk_schemas(self.schema) for key in part}
+        if self._judge is not None and keywords <= _KEYWORDS and "$ref" not in keywords:
             return []
-        problems = find_schema_problems(self.schema)
+        problems = find_schema_problems(self.schema, self._standard)
         if problems:
             return problems
         try:
@@ -75,25 +82,25 @@ class CompiledSchema:
             return [((), "it refers to itself without end")]
         except Exception as error:
             return [((), f"it cannot be used: {type(error).__name__}: {error}")]
-        return []
+        return [] if self._judge is not None else [((), "it cannot be used: it is malformed, or nested too deep")]
 
-    def _is_accepted(self, value: object) -> bool:
-        if self._accepts is None:
-            return False
-        try:
-            return self._accepts(value)
-        except Exception:  # a text that is no Unicode, a key that is no text: jsonschema decides
-            return False
-
-    def _iter_errors(self, value: Any) -> Iterator[ValidationError]:
+    def _word_errors(self, value: Any) -> list[ValidationError]:
+        """Return the violations in a value that was refused, in jsonschema's words where it finds any."""
         from jsonschema.exceptions import ValidationError
 
         try:
-            yield from self._get_validator().iter_errors(value)
+            errors = list(self._get_validator().iter_errors(value))
         except PatternLimitError as error:
-            yield ValidationError(f"could not be checked: the pattern {error}")
+            return [ValidationError(f"could not be checked: the pattern {error}")]
         except Exception as error:  # an unresolvable or endless reference behind an `if` that no sample reached
-            yield ValidationError(f"could not be checked: {type(error).__name__}: {error}")
+            return [ValidationError(f"could not be checked: {type(error).__name__}: {error}")]
+        if self._judge is None:
+            return errors or [ValidationError("could not be checked: the schema is malformed")]
+        refused = list(self._judge.iter_errors(_clean(value)))
+        told = [error for error in refused if not errors or isinstance(error.kind, error.kind.UnevaluatedProperties)]
+        return errors + [
+            ValidationError(error.message, path=error.instance_path, schema_path=error.schema_path) for error in told
+        ]
 
     def _get_validator(self) -> Validator:
         with self._lock:
@@ -101,9 +108,131 @@ class CompiledSchema:
                 from jsonschema_specifications import REGISTRY
 
                 # An explicit registry: with the default one jsonschema fetches what it does not know.
-                validator_class = _limit_patterns(_get_validator_class(self.schema))
-                self._validator = validator_class(self.schema, registry=REGISTRY)
+                validator_class = _adapt(_get_validator_class(self._standard))
+                self._validator = validator_class(self._standard, registry=REGISTRY)
             return self._validator
+
+
+def _compile_judge(schema: JsonObject) -> jsonschema_rs.Validator | None:
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.validator_for(dict(schema), validate_formats=False, offline=True)
+    except ValueError:  # it is malformed
+        return None
+
+
+def _clean(value: Any) -> Any:
+    """Return a value with keys that are texts, and a stand-in for each half of a character."""
+    if isinstance(value, Mapping):
+        return {_clean(str(key)): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else value
+
+
+# ---- dialects ----
+
+
+def to_standard(schema: JsonObject) -> JsonDict:
+    """Return a schema of OpenAPI, Gemini or an old draft as one of JSON Schema: ``nullable: true`` allows null, a bound
+    is exclusive by a number, a list of `items` goes by position, and patterns are such as jsonschema-rs reads.
+    """
+    data: JsonDict = dict(schema)
+    draft = str(data.get("$schema") or "")
+    if draft and not any(name in draft for name in _DRAFTS):
+        del data["$schema"]
+    is_old = any(name in draft for name in _DRAFTS[:4])
+    converted: JsonDict = _convert(data, is_old=is_old)
+    return converted
+
+
+_DRAFTS = ("draft-04/", "draft-06/", "draft-07/", "2019-09/", "2020-12/")
+_COMBINING = ("$ref", "allOf", "anyOf", "oneOf", "not", "if")
+_SHARED = ("$schema", "$id", "$defs", "definitions")  # which references name by their place
+_BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
+
+
+def _convert(schema: Any, *, is_old: bool) -> Any:
+    if not isinstance(schema, Mapping):
+        return schema
+    data: JsonDict = {}
+    for key, part in schema.items():
+        if key in _NESTED_NAMED and isinstance(part, Mapping):
+            part = {name: _convert(inner, is_old=is_old) for name, inner in part.items()}
+        elif key in _NESTED_LISTS and isinstance(part, list):
+            part = [_convert(inner, is_old=is_old) for inner in part]
+        elif key in _NESTED:
+            part = _convert(part, is_old=is_old)
+        data[key] = part
+    if isinstance(data.get("pattern"), str):
+        data["pattern"] = read_pattern(data["pattern"])
+    if isinstance(data.get("patternProperties"), Mapping):
+        data["patternProperties"] = {read_pattern(str(key)): part for key, part in data["patternProperties"].items()}
+    if not is_old:
+        for exclusive, bound in _BOUNDS:
+            if data.get(exclusive) is True and isinstance(data.get(bound), int | float):
+                data[exclusive] = data.pop(bound)
+            elif data.get(exclusive) is False:
+                del data[exclusive]
+        if isinstance(data.get("items"), list):
+            rest = {"items": data.pop("additionalItems")} if "additionalItems" in data else {}
+            data = {**data, "prefixItems": data.pop("items"), **rest}
+    return _allow_null(data) if data.get("nullable") is True else data
+
+
+def _allow_null(schema: JsonDict) -> JsonDict:
+    if any(key in schema for key in _COMBINING):
+        shared = {key: schema.pop(key) for key in _SHARED if key in schema}
+        return {**shared, "anyOf": [schema, {"type": "null"}]}
+    if "type" in schema:
+        listed = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        schema["type"] = listed if "null" in listed else [*listed, "null"]
+    if "const" in schema:
+        schema["enum"] = [schema.pop("const")]
+    if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
+        schema["enum"] = [*schema["enum"], None]
+    return schema
+
+
+# ---- patterns ----
+
+
+@lru_cache(maxsize=1024)
+def _compile_pattern(pattern: str) -> jsonschema_rs.Validator | None:
+    """Compile a pattern; None where jsonschema-rs can't read it."""
+    return _compile_judge({"pattern": pattern})
+
+
+def read_pattern(pattern: str) -> str:
+    """Return a pattern in a form that jsonschema-rs reads, where there is one."""
+    if _compile_pattern(pattern) is not None:
+        return pattern
+    translated = translate_pattern(pattern)
+    return pattern if _compile_pattern(translated) is None else translated
+
+
+def search_limited(pattern: str, text: str) -> bool:
+    """Return whether a pattern is found in a text. Raise PatternLimitError where the search takes too long."""
+    judge = _compile_pattern(pattern)
+    if judge is None:
+        raise PatternLimitError(f"{pattern[:_SHOWN_PATTERN]!r} {_explain_pattern(pattern)}")
+    text = _clean(text)
+    if judge.is_valid(text):
+        return True
+    if any(isinstance(error.kind, error.kind.BacktrackLimitExceeded) for error in judge.iter_errors(text)):
+        raise PatternLimitError(
+            f"{pattern[:_SHOWN_PATTERN]!r} was given up on a text of {len(text)} characters; simplify the pattern "
+            "(nested repetitions like (a+)+ are the usual cause)"
+        )
+    return False
+
+
+def _explain_pattern(pattern: str) -> str:
+    return find_pattern_problem(pattern) or "is not a regular expression of ECMA 262, which JSON Schema has"
+
+
+# ---- jsonschema's words ----
 
 
 def _get_validator_class(schema: JsonObject) -> Any:
@@ -113,12 +242,10 @@ def _get_validator_class(schema: JsonObject) -> Any:
     return validator_for(schema, default=Draft202012Validator)
 
 
-# ---- patterns ----
-
-
 @cache
-def _limit_patterns(validator_class: Any) -> Any:
-    """Return the class with the keywords that search for patterns, which jsonschema has `re` do without a limit."""
+def _adapt(validator_class: Any) -> Any:
+    """Return the class with the keywords that jsonschema reads otherwise: patterns, which it has `re` search without a
+    limit, and multiples, which it divides as binary numbers."""
     from jsonschema.validators import extend
 
     originals = validator_class.VALIDATORS
@@ -126,7 +253,8 @@ def _limit_patterns(validator_class: Any) -> Any:
         "pattern": _check_pattern,
         "patternProperties": _check_pattern_properties,
         "additionalProperties": partial(_check_additional_properties, originals.get("additionalProperties")),
-        "unevaluatedProperties": partial(_check_unevaluated_properties, originals.get("unevaluatedProperties")),
+        "unevaluatedProperties": lambda *arguments: iter(()),  # it would search without a limit, too
+        "multipleOf": _check_multiple,
     }
     checks_by_name = {name: check for name, check in keywords.items() if name in originals}
     return extend(validator_class, checks_by_name)  # type: ignore[no-untyped-call]
@@ -137,6 +265,14 @@ def _check_pattern(validator: object, pattern: str, instance: object, schema: ob
 
     if isinstance(instance, str) and not search_limited(pattern, instance):
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _check_multiple(validator: object, factor: float, instance: object, schema: object) -> Iterator[ValidationError]:
+    from jsonschema.exceptions import ValidationError
+
+    judge = _compile_judge({"multipleOf": factor})
+    if judge is not None and not judge.is_valid(instance):
+        yield ValidationError(f"{instance!r} is not a multiple of {factor!r}")
 
 
 def _check_pattern_properties(
@@ -172,138 +308,7 @@ def _check_additional_properties(
         yield ValidationError(f"{names} {verb} not match any of the regexes: {listed}")
 
 
-def _check_unevaluated_properties(
-    original: Any, validator: Any, allowed: object, instance: object, schema: JsonObject
-) -> Iterator[ValidationError]:
-    if isinstance(instance, dict):
-        schema = _match_names(validator, schema, instance, ())
-    yield from original(validator, allowed, instance, schema)
-
-
-def _match_names(validator: Any, schema: Any, instance: JsonObject, references: tuple[str, ...]) -> Any:
-    """Return `schema` with the names in `instance` that match a pattern in place of `patternProperties`, here and in
-    each schema that judges the same object."""
-    if not isinstance(schema, Mapping):
-        return schema
-    matched = dict(schema)
-    for keyword in ("allOf", "anyOf", "oneOf"):
-        if keyword in schema:
-            matched[keyword] = [_match_names(validator, part, instance, references) for part in schema[keyword]]
-    for keyword in ("if", "then", "else"):
-        if keyword in schema:
-            matched[keyword] = _match_names(validator, schema[keyword], instance, references)
-    if "dependentSchemas" in schema:
-        matched["dependentSchemas"] = {
-            name: _match_names(validator, part, instance, references)
-            for name, part in schema["dependentSchemas"].items()
-        }
-    patterns = matched.pop("patternProperties", {})
-    if patterns:
-        properties = dict(schema.get("properties", {}))
-        for name in instance:
-            parts = [part for pattern, part in patterns.items() if search_limited(pattern, name)]
-            if parts:
-                properties[name] = {"allOf": [properties[name], *parts] if name in properties else parts}
-        matched["properties"] = properties
-    reference = schema.get("$ref")
-    if not instance or not isinstance(reference, str) or not reference.startswith("#") or reference in references:
-        return matched
-    del matched["$ref"]
-    target = validator._resolver.lookup(reference).contents
-    inner = _match_names(validator, target, instance, (*references, reference))
-    # What a reference evaluates counts also where it does not hold: so it is with `then` and `dependentSchemas`.
-    return {"if": {}, "then": matched, "dependentSchemas": {next(iter(instance)): inner}}
-
-
-def search_limited(pattern: str, text: str) -> bool:
-    """Search `text` for `pattern`: what Rust's engine accepts is found; else Python decides, under a time limit.
-
-    Raises PatternLimitError where only Python can read the pattern, and gives up.
-    """
-    accepts = _compile_linear(pattern)
-    try:
-        if accepts is not None and accepts(text):
-            return True
-    except ValueError:
-        pass  # half a character: Python decides
-    try:
-        if "too large" in (problem := find_pattern_problem(pattern)):
-            raise PatternLimitError(problem)
-        return match_pattern(pattern, text, whole=False)
-    except PatternLimitError as error:
-        if accepts is not None:
-            return False  # Rust has searched it to the end
-        raise PatternLimitError(f"{pattern[:_SHOWN_PATTERN]!r} {error}") from None
-
-
-@lru_cache(maxsize=1024)
-def _compile_linear(pattern: str) -> Callable[[object], bool] | None:
-    """Compile a pattern for Rust's engine, which needs no time limit; None where it may read it in another way."""
-    return compile_fast_check({"pattern": pattern})
-
-
-# ---- the fast check ----
-
-_NUMBER_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_SIZE_KEYWORDS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-_ANNOTATIONS = ("title", "description", "format", "default", "examples", "deprecated")
-_PLAIN_KEYWORDS = {"type", "enum", "const", "required", *_NUMBER_KEYWORDS, *_SIZE_KEYWORDS, *_ANNOTATIONS}
-# Patterns in which Rust accepts no more than Python does: no groups with `?`, no classes but \d, no set operations.
-_PORTABLE_PATTERN = re.compile(r"(?:[^\\({]|\((?!\?)|\{\d|\\[d.+*?()\[\]{}|/^$-])*")
-_SET_OPERATION = re.compile(r"&&|--|~~|\|\||\[[^\]]*\[|\[\^[^\]]*\\d")
-
-
-def compile_fast_check(schema: object) -> Callable[[object], bool] | None:
-    """Compile a check that is true only for valid values; None for a schema that jsonschema has to judge.
-
-    A schema with such a check is itself well-formed.
-    """
-    if not isinstance(schema, Mapping) or not _is_everyday(schema):
-        return None
-    from jsonschema_rs import Draft202012Validator
-
-    try:
-        return Draft202012Validator(dict(schema), validate_formats=False).is_valid
-    except Exception:  # it is malformed; jsonschema says how
-        return None
-
-
-def _is_everyday(schema: object) -> bool:
-    """Return whether the two libraries judge alike by `schema`."""
-    if isinstance(schema, bool):
-        return True
-    if not isinstance(schema, Mapping):
-        return False
-    for keyword, argument in schema.items():
-        if keyword == "properties":
-            if not isinstance(argument, Mapping) or not all(map(_is_everyday, argument.values())):
-                return False
-        elif keyword in ("items", "additionalProperties"):
-            if not _is_everyday(argument):
-                return False
-        elif keyword in ("anyOf", "allOf"):
-            if not isinstance(argument, list) or not all(map(_is_everyday, argument)):
-                return False
-        elif keyword == "pattern":
-            if not isinstance(argument, str) or not _is_portable(argument):
-                return False
-        elif keyword not in _PLAIN_KEYWORDS:
-            return False
-    return True
-
-
-def _is_portable(pattern: str) -> bool:
-    if not _PORTABLE_PATTERN.fullmatch(pattern) or _SET_OPERATION.search(pattern):
-        return False
-    try:
-        re.compile(pattern)
-    except re.error:
-        return False
-    return True
-
-
 # ---- mistakes in a schema ----
-
 _NESTED = [
     "items",
     "contains",
@@ -330,16 +335,18 @@ STANDARD_KEYWORDS = frozenset(_STANDARD.split())
 _KEYWORDS = STANDARD_KEYWORDS.union(_DIALECTS.split())
 
 
-def find_schema_problems(schema: JsonObject) -> list[SchemaProblem]:
-    """List the mistakes in `schema`. References are followed only in a schema that is well-formed otherwise."""
-    problems = list(_find_malformed(schema))
+def find_schema_problems(schema: JsonObject, standard: JsonObject) -> list[SchemaProblem]:
+    """List the mistakes in `schema`, whose form in JSON Schema is `standard`. References are followed only in a schema
+    that is well-formed otherwise.
+    """
+    problems = list(_find_malformed(standard))
     for path, part in walk_schemas(schema):
         for key in part:  # JSON Schema would ignore `requird` in silence
             if isinstance(key, str) and key not in _KEYWORDS and not key.startswith("x-"):
                 close = get_close_matches(key, _KEYWORDS, n=1, cutoff=0.85)
                 if close:
                     problems.append(((*path, key), f"unknown keyword '{key}'; did you mean '{close[0]}'?"))
-    return problems or [*_find_large_patterns(schema), *_find_unresolved(schema)]
+    return problems or [*_find_broken_patterns(schema), *_find_unresolved(schema)]
 
 
 def walk_schemas(schema: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, JsonObject]]:
@@ -361,20 +368,20 @@ def walk_schemas(schema: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, 
         pending += reversed(inner)
 
 
-def _find_large_patterns(root: JsonObject) -> Iterator[SchemaProblem]:
+def _find_broken_patterns(root: JsonObject) -> Iterator[SchemaProblem]:
     for path, schema in walk_schemas(root):
         patterns: list[tuple[KeyPath, object]] = [((*path, "pattern"), schema.get("pattern"))]
         named = schema.get("patternProperties")
         patterns += [((*path, "patternProperties", key), key) for key in (named if isinstance(named, Mapping) else ())]
         for place, pattern in patterns:
-            if isinstance(pattern, str) and "too large" in (problem := find_pattern_problem(pattern)):
-                yield place, f"the pattern {pattern[:_SHOWN_PATTERN]!r} {problem}"
+            if isinstance(pattern, str) and _compile_pattern(read_pattern(pattern)) is None:
+                yield place, f"the pattern {pattern[:_SHOWN_PATTERN]!r} {_explain_pattern(pattern)}"
 
 
 def _find_malformed(schema: JsonObject) -> Iterator[SchemaProblem]:
     """Check against the metaschema, with jsonschema's words where they help, and better ones for `type`."""
     cls = _get_validator_class(schema)
-    metaschema = cls(cls.META_SCHEMA, format_checker=cls.FORMAT_CHECKER)
+    metaschema = cls(cls.META_SCHEMA)
     paths: set[KeyPath] = set()
     for error in sorted(metaschema.iter_errors(schema), key=lambda error: [str(step) for step in error.absolute_path]):
         path = tuple(error.absolute_path)
@@ -397,8 +404,6 @@ def _find_malformed(schema: JsonObject) -> Iterator[SchemaProblem]:
             is_usual = isinstance(name, str) and name in usual_names
             hint = f"; did you mean '{usual_names[name]}'?" if is_usual else did_you_mean(name, TYPES)
             yield path, f"{name!r} is not a JSON Schema type ({', '.join(TYPES)}){hint}"
-        elif error.validator == "format" and error.validator_value == "regex":
-            yield path, f"{error.instance!r} is not a regular expression that Python can read"
         else:
             text = error.message
             yield path, text if len(text) <= 200 else f"{text[:120]} … {text[-60:]}"
@@ -422,6 +427,6 @@ def _is_resolvable(root: JsonObject, reference: str) -> bool:
     resource = Resource.from_contents(dict(root), default_specification=DRAFT202012)
     try:
         REGISTRY.with_resource("", resource).resolver("").lookup(reference)
-    except Unresolvable:
+    except (Unresolvable, ValueError):  # a step into a list that is no number
         return False
     return True

@@ -143,7 +143,7 @@ PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
         [
             (
                 "functions.f.parameters.properties.a.pattern",
-                "PLACE: '(' is not a regular expression that Python can read",
+                "PLACE: the pattern '(' is no valid pattern: missing ) at position 1",
             )
         ],
     ),

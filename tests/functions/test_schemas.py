@@ -1,4 +1,4 @@
-"""Schemas are judged as jsonschema judges them, and compiled once."""
+"""Schemas are judged by JSON Schema and its usual dialects, and compiled once."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
 
-from evalkit.fields.schema import compile_fast_check, compile_schema
+from evalkit.fields.schema import compile_schema
 from evalkit.functions.declarations import parse_declarations
 
 NAMES = st.sampled_from("abc")
@@ -48,10 +49,9 @@ def keywords(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]
             "exclusiveMaximum": st.sampled_from([-0.5, 1.0, 2]),
             "minLength": st.integers(-1, 3),
             "maxItems": st.integers(0, 2) | st.just(1.5),
-            "pattern": st.sampled_from(["^a", "b$", "(", "x", r"^\d{1,2}$", "[^a]", r"\w"]),
+            "pattern": st.sampled_from(["^a", "b$", "(", "x", "[^a]"]),
             "description": st.text("ab", max_size=2) | st.just(3),
             "default": SCALARS,
-            "nullable": st.booleans(),
         },
     )
 
@@ -61,13 +61,12 @@ SCHEMAS = st.recursive(st.just({}) | keywords(st.just({})), keywords, max_leaves
 
 @settings(max_examples=250, deadline=None)
 @given(schema=SCHEMAS, value=VALUES)
-def test_the_fast_check_never_accepts_what_jsonschema_refuses(schema: dict[str, Any], value: Any) -> None:
-    accepts = compile_fast_check(schema)
-    if accepts is None:
+def test_plain_schemas_judge_as_jsonschema_does(schema: dict[str, Any], value: Any) -> None:
+    try:
+        Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    except SchemaError:
         return
-    Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
     valid = Draft202012Validator(schema).is_valid(value)
-    assert not accepts(value) or valid
     assert compile_schema(schema).is_valid(value) == valid
     assert (compile_schema(schema).find_errors(value) == []) == valid
     assert compile_schema(schema).find_problems() == []
@@ -90,6 +89,28 @@ def test_the_fast_check_never_accepts_what_jsonschema_refuses(schema: dict[str, 
         ({"$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}}, "1", False),
         ({"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "integer"}]}, ["x"], False),
         ({"oneOf": [{"minimum": 1}, {"maximum": 5}]}, 3, False),
+        ({"type": "string"}, "\ud83d", True),
+        ({"multipleOf": 0.01}, 19.99, True),
+        ({"multipleOf": 0.01}, 19.995, False),
+        # OpenAPI 3.0 and Gemini.
+        ({"type": "string", "nullable": True}, None, True),
+        ({"type": "string", "nullable": False}, None, False),
+        ({"type": "string", "enum": ["a"], "nullable": True}, None, True),
+        ({"const": 1, "nullable": True}, None, True),
+        ({"const": 1, "nullable": True}, 2, False),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/n", "nullable": True}}, "$defs": {"n": {"type": "integer"}}},
+            {"a": None},
+            True,
+        ),
+        ({"$ref": "#/$defs/n", "nullable": True, "$defs": {"n": {"type": "integer"}}}, None, True),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}], "nullable": True}, None, True),
+        ({"minimum": 1, "exclusiveMinimum": True}, 1, False),
+        ({"minimum": 1, "exclusiveMinimum": False}, 1, True),
+        ({"type": "integer", "format": "int64"}, 1, True),
+        ({"items": [{"type": "integer"}], "additionalItems": False}, [1, 2], False),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True}, 1, False),
+        ({"$schema": "https://example.com/our-own-draft", "type": "integer"}, 1, True),
     ],
 )
 def test_values_fit_as_json_types(schema: dict[str, Any], value: Any, fits: bool) -> None:

@@ -282,12 +282,13 @@ def test_functions_of_old_logs_are_read(log: WriteLog) -> None:
         },
         {"role": "function", "name": "get_weather", "content": "clear"},
     ]
-    (found,) = conversations(log({"messages": messages, "functions": [WEATHER]}))
-    assert found.events[1:] == (
-        ModelReply("", (LoggedCall("get_weather", {"city": "Paris"}),)),
-        FunctionAnswer("clear", name="get_weather"),
-    )
-    assert found.functions == (WEATHER,)
+    for declared in ({"functions": [WEATHER]}, {"tools": [{"function": WEATHER}]}):  # the second as Mistral's client
+        (found,) = conversations(log({"messages": messages, **declared}))
+        assert found.events[1:] == (
+            ModelReply("", (LoggedCall("get_weather", {"city": "Paris"}),)),
+            FunctionAnswer("clear", name="get_weather"),
+        )
+        assert found.functions == (WEATHER,)
 
 
 @pytest.mark.parametrize(

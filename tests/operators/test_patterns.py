@@ -115,3 +115,19 @@ def test_a_match_that_takes_too_long_is_a_reason_and_is_waited_for_once(monkeypa
         assert [str(mismatch) for mismatch in matcher.explain("a" * 3000)] == [message]
     assert time.monotonic() - started < 2
     assert list(map(len, patterns._timeouts.values())) == [1]
+
+
+def test_a_pattern_that_was_given_up_often_is_not_waited_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    class Hopeless:
+        def search(self, text: str, timeout: float) -> None:
+            limits.append(timeout)
+            raise TimeoutError
+
+    monkeypatch.setattr(patterns, "TIME_LIMIT_S", 1.0)
+    monkeypatch.setattr(patterns, "_compile_pattern", lambda pattern: Hopeless())
+    for text in ("a", "b", "c", "d", "e", "a"):
+        with pytest.raises(patterns.PatternLimitError):
+            patterns.match_pattern("x", text, whole=False)
+    assert limits == [1.0, 1.0, 1.0, 0.05, 0.05]

@@ -51,6 +51,8 @@ def find_form(data: JsonObject) -> str | None:
     inner = data.get("function")
     if data.get("type") == "function" and inner is not None:
         return OPENAI
+    if "type" not in data and isinstance(inner, Mapping) and "parameters" in inner and "name" in inner:
+        return OPENAI  # as Mistral's client sends it
     if "name" not in data:
         return None
     if data.get("type") == "function" and ("parameters" in data or "description" in data):
