@@ -4,8 +4,10 @@ A framework executes its model's calls itself: each call has the id under which 
 recorded with the name and the arguments that the model wrote, whatever the framework made of them. Calls that the
 framework refuses (arguments that do not fit, a tool that it does not have) are recorded as failed.
 
-Where the agent's model client speaks HTTP and the run has a cassette, the turn has been recorded from the wire before
-the framework reports it. Such a turn is claimed, not counted twice.
+Where the agent's model client speaks HTTP, evalkit has read the reply from the wire before the framework reports it, in
+every mode. The wire says what the model asked for, the framework which of these calls it executes: they are joined by
+their ids, and what the model wrote stays on record, whatever the framework made of it. A turn that the wire does not
+hold (of a test double) is recorded as the framework tells it.
 
 Frameworks and agents start tasks and threads of their own. A call that has lost its context must not reach a real tool.
 """
@@ -40,8 +42,10 @@ from evalkit.model.case import Declaration
 from evalkit.model.parts import TEXT, InputPart
 from evalkit.model.transcript import HANDOFF, NOBODY, ModelCall, ModelTurn, Usage
 from evalkit.providers.table import ModelSpec, parse_model_spec
+from evalkit.wire.records import Answer, Call
 
 ToolSpec = tuple[str, str | None, JsonObject | None]  # name, description, JSON Schema of the arguments
+HostedCall = tuple[Call, Answer | None]  # one that the model's service has carried out
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -108,23 +112,33 @@ class TaskRecorder:
                 for name, description, parameters in new
             )
 
-    def record_turn(self, turn: ModelTurn, since: int, waited_ms: float) -> int:
-        """Return the index of `turn`, the reply to a request made after `since` turns; recorded unless it was seen on
-        the wire.
+    def record_turn(
+        self,
+        turn: ModelTurn,
+        since: int,
+        waited_ms: float,
+        outputs: Collection[str] = (),
+        hosted: Iterable[HostedCall] = (),
+    ) -> tuple[int, tuple[ModelCall, ...]]:
+        """Return the index of `turn`, the reply to a request made after `since` turns, and its calls as the model wrote
+        them. It is recorded unless the wire has it. For the rest see `AgentRunRecorder.record_reply`.
         """
         with self._lock:
-            index = self._find_recorded(turn, since)
+            index, calls = self._find_recorded(turn, since), turn.calls
             if index is None:
                 # Offline, with a cassette at hand, only a model without a wire answers: a test double, at once.
                 ms = waited_ms if self.task.http_player is None else 0.0
-                index = self.task.record_framework_turn(replace(turn, duration_ms=ms) if ms else turn, waited_ms=ms)
+                index = self.task.record_framework_turn(
+                    replace(turn, duration_ms=ms) if ms else turn, waited_ms=ms, hosted=hosted
+                )
                 if self.task.client_budget is not None:
                     self.task.client_budget.add(turn)
             else:
-                self.task.claim_turn(index, turn)
+                calls = join_calls(turn.calls, self.task.turns[index].calls)
+                self.task.claim_turn(index, calls, turn.agent, outputs)
             self._recorded.add(index)
             self.task.handoffs.note_turn(turn.agent)
-            return index
+            return index, calls
 
     def expect_answer(self, turn: int, call: ModelCall) -> None:
         """Await an answer to a call that reply `turn` asks for; without one it is recorded when the user turn ends."""
@@ -195,21 +209,51 @@ class TaskRecorder:
 
     def _find_recorded(self, turn: ModelTurn, since: int) -> int | None:
         """Find `turn` among those from the wire. It may hold more calls there: some only bring structured output."""
-        expected_names = [call.name for call in turn.calls]
         turns = self.task.turns
-        names = {
-            index: [call.name for call in turns[index].calls]
+        fits = {
+            index: fit
             for index in range(since, len(turns))
-            if index not in self._recorded
+            if index not in self._recorded and (fit := _score_turn(turn, turns[index])) is not None
         }
-        same = [index for index, found_names in names.items() if found_names == expected_names]
-        supersets = []
-        for index, found_names in names.items():
-            remaining = iter(found_names)
-            if all(name in remaining for name in expected_names):  # in this order, with others in between
-                supersets.append(index)
-        same_text = [index for index in same or supersets if turns[index].text.strip() == turn.text.strip()]
-        return next(iter(same_text or same or supersets), None)
+        return max(fits, key=lambda index: (fits[index], -index), default=None)
+
+
+def _score_turn(turn: ModelTurn, seen: ModelTurn) -> tuple[int, bool, bool] | None:
+    """Rate how well `turn` of a framework fits one that was `seen` on the wire; None: it is another one."""
+    names, seen_names = [call.name for call in turn.calls], [call.name for call in seen.calls]
+    ids = {call.call_id for call in turn.calls if call.call_id} & {call.call_id for call in seen.calls}
+    remaining = iter(seen_names)
+    is_part = all(name in remaining or name in seen.text for name in names)  # in this order, with others in between
+    if not ids and not is_part:
+        return None
+    return len(ids), names == seen_names, turn.text.strip() == seen.text.strip()
+
+
+def join_calls(calls: Sequence[ModelCall], seen: Sequence[ModelCall]) -> tuple[ModelCall, ...]:
+    """Return for each of `calls`, which a framework executes, the call that the model wrote: of those `seen` on the
+    wire the one of its id, else the next of its name. One that is not there was read from the reply's text.
+    """
+    left = list(seen)
+    joined: dict[int, ModelCall] = {}
+    for is_same in (_has_same_id_and_name, _has_same_id, _has_same_name):
+        for position, call in enumerate(calls):
+            match = next((other for other in left if is_same(call, other)), None) if position not in joined else None
+            if match is not None:
+                joined[position] = match
+                left = [other for other in left if other is not match]
+    return tuple(joined.get(position) or replace(call, channel="text") for position, call in enumerate(calls))
+
+
+def _has_same_id(call: ModelCall, other: ModelCall) -> bool:
+    return call.call_id is not None and call.call_id == other.call_id
+
+
+def _has_same_name(call: ModelCall, other: ModelCall) -> bool:
+    return call.name == other.name
+
+
+def _has_same_id_and_name(call: ModelCall, other: ModelCall) -> bool:
+    return _has_same_id(call, other) and call.name == other.name
 
 
 class AgentRunRecorder:
@@ -236,13 +280,22 @@ class AgentRunRecorder:
         self._first_turn = len(self.recorder.task.turns)
         self._start_time = perf_counter()
 
-    def record_reply(self, turn: ModelTurn, ids: Iterable[str] | None = None) -> int:
+    def record_reply(
+        self,
+        turn: ModelTurn,
+        ids: Iterable[str] | None = None,
+        *,
+        outputs: Collection[str] = (),
+        hosted: Iterable[HostedCall] = (),
+    ) -> int:
         """Record the model's reply and return its index. `ids` are those of the framework for its calls, where
-        it does not go by those on the wire.
+        it does not go by those on the wire. Calls of `outputs`, which `turn` leaves out, only bring structured output.
+        `hosted` are calls that the model's service has carried out: where the wire has the reply, it has them too.
         """
-        index = self.recorder.record_turn(turn, self._first_turn, (perf_counter() - self._start_time) * 1000)
+        waited_ms = (perf_counter() - self._start_time) * 1000
+        index, calls = self.recorder.record_turn(turn, self._first_turn, waited_ms, outputs, hosted)
         call_ids = (call.call_id for call in turn.calls) if ids is None else ids
-        for key, call in zip(call_ids, turn.calls, strict=True):
+        for key, call in zip(call_ids, calls, strict=True):
             if key is not None:
                 self._calls.setdefault(key, []).insert(0, (index, call))
                 self._pending.setdefault(index, []).append(call)
@@ -276,7 +329,7 @@ class AgentRunRecorder:
         if real is not None:
             agent = None if turn is None else task.turns[turn].agent
             real = task.handoffs.wrap_tool(real, agent, call.name)
-        if unconverted and not is_equal(call.arguments, arguments):
+        if unconverted and call.malformed is None and not is_equal(call.arguments, arguments):
             call = replace(call, arguments=arguments)
         try:
             return await task.execute_call(call, turn=turn, real=real, as_is=as_is)

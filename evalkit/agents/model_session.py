@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from fnmatch import fnmatch
 
@@ -45,7 +45,7 @@ from evalkit.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText
 from evalkit.wire.ledger import Finding, Ledger
-from evalkit.wire.records import Exchange
+from evalkit.wire.records import Answer, Call, Exchange
 
 LOGGER = logging.getLogger("evalkit.model")
 
@@ -176,14 +176,16 @@ class ModelSession:
         self.add(turn, request.forced_name, is_on_ledger=True)
         self._ledger.add_reply(reply)
         with self._lock:
-            index = len(self._turns) - 1
-            for call, answer in reply.list_hosted():
-                error = FunctionError("error", str(answer.value)) if answer is not None and answer.is_error else None
-                context = CallContext.of_call(call.to_model_call(), index, refusal=error, answered_by=call.carrier)
-                self._call_log.record(
-                    call.to_model_call(), None if answer is None else answer.value, context, turn.calls
-                )
+            self._record_hosted(len(self._turns) - 1, reply.list_hosted())
         return turn
+
+    def _record_hosted(self, index: int, hosted: Iterable[tuple[Call, Answer | None]]) -> None:
+        """Record the calls that the model's service carried out itself for turn `index`."""
+        for call, answer in hosted:
+            error = FunctionError("error", str(answer.value)) if answer is not None and answer.is_error else None
+            context = CallContext.of_call(call.to_model_call(), index, refusal=error, answered_by=call.carrier)
+            value = None if answer is None else answer.value
+            self._call_log.record(call.to_model_call(), value, context, self._turns[index].calls)
 
     def _record_finding(self, finding: Finding, own_calls: Sequence[str]) -> None:
         """Record what a history says has happened, and no reply was seen to ask for."""
@@ -242,18 +244,25 @@ class ModelSession:
         with self._lock:
             self._pending_calls.discard_call(turn, call)
 
-    def add_executed(self, reply: ModelTurn) -> int:
-        """Record a turn whose calls a framework executes itself. Return its index."""
+    def add_executed(self, reply: ModelTurn, hosted: Iterable[tuple[Call, Answer | None]] = ()) -> int:
+        """Record a turn whose calls a framework executes itself, and its `hosted` calls. Return its index."""
         self._ledger.add_turn(reply)
         with self._lock:
             self._turns.append(reply)
+            self._record_hosted(len(self._turns) - 1, hosted)
             return len(self._turns) - 1
 
-    def claim(self, index: int, calls: tuple[ModelCall, ...], agent: str | None) -> None:
-        """Leave `calls`, those of turn `index`, which was seen on the wire already, to a framework and its `agent`."""
+    def claim(self, index: int, calls: Sequence[ModelCall], agent: str | None, outputs: Collection[str]) -> None:
+        """Leave `calls` of turn `index`, which was seen on the wire, to a framework and its `agent`. Of the others
+        there, those of `outputs` are no calls; what is left was asked for, and the framework has overlooked it.
+        """
         with self._lock:
-            self._pending_calls.discard_turn(index)
-            self._turns[index] = replace(self._turns[index], calls=calls, agent=agent)
+            turn = self._turns[index]
+            seen = [call for call in turn.calls if call.name not in outputs or any(call is other for other in calls)]
+            overlooked = [call for call in seen if not any(call is other for other in calls)]
+            self._pending_calls.discard_turn(index, overlooked)
+            read = [call for call in calls if not any(call is other for other in turn.calls)]  # from the text
+            self._turns[index] = replace(turn, calls=(*seen, *read), agent=agent)
 
     def replace_last_turn(self, turn: ModelTurn) -> None:
         """Record `turn` in place of the latest one."""
@@ -417,10 +426,11 @@ class PendingToolCalls:
         if turn.text and not turn.calls:
             self._texts.append((index, turn.text))
 
-    def discard_turn(self, index: int) -> None:
-        """Forget the calls of a turn that another component executes."""
+    def discard_turn(self, index: int, kept: Sequence[ModelCall] = ()) -> None:
+        """Forget the calls of a turn that another component executes, all but those that are `kept`."""
         for pending in self._calls:
-            pending.is_executed = pending.is_executed or pending.turn == index
+            is_kept = any(pending.call is call for call in kept)
+            pending.is_executed = pending.is_executed or (pending.turn == index and not is_kept)
         self._texts = [(turn, text) for turn, text in self._texts if turn != index]
 
     def discard_call(self, turn: int | None, call: ModelCall) -> None:

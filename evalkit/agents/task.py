@@ -6,7 +6,17 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Container,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -41,7 +51,7 @@ from evalkit.providers.base import Provider
 from evalkit.providers.budget import ClientBudget
 from evalkit.providers.turns import Chunk
 from evalkit.traces.log_formats import Conversation
-from evalkit.wire.records import Exchange
+from evalkit.wire.records import Answer, Call, Exchange
 
 if TYPE_CHECKING:
     from evalkit.agents.remote.server import FunctionsServer
@@ -461,14 +471,20 @@ class Task:
             self.waiting_time.add(waited_ms / 1000)
         return turn
 
-    def record_framework_turn(self, turn: ModelTurn, *, waited_ms: float = 0.0) -> int:
-        """Record a turn whose calls a framework executes with `execute_call`. Return its index."""
+    def record_framework_turn(
+        self, turn: ModelTurn, *, waited_ms: float = 0.0, hosted: Iterable[tuple[Call, Answer | None]] = ()
+    ) -> int:
+        """Record a turn whose calls a framework executes with `execute_call`, and the calls that its service has
+        carried out. Return its index."""
         self.waiting_time.add(waited_ms / 1000)
-        return self._session.add_executed(turn)
+        return self._session.add_executed(turn, hosted)
 
-    def claim_turn(self, index: int, turn: ModelTurn) -> None:
-        """Leave the calls of turn `index`, which a framework read as `turn`, to the framework's `execute_call`."""
-        self._session.claim(index, turn.calls, turn.agent)
+    def claim_turn(
+        self, index: int, calls: Sequence[ModelCall], agent: str | None, outputs: Collection[str] = ()
+    ) -> None:
+        """Leave `calls` of turn `index`, which was seen on the wire, to a framework's `execute_call` and its `agent`.
+        Calls of `outputs` are none: the framework receives output by them."""
+        self._session.claim(index, calls, agent, outputs)
 
     @property
     def approvals(self) -> ApprovalDesk:

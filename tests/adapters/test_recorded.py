@@ -214,3 +214,63 @@ def test_offline_without_a_recording_nothing_goes_out(make: Callable[[str], Unde
     verdict = evalkit.run_case(case, make(f"{desk.url}/v1"), evalkit.Settings(root=tmp_path))
     assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["missing_cassette"])
     assert desk.received == []
+
+
+class StammeringDesk(ReplayServer):
+    """A chat-completions API whose model breaks off in its arguments and calls it a reply; then it says so."""
+
+    def reply(self, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        super().reply(path, body, headers)
+        request = json.loads(body)
+        is_asked = not any(message["role"] == "tool" for message in request["messages"])
+        function = {"name": "check_warranty", "arguments": '{"serial_number": "SN1"'}
+        call = {"index": 0, "id": "call_12345678", "type": "function", "function": function}
+        said: dict[str, Any] = {"role": "assistant", "content": None if is_asked else "Sorry."}
+        said |= {"tool_calls": [call]} if is_asked else {}
+        finish = "tool_calls" if is_asked else "stop"
+        head = {"id": f"chatcmpl-{len(self.received)}", "created": 1, "model": "desk-1"}
+        if not request.get("stream"):
+            choice = {"index": 0, "message": said, "finish_reason": finish}
+            return Answer(json.dumps({**head, "object": "chat.completion", "choices": [choice]}))
+        choices = [{"index": 0, "delta": said}, {"index": 0, "delta": {}, "finish_reason": finish}]
+        chunks = [{**head, "object": "chat.completion.chunk", "choices": [choice]} for choice in choices]
+        events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+        return Answer("".join(events) + "data: [DONE]\n\n", content_type="text/event-stream")
+
+
+@pytest.mark.skipif(find_spec("langchain_openai") is None, reason="no langchain_openai")
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("record", [None, "all"], ids=["live", "recorded"])
+def test_arguments_that_a_framework_repairs_stay_what_the_model_wrote(
+    is_streamed: bool, record: str | None, tmp_path: Path
+) -> None:
+    """LangChain completes the JSON of a call that was streamed, and of no other."""
+    from langchain.agents import create_agent
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+
+    from evalkit.adapters.langchain import run_agent
+
+    desk = StammeringDesk()
+
+    @tool
+    def check_warranty(serial_number: str) -> str:
+        """Looks a serial number up."""
+        raise AssertionError("the real tool ran")
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        model = ChatOpenAI(model="desk", base_url=f"{desk.url}/v1", api_key="offline", streaming=is_streamed)
+        return await run_agent(task, create_agent(model, [check_warranty]))
+
+    case = evalkit.case_from_dict(
+        {
+            "input": {"message": "Is SN1 under warranty?", "mock_function_responses": {"check_warranty": "valid"}},
+            "expected_output": {"expected_function_calls": ["check_warranty"]},
+        }
+    )
+    model = "openai:desk" if record is None else None
+    verdict = evalkit.run_case(case, under_test, evalkit.Settings(root=tmp_path, record=record, model=model))
+    desk.close()
+    assert verdict.status == "failed"
+    calls = [(call.name, call.arguments, call.problem, call.turn) for call in verdict.transcript.calls]
+    assert calls == [("check_warranty", '{"serial_number": "SN1"', "malformed_call", 0)]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import evalkit
 from evalkit.adapters.common import AgentRunRecorder, MissingExtraError, TaskRecorder, require_extra, to_reply
 from evalkit.errors import FunctionError, MockError
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+from evalkit.wire.records import SERVICE, Answer, Call
 
 LOOKUP = ModelCall(name="lookup", arguments={"key": "a"}, call_id="c1")
 STORE = ModelCall(name="store", arguments={"key": "b"}, call_id="c2")
@@ -67,22 +70,85 @@ def test_calls_of_one_turn_overlap_on_the_runs_clock() -> None:
     assert timing.function_ms == 500
 
 
-def test_a_turn_seen_on_the_wire_is_not_counted_twice_and_has_the_calls_that_the_framework_sees() -> None:
+SEEN = ModelCall(name="lookup", arguments={"key": "a"}, call_id="x1")
+BROKEN = ModelCall(name="lookup", arguments='{"key": "a"', call_id="c1", malformed="cut off", raw='{"key": "a"')
+OUTPUT = ModelCall(name="final_result", arguments={}, call_id="x2")
+OTHER = ModelCall(name="lookup", arguments={"key": "b"}, call_id="c1")
+
+
+@pytest.mark.parametrize(
+    ("seen", "told", "calls", "recorded"),
+    [
+        ((SEEN, OUTPUT), (LOOKUP,), (SEEN,), [("lookup", {"key": "a"}, "ok", "x1")]),  # no id in common
+        ((LOOKUP,), (OTHER,), (LOOKUP,), [("lookup", {"key": "a"}, "ok", "c1")]),  # the framework has changed it
+        ((BROKEN,), (LOOKUP,), (BROKEN,), [("lookup", '{"key": "a"', "error", "c1")]),  # ... or repaired it
+        (
+            (replace(LOOKUP, name="find"),),
+            (LOOKUP,),
+            (replace(LOOKUP, name="find"),),
+            [("find", {"key": "a"}, "ok", "c1")],
+        ),
+        (
+            (STORE, LOOKUP),
+            (LOOKUP,),
+            (STORE, LOOKUP),
+            [("store", {"key": "b"}, "error", "c2"), ("lookup", {"key": "a"}, "ok", "c1")],
+        ),
+    ],
+    ids=["by name", "changed", "repaired", "renamed", "overlooked"],
+)
+def test_the_wire_says_what_was_asked_for_and_the_framework_which_call_it_executes(
+    seen: tuple[ModelCall, ...], told: tuple[ModelCall, ...], calls: tuple[ModelCall, ...], recorded: list[Any]
+) -> None:
     async def agent(task: evalkit.Task) -> str:
         dialogue = AgentRunRecorder(TaskRecorder.get(task))
         dialogue.begin_request()
-        output = ModelCall(name="final_result", arguments={}, call_id="x2")
-        seen = ModelCall(name="lookup", arguments={"key": "a"}, call_id="x1")
-        task.record_turn(ModelTurn(calls=(seen, output), usage=Usage(total_tokens=3)))
-        assert dialogue.record_reply(ModelTurn(calls=(LOOKUP,))) == 0
-        await dialogue.call("lookup", {}, "c1")
+        task.record_turn(ModelTurn(calls=seen, usage=Usage(total_tokens=3)))
+        assert dialogue.record_reply(ModelTurn(calls=told), outputs={"final_result"}) == 0
+        with suppress(FunctionError):
+            await dialogue.call("lookup", {}, told[0].call_id)
         task.call("lookup", key="a")  # the model asked once: this is code
         return "done"
 
-    transcript = run(agent, {"lookup": 1}).transcript
-    assert [turn.calls for turn in transcript.turns] == [(LOOKUP,)]
+    transcript = run(agent, {"lookup": 1, "find": 2}).transcript
+    assert [turn.calls for turn in transcript.turns] == [calls]
     assert transcript.usage == Usage(total_tokens=3)
-    assert [(call.turn, call.channel) for call in transcript.calls] == [(0, "native"), (None, "direct")]
+    made = [(call.name, call.arguments, call.outcome, call.call_id) for call in transcript.calls if call.turn == 0]
+    assert made == recorded
+    assert [call.channel for call in transcript.calls if call.turn is None] == ["direct"]
+
+
+def test_a_call_that_a_framework_reads_from_the_text_belongs_to_the_turn_of_the_wire() -> None:
+    async def agent(task: evalkit.Task) -> str:
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
+        dialogue.begin_request()
+        task.record_turn(ModelTurn(text='<call>lookup {"key": "a"}</call>'))
+        dialogue.record_reply(ModelTurn(calls=(LOOKUP,)))
+        return str(await dialogue.call("lookup", {}, "c1"))
+
+    transcript = run(agent, {"lookup": "done"}).transcript
+    assert len(transcript.turns) == 1
+    assert [(call.turn, call.channel) for call in transcript.calls] == [(0, "text")]
+
+
+def test_calls_that_the_service_carried_out_are_on_record_once() -> None:
+    search = Call(name="web_search", arguments={"query": "drill"}, call_id="s1", carrier=SERVICE)
+
+    async def agent(task: evalkit.Task) -> str:
+        dialogue = AgentRunRecorder(TaskRecorder.get(task))
+        dialogue.begin_request()
+        dialogue.record_reply(
+            ModelTurn(text="done"), hosted=[(search, Answer(value="3 hits", call_id="s1", carrier=SERVICE))]
+        )
+        dialogue.begin_request()
+        task.record_turn(ModelTurn(text="seen"))
+        dialogue.record_reply(ModelTurn(text="seen"), hosted=[(search, None)])  # the wire has it, if there was one
+        return "done"
+
+    verdict = run(agent, {}, {"expected_function_calls": []})
+    assert [reason.code for reason in verdict.reasons] == ["unexpected_call"]
+    (call,) = verdict.transcript.calls
+    assert (call.name, call.answered_by, call.result, call.turn) == ("web_search", "service", "3 hits", 0)
 
 
 def test_a_reply_claims_the_wire_turn_of_its_own_text() -> None:

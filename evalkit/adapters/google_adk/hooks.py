@@ -45,7 +45,8 @@ from evalkit.errors import FunctionError, MockError
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.parts import TEXT, InputPart
 from evalkit.model.transcript import ModelTurn, Usage
-from evalkit.providers.gemini import read_reply
+from evalkit.wire import gemini_content
+from evalkit.wire.records import Reply
 
 # By which the framework knows calls that had no id on the wire.
 _OWN_ID = "adk-"
@@ -83,7 +84,9 @@ class AdkAgentRun:
         for call in calls:
             call.id = call.id or f"{_OWN_ID}{uuid4()}"
             self._run_recorders[call.id] = run_recorder
-        run_recorder.record_reply(turn, [call.id for call in calls])
+        run_recorder.record_reply(
+            turn, [call.id for call in calls], outputs=OUTPUTS, hosted=read_response(response).list_hosted()
+        )
         for call in calls:
             if call.name not in tools:
                 await run_recorder.record_unknown_call(call.id, frozenset(tools) - OUTPUTS)
@@ -121,13 +124,18 @@ class AdkAgentRun:
         return self._run_recorders.get(call_id or "") or AgentRunRecorder(self.recorder)
 
 
-def to_model_turn(response: LlmResponse) -> ModelTurn:
-    """Convert an LlmResponse to a model turn. Calls by which the framework receives output are its text."""
+def read_response(response: LlmResponse) -> Reply:
+    """Read an LlmResponse, whose content is one of Gemini's, whatever API the model has."""
     data = response.model_dump(mode="json", by_alias=True, exclude_none=True)
     content = data.get("content") or {}
     ended = data.get("finishReason") or (data.get("errorCode") if not content.get("parts") else None)
     candidate = {"content": content, "finishReason": ended or "STOP", "finishMessage": data.get("errorMessage")}
-    turn = read_reply({**data, "candidates": [candidate]})
+    return gemini_content.read_reply({**data, "candidates": [candidate]})
+
+
+def to_model_turn(response: LlmResponse) -> ModelTurn:
+    """Convert an LlmResponse to a model turn. Calls by which the framework receives output are its text."""
+    turn = read_response(response).to_turn()
     calls = tuple(call for call in turn.calls if call.name not in OUTPUTS)
     output_calls = [call for call in turn.calls if call.name in OUTPUTS]
     model_calls = tuple(

@@ -37,6 +37,7 @@ from pydantic import Field, ValidationError
 from evalkit.adapters.common import (
     ActiveRuns,
     AgentRunRecorder,
+    HostedCall,
     TaskRecorder,
     build_usage,
     format_misfit,
@@ -49,7 +50,9 @@ from evalkit.functions.targets import wait_for
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import HANDOFF, ModelCall, ModelTurn, Usage
+from evalkit.wire import reading as wire_reading
 from evalkit.wire.gemini_content import FINISH_REASONS
+from evalkit.wire.records import SERVICE, Answer, Item, Reply
 
 
 class TooManyTurnsError(Exception):
@@ -132,10 +135,10 @@ class GraphRun:
         self._open_requests[request] = run_recorder, agent_name
         run_recorder.begin_request()
 
-    def record_turn(self, request: UUID, turn: ModelTurn) -> None:
+    def record_turn(self, request: UUID, turn: ModelTurn, hosted: Iterable[HostedCall] = ()) -> None:
         run_recorder, agent = self._open_requests.pop(request)
         turn = replace(turn, agent=agent)
-        run_recorder.record_reply(turn)
+        run_recorder.record_reply(turn, hosted=hosted)
         self.last_turn = turn
         for call in turn.calls:
             if call.malformed is not None:
@@ -316,7 +319,8 @@ class TurnHandler(BaseCallbackHandler):
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: object) -> None:
         first = response.generations[0][0]
-        self._listener.record_turn(run_id, to_model_turn(getattr(first, "message", first.text)))
+        message = getattr(first, "message", first.text)
+        self._listener.record_turn(run_id, to_model_turn(message), list_hosted(message))
 
     def on_chain_start(self, serialized: object, inputs: object, *, run_id: UUID, **kwargs: Any) -> None:
         metadata = kwargs.get("metadata") or {}
@@ -424,6 +428,19 @@ def to_model_turn(message: AIMessage | str) -> ModelTurn:
         usage=_to_usage(counts) if counts else None,
         model=next((metadata[key] for key in ("model_name", "model") if isinstance(metadata.get(key), str)), None),
     )
+
+
+def list_hosted(message: AIMessage | str) -> Iterator[HostedCall]:
+    """List the calls that the model's service has carried out, with their answers."""
+    items: list[Item] = []
+    for block in message.content_blocks if isinstance(message, AIMessage) else ():
+        if block["type"] == "server_tool_call":
+            items.append(wire_reading.read_call(block["name"], block["args"], block.get("id"), carrier=SERVICE))
+        elif block["type"] == "server_tool_result":
+            is_error = block.get("status") == "error"
+            call_id = block["tool_call_id"]
+            items.append(Answer(value=block.get("output"), call_id=call_id, is_error=is_error, carrier=SERVICE))
+    return Reply(items=tuple(items)).list_hosted()
 
 
 def _to_usage(counts: JsonObject) -> Usage:

@@ -42,6 +42,7 @@ from agents.run import AgentRunner
 from agents.tool import maybe_invoke_function_tool_failure_error_function, with_function_tool_failure_error_handler
 from agents.tool_context import ToolContext
 from msgspec import Struct, field
+from msgspec.structs import replace
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -59,14 +60,15 @@ from evalkit.adapters.common import (
     format_misfit,
     get_message_parts,
     parse_data_url,
-    read_call,
 )
 from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.errors import MeasurementError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.parts import IMAGE, TEXT, InputPart
-from evalkit.model.transcript import ModelCall, ModelTurn
+from evalkit.model.transcript import ModelTurn
+from evalkit.wire import openai_responses
+from evalkit.wire.records import Reply
 
 TRIPWIRES = (
     InputGuardrailTripwireTriggered,
@@ -74,6 +76,7 @@ TRIPWIRES = (
     ToolInputGuardrailTripwireTriggered,
     ToolOutputGuardrailTripwireTriggered,
 )
+_OF_FUNCTIONS = ("function", "custom_tool_call")  # kinds of calls; the SDK carries others out by tools of its own
 _HOOKS = tuple(name for name in dir(RunHooks) if name.startswith("on_"))
 
 
@@ -86,14 +89,14 @@ class SdkRun(Struct, eq=False):
     tools: dict[int, tuple[Tool, Tool]] = field(default_factory=dict)  # by id: the agent's own, and its copy
 
     async def record_response(self, agent: AgentBase, response: ModelResponse) -> None:
-        turn = to_model_turn(response, agent)
-        self.run_recorder.record_reply(turn)
+        reply = read_response(response)
+        self.run_recorder.record_reply(to_model_turn(response, agent), hosted=reply.list_hosted())
         handoffs = {tool.tool_name for tool in _list_handoffs(agent)}
         self.transfers.clear()
-        for call in turn.calls:
+        for call in reply.calls:
             if call.name in handoffs:
                 self.transfers.append((call.name, call.arguments, call.call_id or ""))
-            elif call.name not in self.tool_names and call.call_id is not None:
+            elif call.kind in _OF_FUNCTIONS and call.name not in self.tool_names and call.call_id is not None:
                 await self.run_recorder.record_unknown_call(call.call_id, self.tool_names | handoffs)
 
     def record_answers(self, items: Iterable[object]) -> None:
@@ -340,27 +343,19 @@ async def _format_failure(tool: FunctionTool, ctx: ToolContext, error: Exception
     return text
 
 
+def read_response(response: ModelResponse) -> Reply:
+    """Read a ModelResponse, whose items are those of OpenAI's responses, whatever API the model has."""
+    output = [item if isinstance(item, dict) else item.model_dump(mode="json") for item in response.output]
+    return openai_responses.read_reply({"output": output})
+
+
 def to_model_turn(response: ModelResponse, agent: AgentBase) -> ModelTurn:
-    """Convert a ModelResponse to a turn of `agent`'s model. Items that the service executes itself are no calls."""
-    calls = tuple(
-        read_call(item.name, item.arguments, item.call_id)
-        if item.type == "function_call"
-        else ModelCall(name=item.name, arguments={"input": item.input}, call_id=item.call_id)
-        for item in response.output
-        if getattr(item, "type", "") in ("function_call", "custom_tool_call")
-    )
-    parts = [part for item in response.output if getattr(item, "type", "") == "message" for part in item.content]
-    text = "".join(part.text for part in parts if part.type == "output_text")
-    refusals = [part.refusal for part in parts if part.type == "refusal"]
+    """Convert a ModelResponse to a turn of `agent`'s model."""
     model = getattr(agent, "model", None)
     model_name = model if isinstance(model, str) else getattr(model, "model", None)
-    finish_reason = "tool_calls" if calls else "content_filter" if refusals else "stop" if text else "empty"
     usage = response.usage
-    return ModelTurn(
-        text=text,
-        calls=calls,
-        finish_reason=finish_reason,
-        finish_message=refusals[0] if refusals else None,
+    return replace(
+        read_response(response).to_turn(),
         usage=build_usage(
             usage.input_tokens,
             usage.output_tokens,
@@ -372,6 +367,7 @@ def to_model_turn(response: ModelResponse, agent: AgentBase) -> ModelTurn:
         else None,
         model=model_name if isinstance(model_name, str) else None,
         agent=agent.name,
+        raw=None,
     )
 
 

@@ -7,7 +7,7 @@ own hooks work as ever. The dispatcher answers only where a leaf toolset would c
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -35,6 +35,7 @@ from evalkit.adapters.common import (
     ActiveRuns,
     AgentRunRecorder,
     CaseScope,
+    HostedCall,
     build_usage,
     format_misfit,
     get_message_parts,
@@ -46,6 +47,8 @@ from evalkit.errors import FunctionError
 from evalkit.jsonvalue import JsonDict, parse_arguments
 from evalkit.model.parts import TEXT
 from evalkit.model.transcript import ModelTurn
+from evalkit.wire import reading as wire_reading
+from evalkit.wire.records import SERVICE, Answer, Item, Reply
 
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_call": "tool_calls"}
 
@@ -90,7 +93,7 @@ class CaseCapability(AbstractCapability[object]):
         outputs = {tool.name for tool in parameters.output_tools}
         names = {tool.name for tool in parameters.function_tools}
         turn = to_model_turn(response, outputs, None if ctx.agent is None else ctx.agent.name)
-        self._run_recorder.record_reply(turn)
+        self._run_recorder.record_reply(turn, outputs=outputs, hosted=list_hosted(response))
         for call in turn.calls:
             if call.name not in names and call.call_id is not None:
                 await self._run_recorder.record_unknown_call(call.call_id, names)
@@ -180,6 +183,18 @@ def to_model_turn(response: ModelResponse, outputs: Iterable[str], agent: str | 
         model=response.model_name,
         agent=agent,
     )
+
+
+def list_hosted(response: ModelResponse) -> Iterator[HostedCall]:
+    """List the calls that the model's service has carried out, with their answers."""
+    items: list[Item] = []
+    for part in response.parts:
+        if part.part_kind == "builtin-tool-call":
+            items.append(wire_reading.read_call(part.tool_name, part.args or {}, part.tool_call_id, carrier=SERVICE))
+        elif part.part_kind == "builtin-tool-return":
+            content = to_jsonable_python(part.content, serialize_unknown=True)
+            items.append(Answer(value=content, call_id=part.tool_call_id, carrier=SERVICE))
+    return Reply(items=tuple(items)).list_hosted()
 
 
 def install_hooks() -> None:
