@@ -193,6 +193,12 @@ class MockError(MeasurementError):
     code = "mock_error"
 
 
+class BypassedMockError(MeasurementError):
+    """The application itself answered a call of a function that the case mocks."""
+
+    code = "mock_bypassed"
+
+
 class SimulatorError(MeasurementError):
     """The simulated user made a mistake, or could not answer: nothing that the agent is to blame for."""
 

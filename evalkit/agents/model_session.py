@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from fnmatch import fnmatch
 
@@ -96,6 +96,8 @@ class ModelSession:
         self._live_requests: list[float] = []  # when those began that wait for the service, without its queue
         self._lock = threading.Lock()
         self._ledger = Ledger()
+        self._own_answers: list[tuple[str, JsonValue]] = []  # of the application, to calls that no mock has answered
+        self._mock_answers: list[tuple[str, JsonValue]] = []  # as the application has sent them on to its model
         self._exchange_ids: set[str] = set()
         self.last_failure: str | None = (
             None  # of the last request of the agent's own client, unless a retry made it good
@@ -213,8 +215,25 @@ class ModelSession:
         with self._lock:
             for answer in answers:
                 pending = self._pending_calls.take_answered(answer)
-                if pending is not None:
-                    self._record_call(pending, answer.value, _find_error(answer), APPLICATION)
+                if pending is None:
+                    continue
+                error = _find_error(answer)
+                if pending.is_executed or not self._record_call(pending, answer.value, error, APPLICATION):
+                    self._mock_answers.append((pending.call.name, answer.value))
+                elif error is None and pending.call.malformed is None:  # a guard that refuses a call bypasses no mock
+                    self._own_answers.append((pending.call.name, answer.value))
+
+    def find_bypassed_mock(self, meant: Container[str]) -> tuple[str, JsonValue] | None:
+        """Find a call of a mocked function that the application has answered in the mock's place; None if none was.
+
+        `meant` are functions that it may answer. It may repeat what the mock has answered before: agents keep results.
+        """
+        with self._lock:
+            for name, value in self._own_answers:
+                mocked_name = self._call_log.find_mocked(name)
+                if mocked_name is not None and mocked_name not in meant and (name, value) not in self._mock_answers:
+                    return mocked_name, value
+        return None
 
     def record_unanswered_calls(self) -> None:
         """Record the calls that are still pending as answered by nobody.
@@ -230,14 +249,17 @@ class ModelSession:
 
     def _record_call(
         self, pending: PendingToolCall, value: JsonValue, error: FunctionError | None, answered_by: str
-    ) -> None:
-        """Record a call that no function has answered, unless code has executed it with other arguments."""
-        if not self._call_log.claim_direct_call(pending.call.name, pending.since):
-            context = CallContext.of_call(
-                pending.call, pending.turn, refusal=error, answered_by=answered_by, user_turn=pending.user_turn
-            )
-            later_calls = self._turns[pending.turn].calls[pending.position + 1 :]
-            self._call_log.record(pending.call, value, context, later_calls)
+    ) -> bool:
+        """Record a call that no function has answered, unless code has executed it with other arguments. Return whether
+        it is recorded."""
+        if self._call_log.claim_direct_call(pending.call.name, pending.since):
+            return False
+        context = CallContext.of_call(
+            pending.call, pending.turn, refusal=error, answered_by=answered_by, user_turn=pending.user_turn
+        )
+        later_calls = self._turns[pending.turn].calls[pending.position + 1 :]
+        self._call_log.record(pending.call, value, context, later_calls)
+        return True
 
     def discard_call(self, turn: int | None, call: ModelCall) -> None:
         """Forget a pending call, which is recorded otherwise."""
@@ -458,14 +480,14 @@ class PendingToolCalls:
         return CallContext.of_call(best.call, best.turn)
 
     def take_answered(self, answer: CallAnswer) -> PendingToolCall | None:
-        """Return the call that `answer` belongs to, by its id or else by its name, unless it was executed."""
+        """Return the call that `answer` belongs to, by its id or else by its name; None if it has its answer."""
         latest_first = sorted(self._calls, key=lambda pending: (-pending.turn, pending.position))
         for pending in latest_first:
             call_id, name = pending.call.call_id, pending.call.name
             is_same = call_id == answer.call_id if call_id and answer.call_id else name == answer.name
             if is_same and not pending.is_answered:
                 pending.is_answered = True
-                return None if pending.is_executed else pending
+                return pending
         return None
 
     def take_unanswered(self) -> list[PendingToolCall]:

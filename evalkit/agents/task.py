@@ -41,7 +41,7 @@ from evalkit.functions.call_log import DIRECT, CallContext, build_error_result
 from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
 from evalkit.functions.handoffs import HandoffLog
 from evalkit.functions.mocks.answers import compile_static, render_answer
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.model.case import CaseSettings, Declaration
 from evalkit.model.parts import PARTS, TEXT, InputPart, build_user_message, list_parts, read_parts
 from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
@@ -439,6 +439,13 @@ class Task:
     def record_fault(self, error: EvalkitError) -> None:
         """Record why the run can't be measured, however it ends. The first fault stays."""
         self._session.fault = self.fault or error
+
+    def find_bypassed_mock(self, meant: Container[str]) -> tuple[str, JsonValue] | None:
+        """Find a mocked function that the application has answered in the mock's place, with its answer.
+
+        `meant` are functions that it may answer.
+        """
+        return None if self._opened_session is None else self._opened_session.find_bypassed_mock(meant)
 
     def record_unanswered_calls(self) -> None:
         """Record the calls that the model asked for and nobody answered, now that the run is over."""

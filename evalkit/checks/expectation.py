@@ -5,13 +5,14 @@ Of conversations, the run is judged by the case's expectation, each user turn by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from evalkit.checks.call_origin import AnswererCheck
 from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, judge_calls, report_unmeasured
 from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn, find_last_turn
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
@@ -20,7 +21,7 @@ from evalkit.checks.run_checks import JudgeCriteria, StopReason, report_question
 from evalkit.errors import KeyPath, MeasurementError, format_path
 from evalkit.model.case import Case, UserTurn
 from evalkit.model.rubric import Rubric
-from evalkit.model.transcript import RunFault, Transcript
+from evalkit.model.transcript import APPLICATION, RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, PolicyResult, Reason, Score
 from evalkit.operators.judged import GradeBook, use_grades
 from evalkit.text.format import format_count
@@ -132,6 +133,14 @@ class Expectation(Struct, frozen=True):
 def get_expectation(holder: Case | UserTurn) -> Expectation | None:
     """Return the compiled expectation of a case or user turn; None if it demands nothing."""
     return holder.expectation if isinstance(holder.expectation, Expectation) else None
+
+
+def list_own_functions(expectation: Expectation | None) -> Iterator[str]:
+    """Yield the functions that the application may answer, by `answered_by` of an expected call."""
+    leaves = () if expectation is None or expectation.calls is None else expectation.calls.leaves
+    for leaf in leaves:
+        if any(isinstance(check, AnswererCheck) and APPLICATION in check.answered_by for check in leaf.checks):
+            yield leaf.function_name
 
 
 def _guard(check: KeyedCheck, judge: Callable[[], CheckResult | None]) -> list[CheckResult]:

@@ -16,7 +16,15 @@ NOT_JUDGED = "not_judged"
 
 # Most specific first: a cause stands before its consequences. Codes of custom checks come after all of these.
 _ORDER = (
-    ("setup_failed", "teardown_failed", "provider_error", "mock_error", "missing_cassette", "stale_cassette"),
+    (
+        "setup_failed",
+        "teardown_failed",
+        "provider_error",
+        "mock_error",
+        "mock_bypassed",
+        "missing_cassette",
+        "stale_cassette",
+    ),
     ("missing_trace", "incomplete_trace"),
     ("agent_raised", "deadline", "crashed"),
     ("stop_reason",),

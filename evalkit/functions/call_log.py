@@ -64,6 +64,7 @@ class FunctionTable:
                     returns=old.returns if new.returns is None else new.returns,
                     patch=new.patch or old.patch,
                     needs_approval=new.needs_approval or old.needs_approval,
+                    is_own=new.is_own or old.is_own,
                     aliases=tuple(dict.fromkeys((*old.aliases, *new.aliases))),
                 )
             self._declarations[new.name] = new if old is None or old is new else merged
@@ -436,6 +437,13 @@ class CallLog:
         call.problem = None if refusal is None else refusal.type
         call.result = to_recordable_json(result) if call.error is None else build_error_result(call.error)
         self.close(call)
+
+    def find_mocked(self, requested_name: str) -> str | None:
+        """Return the function of that name or alias, if a mock is there that alone may answer it; else None."""
+        name = self._functions.resolve_name(requested_name)
+        declaration, mock = self._functions.find_declaration(name), self._functions.find_mock(name)
+        is_own = (declaration is not None and declaration.is_own) or mock is None or isinstance(mock[1], RealAnswer)
+        return None if is_own else name
 
     def has_call(self, name: str, arguments: object, since: int) -> bool:
         """Return whether a call of `name` with these arguments was made since call number `since`."""

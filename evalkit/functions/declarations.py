@@ -12,13 +12,13 @@ from evalkit.fields.schema import CompiledSchema, compile_schema
 from evalkit.functions.targets import find_patch_problem
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration, Permissions
-from evalkit.model.transcript import Violation
+from evalkit.model.transcript import APPLICATION, Violation
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-KEYS = ("description", "parameters", "returns", "patch", "alias", "needs_approval")
+KEYS = ("description", "parameters", "returns", "patch", "alias", "needs_approval", "answered_by")
 _FOREIGN_KEYS = {
     "inputschema": "parameters",
     "input_schema": "parameters",
@@ -107,7 +107,9 @@ class _DeclarationReader(FieldReader):
             if problem:
                 self.add_problem((*path, "patch"), f"cannot patch: {problem}")
                 patch = None
-        approval = entry.get("needs_approval")
+        approval, answerer = entry.get("needs_approval"), entry.get("answered_by")
+        if answerer not in (None, APPLICATION):
+            self.report_wrong((*path, "answered_by"), answerer, f"'{APPLICATION}'")
         declaration = Declaration(
             name=name,
             description=description or "",
@@ -116,6 +118,7 @@ class _DeclarationReader(FieldReader):
             patch=patch,
             aliases=self._read_aliases(entry.get("alias"), (*path, "alias"), name),
             needs_approval=bool(approval is not None and self.read_boolean((*path, "needs_approval"), approval)),
+            is_own=answerer == APPLICATION,
         )
         self._entries[id(declaration)] = path
         yield declaration

@@ -8,6 +8,7 @@ import functools
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Awaitable, Callable
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -94,7 +95,6 @@ def find_object(target: object, example: str) -> TargetObject:
 def _suggest_module(name: str) -> str:
     """Return the nearest sibling, if the package that should hold the module exists."""
     import pkgutil
-    import sys
 
     package, _, last = name.rpartition(".")
     parent = sys.modules.get(package)
@@ -237,6 +237,17 @@ def find_patch_problem(
     except TargetError as error:
         return str(error)
     return None
+
+
+def suggest_target(name: str, permissions: Permissions | None) -> str | None:
+    """Return a function of that name in the project's own modules, as `patch` names it; None if there is none."""
+    targets = [
+        f"{module}:{function.__qualname__}"
+        for module, space in sorted(sys.modules.items())
+        if is_module(space) and isinstance(function := vars(space).get(name), FunctionType)
+        if function.__module__ == module and explain_import(module, permissions, is_called=True) == ""
+    ]
+    return targets[0] if len(targets) == 1 else None
 
 
 def is_module(owner: object) -> bool:

@@ -87,13 +87,14 @@ class Declaration(Struct, frozen=True, kw_only=True):
     patch: str | None = None  # "module:Class.attribute", the real function that the mock replaces
     aliases: tuple[str, ...] = ()
     needs_approval: bool = False  # of a person, whom each call asks
+    is_own: bool = False  # `answered_by: application`: the application may answer it, though a mock could
 
     @property
     def only_patches(self) -> bool:
-        """True if it says where the real function is, or that it needs approval, and nothing that a model is told:
-        others may exist besides."""
+        """True if it says where the real function is, who answers or that it needs approval, and nothing that a model
+        is told: others may exist besides."""
         is_told = self.description or self.parameters is not None or self.returns is not None
-        return (self.patch is not None or self.needs_approval) and not is_told
+        return (self.patch is not None or self.needs_approval or self.is_own) and not is_told
 
     @classmethod
     def from_data(cls, data: object) -> Declaration:
@@ -119,6 +120,7 @@ class Declaration(Struct, frozen=True, kw_only=True):
         pairs: JsonDict = {"name": self.name, "description": self.description, "parameters": self.parameters}
         pairs |= {"returns": self.returns, "patch": self.patch, "alias": list(self.aliases)}
         pairs |= {"needs_approval": True} if self.needs_approval else {}
+        pairs |= {"answered_by": "application"} if self.is_own else {}
         return {key: value for key, value in pairs.items() if value not in (None, "", [])}
 
 

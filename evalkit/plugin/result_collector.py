@@ -50,6 +50,7 @@ from evalkit.plugin.verdicts import (
     apply_verdict_to_report,
     detach_verdict,
     has_own_text,
+    list_own_answers,
     serialize,
 )
 from evalkit.providers.budget import get_token_ledger
@@ -93,6 +94,7 @@ class ResultCollector:
         self._judged_traces: set[str] = set()  # recorded runs that verdicts are about
         self._unpaid: list[str] = []  # messages of the cases that were not run because the budget was spent
         self._cases_with_unused_mocks: dict[str, None] = {}  # passed cases with mocks that no call used
+        self._own_answers: dict[str, set[str]] = {}  # cases by function that the application answered itself
         self._has_failing_client = False  # some agent's own client could not reach its service
         self._ledger: Path | None = None  # the file of spent money, which the workers of xdist share
         self._has_reruns = False  # another plugin has run a case more than once
@@ -203,6 +205,8 @@ class ResultCollector:
         # `strict_mocks: false` of the case's own says that they may go unused; the default says nothing.
         if has_unused_mocks and verdict.case.get("settings", {}).get("strict_mocks") is not False:
             self._cases_with_unused_mocks[verdict.case_id] = None
+        for name in list_own_answers(verdict):
+            self._own_answers.setdefault(name, set()).add(verdict.case_id)
         fault = verdict.transcript.fault
         self._has_failing_client |= fault is not None and fault.message.startswith(SERVICE_FAILED)
         self._failed_reports += report.failed
@@ -372,6 +376,7 @@ class ResultCollector:
             self._display.write_unused_mocks(
                 terminalreporter, [case_id for case_id in selected if case_id in self._cases_with_unused_mocks]
             )
+            self._display.write_own_answers(terminalreporter, self._own_answers)
             if self._unpaid or (self._outcomes and not self._is_complete()):  # interrupted, or -x
                 terminalreporter.write_line("pytest --evalkit --evalkit-resume runs the cases that have no verdict yet")
             if self._configuration.settings.record is not None:

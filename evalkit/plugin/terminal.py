@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,7 @@ from evalkit.text.format import (
     cut_at_word,
     escape_controls,
     fit_to_encoding,
+    format_case_count,
     format_count,
     format_usd,
     join_names,
@@ -268,6 +269,13 @@ class Display:
         cases, named = format_count(len(passed), "passed case"), join_names(passed, _MOST_NAMED)
         line = f"mocks that no call used in {cases} (strict_mocks: true fails them): {named}"
         reporter.write_line(self._encode(line))
+
+    def write_own_answers(self, reporter: pytest.TerminalReporter, cases: Mapping[str, Collection[str]]) -> None:
+        """Write the functions that no case mocks and the application answered itself: real ones have run."""
+        if cases:
+            counts = [f"{name} ({format_case_count(len(cases[name]))})" for name in sorted(cases)]
+            named = join_names(counts, _MOST_NAMED)
+            reporter.write_line(self._encode(f"mocked nowhere, and answered by the application itself: {named}"))
 
     def _write_gate(self, reporter: pytest.TerminalReporter, decision: GateDecision, verbosity: int) -> None:
         colour = _COLOURS.get(decision.status, {"yellow": True})

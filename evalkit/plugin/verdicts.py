@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from evalkit.errors import Problem, format_file_path
 from evalkit.gate.outcomes import SKIPPED_CODE
 from evalkit.model.case import Case, split_variant
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict, get_first_reason
+from evalkit.model.transcript import APPLICATION
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict, get_first_reason, list_runs
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.configuration import AGENT_ERRORS
 from evalkit.plugin.splitting import parse_case_id
@@ -27,6 +28,20 @@ _VERDICT = "evalkit_verdict"  # the attribute of a report that carries the verdi
 TEST_FAILED = "test_failed"  # the agent passed, and an assertion of the test did not hold
 CASE_NOT_RUN = "not_measured"  # the test ended, or never began, without having run its case
 DEADLINE = "deadline"  # a plugin's timeout ended the test
+
+
+def list_own_answers(verdict: Verdict) -> set[str]:
+    """List the functions that nothing mocks and the application answered itself: real ones have run."""
+    functions = verdict.case.get("functions")
+    declared = functions if isinstance(functions, Mapping) else {}
+    return {
+        call.name
+        for run in list_runs(verdict)
+        if run.transcript.trace is None
+        for call in run.transcript.calls
+        if call.answered_by == APPLICATION and call.outcome == "ok" and call.mock_rule is None
+        if "answered_by" not in (declared.get(call.name) or {})
+    }
 
 
 class CaseError(pytest.fail.Exception):  # type: ignore[misc, name-defined]

@@ -19,9 +19,11 @@ from evalkit.agents.model_choice import RECORD_MODES, aclose_shared, check_model
 from evalkit.agents.recorded import RecordedAgent
 from evalkit.agents.task import Task, copy_visible_input
 from evalkit.cassettes.http import binding as http_recording
+from evalkit.checks.expectation import get_expectation, list_own_functions
 from evalkit.checks.simulated_user import get_user
 from evalkit.errors import (
     BudgetSpentError,
+    BypassedMockError,
     MeasurementError,
     MissingCassetteError,
     MockError,
@@ -34,6 +36,7 @@ from evalkit.errors import (
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.state import CallProbe, SqlProbe, read_state
 from evalkit.functions.patching import patch_functions
+from evalkit.functions.targets import suggest_target
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelTurn, RunFault, Transcript
@@ -56,6 +59,7 @@ from evalkit.runner.judge import (
 )
 from evalkit.runner.run_state import CasePlan, RunState, build_transcript, copy_state, plan_case
 from evalkit.runner.simulated_user import run_simulated_conversation
+from evalkit.text.format import format_value
 
 OUTDATED = (MissingCassetteError, StaleCassetteError)
 # How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
@@ -182,10 +186,33 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
         watch.start_run(run)
         with share_interpreter(run.occupancy):
             await _run_conversation(run)
+        _check_mocks(run)
         _save_recordings(run)
         if plan.mocks.state_probe is not None:  # in the slot: the next run of a sync agent changes the same system
             await _probe_state(run)
     return run
+
+
+def _check_mocks(run: RunState) -> None:
+    """Record a fault where the application has answered a function itself that the case mocks."""
+    case, task = run.plan.case, run.task
+    if task.trace is not None:  # it was answered when the trace was recorded
+        return
+    expectations = (run.plan.expectation, *map(get_expectation, case.turns))
+    meant = [name for expectation in expectations for name in list_own_functions(expectation)]
+    if (bypassed := task.find_bypassed_mock(meant)) is None:
+        return
+    name, value = bypassed
+    patch = next((function.patch for function in case.functions if function.name == name), None)
+    target = suggest_target(name, case.permissions) or f"your.module:{name}"
+    reason = "nothing patches it" if patch is None else f"its patch, {patch}, was not called"
+    task.record_fault(
+        BypassedMockError(
+            f"{name} is mocked, and the application answered it itself, with {format_value(value, 120)}: {reason}\n"
+            f'Name the function that the agent calls: functions: {{{name}: {{patch: "{target}"}}}}\n'
+            f"If the application is meant to answer: functions: {{{name}: {{answered_by: application}}}}"
+        )
+    )
 
 
 def _save_recordings(run: RunState) -> None:

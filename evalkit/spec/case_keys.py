@@ -284,6 +284,10 @@ FUNCTION_KEYS: dict[str, tuple[JsonObject, str]] = {
         "Other names under which the function may be called.",
     ),
     "needs_approval": (_BOOLEAN, "A person must approve each call; the case answers for them (`input.approvals`)."),
+    "answered_by": (
+        {"const": "application"},
+        "`application`: the application may answer calls itself, although a mock is there.",
+    ),
 }
 
 # What people write for a key that has another name or place.

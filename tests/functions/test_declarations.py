@@ -39,7 +39,7 @@ PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
             (
                 "functions.f",
                 "functions.f must be a mapping of description, parameters, returns, patch, alias, needs_approval, "
-                "got 3",
+                "answered_by, got 3",
             )
         ],
     ),

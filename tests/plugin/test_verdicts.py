@@ -595,3 +595,23 @@ def test_passed_cases_with_unused_mocks_are_named_at_the_end(project: Project) -
     assert "  refund is mocked, and was never called" in result.outlines
     assert "mocks that no call used" not in project.run("-q", "-k", "c_001").stdout.str()
     assert "in 1 passed case (" in project.run("-k", "a_001").stdout.str()
+
+
+def test_functions_that_the_application_answered_are_named_at_the_end(project: Project) -> None:
+    """With -q too: a real function has run."""
+    project.write(
+        "own_client.py",
+        "from evalkit.model.transcript import CallAnswer, ModelCall, ModelTurn\n"
+        "def answer(task):\n"
+        '    task.record_turn(ModelTurn(calls=(ModelCall(name="look_up", call_id="c1"),)))\n'
+        '    task.record_turn(ModelTurn("done"), answers=(CallAnswer({"real": True}, "c1"),))\n'
+        '    return "done"\n',
+    )
+    expected = {"expected_function_calls": ["look_up"]}
+    for number in (1, 2):
+        project.case(f"a_00{number}", agent="own_client:answer", input={"message": "hi"}, expected_output=expected)
+    meant = {"look_up": {"answered_by": "application"}}
+    project.case("b_001", agent="own_client:answer", input={"message": "hi"}, expected_output=expected, functions=meant)
+    line = "mocked nowhere, and answered by the application itself: look_up (2 cases)"
+    assert line in project.run("-q").outlines
+    assert "answered by the application itself" not in project.run("-q", "-k", "b_001").stdout.str()
