@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, time
 from decimal import Decimal
@@ -423,6 +424,14 @@ def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
     return value, None
 
 
+def join_pieces(pieces: Iterable[str]) -> str:
+    """Join the pieces of a streamed text. Some servers cut a character in two: its halves become one again."""
+    text = "".join(pieces)
+    if _HIGH_HALF.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
 def parse_finite(digits: str) -> float:
     """Read a number with a point or an exponent. ValueError for one so large that it would be infinite."""
     number = float(digits)
@@ -442,6 +451,8 @@ def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
+
+_HIGH_HALF = re.compile("[\ud800-\udbff]")
 
 STRICT_DECODER = json.JSONDecoder(
     object_pairs_hook=_build_unique_object, parse_constant=_refuse_constant, parse_float=parse_finite

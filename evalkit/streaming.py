@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from msgspec import Struct
 
 from evalkit.errors import IncompleteCallError
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, parse_arguments
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, join_pieces, parse_arguments
 from evalkit.model.transcript import FieldAccess
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText, Rejected
@@ -182,7 +182,7 @@ class StreamAccumulator:
     @property
     def text(self) -> str:
         """The prose so far: plain content as it came, and fed text without the calls in it."""
-        return "".join(self._content) + (self._parse_text().text if self._text else "")
+        return join_pieces(self._content) + (self._parse_text().text if self._text else "")
 
     @property
     def rejected(self) -> tuple[Rejected, ...]:
@@ -316,7 +316,7 @@ class Slot:
     @property
     def text(self) -> str:
         if len(self.fragments) > 1:
-            self.fragments = ["".join(self.fragments)]
+            self.fragments = [join_pieces(self.fragments)]
         return self.fragments[0] if self.fragments else ""
 
     def add(self, fragment: str) -> None:

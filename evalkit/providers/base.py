@@ -120,12 +120,6 @@ def require_readable(reply: Reply, service: str) -> Reply:
     return reply
 
 
-def get_first_mapping(items: object) -> JsonObject:
-    """Return the first item of a list, if that is a mapping; else an empty one."""
-    item = items[0] if isinstance(items, list) and items else None
-    return item if isinstance(item, Mapping) else {}
-
-
 def read_count(counts: object, key: str) -> int:
     """Return the number of tokens at `key` of a reply's counts, 0 where there is none."""
     value = counts.get(key) if isinstance(counts, Mapping) else None

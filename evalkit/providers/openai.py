@@ -25,13 +25,14 @@ from evalkit.providers.base import (
     SchemaRules,
     build_call_id,
     format_result,
-    get_first_mapping,
     pair_results,
+    require_readable,
     require_whole,
 )
 from evalkit.providers.client import Client, ClientOptions, ClientProvider
 from evalkit.providers.pacing import RetryPolicy
 from evalkit.wire import openai_chat
+from evalkit.wire.reading import as_mapping
 
 
 class OpenAIProvider(ClientProvider):
@@ -74,16 +75,12 @@ class OpenAIProvider(ClientProvider):
     def read_values(self, values: list[Any]) -> ModelTurn:
         failed = next((place for place, value in enumerate(values) if _get_error(value)), len(values))
         if self.options.stream:
-            try:
-                turn = read_stream(values[:failed])
-            except (AttributeError, KeyError, TypeError) as error:
-                message = f"{self.service} streamed something that is no chat completion: {error}"
-                raise ProviderError(message) from error
+            reply = openai_chat.read_stream(values[:failed])
         else:
-            turn = read_reply(values[0])
+            reply = openai_chat.read_reply(as_mapping(values[0]))
         if failed < len(values):
-            return self._apply_error(turn, _get_error(values[failed]))
-        _check_shape(values, self.service)
+            return self._apply_error(reply.to_turn(), _get_error(values[failed]))
+        turn = require_readable(reply, self.service).to_turn()
         return require_whole(turn, self.service, is_streamed=self.options.stream)
 
     def _apply_error(self, turn: ModelTurn, error: Any) -> ModelTurn:
@@ -214,20 +211,6 @@ def read_reply(data: object) -> ModelTurn:
 def read_stream(chunks: Iterable[Any]) -> ModelTurn:
     """Read a stream's chunks: the same turn as if it had come whole, except where the stream breaks off."""
     return openai_chat.read_stream(chunks).to_turn()
-
-
-def _check_shape(values: Iterable[object], service: str) -> None:
-    """Raise ProviderError for an answer without any message, or with calls that are no list: read as an empty reply, it
-    would be the model's."""
-    choices = [get_first_mapping(value.get("choices")) for value in values if isinstance(value, Mapping)]
-    parts = [choice.get(key) for choice in choices for key in ("message", "delta")]
-    messages = [part for part in parts if isinstance(part, Mapping)]
-    problem = "no message" if any(choices) and not messages else ""
-    for message in messages:
-        if not isinstance(calls := message.get("tool_calls"), list | None):
-            problem = f"calls that are {calls!r:.100}"
-    if problem:
-        raise ProviderError(f"{service} answered something that is no chat completion: it has {problem}")
 
 
 OPENAI = ProviderKind(

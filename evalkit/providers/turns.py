@@ -82,6 +82,9 @@ class TurnReader(FieldReader):
             call = self._build_call((*path, "arguments"), data["name"], data.get("arguments"))
             call_id = self.read_text((*path, "id"), data.get("id"))
             malformed = self.read_text((*path, "malformed"), data.get("malformed"))
+            written = data.get("arguments")
+            if malformed and isinstance(written, str):  # refused for another reason than its JSON
+                call = replace(call, arguments=written)
             return replace(call, call_id=call_id, malformed=malformed or call.malformed)
         if len(data) == 1:
             ((name, arguments),) = data.items()

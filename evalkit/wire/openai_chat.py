@@ -1,6 +1,7 @@
 """OpenAI's chat completions, as dozens of servers speak them: what requests and replies hold.
 
-Of a reply with several choices all calls are read: some gateways give a text in one and the calls in another.
+Of a reply with several choices all calls are read: some gateways give a text in one and the calls in another. A stream
+is put together to the reply that would have come whole, and read as that.
 """
 
 from __future__ import annotations
@@ -8,28 +9,31 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from msgspec.structs import replace
 
 from evalkit.errors import IncompleteCallError
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, join_pieces
 from evalkit.model.transcript import Usage
 from evalkit.streaming import CUT_OFF, StreamAccumulator, explain_cut_off
 from evalkit.wire.anthropic_messages import read_block
 from evalkit.wire.reading import (
-    MENTIONS_CALLS,
     CallNames,
+    as_mapping,
     build_unread,
     check_keys,
     choose_end,
+    feed_values,
     get_text,
     read_answer_value,
     read_call,
+    read_count,
 )
 from evalkit.wire.records import SERVICE, Answer, Call, Failure, Item, Reply, Request, Text, Thought
 
 NAME = "openai_chat"
-PATHS = ("/chat/completions",)
+PATHS = ("/chat/completions", "/completions")
 KEY = "messages"  # of a request's body
 
 ENDS = {
@@ -49,8 +53,11 @@ ECHOED_KEYS = ("reasoning_content", "reasoning_details", "extra_content", "thoug
 _KNOWN = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "executed_tools", "name", "audio",
     "annotations", "reasoning", "reasoning_content", "reasoning_details", "tool_call_id", "prefix", "extra_content",
     "thought_signature", "finish_reason", "channel", "citations", "images", "tool_use_id"})  # fmt: skip
-_HARMLESS_PARTS = frozenset({"image_url", "input_audio", "file", "video_url", "reference", "audio", "document_url"})
+_KNOWN_OF_CHOICE = frozenset({"message", "delta", "text", "index", "finish_reason", "logprobs"})
+# Keys of a streamed message whose pieces are joined, or of which the last counts.
+_JOINED = frozenset({*ECHOED_KEYS, "refusal", "executed_tools"})
 _CALL_KEYS = frozenset({"id", "type", "index", "function", "custom", "extra_content", "thought_signature"})
+_HARMLESS_PARTS = frozenset({"image_url", "input_audio", "file", "video_url", "reference", "audio", "document_url"})
 
 
 # -- recognition
@@ -58,12 +65,106 @@ _CALL_KEYS = frozenset({"id", "type", "index", "function", "custom", "extra_cont
 
 def is_request(data: JsonObject) -> bool:
     """Return whether a body is a request of this API, by its form alone."""
-    return isinstance(data.get("messages"), list) and "system" not in data and "inferenceConfig" not in data
+    if isinstance(data.get("messages"), list):
+        return "system" not in data and "inferenceConfig" not in data
+    return isinstance(data.get("prompt"), str) and isinstance(data.get("model"), str)
 
 
 def is_value(data: JsonObject) -> bool:
     """Return whether a value is a reply, or a piece of a streamed one."""
     return "choices" in data or str(data.get("object", "")).startswith(("chat.completion", "text_completion"))
+
+
+def is_streamed(value: JsonObject) -> bool:
+    """Return whether a value is a piece of a stream."""
+    return any("delta" in choice for choice in filter_mappings(value.get("choices"))) or (
+        value.get("object") == "chat.completion.chunk"
+    )
+
+
+# -- messages
+
+
+def _read_message(message: JsonObject, place: str) -> Iterator[Item]:
+    """Read a message of a request."""
+    role, content = str(message.get("role")), message.get("content")
+    if role in ("tool", "function"):
+        name = get_text(message, "name") if role == "function" else None
+        yield Answer(value=read_answer_value(content), call_id=get_text(message, "tool_call_id"), name=name)
+    elif role == "assistant":
+        yield from _read_reply_message(message, place, 0)
+    else:
+        yield from _read_content(content, role, place)
+
+
+def _read_reply_message(message: JsonObject, place: str, choice: int) -> Iterator[Item]:
+    """Read a message of the model; of a choice behind the first all but its text."""
+    for item in _read_content(message.get("content"), "assistant", place):
+        if not (choice and isinstance(item, Text)):
+            yield item
+    if refusal := get_text(message, "refusal"):
+        yield Text(refusal, is_refusal=True)
+    calls = message.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
+        yield build_unread(f"{NAME}.tool_calls", f"{place}.tool_calls", calls)
+    for number, call in enumerate(calls if isinstance(calls, list) else ()):
+        yield from _read_call(call, f"{place}.tool_calls[{number}]", choice)
+    older = message.get("function_call")
+    if isinstance(older, Mapping) and older.get("name") and not calls:
+        arguments = {} if older.get("arguments") is None else older["arguments"]
+        yield read_call(older["name"], arguments, None, choice=choice, kind="function_call")
+    yield from _read_executed(message.get("executed_tools"))
+    yield from check_keys(message, _KNOWN, f"{NAME}.message", place)
+
+
+def _read_content(content: object, role: str, place: str) -> Iterator[Item]:
+    if isinstance(content, str):
+        yield Text(content, role)
+    elif content is not None and not isinstance(content, list):
+        yield build_unread(f"{NAME}.content", f"{place}.content", content)
+    for number, part in enumerate(content if isinstance(content, list) else ()):
+        data = {"type": "text", "text": part} if isinstance(part, str) else as_mapping(part)
+        kind, where = data.get("type"), f"{place}.content[{number}]"
+        if kind == "text" or (kind is None and isinstance(data.get("text"), str)):
+            yield Text(str(data.get("text") or ""), role)
+        elif kind == "refusal":
+            yield Text(str(data.get("refusal") or ""), role, is_refusal=True)
+        elif kind in ("thinking", "reasoning"):
+            yield Thought()
+        elif kind in ("tool_use", "tool_result"):  # of gateways before Anthropic's API
+            yield from read_block(data, role, where)
+        elif kind not in _HARMLESS_PARTS and role == "assistant":
+            yield build_unread(f"{NAME}.part.{kind}", where, part)
+
+
+def _read_call(call: object, place: str, choice: int) -> Iterator[Item]:
+    """Read one of the calls of a message. One without a name is none: `_find_broken_call` tells of it."""
+    data = as_mapping(call)
+    function, custom = data.get("function"), data.get("custom")
+    if isinstance(custom, Mapping) and get_text(custom, "name"):
+        arguments = {"input": str(custom.get("input") or "")}
+        call_id = get_text(data, "id")
+        yield Call(name=custom["name"], arguments=arguments, call_id=call_id, kind="custom", choice=choice)
+    elif isinstance(function, Mapping) and get_text(function, "name"):
+        arguments = {} if function.get("arguments") is None else function["arguments"]
+        yield read_call(function["name"], arguments, data.get("id"), choice=choice)
+        yield from check_keys(data, _CALL_KEYS, f"{NAME}.tool_call", place)
+    elif not isinstance(function, Mapping) and (function or not _is_blank(data)):
+        yield build_unread(f"{NAME}.tool_call.{data.get('type') or 'function'}", place, call)
+
+
+def _is_blank(call: JsonObject) -> bool:
+    """Return whether a call is an empty place, as some servers send it with every message."""
+    return call.get("type") in (None, "function") and not any(call[key] for key in call if key not in ("index", "type"))
+
+
+def _read_executed(tools: object) -> Iterator[Item]:
+    """Read the calls that Groq's compound systems carried out."""
+    for number, tool in enumerate(filter_mappings(tools)):
+        call_id = f"executed_{tool.get('index', number)}"
+        name, arguments = tool.get("name") or tool.get("type"), tool.get("arguments") or {}
+        yield read_call(name, arguments, call_id, kind="executed_tool", carrier=SERVICE)
+        yield Answer(value=read_answer_value(tool.get("output")), call_id=call_id, name=str(name), carrier=SERVICE)
 
 
 # -- requests
@@ -72,7 +173,7 @@ def is_value(data: JsonObject) -> bool:
 def read_request(data: JsonObject) -> Request:
     """Read a request's body."""
     names = CallNames()
-    items: list[Item] = []
+    items: list[Item] = [Text(data["prompt"], "user")] if isinstance(data.get("prompt"), str) else []
     for place, message in enumerate(filter_mappings(data.get("messages"))):
         items += map(names.complete, _read_message(message, f"messages[{place}]"))
     tools = [*filter_mappings(data.get("tools"))]
@@ -95,110 +196,78 @@ def _find_forced_name(data: JsonObject) -> str | None:
     return None
 
 
-def _read_message(message: JsonObject, place: str) -> Iterator[Item]:
-    role = str(message.get("role"))
-    content = message.get("content")
-    if role in ("tool", "function"):
-        name = get_text(message, "name")
-        yield Answer(
-            value=read_answer_value(content),
-            call_id=get_text(message, "tool_call_id"),
-            name=name if role == "function" else None,
-        )
-        return
-    yield from _read_content(content, role, place)
-    if role == "assistant":
-        yield from _read_calls(message, place, 0)
-        yield from check_keys(message, _KNOWN, f"{NAME}.message", place)
-
-
-def _read_content(content: object, role: str, place: str) -> Iterator[Item]:
-    if isinstance(content, str):
-        yield Text(content, role)
-    for number, part in enumerate(content if isinstance(content, list) else ()):
-        kind = part.get("type") if isinstance(part, Mapping) else None
-        where = f"{place}.content[{number}]"
-        if isinstance(part, str):
-            yield Text(part, role)
-        elif kind == "text" or (kind is None and isinstance(part, Mapping) and isinstance(part.get("text"), str)):
-            yield Text(str(part.get("text") or ""), role)
-        elif kind == "refusal":
-            yield Text(str(part.get("refusal") or ""), role, is_refusal=True)
-        elif kind in ("thinking", "reasoning"):
-            yield Thought()
-        elif kind in ("tool_use", "tool_result") and isinstance(part, Mapping):  # of gateways before Anthropic's API
-            yield from read_block(part, role, where)
-        elif kind not in _HARMLESS_PARTS and role == "assistant":
-            yield build_unread(f"{NAME}.part.{kind}", where, part)
-
-
-def _read_calls(message: JsonObject, place: str, choice: int) -> Iterator[Item]:
-    """Read the calls of a message, whole ones."""
-    calls = message.get("tool_calls")
-    if calls is not None and not isinstance(calls, list):
-        yield build_unread(f"{NAME}.tool_calls", f"{place}.tool_calls", calls)
-    for number, call in enumerate(calls if isinstance(calls, list) else ()):
-        where = f"{place}.tool_calls[{number}]"
-        kind = call.get("type") or "function" if isinstance(call, Mapping) else None
-        function = call.get("function") if isinstance(call, Mapping) else None
-        custom = call.get("custom") if isinstance(call, Mapping) else None
-        if isinstance(custom, Mapping) and custom.get("name"):
-            yield _read_custom(custom, call.get("id"), choice)
-        elif isinstance(function, Mapping) and function.get("name"):
-            arguments = {} if function.get("arguments") is None else function["arguments"]
-            yield read_call(function["name"], arguments, call.get("id"), choice=choice)
-            yield from check_keys(call, _CALL_KEYS, f"{NAME}.tool_call", where)
-        elif isinstance(call, Mapping) and not (call.get("id") or any((function or {}).values())):
-            continue  # an empty place
-        elif not isinstance(function, Mapping):
-            yield build_unread(f"{NAME}.tool_call.{kind}", where, call)
-    older = message.get("function_call")
-    if isinstance(older, Mapping) and older.get("name") and not calls:
-        arguments = {} if older.get("arguments") is None else older["arguments"]
-        yield read_call(older["name"], arguments, None, choice=choice, kind="function_call")
-    for number, tool in enumerate(filter_mappings(message.get("executed_tools"))):  # of Groq's compound systems
-        call_id = f"executed_{tool.get('index', number)}"
-        arguments = tool.get("arguments") or {}
-        yield read_call(tool.get("name") or tool.get("type"), arguments, call_id, kind="executed_tool", carrier=SERVICE)
-        yield Answer(value=read_answer_value(tool.get("output")), call_id=call_id, carrier=SERVICE)
-
-
-def _read_custom(custom: JsonObject, call_id: object, choice: int) -> Call:
-    text = str(custom.get("input") or "")
-    known_id = call_id if isinstance(call_id, str) and call_id else None
-    return Call(name=str(custom["name"]), arguments={"input": text}, call_id=known_id, kind="custom", choice=choice)
-
-
 # -- replies
 
 
 def read_reply(data: JsonObject) -> Reply:
     """Read one whole reply."""
-    if (failure := read_failure(data)) is not None and not data.get("choices"):
-        return Reply(end="other", failure=failure, raw=dict(data))
+    failure = read_failure(data)
     choices = list(filter_mappings(data.get("choices")))
+    if failure is not None and not choices:
+        return Reply(end="other", failure=failure, raw=dict(data))
     items: list[Item] = []
-    text = ""
     for number, choice in enumerate(choices):
-        message = choice.get("message")
-        place = f"choices[{number}].message"
-        if not isinstance(message, Mapping):
-            if isinstance(choice.get("text"), str):  # the older completions
-                text = text or choice["text"]
-                items += [Text(choice["text"])]
-            elif choice.get("delta") is None:
-                items.append(build_unread(f"{NAME}.choice", f"choices[{number}]", choice))
-            continue
-        found = [*_read_content(message.get("content"), "assistant", place), *_read_calls(message, place, number)]
-        if number:
-            found = [item for item in found if not isinstance(item, Text)]
-        if get_text(message, "refusal"):
-            found.append(Text(message["refusal"], is_refusal=True))
-        items += [*found, *check_keys(message, _KNOWN, f"{NAME}.message", place)]
-    first: JsonObject = choices[0] if choices else {}
-    finishes = [choice.get("finish_reason") for choice in choices if choice.get("finish_reason")]
-    finish = first.get("finish_reason") or (finishes[0] if finishes else None)
-    return _end_reply(items, finish, data, first.get("message"))
+        items += _read_choice(choice, f"choices[{number}]", number)
+    message = as_mapping(choices[0].get("message")) if choices else {}
+    finish = next((choice["finish_reason"] for choice in choices if choice.get("finish_reason")), None)
+    broken = _find_broken_call(items, message, finish)
+    calls = [item for item in items if isinstance(item, Call) and not item.choice]
+    is_nameless = broken is not None and not calls
+    if broken is not None and calls:
+        cut_off = calls.pop()
+        items = [item for item in items if item is not cut_off]
+    refusal = next((item.text for item in items if isinstance(item, Text) and item.is_refusal), None)
+    text = "".join(item.text for item in items if isinstance(item, Text) and not item.is_refusal)
+    return Reply(
+        items=tuple(items),
+        end=_choose_end(items, message, finish, refusal, is_nameless=is_nameless),
+        end_message=refusal or (explain_cut_off(broken, finish, "reply") if broken else None),
+        usage=read_usage(data.get("usage")),
+        model=get_text(data, "model"),
+        reply_id=get_text(data, "id"),
+        failure=failure,
+        has_ended=bool(finish),
+        raw=dict(data),
+        echo=_build_echo(message, text, len(calls)),
+    )
+
+
+def _read_choice(choice: JsonObject, place: str, number: int) -> Iterator[Item]:
+    message = choice.get("message")
+    if isinstance(message, Mapping):
+        yield from _read_reply_message(message, f"{place}.message", number)
+    elif isinstance(choice.get("text"), str):  # the older completions
+        yield Text(choice["text"])
+    elif any(choice[key] for key in choice if key != "index"):
+        yield build_unread(f"{NAME}.choice", place, choice)
+    yield from check_keys(choice, _KNOWN_OF_CHOICE, f"{NAME}.choice", place)
+
+
+def _choose_end(
+    items: list[Item], message: JsonObject, finish: object, refusal: str | None, *, is_nameless: bool
+) -> str:
+    if is_nameless:
+        return "malformed_call"
+    if not message and not items:
+        return "empty"
+    if refusal:
+        return "content_filter"
+    return choose_end(ENDS.get(str(finish), "other") if finish else "stop", items)
+
+
+def _find_broken_call(items: list[Item], message: JsonObject, finish: object) -> str | None:
+    """Describe the last call of a reply that ended at its limit, if that was inside the call; or, where no call came,
+    one without a name, which can't be made."""
+    calls = [item for item in items if isinstance(item, Call) and not item.choice]
+    if calls:
+        last = calls[-1]
+        is_cut_off = finish in CUT_OFF and (last.malformed is not None or last.raw == "")
+        return f"{last.name}({last.raw})" if is_cut_off else None
+    for call in filter_mappings(message.get("tool_calls")):
+        function = call.get("function")
+        if isinstance(function, Mapping) and (call.get("id") or function.get("arguments")):
+            return f"(no name)({function.get('arguments') or ''})"
+    return None
 
 
 def read_refusal(data: JsonObject) -> Reply | None:
@@ -221,62 +290,15 @@ def read_refusal(data: JsonObject) -> Reply | None:
     )
 
 
-def _end_reply(items: list[Item], finish: object, data: JsonObject, message: object) -> Reply:
-    message = message if isinstance(message, Mapping) else {}
-    broken = _find_broken_call(items, message, finish)
-    calls = [item for item in items if isinstance(item, Call) and not item.choice]
-    if broken and calls:
-        items = [item for item in items if item is not calls[-1]]
-    refusal = next((item.text for item in items if isinstance(item, Text) and item.is_refusal), None)
-    if broken and not calls:
-        end = "malformed_call"
-    elif not message and not items:
-        end = "empty"
-    elif refusal:
-        end = "content_filter"
-    else:
-        end = ENDS.get(str(finish), "other") if finish else "stop"
-        end = choose_end(end, items)
-    text = "".join(item.text for item in items if isinstance(item, Text) and not item.is_refusal)
-    return Reply(
-        items=tuple(items),
-        end=end,
-        end_message=refusal or (explain_cut_off(broken, finish, "reply") if broken else None),  # type: ignore[arg-type]
-        usage=read_usage(data.get("usage")),
-        model=get_text(data, "model"),
-        reply_id=get_text(data, "id"),
-        failure=read_failure(data),
-        has_ended=bool(finish),
-        raw=dict(data),
-        echo=_build_echo(message, text, len(calls) - (1 if broken and calls else 0)),
-    )
-
-
 def read_failure(data: JsonObject) -> Failure | None:
     """Return the failure that a body or an event reports."""
     error = data.get("error")
     if not error:
         return None
-    inner = error.get("error", error) if isinstance(error, Mapping) else {"message": error}
+    inner = as_mapping(error).get("error", error)
     inner = inner if isinstance(inner, Mapping) else {"message": inner}
     status = next((inner[key] for key in ("status_code", "code", "status") if isinstance(inner.get(key), int)), None)
     return Failure(str(inner.get("message") or json.dumps(inner)), status, str(inner.get("code") or "") or None)
-
-
-def _find_broken_call(items: list[Item], message: JsonObject, finish: object) -> str | None:
-    """Describe the last call of a reply that ended at its limit, if that was inside the call; or, where no call came,
-    one without a name, which can't be made."""
-    calls = [item for item in items if isinstance(item, Call) and not item.choice]
-    if calls:
-        last = calls[-1]
-        is_cut_off = finish in CUT_OFF and (last.malformed is not None or last.raw == "")
-        return f"{last.name}({last.raw})" if is_cut_off else None
-    listed = message.get("tool_calls")
-    for call in listed if isinstance(listed, list) else ():
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if isinstance(function, Mapping) and (call.get("id") or function.get("arguments")):
-            return f"(no name)({function.get('arguments') or ''})"
-    return None
 
 
 def _build_echo(message: JsonObject, text: str, count: int) -> JsonValue:
@@ -302,10 +324,6 @@ def read_usage(data: object) -> Usage | None:
     if not isinstance(data, Mapping):
         return None
 
-    def read_count(counts: object, key: str) -> int:
-        value = counts.get(key) if isinstance(counts, Mapping) else None
-        return value if isinstance(value, int) else 0
-
     prompt, completion, total = (read_count(data, f"{key}_tokens") for key in ("prompt", "completion", "total"))
     reasoning = read_count(data.get("completion_tokens_details"), "reasoning_tokens")
     extra = max(total - prompt - completion, 0)
@@ -319,146 +337,131 @@ def read_usage(data: object) -> Usage | None:
     )
 
 
-class _Choice:
-    """One choice of a streamed reply."""
+# -- streams
+
+
+class _StreamedChoice:
+    """One choice of a streamed reply, put together to the choice of a whole one."""
 
     def __init__(self) -> None:
-        self.accumulator = StreamAccumulator()
-        self.text: list[str] = []
-        self.parts: list[Item] = []
-        self.message: JsonDict = {}
-        self.custom: dict[object, JsonDict] = {}  # calls of custom tools, by their index
-        self.reason: str | None = None
-        self.unknown: list[Item] = []
+        self._accumulator = StreamAccumulator()
+        self._custom: dict[object, JsonDict] = {}  # calls of custom tools, by their index
+        self._strange: list[object] = []  # calls of other types
+        self._content: list[str] = []
+        self._parts: list[object] = []  # of a content that is a list
+        self._message: JsonDict = {}
+        self._unreadable: JsonDict = {}
+        self.finish: str | None = None
+        self.broken: str | None = None  # describes a call that is not whole
 
-    def feed(self, choice: JsonObject, number: int) -> None:
-        raw_delta = choice.get("delta") or choice.get("message") or {}
-        delta: JsonDict = dict(raw_delta) if isinstance(raw_delta, Mapping) else {}
-        if isinstance(choice.get("text"), str) and not delta:
-            self.text.append(choice["text"])
-        for item in _read_content(delta.get("content"), "assistant", f"choices[{number}].delta"):
-            if isinstance(item, Text) and not item.is_refusal:
-                self.text.append(item.text)
-            else:
-                self.parts.append(item)
-        pieces = delta.get("tool_calls")
-        if pieces is not None and not isinstance(pieces, list):
-            self.unknown.append(build_unread(f"{NAME}.tool_calls", f"choices[{number}].delta.tool_calls", pieces))
-        rest = []
-        for piece in filter_mappings(pieces):
-            index = piece.get("index") or 0
-            custom = piece.get("custom")
-            if isinstance(custom, Mapping) or (index in self.custom and not piece.get("function")):
-                call = self.custom.setdefault(index, {"id": "", "name": "", "input": ""})
-                call["id"] += piece.get("id") or ""
-                for key in ("name", "input"):
-                    call[key] += (custom or {}).get(key) or ""
-            elif piece.get("function") is None and piece.get("type") not in (None, "function"):
-                self.unknown.append(
-                    build_unread(f"{NAME}.tool_call.{piece.get('type')}", f"choices[{number}].delta", piece)
-                )
-            else:
-                rest.append(piece)
-        self.accumulator.feed({**delta, "content": None, "tool_calls": rest})
-        for key in (*ECHOED_KEYS, "refusal"):
-            value = delta.get(key)
-            if isinstance(value, str):
-                self.message[key] = self.message.get(key, "") + value
-            elif isinstance(value, list):
-                self.message[key] = [*self.message.get(key, []), *value]
-            elif value is not None:
-                self.message[key] = value
-        if delta.get("executed_tools"):
-            self.message["executed_tools"] = delta["executed_tools"]
-        if any(value and key not in _KNOWN and MENTIONS_CALLS.search(key) for key, value in delta.items()):
-            self.unknown += check_keys(delta, _KNOWN, f"{NAME}.delta", f"choices[{number}].delta")
+    def feed(self, choice: JsonObject) -> None:
+        """Add a piece."""
+        delta = choice.get("delta") or choice.get("message") or {}
+        if isinstance(delta, Mapping):
+            self._add_delta(delta)
+        else:
+            self._unreadable = dict(choice)
+        if isinstance(choice.get("text"), str):  # the older completions
+            self._content.append(choice["text"])
+        self._message |= {key: value for key, value in choice.items() if value and key not in _KNOWN_OF_CHOICE}
         if choice.get("finish_reason"):
-            self.reason = str(choice["finish_reason"])
-            self.accumulator.finish(self.reason)
+            self.finish = str(choice["finish_reason"])
+            self._accumulator.finish(self.finish)
 
-    def build_message(self) -> tuple[JsonDict, str | None]:
-        """Build the message as it would have come whole, and describe a call that is not."""
-        broken = None
-        certain = self.accumulator.begun(certain=True)
-        if not self.reason:
+    def _add_delta(self, delta: JsonObject) -> None:
+        content, pieces = delta.get("content"), delta.get("tool_calls")
+        if isinstance(content, str):
+            self._content.append(content)
+        elif content is not None:
+            self._parts += content if isinstance(content, list) else [content]
+        if pieces is not None and not isinstance(pieces, list):
+            self._message["tool_calls"] = pieces
+        functions = [piece for piece in filter_mappings(pieces) if self._is_function(piece)]
+        self._accumulator.feed({"tool_calls": functions, "function_call": delta.get("function_call")})
+        for key, value in delta.items():
+            if value is None or (key in _KNOWN and key not in _JOINED):
+                continue
+            before = self._message.get(key)
+            joins = isinstance(value, str | list) and type(before) is type(value) and key != "executed_tools"
+            self._message[key] = before + value if joins else value
+
+    def _is_function(self, piece: JsonObject) -> bool:
+        """Return whether a piece belongs to a function's call; store it if it belongs to another one."""
+        index, custom = piece.get("index") or 0, piece.get("custom")
+        if isinstance(custom, Mapping) or (index in self._custom and not piece.get("function")):
+            call = self._custom.setdefault(index, {"id": "", "name": "", "input": ""})
+            call["id"] += piece.get("id") or ""
+            for key in ("name", "input"):
+                call[key] += as_mapping(custom).get(key) or ""
+            return False
+        if piece.get("function") is None and piece.get("type") not in (None, "function"):
+            self._strange.append(piece)
+            return False
+        return True
+
+    def build(self, number: int) -> JsonDict:
+        """Build the choice as it would have come whole."""
+        index = {"index": number} if number else {}
+        if self._unreadable:
+            return {**self._unreadable, **index}
+        calls = self._list_calls()
+        for place, call in sorted(self._custom.items(), key=lambda pair: str(pair[0])):
+            custom = {"name": call["name"], "input": join_pieces([call["input"]])}
+            position = place if isinstance(place, int) else len(calls)
+            calls.insert(position, {"id": call["id"] or None, "type": "custom", "custom": custom})
+        content: object = join_pieces(self._content)
+        if self._parts:
+            content = [*([{"type": "text", "text": content}] if content else ()), *self._parts]
+        message = {"role": "assistant", **self._message, "content": content}
+        calls += self._strange
+        return {**index, "message": message | ({"tool_calls": calls} if calls else {}), "finish_reason": self.finish}
+
+    def _list_calls(self) -> list[Any]:
+        certain = self._accumulator.begun(certain=True)
+        if self.finish is None:
             try:
-                self.accumulator.close()
+                self._accumulator.close()
             except IncompleteCallError as error:
-                broken = str(error)
-        calls = self.accumulator.begun() if broken is None else certain
-        for index, custom in sorted(self.custom.items(), key=lambda pair: str(pair[0])):
-            body = {"name": custom["name"], "input": custom["input"]}
-            place = index if isinstance(index, int) else len(calls)
-            calls.insert(place, {"id": custom["id"] or None, "type": "custom", "custom": body})
-        message = {"role": "assistant", **self.message, "content": "".join(self.text)}
-        return message | ({"tool_calls": calls} if calls else {}), broken
+                self.broken = str(error)
+                return certain
+        return self._accumulator.begun()
 
 
 class StreamReader:
     """Reads a streamed reply: `feed` its values, in any number, and `finish` at the end."""
 
     def __init__(self) -> None:
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _StreamedChoice] = {}
         self._about: JsonDict = {}
         self._failure: Failure | None = None
-        self._unknown: list[Item] = []
         self._refusal: Reply | None = None
 
     def feed(self, chunk: JsonObject) -> None:
         """Add one chunk."""
         if (refusal := read_refusal(chunk)) is not None:
             self._refusal = refusal
-            return
-        if (failure := read_failure(chunk)) is not None:
-            self._failure = Failure(failure.message, failure.status, failure.code, is_midstream=bool(self._choices))
-            return
-        self._about |= {key: chunk[key] for key in ("id", "model", "usage", "created") if chunk.get(key)}
-        for choice in filter_mappings(chunk.get("choices")):
-            index = choice.get("index")
-            number = index if isinstance(index, int) else 0
-            self._choices.setdefault(number, _Choice()).feed(choice, number)
+        elif (failure := read_failure(chunk)) is not None:
+            self._failure = replace(failure, is_midstream=bool(self._choices))
+        else:
+            self._about |= {key: chunk[key] for key in ("id", "model", "usage", "created") if chunk.get(key)}
+            for choice in filter_mappings(chunk.get("choices")):
+                index = choice.get("index")
+                number = index if isinstance(index, int) else 0
+                self._choices.setdefault(number, _StreamedChoice()).feed(choice)
 
     def finish(self) -> Reply:
         """End the stream: the same reply as if it had come whole, except where it broke off."""
+        choices = [choice.build(number) for number, choice in sorted(self._choices.items())]
+        reply = read_reply({"choices": choices, **{key: self._about.get(key) for key in ("usage", "model")}})
         if self._refusal is not None:
-            text = "".join(text for choice in self._choices.values() for text in choice.text)
-            return replace(self._refusal, items=(*([Text(text)] if text else []), *self._refusal.items))
-        raw_choices: list[JsonDict] = []
-        broken: str | None = None
-        unknown: list[Item] = [*self._unknown]
-        parts: list[Item] = []
-        for number, choice in sorted(self._choices.items()):
-            message, why = choice.build_message()
-            broken = broken or why
-            index = {"index": number} if number else {}
-            raw_choices.append({**index, "message": message, "finish_reason": choice.reason})
-            unknown += choice.unknown
-            parts += choice.parts
-        about = {key: self._about.get(key) for key in ("usage", "model")}
-        reply = replace(read_reply({"choices": raw_choices, **about}), reply_id=get_text(self._about, "id"))
-        end, message_text = reply.end, reply.end_message
-        has_ended = any(choice.reason for choice in self._choices.values())
-        if not has_ended and (broken is not None or not reply.calls):
-            end, message_text = "truncated" if reply.text or broken else "empty", broken
-        items = (*(part for part in parts if isinstance(part, Thought)), *reply.items, *unknown)
-        return Reply(
-            items=items, end=end, end_message=message_text, usage=reply.usage, model=reply.model,
-            reply_id=reply.reply_id, failure=self._failure, has_ended=has_ended, raw=reply.raw, echo=reply.echo,
-        )  # fmt: skip
+            return replace(self._refusal, items=(*([Text(reply.text)] if reply.text else []), *self._refusal.items))
+        reply = replace(reply, reply_id=get_text(self._about, "id"), failure=self._failure)
+        broken = next((choice.broken for choice in self._choices.values() if choice.broken is not None), None)
+        if reply.has_ended or (reply.calls and broken is None):
+            return reply
+        return replace(reply, end="truncated" if reply.text or broken else "empty", end_message=broken)
 
 
 def read_stream(values: Iterable[object]) -> Reply:
     """Read the values of a stream."""
-    reader = StreamReader()
-    for value in values:
-        if isinstance(value, Mapping):
-            with suppress(AttributeError, TypeError, KeyError):
-                reader.feed(value)
-    return reader.finish()
-
-
-def is_streamed(value: JsonObject) -> bool:
-    """Return whether a value is a piece of a stream."""
-    return any("delta" in choice for choice in filter_mappings(value.get("choices"))) or (
-        value.get("object") == "chat.completion.chunk"
-    )
+    return feed_values(StreamReader(), values).finish()

@@ -58,7 +58,7 @@ WIRES: dict[str, tuple[Any, tuple[CallAnswer, ...], str | None]] = {
     "chat completions, forced": (FORCED_CHAT, (), "report"),
     "responses": (RESPONSES, (CallAnswer([1], "c0"),), "report"),
     "anthropic": (ANTHROPIC, (CallAnswer("no", "c1", is_error=True),), "report"),
-    "gemini": (GEMINI, (CallAnswer({"result": 1}, name="f"),), "report"),
+    "gemini": (GEMINI, (CallAnswer(1, name="f"),), "report"),
     "any function": ({"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, (), None),
     "a text as input": ({"input": "hello"}, (), None),
     "another service": ([1, 2], (), None),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalkit.errors import ProviderError
+from evalkit.errors import ProviderError, UnreadItemError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.adaptive_pace import Turn
@@ -497,10 +497,13 @@ def test_whole_or_streamed_in_any_pieces_a_reply_ends_in_the_same_turn(
     assert replace(streamed, raw=None) == replace(unstreamed, raw=None)
 
 
-def test_further_replies_to_the_same_request_are_left_out() -> None:
-    other = {"choices": [{"index": 1, "delta": {"content": "Other", "tool_calls": [piece(0, "{", name="g")]}}]}
+def test_of_further_replies_to_the_same_request_the_calls_count() -> None:
+    """Gateways give the text in one choice and the calls in another."""
+    other = {"choices": [{"index": 1, "delta": {"content": "Other", "tool_calls": [piece(0, "{}", name="g")]}}]}
+    turn, without = read_stream([*STREAM[:2], other, *STREAM[2:]]), read_stream(STREAM)
 
-    assert read_stream([other, *STREAM[:2], other, *STREAM[2:]]) == read_stream(STREAM)
+    assert (turn.text, turn.content) == (without.text, without.content)
+    assert [call.name for call in turn.calls] == [*(call.name for call in without.calls), "g"]
 
 
 def test_an_empty_place_for_a_call_is_no_call() -> None:
@@ -547,7 +550,9 @@ def test_every_refusal_is_one_clear_message(replay: Any, answer: Any, status: in
 def test_a_stream_of_something_else_is_one_clear_message(replay: Any, answer: Any, chunk: Any) -> None:
     replay.answers[:] = [answer(f"data: {json.dumps(chunk)}\n\n")]
 
-    with pytest.raises(ProviderError, match=r"^openai \(m\) streamed something that is no chat completion: "):
+    with pytest.raises(
+        UnreadItemError, match=r"^openai \(m\) answered something that evalkit can't read: openai_chat\."
+    ):
         asked(provider(replay, stream=True))
 
 
