@@ -235,6 +235,23 @@ class PlannedCall(Struct, frozen=True):
         minimum = times.get("min", 1) if isinstance(times, dict) else times
         return max(int(minimum), 1)
 
+    def get_named(self, key: str) -> JsonObject:
+        """Return what is expected of arguments by their names, under `key`; of ``{$literal: {...}}`` what it holds."""
+        value = self.keys.get(key) or {}
+        if not is_operator(value):
+            return value
+        named = ((name, inner) for name, inner in value.items() if name in ("$literal", "$eq"))
+        return {
+            argument: {name: item}
+            for name, inner in named
+            if isinstance(inner, Mapping)
+            for argument, item in inner.items()
+        }
+
+    def judges_all(self, key: str) -> bool:
+        """Tell whether an operator that names no argument judges all of them."""
+        return is_operator(self.keys.get(key)) and not self.get_named(key)
+
 
 def plan_calls(
     items: Sequence[str | JsonDict], path: KeyPath, variant: int, parallel_group: KeyPath | None = None
@@ -332,8 +349,10 @@ def make_arguments(call: PlannedCall, declaration: Declaration | None, resolve: 
     properties = (declaration.parameters or {}).get("properties") if declaration else None
     schemas: JsonObject = properties if isinstance(properties, Mapping) else {}
     for key in ("arguments_contain", "arguments"):
-        for name, value in (call.keys.get(key) or {}).items():
+        for name, value in call.get_named(key).items():
             _make_argument(draft, (*call.path, key), name, value, schemas.get(name), resolve)
+        if call.judges_all(key):
+            _make_all(draft, call.keys[key], declaration, resolve)
     for key, value in call.keys.items():
         if key.endswith("_contains") and key != "result_contains":
             _add_phrases(draft, (*call.path, key), value, call, schemas, resolve)
@@ -384,6 +403,21 @@ def _make_argument(
         draft.guessed.add(name)
 
 
+def _make_all(draft: ArgumentDraft, value: JsonValue, declaration: Declaration | None, resolve: Resolve) -> None:
+    """Make the arguments that an operator accepts which judges all of them at once."""
+    schema = declaration.parameters if declaration is not None else None
+    try:
+        made = make_example(value, resolve, () if schema is None else (make_schema_example(schema),), "equal")
+    except (ExampleNotFoundError, NoExampleError, OmittedArgumentError, TemplateError) as unsure:
+        draft.unsure.append(str(unsure))
+        return
+    if isinstance(made, dict):
+        draft.arguments.update(made)
+        draft.guessed.update(made)
+    else:
+        draft.unsure.append("no arguments were found that it accepts")
+
+
 def _add_phrases(
     draft: ArgumentDraft, path: KeyPath, value: JsonValue, call: PlannedCall, schemas: JsonObject, resolve: Resolve
 ) -> None:
@@ -400,7 +434,7 @@ def _add_phrases(
         return
     there = draft.arguments.get(name)
     text = "\n".join([*([there] if isinstance(there, str) else []), *map(str, phrases)])
-    exact = (call.keys.get("arguments") or {}).get(name)
+    exact = call.get_named("arguments").get(name)
     # A text that is given word for word stays; the judge says whether the phrases are in it.
     if exact is None or (is_operator(exact) and is_accepted(exact, text, resolve)):
         draft.arguments[name] = text

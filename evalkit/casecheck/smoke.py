@@ -263,7 +263,7 @@ class _SmokeRun:
             draft.guessed |= {
                 name
                 for key in ("arguments", "arguments_contain")
-                for name, value in (planned.keys.get(key) or {}).items()
+                for name, value in planned.get_named(key).items()
                 if refers_to_calls(value)
             } | {key.rpartition("_")[0] for key, value in planned.keys.items() if "_" in key and refers_to_calls(value)}
         if planned.name == "send_email" and "body" not in draft.arguments:
@@ -466,14 +466,15 @@ class StatedArguments(Struct, frozen=True):
 
 def find_stated_arguments(call: PlannedCall, *, is_after_open: bool) -> StatedArguments:
     """Find which arguments the case fixes. `is_after_open`: the result of a call before is not known."""
-    exact, partial = call.keys.get("arguments"), call.keys.get("arguments_contain") or {}
-    fixed = {name for name, value in (exact or {}).items() if _is_fixed(value, is_after_open=is_after_open)}
+    exact, partial = call.get_named("arguments"), call.get_named("arguments_contain")
+    fixed = {name for name, value in exact.items() if _is_fixed(value, is_after_open=is_after_open)}
     fixed |= {
         name
         for name, value in partial.items()  # numbers are equal, texts and mappings are contained
         if value is None or isinstance(value, (bool, int, float)) or (isinstance(value, dict) and "$eq" in value)
     }
-    return StatedArguments(frozenset((*(exact or {}), *partial)), frozenset(fixed), exact is not None)
+    is_closed = call.keys.get("arguments") is not None and not call.judges_all("arguments")
+    return StatedArguments(frozenset((*exact, *partial)), frozenset(fixed), is_closed)
 
 
 def _is_fixed(value: object, *, is_after_open: bool) -> bool:

@@ -188,14 +188,14 @@ def _read_cases(facts: ProjectFacts, options: LintOptions) -> None:
 
 
 def _find_case_declarations(cases: list[CaseFacts]) -> Iterator[DeclaredFunction]:
-    """Yield the functions of suites and cases. Cases of one suite share its mapping, which is read once."""
-    visited: set[int] = set()
+    """Yield the functions of suites and cases. Cases of one suite share its mapping, and equal files one mapping."""
+    visited: set[tuple[str, int]] = set()
     for case in cases:
         functions = case.examined.data.get("functions")
-        if id(functions) in visited:
+        file = case.find_suite_file() or case.file
+        if (file, id(functions)) in visited:
             continue
-        visited.add(id(functions))
-        file = case.find_suite_file(functions) or case.file
+        visited.add((file, id(functions)))
         listed = enumerate(functions) if isinstance(functions, list) else ()
         for key, entry in functions.items() if isinstance(functions, dict) else listed:
             if not isinstance(entry, dict) and entry is not None:

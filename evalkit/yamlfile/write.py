@@ -107,7 +107,7 @@ class YamlEditor:
         self._yaml.preserve_quotes = True
         self._yaml.width = 100_000
         offset = _find_offset(text)
-        self._yaml.indent(mapping=2, sequence=2 + offset, offset=offset)
+        self._yaml.indent(mapping=_find_indent(text), sequence=2 + offset, offset=offset)
         self._root: Any = self._yaml.load(text)
         self._before = self._dump()
 
@@ -161,13 +161,52 @@ class YamlEditor:
             return "".join(after)
         result: list[str] = []
         for kind, start, end, new_start, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-            result += lines[start:end] if kind == "equal" else after[new_start:new_end]
-        return "".join(result)
+            if kind == "equal":
+                result += lines[start:end]
+                continue
+            near = min(start, len(lines) - 1) if kind == "replace" else start - 1
+            shift = _count_spaces(lines[near]) - _count_spaces(before[near]) if lines and near >= 0 else 0
+            result += (_shift(line, shift) for line in after[new_start:new_end])
+        text = "".join(result)
+        return text if self._holds(text) else "".join(after)
+
+    def _holds(self, text: str) -> bool:
+        """Return whether a text says what was edited: lines of an unusual style may not fit between others."""
+        from ruamel.yaml.error import YAMLError
+
+        try:
+            return bool(self._yaml.load(text) == self._root)
+        except YAMLError:
+            return False
 
     def _dump(self) -> str:
         out = StringIO()
         self._yaml.dump(self._root, out)
         return out.getvalue()
+
+
+def _count_spaces(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _shift(line: str, shift: int) -> str:
+    """Move a line to the right, or to the left."""
+    return line if not line.strip() else " " * shift + line if shift > 0 else line[min(-shift, _count_spaces(line)) :]
+
+
+def _find_indent(text: str) -> int:
+    """Find how far the keys of a mapping stand to the right of its own key: 2 by default."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    for line, following in pairwise(lines):
+        deeper = _count_spaces(following) - _count_spaces(line)
+        if (
+            line.rstrip().endswith(":")
+            and deeper > 0
+            and not line.lstrip().startswith("- ")
+            and following.lstrip()[:1] != "-"
+        ):
+            return deeper
+    return 2
 
 
 def _find_offset(text: str) -> int:

@@ -33,6 +33,32 @@ def test_lists_keep_the_indentation_of_the_file(indent: str) -> None:
     assert editing.to_text() == f"list:\n{indent}- b\n{indent}- a\n{indent}- c: d\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        (
+            "a:\n    - b: 1\n      c: {x: 1}\nd:\n    e: 1\n",
+            "a:\n    - b: 1\n      c: {x: 7}\n      n:\n          y: 2\nd:\n    e: 1\n",
+        ),
+        (
+            "d:\n  e: 1\na:\n    - b: 1\n      c: {x: 1}\n",
+            "d:\n  e: 1\na:\n    - b: 1\n      c: {x: 7}\n      n:\n        y: 2\n",
+        ),
+    ],
+)
+def test_mappings_keep_the_indentation_of_the_file(text: str, changed: str) -> None:
+    editing = YamlEditor(text)
+    editing.set(("a", 0, "c", "x"), 7)
+    editing.set(("a", 0, "n"), {"y": 2})
+    assert editing.to_text() == changed
+
+
+def test_lines_that_would_not_fit_are_written_anew() -> None:
+    editing = YamlEditor("a:\n   -   b:\n           c: 1\n")
+    editing.set(("a", 0, "d"), {"e": [1]})
+    assert load(editing.to_text(), "a.yaml") == {"a": [{"b": {"c": 1}, "d": {"e": [1]}}]}
+
+
 def test_a_value_is_set_and_its_neighbours_stay() -> None:
     editing = YamlEditor(TEXT)
     editing.set(("list", 0, "x"), 7)

@@ -18,7 +18,6 @@ from evalkit.lint.names import list_folders
 from evalkit.model.template import is_operator
 from evalkit.spec.load import ExaminedCase
 from evalkit.spec.policies import load_policies
-from evalkit.spec.suites import load_suites
 
 _GROUPS = ("in_order", "any_order", "one_of", "in_parallel")
 _ENDS = ("_contains", "_excludes")
@@ -110,11 +109,10 @@ class CaseFacts(Struct, frozen=True):
         named = keys.get("except") if isinstance(keys, Mapping) else None
         return frozenset(named if isinstance(named, Mapping) else ())
 
-    def find_suite_file(self, functions: object) -> str | None:
-        """Return the suite.yaml that `functions` comes from as it is; None if the case has a say in it."""
-        case_path = self.examined.source.layers[0].path or ""
-        shared = load_suites(os.path.dirname(case_path), self.root).data.get("functions")
-        return self.locate(("functions",)).file if shared is functions else None
+    def find_suite_file(self) -> str | None:
+        """Return the suite.yaml that the case's functions come from; None if the case has a say in them."""
+        is_own = self.examined.source.layers[0].find(("functions",), key=False) is not None
+        return None if is_own else self.locate(("functions",)).file
 
     def find_instruction_file(self, name: str) -> str | None:
         """Return the instruction file that ``agent: name`` means: beside the case, or in a folder around it."""

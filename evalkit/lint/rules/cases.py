@@ -419,7 +419,7 @@ class KnownFunctionsFinder:
         if key not in self._by_key:
             own: list[DeclaredFunction] = []
             if functions:
-                own = self._suite_functions.get(case.find_suite_file(functions) or case.file, [])
+                own = self._suite_functions.get(case.find_suite_file() or case.file, [])
             self._by_key[key] = self._find_of_agent(case, agent, own)
         return self._by_key[key]
 
