@@ -501,10 +501,14 @@ M = TypeVar("M")
 
 
 class ActiveRuns(Generic[R]):
-    """The active runs of one framework in this process. `install_hooks` makes the framework look for its run here."""
+    """The active runs of one framework in this process. `install_hooks` makes the framework look for its run here.
 
-    def __init__(self, framework: str, install_hooks: Callable[[], None]) -> None:
+    `own_calls` are patterns of the calls that it writes into histories itself: no reply of a model asks for them.
+    """
+
+    def __init__(self, framework: str, install_hooks: Callable[[], None], *, own_calls: Iterable[str] = ()) -> None:
         self._framework = framework
+        self._own_calls = frozenset(own_calls)
         self._install_hooks = run_once(install_hooks)
         self._current: ContextVar[R | None] = ContextVar(f"evalkit_{framework}", default=None)
         self._entries: list[tuple[R, object]] = []
@@ -514,6 +518,7 @@ class ActiveRuns(Generic[R]):
     def enter(self, run: R) -> Iterator[None]:
         """Make `run` the run of this context's calls while inside."""
         self._install_hooks()
+        run.recorder.task.add_own_calls(self._own_calls)
         with self._lock:
             self._entries.append((run, CURRENT_CASE.get()))
             start_propagation(self._framework)

@@ -98,6 +98,7 @@ class ModelSession:
         self._ledger = Ledger()
         self._own_answers: list[tuple[str, JsonValue]] = []  # of the application, to calls that no mock has answered
         self._mock_answers: list[tuple[str, JsonValue]] = []  # as the application has sent them on to its model
+        self.own_calls: set[str] = set()  # patterns of calls that the agent's framework writes into histories
         self._exchange_ids: set[str] = set()
         self.last_failure: str | None = (
             None  # of the last request of the agent's own client, unless a retry made it good
@@ -191,14 +192,15 @@ class ModelSession:
 
     def _record_finding(self, finding: Finding, own_calls: Sequence[str]) -> None:
         """Record what a history says has happened, and no reply was seen to ask for."""
-        name = finding.call.name if finding.call is not None else finding.answer and finding.answer.name
+        asked = finding.call or finding.answer
+        name = None if asked is None else asked.name
+        if name is not None and any(fnmatch(name, pattern) for pattern in (*own_calls, *self.own_calls)):
+            return
         if finding.call is not None:
             answer = finding.answer
             call = replace(finding.call.to_model_call(), channel="history")
             context = CallContext.of_call(call, None, answered_by=NOBODY if answer is None else APPLICATION)
             self._call_log.record(call, None if answer is None else answer.value, context)
-        if name in own_calls:
-            return
         what = {
             "unseen_call": f"the history of a request holds a call that no reply was seen to make: {name}",
             "unseen_answer": "the history of a request holds an answer to a call that no reply was seen to make: "

@@ -493,6 +493,10 @@ class Task:
         Calls of `outputs` are none: the framework receives output by them."""
         self._session.claim(index, calls, agent, outputs)
 
+    def add_own_calls(self, patterns: Iterable[str]) -> None:
+        """Say which calls the agent's framework writes into its history itself: no reply asks for them."""
+        self._session.own_calls.update(patterns)
+
     @property
     def approvals(self) -> ApprovalDesk:
         """The answers to calls that need the approval of a person, for adapters of frameworks."""

@@ -99,7 +99,7 @@ def _read_part(part: JsonObject, role: str, place: str, choice: int) -> Iterator
         yield Thought(str(part.get("text") or ""))
     elif isinstance(part.get("text"), str):
         yield Text(part["text"], role)
-    elif part.get("text") is not None or (part and not set(part) & (_MEDIA | {"thoughtSignature"})):
+    elif part.get("text") is not None or (part and not set(part) & (_MEDIA | _BESIDE)):
         named = next((key for key in part if key not in _BESIDE), "text")
         yield build_unread(f"{NAME}.part.{named}", place, part)
         return

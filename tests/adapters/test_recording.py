@@ -11,10 +11,18 @@ import pytest
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.adapters.common import AgentRunRecorder, MissingExtraError, TaskRecorder, require_extra, to_reply
+from evalkit.adapters.common import (
+    ActiveRuns,
+    AgentRunRecorder,
+    CaseScope,
+    MissingExtraError,
+    TaskRecorder,
+    require_extra,
+    to_reply,
+)
 from evalkit.errors import FunctionError, MockError
 from evalkit.model.transcript import ModelCall, ModelTurn, Usage
-from evalkit.wire.records import SERVICE, Answer, Call
+from evalkit.wire.records import SERVICE, Answer, Call, Exchange, Reply, Request, Text
 
 LOOKUP = ModelCall(name="lookup", arguments={"key": "a"}, call_id="c1")
 STORE = ModelCall(name="store", arguments={"key": "b"}, call_id="c2")
@@ -407,3 +415,21 @@ def test_a_call_does_not_wait_long_for_one_that_never_begins() -> None:
     made = [ModelCall(name="lookup", call_id=key) for key in "abc"]
     verdict = run(agent, {"lookup": 1, "store": 2})
     assert [call.call_id for call in verdict.transcript.calls] == ["c2", "c1", "b", "c"]
+
+
+@pytest.mark.parametrize(("name", "status"), [("search_tools", "passed"), ("find_tools", "error")])
+def test_calls_that_a_framework_writes_into_the_history_are_not_the_models(name: str, status: str) -> None:
+    runs: ActiveRuns[CaseScope] = ActiveRuns("some_framework", lambda: None, own_calls=["search_*"])
+    ask = Text("go", role="user")
+    history = (ask, Call(name=name, arguments={}, call_id="auto_load_1"), Answer(value="ok", call_id="auto_load_1"))
+
+    async def agent(task: evalkit.Task) -> str:
+        with runs.enter(CaseScope.build(task, (), None)):
+            for items in ((ask,), history):
+                request, reply = Request(items=items), Reply(items=(Text("done"),))
+                task.record_exchange(Exchange(api="openai_chat", url="http://x/v1", request=request, reply=reply))
+        return "done"
+
+    verdict = run(agent, {}, {"expected_function_calls": []})
+    assert verdict.status == status, verdict.reasons
+    assert len(verdict.transcript.calls) == (status == "error")

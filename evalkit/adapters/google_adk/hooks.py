@@ -222,7 +222,9 @@ def install_hooks() -> None:
     LlmAgent.canonical_model = property(canonical_model)
 
 
-RUNS: ActiveRuns[AdkAgentRun] = ActiveRuns("google-adk", install_hooks)
+# The questions to a person that ADK writes down as calls.
+_OWN_CALLS = ("adk_request_confirmation", "adk_request_credential", "adk_request_input")
+RUNS: ActiveRuns[AdkAgentRun] = ActiveRuns("google-adk", install_hooks, own_calls=_OWN_CALLS)
 
 
 def _wrap_before_model(original: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:

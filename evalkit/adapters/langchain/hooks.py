@@ -207,7 +207,9 @@ def install_hooks() -> None:
         kind.ainvoke = _wrap_ainvoke(kind.ainvoke)
 
 
-RUNS: ActiveRuns[GraphRun] = ActiveRuns("langchain", install_hooks)
+# Hand-offs that a graph writes down itself: langgraph-supervisor's way back, and those of routes without a model.
+_OWN_CALLS = ("transfer_to_*", "transfer_back_to_*")
+RUNS: ActiveRuns[GraphRun] = ActiveRuns("langchain", install_hooks, own_calls=_OWN_CALLS)
 
 
 def _wrap_ainvoke(original: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:

@@ -220,7 +220,9 @@ def install_hooks() -> None:
     Agent.iter = iter
 
 
-SCOPES: ActiveRuns[CaseScope] = ActiveRuns("pydantic_ai", install_hooks)
+# Tools and capabilities that code has loaded are shown to the model as if it had asked for them.
+_OWN_CALLS = ("search_tools", "load_capability")
+SCOPES: ActiveRuns[CaseScope] = ActiveRuns("pydantic_ai", install_hooks, own_calls=_OWN_CALLS)
 
 _REQUEST_FINISH = {"stop": "stop", "tool_calls": "tool_call", "length": "length", "content_filter": "content_filter"}
 
