@@ -14,6 +14,9 @@ import threading
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from fnmatch import fnmatch
+from functools import partial
+from itertools import takewhile
+from operator import is_not
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,7 +48,7 @@ from evalkit.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText
 from evalkit.wire.ledger import Finding, Ledger
-from evalkit.wire.records import Answer, Call, Exchange
+from evalkit.wire.records import CLIENT, Answer, Call, Exchange
 
 LOGGER = logging.getLogger("evalkit.model")
 
@@ -179,16 +182,21 @@ class ModelSession:
         self.add(turn, request.forced_name, is_on_ledger=True)
         self._ledger.add_reply(reply)
         with self._lock:
-            self._record_hosted(len(self._turns) - 1, reply.list_hosted())
+            self._record_hosted(len(self._turns) - 1, reply.list_hosted(), reply.calls)
         return turn
 
-    def _record_hosted(self, index: int, hosted: Iterable[tuple[Call, Answer | None]]) -> None:
-        """Record the calls that the model's service carried out itself for turn `index`."""
+    def _record_hosted(
+        self, index: int, hosted: Iterable[tuple[Call, Answer | None]], calls: Sequence[Call] = ()
+    ) -> None:
+        """Record the calls that the model's service carried out itself for turn `index`, whose reply holds `calls`."""
         for call, answer in hosted:
             error = FunctionError("error", str(answer.value)) if answer is not None and answer.is_error else None
-            context = CallContext.of_call(call.to_model_call(), index, refusal=error, answered_by=call.carrier)
-            value = None if answer is None else answer.value
-            self._call_log.record(call.to_model_call(), value, context, self._turns[index].calls)
+            before = takewhile(partial(is_not, call), calls)
+            position = sum(other.carrier == CLIENT for other in before) - 0.5  # between the application's
+            context = CallContext.of_call(
+                call.to_model_call(), index, position=position, refusal=error, answered_by=call.carrier
+            )
+            self._call_log.record(call.to_model_call(), None if answer is None else answer.value, context)
 
     def _record_finding(self, finding: Finding, own_calls: Sequence[str]) -> None:
         """Record what a history says has happened, and no reply was seen to ask for."""
@@ -257,10 +265,14 @@ class ModelSession:
         if self._call_log.claim_direct_call(pending.call.name, pending.since):
             return False
         context = CallContext.of_call(
-            pending.call, pending.turn, refusal=error, answered_by=answered_by, user_turn=pending.user_turn
+            pending.call,
+            pending.turn,
+            position=pending.position,
+            refusal=error,
+            answered_by=answered_by,
+            user_turn=pending.user_turn,
         )
-        later_calls = self._turns[pending.turn].calls[pending.position + 1 :]
-        self._call_log.record(pending.call, value, context, later_calls)
+        self._call_log.record(pending.call, value, context)
         return True
 
     def discard_call(self, turn: int | None, call: ModelCall) -> None:
@@ -479,7 +491,7 @@ class PendingToolCalls:
         if best is None:
             return DIRECT
         best.is_executed = True
-        return CallContext.of_call(best.call, best.turn)
+        return CallContext.of_call(best.call, best.turn, position=best.position)
 
     def take_answered(self, answer: CallAnswer) -> PendingToolCall | None:
         """Return the call that `answer` belongs to, by its id or else by its name; None if it has its answer."""

@@ -341,7 +341,8 @@ class Task:
         `refusal`: the framework does not make the call, which is recorded as failed. `as_is`: without a mock `real`
         runs, whatever the settings allow. Names that are not among `offered_names` are unknown functions.
         """
-        context = CallContext.of_call(call, turn, refusal=refusal, as_is=as_is)
+        position = self._find_position(call, turn)
+        context = CallContext.of_call(call, turn, position=position, refusal=refusal, as_is=as_is)
         with nullcontext() if as_is else self.waiting_time.measure():
             return await self._dispatcher.execute_call(call, context, offered_names, real)
 
@@ -361,12 +362,16 @@ class Task:
         """
         if self._opened_session is not None:
             self._opened_session.discard_call(turn, call)
-        reply_calls = () if turn is None else self.turns[turn].calls
-        position = next(
-            (number for number, reply_call in enumerate(reply_calls, 1) if reply_call is call), len(reply_calls)
+        position = self._find_position(call, turn)
+        context = CallContext.of_call(
+            call, turn, position=position, refusal=error, answered_by=answered_by, agent=agent
         )
-        context = CallContext.of_call(call, turn, refusal=error, answered_by=answered_by, agent=agent)
-        self._dispatcher.call_log.record(call, result, context, reply_calls[position:])
+        self._dispatcher.call_log.record(call, result, context)
+
+    def _find_position(self, call: ModelCall, turn: int | None) -> int | None:
+        """Return where a call stands in the reply of a turn; None if it is not one of it."""
+        calls = () if turn is None else self.turns[turn].calls
+        return next((position for position, other in enumerate(calls) if other is call), None)
 
     async def execute_calls(
         self, turn: ModelTurn, *, offered_names: Container[str] | None = None

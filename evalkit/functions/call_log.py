@@ -143,6 +143,7 @@ class CallContext(Struct, frozen=True, kw_only=True):
     """
 
     turn: int | None = None
+    position: float | None = None  # in the reply of the turn; None: not known, and the call is in its place already
     channel: str = "direct"
     call_id: str | None = None
     repairs: tuple[str, ...] = ()
@@ -160,6 +161,7 @@ class CallContext(Struct, frozen=True, kw_only=True):
         call: ModelCall,
         turn: int | None,
         *,
+        position: float | None = None,
         refusal: FunctionError | None = None,
         as_is: bool = False,
         answered_by: str | None = None,
@@ -169,6 +171,7 @@ class CallContext(Struct, frozen=True, kw_only=True):
         """Return the context of a call that stands in model turn `turn`."""
         return cls(
             turn=turn,
+            position=position,
             channel=call.channel,
             call_id=call.call_id,
             repairs=call.repairs,
@@ -372,8 +375,7 @@ class CallLog:
         with self._lock:
             if (call.needs_approval or self.approvals.pending) and self._ask_person(call, refusal):
                 refusal = None  # a call that is not made needs no mock
-            call.index = len(self._calls)
-            self._calls.append(call)
+            self._insert(call)
             if call.error is None:
                 refusal = self._select_answer(call, mock)
         call.problem = None if refusal is None else refusal.type
@@ -405,35 +407,33 @@ class CallLog:
         self._used_mocks.update(key for key in self._mocks if self._functions.resolve_name(key) == call.name)
         call.error = error
 
-    def _insert(self, new: PendingCall, later_calls: Iterable[ModelCall]) -> None:
-        """Insert a call before the calls of later turns, and before `later_calls` of the same turn."""
-        turn = new.context.turn
-        later = {(self._functions.resolve_name(call.name), call.call_id) for call in later_calls}
+    def _insert(self, new: PendingCall, *, is_late: bool = False) -> None:
+        """Insert a call before those that stand behind it in the same reply, whose calls an agent may make in any
+        order; one that is known late also before those of later turns."""
+        turn, position = new.context.turn, new.context.position
         new.index = len(self._calls)
-        for index, call in enumerate(self._calls):
-            other = call.context.turn
-            is_later = other == turn and (call.name, call.context.call_id) in later
-            if turn is not None and other is not None and (other > turn or is_later):
-                new.index = index
+        for index in reversed(range(len(self._calls))):
+            other = self._calls[index].context
+            if turn is None or (other.turn is not None and other.turn < turn):
                 break
+            if other.turn is None:
+                continue
+            is_behind = position is not None and other.position is not None and other.position > position
+            if is_behind if other.turn == turn else is_late:
+                new.index = index
         for call in self._calls[new.index :]:
             call.index += 1
             call.record = call.record and replace(call.record, index=call.index)
         self._calls.insert(new.index, new)
 
-    def record(
-        self, model_call: ModelCall, result: object, context: CallContext, later_calls: Iterable[ModelCall] = ()
-    ) -> None:
-        """Record a call that `context.answered_by` answered with `result`, unless `context.refusal` is the answer.
-
-        It is known late: it takes its place before `later_calls`, those that the same reply asks for after it.
-        """
+    def record(self, model_call: ModelCall, result: object, context: CallContext) -> None:
+        """Record a call that is known late: `context.answered_by` answered with `result`, or `context.refusal` did."""
         call = self._build_call(model_call.name, model_call.arguments, context)
         refusal, call.error = call.find_malformed(), context.refusal
         with self._lock:
             if self.approvals.pending and self._ask_person(call, refusal):
                 refusal = None
-            self._insert(call, later_calls)
+            self._insert(call, is_late=True)
         call.problem = None if refusal is None else refusal.type
         call.result = to_recordable_json(result) if call.error is None else build_error_result(call.error)
         self.close(call)

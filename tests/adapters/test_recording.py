@@ -414,7 +414,7 @@ def test_a_call_does_not_wait_long_for_one_that_never_begins() -> None:
 
     made = [ModelCall(name="lookup", call_id=key) for key in "abc"]
     verdict = run(agent, {"lookup": 1, "store": 2})
-    assert [call.call_id for call in verdict.transcript.calls] == ["c2", "c1", "b", "c"]
+    assert [call.call_id for call in verdict.transcript.calls] == ["c1", "c2", "b", "c"]
 
 
 @pytest.mark.parametrize(("name", "status"), [("search_tools", "passed"), ("find_tools", "error")])

@@ -246,3 +246,18 @@ def test_an_agent_may_record_itself_what_it_answers(tools: Any) -> None:
     handed, searched = calls_of(agent, tools, BOTH)
     assert (handed.name, handed.answered_by, handed.result) == ("delete_account", "application", {"handed": "over"})
     assert searched.answered_by == "mock"
+
+
+def test_the_calls_of_a_reply_stand_in_its_order_however_the_agent_makes_them(tools: Any) -> None:
+    """As by threads, the last one first; a call of the agent's own stays where it was made."""
+    listed = [{"name": "search", "arguments": {"query": text}, "id": text} for text in ("a", "b", "c")]
+
+    async def agent(task: evalkit.Task, ask: Any) -> None:
+        for _ in range(2):
+            for call in reversed((await ask()).calls):
+                tools.tool_search(**call.arguments)
+            tools.tool_search("own")
+
+    calls = calls_of(agent, tools, {"calls": listed}, {"calls": listed[:2]})
+    assert [call.arguments["query"] for call in calls] == ["a", "b", "c", "own", "a", "b", "own"]
+    assert [call.index for call in calls] == list(range(7))
