@@ -5,10 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
+from msgspec.structs import replace
+
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, join_pieces
 from evalkit.model.transcript import Usage
-from evalkit.wire.reading import build_unread, choose_end, get_text, read_answer_value, read_call
-from evalkit.wire.records import CLIENT, SERVER, SERVICE, Answer, Call, Failure, Item, Reply, Request, Text, Thought
+from evalkit.streaming import explain_cut_off
+from evalkit.wire.reading import (
+    CallNames,
+    as_mapping,
+    build_unread,
+    check_keys,
+    choose_end,
+    feed_values,
+    get_text,
+    read_answer_value,
+    read_call,
+    read_count,
+)
+from evalkit.wire.records import CLIENT, SERVER, SERVICE, Answer, Failure, Item, Reply, Request, Text, Thought
 
 NAME = "anthropic_messages"
 PATHS = ("/messages",)
@@ -17,6 +31,7 @@ ENDS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "pause_turn": "stop",
+    "compaction": "stop",
     "tool_use": "tool_calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -29,7 +44,12 @@ _RESULTS = frozenset({"mcp_tool_result", "web_search_tool_result", "web_fetch_to
     "code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
     "advisor_tool_result"})  # fmt: skip
 _NO_CALLS = frozenset({"image", "document", "search_result", "container_upload", "compaction", "tool_addition",
-    "tool_removal", "tool_reference", "fallback", "mid_conv_system", "file"})  # fmt: skip
+    "tool_removal", "tool_reference", "fallback", "mid_conv_system", "file", "mcp_tool_listing"})  # fmt: skip
+# Keys of a block whose names or values look like a call's.
+_KNOWN = frozenset({"type", "id", "name", "input", "content", "tool_use_id", "caller"})
+
+
+# -- recognition
 
 
 def is_request(data: JsonObject) -> bool:
@@ -55,63 +75,59 @@ def is_streamed(value: JsonObject) -> bool:
     return value.get("type") == "message_start"
 
 
+# -- blocks
+
+
 def read_block(block: JsonObject, role: str, place: str) -> Iterator[Item]:
     """Read a block of a message's content."""
-    kind = block.get("type")
+    kind = str(block.get("type"))
     if kind == "text":
         yield Text(str(block.get("text") or ""), role)
     elif kind in ("thinking", "redacted_thinking"):
         yield Thought(str(block.get("thinking") or ""))
-    elif kind in _CALLS and (block.get("name") or kind != "tool_use"):
-        yield read_call(
-            block.get("name"), block.get("input"), block.get("id"),
-            kind=str(kind), carrier=_CALLS[str(kind)], server=get_text(block, "server_name"),
-        )  # fmt: skip
-    elif kind == "tool_use":
-        yield build_unread(f"{NAME}.block.tool_use", place, block)
-    elif kind == "tool_result":
-        is_error = block.get("is_error") is True
-        yield Answer(
-            value=read_answer_value(block.get("content")), call_id=get_text(block, "tool_use_id"), is_error=is_error
-        )
-    elif kind in _RESULTS:
-        content = block.get("content")
-        is_error = block.get("is_error") is True or str(get_text(content, "type")).endswith("_error")
-        carrier = SERVER if kind == "mcp_tool_result" else SERVICE
-        value = read_answer_value(content) if kind == "mcp_tool_result" else content
-        yield Answer(value=value, call_id=get_text(block, "tool_use_id"), is_error=is_error, carrier=carrier)
+    elif kind in _CALLS and block.get("name"):
+        about = {"kind": kind, "carrier": _CALLS[kind], "server": get_text(block, "server_name")}
+        yield read_call(block["name"], block.get("input"), block.get("id"), **about)
+    elif kind == "tool_result" or kind in _RESULTS:
+        yield _read_result(kind, block)
     elif kind not in _NO_CALLS:
         yield build_unread(f"{NAME}.block.{kind}", place, block)
+    yield from check_keys(block, _KNOWN, f"{NAME}.block", place)
+
+
+def _read_result(kind: str, block: JsonObject) -> Answer:
+    content = block.get("content")
+    is_error = block.get("is_error") is True or str(get_text(content, "type")).endswith("_error")
+    carrier = CLIENT if kind == "tool_result" else SERVER if kind == "mcp_tool_result" else SERVICE
+    value = content if carrier == SERVICE else read_answer_value(content)
+    return Answer(value=value, call_id=get_text(block, "tool_use_id"), is_error=is_error, carrier=carrier)
+
+
+# -- requests
 
 
 def read_request(data: JsonObject) -> Request:
     """Read a request's body."""
+    names = CallNames()
     items: list[Item] = []
-    names: dict[str, str] = {}
     for number, message in enumerate(filter_mappings(data.get("messages"))):
         role, content = str(message.get("role")), message.get("content")
         if isinstance(content, str):
-            items.append(Text(content, role))
+            items.append(names.complete(Text(content, role)))
         for place, block in enumerate(filter_mappings(content)):
-            for item in read_block(block, role, f"messages[{number}].content[{place}]"):
-                if isinstance(item, Answer) and item.call_id in names and item.name is None:
-                    item = Answer(
-                        value=item.value, call_id=item.call_id, name=names[item.call_id or ""],
-                        is_error=item.is_error, carrier=item.carrier,
-                    )  # fmt: skip
-                elif isinstance(item, Call) and item.call_id:
-                    names[item.call_id] = item.name
-                items.append(item)
-    choice = data.get("tool_choice")
+            items += map(names.complete, read_block(block, role, f"messages[{number}].content[{place}]"))
     tools = [*filter_mappings(data.get("tools"))]
     return Request(
         items=tuple(items),
         functions=tuple(str(tool.get("name")) for tool in tools if tool.get("type") in (None, "custom")),
         hosted=tuple(str(tool.get("type")) for tool in tools if tool.get("type") not in (None, "custom")),
-        forced_name=get_text(choice, "name"),
+        forced_name=get_text(data.get("tool_choice"), "name"),
         model=get_text(data, "model"),
         is_streamed=data.get("stream") is True,
     )
+
+
+# -- replies
 
 
 def read_failure(data: JsonObject) -> Failure | None:
@@ -155,14 +171,9 @@ def read_usage(data: object) -> Usage | None:
     """Read the token counts: the service counts what it read from and wrote to its cache beside the input."""
     if not isinstance(data, Mapping):
         return None
-
-    def count(counts: object, key: str) -> int:
-        value = counts.get(key) if isinstance(counts, Mapping) else None
-        return value if isinstance(value, int) else 0
-
-    cached, output = count(data, "cache_read_input_tokens"), count(data, "output_tokens")
-    reasoning = count(data.get("output_tokens_details"), "thinking_tokens")
-    entered = count(data, "input_tokens") + cached + count(data, "cache_creation_input_tokens")
+    cached, output = read_count(data, "cache_read_input_tokens"), read_count(data, "output_tokens")
+    reasoning = read_count(data.get("output_tokens_details"), "thinking_tokens")
+    entered = read_count(data, "input_tokens") + cached + read_count(data, "cache_creation_input_tokens")
     return Usage(
         input_tokens=entered,
         output_tokens=max(output - reasoning, 0),
@@ -172,28 +183,33 @@ def read_usage(data: object) -> Usage | None:
     )
 
 
+# -- streams
+
+# Deltas of pieces: the key of the piece, and the key of the block that it belongs to.
 _PIECES = {
-    "text_delta": "text",
-    "thinking_delta": "thinking",
-    "signature_delta": "signature",
-    "compaction_delta": "content",
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("signature", "signature"),
+    "compaction_delta": ("content", "content"),
+    "input_json_delta": ("partial_json", "input"),
 }
 
 
 class StreamReader:
-    """Reads a streamed message: `feed` its events, in any number, and `finish` at the end."""
+    """Reads a streamed reply: `feed` its events, in any number, and `finish` at the end."""
 
     def __init__(self) -> None:
-        self._restart()
-        self._failure: Failure | None = None
         self._count = 0
+        self._failure: Failure | None = None
+        self._restart()
 
     def _restart(self) -> None:
         self._message: JsonDict = {}
         self._blocks: dict[object, JsonDict] = {}
-        self._inputs: dict[object, str] = {}
+        self._pieces: dict[object, dict[str, list[str]]] = {}  # of a block's texts and input
         self._whole: set[object] = set()
-        self._unknown: list[Item] = []
+        self._unknown: list[Item] = []  # pieces that could be a call's
+        self._events: list[Item] = []  # of no known type
 
     def feed(self, event: JsonObject) -> None:
         """Add one event."""
@@ -201,86 +217,78 @@ class StreamReader:
         kind, index = event.get("type"), repr(event.get("index"))
         if kind == "message_start":
             self._restart()  # a gateway that retries sends a second one: what came before it belongs to no message
-            started = event.get("message")
-            self._message = dict(started) if isinstance(started, Mapping) else {}
+            self._message = dict(as_mapping(event.get("message")))
             for place, block in enumerate(filter_mappings(self._message.get("content"))):
                 self._blocks[f"start {place}"] = dict(block)
                 self._whole.add(f"start {place}")
         elif kind == "content_block_start":
-            opened = event.get("content_block")
-            self._blocks[index] = dict(opened) if isinstance(opened, Mapping) else {}
+            self._blocks[index] = dict(as_mapping(event.get("content_block")))
         elif kind == "content_block_delta":
-            delta = event.get("delta")
-            self._add_delta(index, delta if isinstance(delta, Mapping) else {})
+            self._add_delta(index, as_mapping(event.get("delta")))
         elif kind == "content_block_stop":
             self._whole.add(index)
         elif kind == "message_delta":
-            delta = event.get("delta")
-            self._message |= {
-                key: v for key, v in (delta if isinstance(delta, Mapping) else {}).items() if v is not None
-            }
-            usage = event.get("usage")
-            counts = {key: v for key, v in (usage if isinstance(usage, Mapping) else {}).items() if v is not None}
-            self._message["usage"] = {**(self._message.get("usage") or {}), **counts}
-        elif kind == "error" or (kind is None and event.get("error")):
-            failure = read_failure(event)
-            if failure is not None:
-                self._failure = Failure(failure.message, failure.status, failure.code, is_midstream=bool(self._message))
+            self._message |= {key: v for key, v in as_mapping(event.get("delta")).items() if v is not None}
+            counts = {key: v for key, v in as_mapping(event.get("usage")).items() if v is not None}
+            self._message["usage"] = {**as_mapping(self._message.get("usage")), **counts}
+        elif (failure := read_failure(event)) is not None:
+            self._failure = replace(failure, is_midstream=bool(self._message))
         elif kind not in ("message_stop", "ping", "message"):
-            self._unknown.append(build_unread(f"{NAME}.event.{kind}", f"event {self._count}", event))
+            self._events.append(build_unread(f"{NAME}.event.{kind}", f"event {self._count}", event))
 
     def _add_delta(self, index: object, delta: JsonObject) -> None:
-        block = self._blocks.setdefault(index, {})
         kind = str(delta.get("type"))
-        if kind == "input_json_delta":
-            self._inputs[index] = self._inputs.get(index, "") + str(delta.get("partial_json") or "")
-        elif kind in _PIECES:
-            block[_PIECES[kind]] = str(block.get(_PIECES[kind]) or "") + str(delta.get(_PIECES[kind]) or "")
+        block = self._blocks.setdefault(index, {})
+        if kind in _PIECES:
+            of_event, of_block = _PIECES[kind]
+            pieces = self._pieces.setdefault(index, {}).setdefault(of_block, [])
+            pieces.append(str(delta.get(of_event) or ""))
         elif kind == "citations_delta":
             block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
         else:
             self._unknown.append(build_unread(f"{NAME}.delta.{kind}", f"event {self._count}", delta))
+        if kind == "compaction_delta" and delta.get("encrypted_content") is not None:
+            block["encrypted_content"] = delta["encrypted_content"]
 
     def finish(self) -> Reply:
         """End the stream: the same reply as if it had come whole, except where it broke off."""
         reason = self._message.get("stop_reason")
         broken: str | None = None
         content: list[JsonDict] = []
-        for place, (index, block) in enumerate(self._blocks.items()):
-            if block.get("type") in _CALLS:
-                text = self._inputs.get(index)
-                if text is not None:
-                    call = read_call(block.get("name"), text, block.get("id"))
-                    is_last = place == len(self._blocks) - 1
-                    if call.malformed is not None and (
-                        index not in self._whole or (is_last and reason == "max_tokens")
-                    ):
-                        broken = f"{block.get('name')}({text})"
-                        continue
-                    block = {**block, "input": text if call.malformed else call.arguments}
-                elif index not in self._whole and reason is None:
-                    broken = f"{block.get('name')}()"
-                    continue
-            content.append(block)
+        for index, block in self._blocks.items():
+            whole, unfinished = self._complete_block(index, block)
+            broken = unfinished or broken
+            content += [] if whole is None else [whole]
         reply = read_reply({**self._message, "content": content})
         end, message = reply.end, None
         if broken is not None:
-            why = f" (finish reason {reason!r})" if reason else ""
-            message = f"the stream ended inside a function call{why}: {broken}; the call was not made"
+            message = explain_cut_off(broken, None if reason is None else str(reason))
         if reason is None:
             end = "truncated"
         elif broken is not None:
             end = "length" if reason == "max_tokens" else "malformed_call"
-        return Reply(
-            items=(*reply.items, *self._unknown), end=end, end_message=message, usage=reply.usage, model=reply.model,
-            reply_id=reply.reply_id, failure=self._failure, has_ended=bool(reason), raw=reply.raw, echo=reply.echo,
-        )  # fmt: skip
+        # Events that nobody knows are errors only where the reply did not come whole.
+        items = (*reply.items, *self._unknown, *(self._events if reason is None else ()))
+        return replace(reply, items=items, end=end, end_message=message, failure=self._failure or reply.failure)
+
+    def _complete_block(self, index: object, block: JsonDict) -> tuple[JsonDict | None, str | None]:
+        """Return a block with its pieces; for a call that did not come whole, its description instead."""
+        joined = {key: join_pieces(pieces) for key, pieces in self._pieces.get(index, {}).items()}
+        written = joined.pop("input", None)
+        block = {**block, **{key: str(block.get(key) or "") + text for key, text in joined.items()}}
+        if block.get("type") not in _CALLS:
+            return block, None
+        reason = self._message.get("stop_reason")
+        if written is None:
+            is_cut_off = index not in self._whole and reason is None
+            return (None, f"{block.get('name')}()") if is_cut_off else (block, None)
+        call = read_call(block.get("name"), written, block.get("id"))
+        is_last = index == next(reversed(self._blocks))
+        if call.malformed is not None and (index not in self._whole or (is_last and reason == "max_tokens")):
+            return None, f"{block.get('name')}({written})"
+        return {**block, "input": written if call.malformed else call.arguments}, None
 
 
 def read_stream(values: Iterable[object]) -> Reply:
     """Read the events of a stream."""
-    reader = StreamReader()
-    for value in values:
-        if isinstance(value, Mapping):
-            reader.feed(value)
-    return reader.finish()
+    return feed_values(StreamReader(), values).finish()

@@ -10,9 +10,23 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
+from msgspec.structs import replace
+
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, join_pieces
 from evalkit.model.transcript import Usage
-from evalkit.wire.reading import build_unread, choose_end, get_text, read_answer_value, read_call
+from evalkit.streaming import explain_cut_off
+from evalkit.wire.reading import (
+    CallNames,
+    as_mapping,
+    build_unread,
+    check_keys,
+    choose_end,
+    feed_values,
+    get_text,
+    read_answer_value,
+    read_call,
+    read_count,
+)
 from evalkit.wire.records import (
     CLIENT,
     SERVER,
@@ -47,13 +61,17 @@ _CALLS: dict[str, tuple[str, str]] = {
     "program": (SERVICE, "code"),
 }
 _NO_CALLS = frozenset({"mcp_list_tools", "item_reference", "compaction", "additional_tools", "mcp_approval_response",
-    "compaction_trigger", "compaction_summary"})  # fmt: skip
+    "compaction_trigger", "compaction_summary", "configuration_update"})  # fmt: skip
 _ANSWERS = frozenset({"function_call_output", "custom_tool_call_output", "computer_call_output", "program_output",
     "local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"})  # fmt: skip
 _TEXTS = frozenset({"output_text", "text", "input_text", "summary_text"})
 _NO_TEXTS = frozenset(
     {"input_image", "input_file", "input_audio", "output_audio", "reasoning_text", "computer_screenshot"}
 )
+
+# Keys of an item whose names or values look like a call's.
+_KNOWN = frozenset({"type", "id", "call_id", "name", "arguments", "input", "content", "action", "actions", "operation",
+    "tools", "output", "caller"})  # fmt: skip
 
 
 # -- recognition
@@ -80,61 +98,66 @@ def is_streamed(value: JsonObject) -> bool:
 
 def read_item(item: JsonObject, place: str) -> Iterator[Item]:
     """Read an item of an input or an output."""
-    kind = item.get("type") or ("message" if "role" in item else None)
+    kind = str(item.get("type") or ("message" if "role" in item else None))
     call_id = get_text(item, "call_id") or get_text(item, "id")
     if kind == "message":
         yield from _read_content(item.get("content"), str(item.get("role") or "assistant"), place)
     elif kind == "reasoning":
         yield Thought("".join(str(part.get("text") or "") for part in filter_mappings(item.get("summary"))))
     elif kind == "function_call" and get_text(item, "name"):
-        yield read_call(item.get("name"), item.get("arguments") or "", call_id)
-    elif kind == "custom_tool_call":
-        text = str(item.get("input") or "")
-        yield Call(name=str(item.get("name")), arguments={"input": text}, call_id=call_id, kind=kind)
-    elif kind in ("mcp_call", "mcp_approval_request"):
-        about = {"kind": kind, "carrier": SERVER, "server": get_text(item, "server_label")}
-        request_id = get_text(item, "approval_request_id")
-        yield read_call(
-            item.get("name"), item.get("arguments") or "", get_text(item, "id"), request_id=request_id, **about
-        )
-        if kind == "mcp_call":
-            error = item.get("error")
-            value = error if error else read_answer_value(item.get("output"))
-            yield Answer(
-                value=value,
-                call_id=get_text(item, "id"),
-                name=get_text(item, "name"),
-                is_error=bool(error),
-                carrier=SERVER,
-            )
+        yield read_call(item["name"], item.get("arguments") or "", call_id)
+    elif kind == "custom_tool_call" and get_text(item, "name"):
+        yield Call(name=item["name"], arguments={"input": str(item.get("input") or "")}, call_id=call_id, kind=kind)
+    elif kind in ("mcp_call", "mcp_approval_request") and get_text(item, "name"):
+        yield from _read_mcp_call(kind, item)
     elif kind in _CALLS:
-        yield from _read_known_call(str(kind), item, call_id)
+        yield from _read_known_call(kind, item, call_id)
     elif kind in _ANSWERS:
-        carrier = SERVICE if kind in ("program_output",) or item.get("execution") == "server" else CLIENT
-        output = item.get("tools") if kind == "tool_search_output" else item.get("output")
-        yield Answer(value=read_answer_value(output), call_id=get_text(item, "call_id"), carrier=carrier)
+        yield _read_answer(kind, item)
     elif kind not in _NO_CALLS:
         yield build_unread(f"{NAME}.item.{kind}", place, item)
+    yield from check_keys(item, _KNOWN, f"{NAME}.item", place)
+
+
+def _read_mcp_call(kind: str, item: JsonObject) -> Iterator[Item]:
+    """Read a call of an MCP server's function, or the question whether it may be made."""
+    name, call_id, error = item["name"], get_text(item, "id"), item.get("error")
+    about = {"kind": kind, "carrier": SERVER, "server": get_text(item, "server_label")}
+    request_id = get_text(item, "approval_request_id")
+    yield read_call(name, item.get("arguments") or "", call_id, request_id=request_id, **about)
+    if kind == "mcp_call" and item.get("status") != "in_progress":
+        value = error if error else read_answer_value(item.get("output"))
+        yield Answer(value=value, call_id=call_id, name=name, is_error=bool(error), carrier=SERVER)
+
+
+def _read_answer(kind: str, item: JsonObject) -> Answer:
+    is_services = kind == "program_output" or item.get("execution") == "server"
+    output = next((item[key] for key in ("output", "result", "tools") if item.get(key) is not None), None)
+    return Answer(
+        value=read_answer_value(output),
+        call_id=get_text(item, "call_id"),
+        is_error=item.get("status") == "failed",
+        carrier=SERVICE if is_services else CLIENT,
+    )
 
 
 def _read_known_call(kind: str, item: JsonObject, call_id: str | None) -> Iterator[Item]:
+    """Read a call of a tool that the service has itself; named by its kind, without ``_call``."""
     carrier, key = _CALLS[kind]
     if item.get("execution") in ("client", "server"):
         carrier = CLIENT if item["execution"] == "client" else SERVICE
-    asked = item.get(key)
-    arguments = asked if isinstance(asked, Mapping) else {key: asked} if asked is not None else {}
+    name, asked = kind.removesuffix("_call"), item.get(key)
+    if kind == "computer_call" and asked is None and item.get("actions") is not None:
+        key, asked = "actions", item["actions"]
     if isinstance(asked, str) and key == "arguments":
-        call = read_call(kind.removesuffix("_call"), asked, call_id, kind=kind, carrier=carrier)
+        yield read_call(name, asked, call_id, kind=kind, carrier=carrier)
     else:
-        call = Call(
-            name=kind.removesuffix("_call"), arguments=dict(arguments), call_id=call_id, kind=kind, carrier=carrier
-        )
-    yield call
-    found = next((item[name] for name in ("results", "outputs") if item.get(name) is not None), None)
+        arguments = asked if isinstance(asked, Mapping) else {key: asked} if asked is not None else {}
+        yield Call(name=name, arguments=dict(arguments), call_id=call_id, kind=kind, carrier=carrier)
+    found = next((item[name] for name in ("results", "outputs", "result") if item.get(name) is not None), None)
     if carrier == SERVICE and (found is not None or item.get("status") in ("completed", "failed")):
-        yield Answer(
-            value=found, call_id=call_id, name=call.name, is_error=item.get("status") == "failed", carrier=SERVICE
-        )
+        is_error = item.get("status") == "failed"
+        yield Answer(value=found, call_id=call_id, name=name, is_error=is_error, carrier=SERVICE)
 
 
 def _read_content(content: object, role: str, place: str) -> Iterator[Item]:
@@ -155,45 +178,38 @@ def _read_content(content: object, role: str, place: str) -> Iterator[Item]:
 
 def read_request(data: JsonObject) -> Request:
     """Read a request's body; over WebSocket it is an event ``response.create``."""
-    data = (
-        data["response"]
-        if isinstance(data.get("response"), Mapping) and data.get("type") == "response.create"
-        else data
-    )
+    if data.get("type") == "response.create":
+        data = as_mapping(data.get("response")) or data
     raw = data.get("input")
     inputs = [{"type": "message", "role": "user", "content": raw}] if isinstance(raw, str) else raw
+    names = CallNames()
     items: list[Item] = []
-    names: dict[str, str] = {}
     for number, item in enumerate(filter_mappings(inputs)):
-        for read in read_item(item, f"input[{number}]"):
-            if isinstance(read, Call) and read.call_id:
-                names[read.call_id] = read.name
-            elif isinstance(read, Answer) and read.call_id in names and read.name is None:
-                read = Answer(value=read.value, call_id=read.call_id, name=names[read.call_id], carrier=read.carrier)
-            items.append(read)
-    tools = [*filter_mappings(data.get("tools"))]
-    flat = [
-        inner
-        for tool in tools
-        for inner in (filter_mappings(tool["tools"]) if tool.get("type") == "namespace" else [tool])
-    ]
-    choice = data.get("tool_choice")
+        items += map(names.complete, read_item(item, f"input[{number}]"))
+    tools = list(_list_tools(data.get("tools")))
     conversation = data.get("conversation")
-    kept = get_text(conversation, "id") if isinstance(conversation, Mapping) else conversation
+    kept = conversation if isinstance(conversation, str) else get_text(conversation, "id")
     return Request(
         items=tuple(items),
-        functions=tuple(str(tool.get("name")) for tool in flat if tool.get("type") in ("function", "custom")),
-        hosted=tuple(str(tool.get("type")) for tool in flat if tool.get("type") not in ("function", "custom")),
-        forced_name=get_text(choice, "name"),
+        functions=tuple(str(tool.get("name")) for tool in tools if tool.get("type") in ("function", "custom")),
+        hosted=tuple(str(tool.get("type")) for tool in tools if tool.get("type") not in ("function", "custom")),
+        forced_name=get_text(data.get("tool_choice"), "name"),
         model=get_text(data, "model"),
-        continues=get_text(data, "previous_response_id") or (kept if isinstance(kept, str) else None),
+        continues=get_text(data, "previous_response_id") or kept,
         is_streamed=data.get("stream") is True,
     )
+
+
+def _list_tools(tools: object) -> Iterator[JsonObject]:
+    """Yield the tools, also those within a namespace."""
+    for tool in filter_mappings(tools):
+        yield from filter_mappings(tool.get("tools")) if tool.get("type") == "namespace" else [tool]
 
 
 # -- replies
 
 _FAILED = {"rate_limit_exceeded": 429, "server_error": 500}
+_INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
 def read_reply(data: JsonObject) -> Reply:
@@ -202,23 +218,22 @@ def read_reply(data: JsonObject) -> Reply:
     items: list[Item] = []
     for number, item in enumerate(filter_mappings(data.get("output"))):
         items += read_item(item, f"output[{number}]")
-    error = data.get("error")
-    failure = None
-    if isinstance(error, Mapping) and error:
-        code = str(error.get("code") or error.get("type") or "")
-        failure = Failure(str(error.get("message") or json.dumps(error)), _FAILED.get(code), code or None)
-    elif status == "failed":
+    failure = read_failure(data)
+    if failure is None and status == "failed":
         failure = Failure("the response failed, and does not say why")
-    reason = get_text(data.get("incomplete_details"), "reason")
     refusal = next((item.text for item in items if isinstance(item, Text) and item.is_refusal), None)
-    end = {"max_output_tokens": "length", "content_filter": "content_filter"}.get(str(reason), "stop")
+    end = _INCOMPLETE.get(str(get_text(data.get("incomplete_details"), "reason")), "stop")
     if end == "stop":
         end = "other" if failure else choose_end("stop", items)
         end = "content_filter" if refusal and end in ("stop", "empty") else end
+    message = refusal or (failure.message if failure else None)
+    if end == "length" and items and isinstance(last := items[-1], Call) and last.malformed is not None:
+        items.pop()  # the reply ended at its limit, inside this call
+        message = explain_cut_off(f"{last.name}({last.raw})", "max_output_tokens", "reply")
     return Reply(
         items=tuple(items),
         end=end,
-        end_message=refusal or (failure.message if failure else None),
+        end_message=message,
         usage=read_usage(data.get("usage")),
         model=get_text(data, "model"),
         reply_id=get_text(data, "id"),
@@ -228,25 +243,33 @@ def read_reply(data: JsonObject) -> Reply:
     )
 
 
+def read_failure(data: JsonObject) -> Failure | None:
+    """Return the failure that a reply reports, or an event ``error``, which may be one itself."""
+    error = data.get("error") or (data if data.get("type") == "error" else None)
+    if not error:
+        return None
+    inner = as_mapping(error)
+    code = str(inner.get("code") or (inner.get("type") if inner is not data else "") or "")
+    message = inner.get("message") or (error if isinstance(error, str) else json.dumps(error))
+    return Failure(str(message), _FAILED.get(code), code or None)
+
+
 def read_usage(data: object) -> Usage | None:
     """Read the token counts."""
     if not isinstance(data, Mapping):
         return None
-
-    def count(counts: object, key: str) -> int:
-        value = counts.get(key) if isinstance(counts, Mapping) else None
-        return value if isinstance(value, int) else 0
-
-    reasoning = count(data.get("output_tokens_details"), "reasoning_tokens")
-    entered, left = count(data, "input_tokens"), count(data, "output_tokens")
+    reasoning = read_count(data.get("output_tokens_details"), "reasoning_tokens")
+    entered, left = read_count(data, "input_tokens"), read_count(data, "output_tokens")
     return Usage(
         input_tokens=entered,
         output_tokens=max(left - reasoning, 0),
         reasoning_tokens=reasoning,
-        cached_tokens=count(data.get("input_tokens_details"), "cached_tokens"),
-        total_tokens=count(data, "total_tokens") or entered + left,
+        cached_tokens=read_count(data.get("input_tokens_details"), "cached_tokens"),
+        total_tokens=read_count(data, "total_tokens") or entered + left,
     )
 
+
+# -- streams
 
 # Pieces of arguments: the event, and the key of the item that they are pieces of.
 _PIECES = {
@@ -262,6 +285,40 @@ _KNOWN_EVENT = re.compile(
     r"|(web_search|file_search|code_interpreter|image_generation|mcp|tool_search|shell|computer|apply_patch|local_shell|program)\w*\.\w+"
     r"|mcp_list_tools\.\w+|compaction\.\w+|heartbeat)"
 )
+_OTHER_EVENTS = frozenset({"ping", "keepalive", "session.created"})
+
+
+class _StreamedItem:
+    """An item of a streamed output, as far as it has come."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number  # in the order in which they began
+        self.is_whole = False
+        self._item: JsonDict = {}
+        self._pieces: dict[str, list[str]] = {}  # key of the item -> what came of its value
+        self._texts: dict[object, list[str]] = {}  # of a message's parts
+
+    def set(self, item: JsonObject, *, is_whole: bool) -> None:
+        self._item = dict(item)
+        self.is_whole = self.is_whole or is_whole
+
+    def add_piece(self, key: str, event: JsonObject, *, is_whole: bool) -> None:
+        if is_whole:
+            self._pieces[key] = [str(event.get(key) or "")]
+            self.is_whole = True
+        else:
+            self._pieces.setdefault(key, []).append(str(event.get("delta") or ""))
+
+    def add_text(self, event: JsonObject) -> None:
+        self._texts.setdefault(event.get("content_index"), []).append(str(event.get("delta") or ""))
+
+    def build(self) -> JsonDict:
+        """Build the item as it would have come whole."""
+        item = {**self._item, **{key: join_pieces(pieces) for key, pieces in self._pieces.items()}}
+        if self._texts and not item.get("content"):
+            parts = [{"type": "output_text", "text": join_pieces(pieces)} for pieces in self._texts.values()]
+            item = {"type": "message", "role": "assistant", **item, "content": parts}
+        return item
 
 
 class StreamReader:
@@ -269,100 +326,71 @@ class StreamReader:
 
     def __init__(self) -> None:
         self._response: JsonDict = {}
-        self._items: dict[object, JsonDict] = {}  # by output_index
-        self._whole: set[object] = set()
-        self._pieces: dict[object, dict[str, str]] = {}
-        self._texts: dict[tuple[object, object], list[str]] = {}
+        self._items: dict[object, _StreamedItem] = {}  # by output_index
         self._has_ended = False
         self._failure: Failure | None = None
-        self._unknown: list[Unread] = []
+        self._events: list[Unread] = []  # of no known type
         self._count = 0
 
     def feed(self, event: JsonObject) -> None:
         """Add one event."""
         self._count += 1
         kind = str(event.get("type", ""))
-        place = event.get("output_index", event.get("item_id"))
         prefix, _, last = kind.rpartition(".")
         if kind in ENDINGS or kind in ("response.created", "response.in_progress", "response.queued"):
-            response = event.get("response")
-            self._response |= response if isinstance(response, Mapping) else {}
+            self._response |= as_mapping(event.get("response"))
             self._has_ended = self._has_ended or kind in ENDINGS
         elif kind in ("response.output_item.added", "response.output_item.done"):
             if isinstance(item := event.get("item"), Mapping):
-                self._items[place] = dict(item)
-                if last == "done":
-                    self._whole.add(place)
+                self._find(event).set(item, is_whole=last == "done")
         elif prefix in _PIECES and last in ("delta", "done"):
-            key = _PIECES[prefix]
-            pieces = self._pieces.setdefault(place, {})
-            pieces[key] = (
-                (pieces.get(key, "") + str(event.get("delta") or "")) if last == "delta" else str(event.get(key) or "")
-            )
-            if last == "done":
-                self._whole.add(place)
-        elif prefix == "response.output_text" and last == "delta":
-            self._texts.setdefault((place, event.get("content_index")), []).append(str(event.get("delta") or ""))
+            self._find(event).add_piece(_PIECES[prefix], event, is_whole=last == "done")
+        elif kind == "response.output_text.delta":
+            self._find(event).add_text(event)
         elif kind == "error" or (not kind and event.get("error")):
-            inner = event.get("error")
-            error = inner if isinstance(inner, Mapping) else event
-            code = str(error.get("code") or error.get("type") or "")
-            self._failure = Failure(str(error.get("message")), _FAILED.get(code), code or None, is_midstream=True)
-        elif kind and kind not in ("ping", "keepalive", "session.created") and not _KNOWN_EVENT.fullmatch(kind):
-            self._unknown.append(build_unread(f"{NAME}.event.{kind}", f"event {self._count}", event))
+            failure = read_failure(event)
+            self._failure = None if failure is None else replace(failure, is_midstream=True)
+        elif kind and kind not in _OTHER_EVENTS and not _KNOWN_EVENT.fullmatch(kind):
+            self._events.append(build_unread(f"{NAME}.event.{kind}", f"event {self._count}", event))
+
+    def _find(self, event: JsonObject) -> _StreamedItem:
+        place = event.get("output_index", event.get("item_id"))
+        return self._items.setdefault(repr(place), _StreamedItem(len(self._items)))
 
     def finish(self) -> Reply:
         """End the stream: the items of its last event, completed by those that came before it."""
-        listed = [dict(item) for item in filter_mappings(self._response.get("output"))]
-        broken: str | None = None
-        if len(listed) < len(self._items):
-            known = {item.get("id") for item in listed if item.get("id")}
-            for place, item in sorted(
-                self._items.items(), key=lambda pair: (not isinstance(pair[0], int), str(pair[0]).zfill(6))
-            ):
-                if item.get("id") in known and known:
-                    continue
-                item |= self._pieces.get(place, {})
-                texts = [part for (where, _), part in self._texts.items() if where == place]
-                if item.get("type") == "message" and not item.get("content"):
-                    item["content"] = [{"type": "output_text", "text": "".join(text)} for text in texts]
-                if place not in self._whole and not self._has_ended and item.get("type") != "message":
-                    broken = (
-                        f"{item.get('name') or item.get('type')}({item.get('arguments') or item.get('input') or ''})"
-                    )
-                    continue
-                listed.append(item)
-        elif not listed and self._texts:
-            text = "".join("".join(parts) for parts in self._texts.values())
-            listed = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}]
-        reply = read_reply(
-            {
-                **self._response,
-                "output": listed,
-                "status": self._response.get("status") if self._has_ended else "in_progress",
-            }
-        )
-        # Events that nobody knows are errors only where the reply did not come whole: its last event has all items.
-        unknown = () if self._has_ended and listed else tuple(self._unknown)
+        listed, broken = self._list_items()
+        status = self._response.get("status") if self._has_ended else "in_progress"
+        reply = read_reply({**self._response, "output": listed, "status": status})
         end, message = reply.end, reply.end_message
         if not self._has_ended:
-            end = "truncated" if listed or broken or self._texts else "empty"
-            message = (
-                None if broken is None else f"the stream ended inside a function call: {broken}; the call was not made"
-            )
-            if reply.calls and broken is None and self._failure is None:
-                end = "tool_calls"
-        failure = self._failure or reply.failure
-        return Reply(
-            items=(*reply.items, *unknown), end=end, end_message=message, usage=reply.usage, model=reply.model,
-            reply_id=reply.reply_id, failure=failure, has_ended=self._has_ended, raw=reply.raw, echo=reply.echo,
-        )  # fmt: skip
+            is_waiting = reply.calls and broken is None and self._failure is None
+            end = "tool_calls" if is_waiting else "truncated" if listed or broken else "empty"
+            message = None if broken is None else explain_cut_off(broken, None)
+        # Events that nobody knows are errors only where the reply did not come whole: its last event has all items.
+        unknown = () if self._has_ended and listed else self._events
+        items, failure = (*reply.items, *unknown), self._failure or reply.failure
+        return replace(reply, items=items, end=end, end_message=message, failure=failure)
+
+    def _list_items(self) -> tuple[list[JsonDict], str | None]:
+        """List the items of the last event, and those that it lacks; describe one that did not come whole."""
+        listed = [dict(item) for item in filter_mappings(self._response.get("output"))]
+        broken: str | None = None
+        if len(listed) >= len(self._items):
+            return listed, None
+        known = {item["id"] for item in listed if item.get("id")}
+        for streamed in sorted(self._items.values(), key=lambda streamed: streamed.number):
+            item = streamed.build()
+            if item.get("id") in known:
+                continue
+            if streamed.is_whole or self._has_ended or item.get("type") == "message":
+                listed.append(item)
+            else:
+                arguments = item.get("arguments") or item.get("input") or ""
+                broken = f"{item.get('name') or item.get('type')}({arguments})"
+        return listed, broken
 
 
 def read_stream(values: Iterable[object]) -> Reply:
     """Read the events of a stream."""
-    reader = StreamReader()
-    for value in values:
-        if isinstance(value, Mapping):
-            reader.feed(value)
-    return reader.finish()
+    return feed_values(StreamReader(), values).finish()
