@@ -316,13 +316,15 @@ class AgentRunRecorder:
         real: Callable[[], object] | None = None,
         as_is: bool = False,
         unconverted: bool = False,
+        pauses: tuple[type[Exception], ...] = (),
     ) -> Any:
         """Return the dispatcher's answer to a call that the framework executes.
 
         `name` and `arguments` are for calls that no reply asked for: code that calls a tool. Or they are `unconverted`,
         just what the model wrote unless the agent's own code has changed it: then the change is recorded. `real` calls
-        the real tool, for ``{$real: true}``; with `as_is` it runs unless the case mocks it. Raises FunctionError where
-        the function fails, or the exception that the mock names.
+        the real tool, for ``{$real: true}``; with `as_is` it runs unless the case mocks it. One of `pauses` that it
+        raises is a question to a person, after whose answer the call comes here again. Raises FunctionError where the
+        function fails, or the exception that the mock names.
         """
         turn, call = await self._begin_call(name, arguments, call_id)
         task = self.recorder.task
@@ -332,7 +334,7 @@ class AgentRunRecorder:
         if unconverted and call.malformed is None and not is_equal(call.arguments, arguments):
             call = replace(call, arguments=arguments)
         try:
-            return await task.execute_call(call, turn=turn, real=real, as_is=as_is)
+            return await task.execute_call(call, turn=turn, real=real, as_is=as_is, pauses=pauses)
         except MockedError as error:
             if error.exception is None:
                 raise

@@ -334,17 +334,19 @@ class Task:
         real: Callable[[], object] | None = None,
         refusal: FunctionError | None = None,
         as_is: bool = False,
+        pauses: tuple[type[Exception], ...] = (),
     ) -> Any:
         """Dispatch one call of model turn `turn` that a framework's own loop executes. Raises FunctionError when it
         fails.
 
         `refusal`: the framework does not make the call, which is recorded as failed. `as_is`: without a mock `real`
-        runs, whatever the settings allow. Names that are not among `offered_names` are unknown functions.
+        runs, whatever the settings allow. Names that are not among `offered_names` are unknown functions. Where `real`
+        raises one of `pauses`, it waits for a person, and the call goes on when it is executed again.
         """
         position = self._find_position(call, turn)
         context = CallContext.of_call(call, turn, position=position, refusal=refusal, as_is=as_is)
         with nullcontext() if as_is else self.waiting_time.measure():
-            return await self._dispatcher.execute_call(call, context, offered_names, real)
+            return await self._dispatcher.execute_call(call, context, offered_names, real, pauses)
 
     def record_call(
         self,

@@ -212,6 +212,8 @@ class PendingCall(Struct, kw_only=True):
     elapsed_ms: float = 0.0  # real time of a real function
     record: FunctionCall | None = None
     is_done: bool = False
+    pauses: tuple[type[Exception], ...] = ()  # of the real function: it waits for a person, and will be called again
+    is_paused: bool = False
     is_claimed: bool = False  # it executes a call of the model that has other arguments
 
     @property
@@ -380,6 +382,23 @@ class CallLog:
                 refusal = self._select_answer(call, mock)
         call.problem = None if refusal is None else refusal.type
         return call
+
+    def resume(
+        self, name: str, arguments: object, context: CallContext, real: Callable[[], object] | None
+    ) -> PendingCall | None:
+        """Return the paused call that a framework executes again, now that a person has answered; None if none is."""
+        key = self._functions.resolve_name(name), context.turn, context.call_id
+        sent = to_recordable_json(arguments)
+        with self._lock:
+            for call in self._calls:
+                is_same = context.call_id is not None or call.arguments == sent
+                if call.is_paused and is_same and key == (call.name, call.context.turn, call.context.call_id):
+                    call.is_paused, call.error, call.awaitable = False, None, None
+                    if self.approvals.pending:
+                        self._ask_person(call, None)
+                    call.real = real  # with the arguments that the person has changed
+                    return call
+        return None
 
     def _ask_person(self, call: PendingCall, refusal: FunctionError | None) -> bool:
         """Apply what a person answers to a call that needs approval. Return whether the call is not made for that."""

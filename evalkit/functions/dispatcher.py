@@ -263,12 +263,17 @@ class FakeDispatcher:
         context: CallContext,
         offered_names: Container[str] | None = None,
         real: Callable[[], object] | None = None,
+        pauses: tuple[type[Exception], ...] = (),
     ) -> Any:
         """Execute one call of a model turn for a framework's own loop, side by side with the turn's others.
 
-        With `context.as_is` and without a mock, `real` runs, whatever the settings allow. For the rest see `call`.
+        With `context.as_is` and without a mock, `real` runs, whatever the settings allow. Where it raises one of
+        `pauses`, the call is not over: it goes on when the framework executes it again. For the rest see `call`.
         """
-        pending_call = self._open(call.name, call.arguments, context, offered_names, real)
+        pending_call = self.call_log.resume(call.name, call.arguments, context, real)
+        if pending_call is None:
+            pending_call = self._open(call.name, call.arguments, context, offered_names, real)
+        pending_call.pauses = pauses
         try:
             await self._acomplete(pending_call)
         finally:
@@ -314,6 +319,9 @@ class FakeDispatcher:
                     task = asyncio.current_task()
                     if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                         raise  # we are being stopped; otherwise the callable let a cancellation of its own escape
+                    if isinstance(error, call.pauses):
+                        call.is_paused = True
+                        raise
                     call.error = self._responder.convert_error(call, error)
             if self._settings.real_sleep and call.delay_ms:
                 await asyncio.sleep(call.delay_ms / 1000)
@@ -321,7 +329,8 @@ class FakeDispatcher:
             call.error = error
             raise
         finally:
-            self._finish(call, started)
+            if not call.is_paused:
+                self._finish(call, started)
 
 
 def _call_with_arguments(call: Callable[[str, JsonDict], object], name: str, /, **arguments: object) -> object:

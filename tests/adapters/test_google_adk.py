@@ -727,3 +727,18 @@ def test_a_sync_agent_waits_for_the_run() -> None:
 
     verdict = evalkit.run_case(case(MOCKS, {"expected_function_calls": ["check_warranty"]}), under_test)
     assert verdict.passed, verdict.reasons
+
+
+def test_a_tool_that_asks_for_confirmation_itself_is_one_call() -> None:
+    def refund(amount: int, tool_context: ToolContext) -> dict[str, Any]:
+        """Refunds."""
+        if tool_context.tool_confirmation is None:
+            tool_context.request_confirmation(hint="pay?")
+            return {"status": "waits"}
+        return {"paid": amount}
+
+    agent = desk([("refund", {"amount": 5})], "done", tools=[refund])
+    question = {"message": "Pay", "approvals": {"refund": "approve"}}
+    verdict = run(agent, {}, {"response_contains": "done"}, input=question, options={"as_is": ["refund"]})
+    assert verdict.passed, verdict.reasons
+    assert [(call.arguments, call.result) for call in verdict.transcript.calls] == [({"amount": 5}, {"paid": 5})]

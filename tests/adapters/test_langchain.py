@@ -825,6 +825,32 @@ def test_an_interrupt_of_the_graphs_own_goes_on_with_what_the_case_answers(check
     assert (missing.status, codes(missing)) == ("error", ["missing_approval"])
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_tool_that_asks_a_person_is_one_call_however_often_it_is_begun(is_async: bool) -> None:
+    def refund(order: str) -> str:
+        """Refunds an order, once a person has said so, twice."""
+        return f"{order}: {interrupt('Refund?')}, {interrupt('Really?')}"
+
+    async def arefund(order: str) -> str:
+        """Refunds an order, once a person has said so, twice."""
+        return refund(order)
+
+    tools = [tool("refund")(arefund if is_async else refund), check_warranty]
+    graph = desk([("refund", {"order": "A-17"}), ("check_warranty", {"serial_number": "SN1"})], "done", tools=tools)
+    answers = {"tools": [{"resume": "yes"}, {"resume": "sure"}]}
+    answered = run(graph, MOCKS, input={"message": "Refund", "approvals": answers}, options={"as_is": ["refund"]})
+    assert answered.passed, answered.reasons
+    assert [(call.name, call.outcome, call.result) for call in answered.transcript.calls] == [
+        ("refund", "ok", "A-17: yes, sure"),
+        ("check_warranty", "ok", VALID),
+    ]
+    waiting = run(graph, MOCKS, {"stop_reason": "interrupted"}, options={"as_is": ["refund"]})
+    assert [(call.name, call.outcome, call.answered_by) for call in waiting.transcript.calls] == [
+        ("refund", "error", "nobody"),
+        ("check_warranty", "ok", "mock"),
+    ]
+
+
 @pytest.mark.parametrize("interrupt", [{"interrupt_before": ["tools"]}, {"interrupt_after": ["model"]}])
 def test_a_graph_without_a_checkpointer_that_stops_at_a_node_is_interrupted_and_goes_on(interrupt: Any) -> None:
     graph = desk([REPLY], "done", **interrupt)

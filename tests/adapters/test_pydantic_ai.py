@@ -18,7 +18,7 @@ pytest.importorskip("pydantic_ai", reason=REASON)
 
 from pydantic_ai import Agent, DeferredToolRequests, ModelRetry, RunContext, UsageLimits
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.exceptions import ApprovalRequired, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
@@ -684,3 +684,23 @@ def test_the_model_that_a_run_asks_for_is_opened_as_pydantic_ais(
     model = open_model(parse_model_spec(spec))
     assert type(model).__name__ == kind
     assert model.base_url.rstrip("/") == base_url.rstrip("/")
+
+
+@pytest.mark.parametrize(("answer", "amount"), [("approve", 5), ({"arguments": {"amount": 2}}, 2)])
+def test_a_tool_that_asks_for_approval_itself_is_one_call(answer: Any, amount: int) -> None:
+    agent: Agent[Any, Any] = Agent(
+        scripted([("refund", {"amount": 5})], "done"), output_type=[str, DeferredToolRequests]
+    )
+
+    @agent.tool
+    def refund(ctx: RunContext[Any], amount: int) -> str:
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return f"{amount} paid"
+
+    question = {"message": "Pay", "approvals": {"refund": answer}}
+    verdict = run(agent, {}, {"response_contains": "done"}, input=question, options={"as_is": ["refund"]})
+    assert verdict.passed, verdict.reasons
+    assert [(call.arguments, call.result) for call in verdict.transcript.calls] == [
+        ({"amount": amount}, f"{amount} paid")
+    ]

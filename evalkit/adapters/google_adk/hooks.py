@@ -52,6 +52,14 @@ from evalkit.wire.records import Reply
 _OWN_ID = "adk-"
 
 
+class AwaitedPersonError(Exception):
+    """A tool's function has asked for a confirmation, and will be called again with it; meanwhile it says `answer`."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__("the tool waits for a person")
+        self.answer = answer
+
+
 class AdkAgentRun:
     """Turns and calls of the agents that run in one context. A `model` is used instead of the agents' own."""
 
@@ -101,7 +109,12 @@ class AdkAgentRun:
 
     async def call(self, tool: BaseTool, arguments: object, call_id: str | None, real: Callable[[], object]) -> object:
         run_recorder, as_is = self._find_run_recorder(call_id), self._is_as_is(tool)
-        return await run_recorder.call(tool.name, arguments, call_id, real=real, as_is=as_is, unconverted=True)
+        try:
+            return await run_recorder.call(
+                tool.name, arguments, call_id, real=real, as_is=as_is, unconverted=True, pauses=(AwaitedPersonError,)
+            )
+        except AwaitedPersonError as error:
+            return error.answer
 
     async def refuse_call(self, tool: BaseTool, arguments: object, call_id: str | None, reason: str) -> None:
         as_is = self._is_as_is(tool)
@@ -323,8 +336,11 @@ def _replace_tool(tool: BaseTool, run: AdkAgentRun) -> BaseTool:
 
 def _build_run_async(tool: BaseTool, run: AdkAgentRun) -> Callable[..., Awaitable[object]]:
     async def run_async(*, args: JsonDict, tool_context: ToolContext) -> object:
-        def call_real() -> object:
-            return tool.run_async(args=args, tool_context=tool_context)
+        async def call_real() -> object:
+            answer = await tool.run_async(args=args, tool_context=tool_context)
+            if tool_context.function_call_id in tool_context.actions.requested_tool_confirmations:
+                raise AwaitedPersonError(answer)
+            return answer
 
         return await run.call(tool, args, tool_context.function_call_id, call_real)
 

@@ -29,6 +29,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langchain_core.tracers.context import register_configure_hook
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.errors import GraphInterrupt
 from langgraph.graph import END
 from langgraph.types import Command
 from msgspec.structs import replace
@@ -99,7 +100,9 @@ class GraphRun:
     ) -> object:
         run_recorder = self._find_run_recorder(name, arguments, call_id)
         as_is = name in self._as_is
-        answer = await run_recorder.call(name, arguments, call_id, real=real, as_is=as_is, unconverted=True)
+        answer = await run_recorder.call(
+            name, arguments, call_id, real=real, as_is=as_is, unconverted=True, pauses=(GraphInterrupt,)
+        )
         for target in _list_targets(answer):
             run_recorder.record_handoff(name, call_id, target)
         return answer

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.exceptions import ApprovalRequired, ModelRetry
 from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
@@ -143,7 +143,12 @@ class CaseToolset(WrapperToolset[object]):
         own_name = ctx.tool_name or name
         arguments = to_jsonable_python(tool_args, serialize_unknown=True)
         return await self._run_recorder.call(
-            own_name, arguments, ctx.tool_call_id, real=call_real, as_is=own_name in self._as_is
+            own_name,
+            arguments,
+            ctx.tool_call_id,
+            real=call_real,
+            as_is=own_name in self._as_is,
+            pauses=(ApprovalRequired,),
         )
 
 
