@@ -317,6 +317,7 @@ _HTTP_KEYS: dict[str, Callable[[Any], Any]] = {
     "ignore_fields": _read_strings,
     "ignore_text": _read_patterns,
     "harmless": _read_strings,
+    "harmless_programs": _read_strings,
     "own_calls": _read_strings,
 }
 

@@ -175,12 +175,6 @@ class UnseenCallError(MeasurementError):
     code = "unseen_call"
 
 
-class UnobservedError(MeasurementError):
-    """A part of the run could not be observed, and the case demands that something did not happen."""
-
-    code = "unobserved"
-
-
 class BudgetSpentError(MeasurementError):
     """Nothing is left to spend on live models: what was not measured by then is ``not_run``."""
 

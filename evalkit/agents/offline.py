@@ -1,8 +1,11 @@
-"""The guard that keeps an agent off the internet while its case runs offline.
+"""The guard of a run's process: it keeps an agent off the internet offline, and notes in every mode what nothing reads.
 
 HTTP is answered from cassettes where vcrpy is installed. Everything else would go out unnoticed, cost money, and change
 the verdict from day to day. So what leads to the internet is refused, whatever client asks for it, and the case can't
 be measured. This machine, its containers, private networks, and code outside of cases are not restricted.
+
+Connections that no interception carries and programs that the agent starts are noted in its task when the run ends,
+live, recorded and played: a model may have been asked there.
 
 A connection belongs to the case in whose context it is made. One without a context, from a thread that was started
 since or on a loop that runs cases, belongs to the only case that runs; if several run, it is refused.
@@ -12,34 +15,37 @@ from __future__ import annotations
 
 import _thread
 import asyncio
-import inspect
 import os
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatch
 from functools import partial, wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from itertools import count
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from evalkit.agents.child_guard import (
+    CONNECTED,
+    DID,
+    REFUSED,
+    ChildWatch,
+    ProcessPatches,
+    choose_report_path,
+    read_report,
+    write_report,
+)
 from evalkit.agents.offline_rules import NetworkGuard, is_ignored
 from evalkit.agents.task import Task
 from evalkit.cassettes.http.interception import is_bypassed
-from evalkit.cassettes.http.unobserved import OWN_PEERS
+from evalkit.cassettes.http.player import OWN_HOSTS
+from evalkit.cassettes.http.unobserved import OUTSIDE, OWN_PEERS, forget, list_unread, measure_older
+from evalkit.cassettes.http.unobserved import watch as watch_connections
 from evalkit.errors import MissingCassetteError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
-from evalkit.model.settings import Settings
-
-try:
-    import _posixsubprocess
-except ImportError:  # Windows
-    _posixsubprocess = None  # type: ignore[assignment]
-
+from evalkit.model.settings import HttpSettings, Settings
+from evalkit.model.unobserved import CONNECTION, SERVICE
 
 AGENT_THREADS = "evalkit-agent-"  # the names of threads in which sync agents run begin so
 _NEED = "offline"
@@ -49,12 +55,22 @@ _lock = threading.RLock()
 class GuardedRun:
     """A run that is under way. `ignored_hosts` are patterns of hosts that stay reachable; None: all of them do."""
 
-    def __init__(self, task: Task, ignored_hosts: tuple[str, ...] | None) -> None:
+    def __init__(self, task: Task, http: HttpSettings, *, is_offline: bool) -> None:
         self.task = task
-        self.ignored_hosts = ignored_hosts
+        self.ignored_hosts = http.ignore_hosts if is_offline else None
+        self.ignore_hosts, self.harmless = http.ignore_hosts, http.harmless_programs
         self.is_abandoned = False
         self.report = choose_report_path()
         self.owner = os.getpid()
+        self.children = ChildWatch(
+            self.report,
+            self.ignored_hosts,
+            http.ignore_hosts,
+            http.harmless_programs,
+            lambda: [*OWN_HOSTS, *OWN_PEERS],
+            lambda environment: {},
+        )
+        self.older_connections = measure_older(task)
         self.loop = _find_loop()
         # Code outside of cases may run there.
         self.older_threads = {thread for thread in threading.enumerate() if not thread.name.startswith(AGENT_THREADS)}
@@ -74,6 +90,7 @@ _keepers: set[object] = set()
 def keep_guard(keeper: object) -> None:
     """Keep the guard in place between cases, where it lets everything pass, until `remove_guard` of each keeper."""
     _keepers.add(keeper)
+    watch_connections(_find_owner)
 
 
 def remove_guard(keeper: object) -> None:
@@ -84,14 +101,15 @@ def remove_guard(keeper: object) -> None:
 
 
 def cut_off(task: Task, settings: Settings) -> None:
-    """Cut the run of `task` off the internet, if it is offline."""
+    """Watch the run of `task`, and cut it off the internet if it is offline."""
     goes_out = settings.model is not None or settings.record is not None or settings.http.cassettes is False
     with _lock:
-        if not goes_out and not (_guard.is_active and _list_guarded()):
+        watch_connections(_find_owner)
+        if not (_guard.is_active and _runs):
             _guard.start()
             if not _process_patches:
                 _process_patches.append((_thread, "start_new_thread", _start_in_case))
-                _process_patches.extend(ProcessPatches(_build_environment).list_patches())
+                _process_patches.extend(ProcessPatches(_find_watch).list_patches())
             for owner, name, wrap in _process_patches:
                 _guard.wrap(owner, name, wrap)
             # Check gRPC's calls, now or when it is imported.
@@ -100,18 +118,36 @@ def cut_off(task: Task, settings: Settings) -> None:
                     _patch_grpc(sys.modules[name])
             if _finder not in sys.meta_path:
                 sys.meta_path.insert(0, _finder)
-        if not goes_out:
-            start_propagation(_NEED)
-        _runs[task] = GuardedRun(task, None if goes_out else settings.http.ignore_hosts)
+        start_propagation(_NEED)
+        _runs[task] = GuardedRun(task, settings.http, is_offline=not goes_out)
 
 
 def restore(task: Task) -> None:
-    """End the restriction of `task`: its agent has ended. What its child processes were refused is a fault of it."""
+    """End the restriction of `task`: its agent has ended. What its child processes were refused is a fault of it, and
+    what nothing has seen of it is noted."""
     with _lock:
         run = _runs.pop(task, None)
         _stop_what_is_unused()
     if run is not None:
-        record_refused(task, run.report, "a process that the agent started")
+        _note_unobserved(run)
+        forget(task)
+
+
+def _note_unobserved(run: GuardedRun) -> None:
+    """Note the connections of a run that nobody has read, and the programs of which nobody knows what they did."""
+    for connection in list_unread(run.task, run.older_connections):
+        name = _guard.find_name(connection.host)
+        if not any(is_ignored(host, connection.port, run.ignore_hosts) for host in (name, connection.host)):
+            run.task.note_unobserved(CONNECTION, f"{name}:{connection.port}")
+    lines = read_report(run.report)
+    for part in run.children.list_unobserved(lines):
+        run.task.note_unobserved(part.kind, part.what, part.source)
+    run.task.unobserved[:] = [
+        part
+        for part in run.task.unobserved
+        if part.kind != SERVICE or not any(fnmatch(part.what, pattern) for pattern in run.harmless)
+    ]
+    _record_refused(run.task, lines, "a process that the agent started")
 
 
 def find_offline_hosts(task: Task) -> tuple[str, ...] | None:
@@ -122,8 +158,13 @@ def find_offline_hosts(task: Task) -> tuple[str, ...] | None:
 
 def record_refused(task: Task, report: str, who: str) -> None:
     """Record as a fault of `task` what the process `who`, whose report this is, was refused since the last time."""
-    for place in read_report(report):
-        task.record_fault(_build_error(task, place, f"{who} connects to {place}"))
+    _record_refused(task, read_report(report), who)
+
+
+def _record_refused(task: Task, lines: Iterable[Sequence[str]], who: str) -> None:
+    for word, *rest in lines:
+        if word == REFUSED:
+            task.record_fault(_build_error(task, rest[0], f"{who} connects to {rest[0]}"))
 
 
 def abandon(task: Task) -> None:
@@ -134,16 +175,12 @@ def abandon(task: Task) -> None:
         _stop_what_is_unused()
 
 
-def _list_guarded() -> list[GuardedRun]:
-    return [run for run in _runs.values() if run.ignored_hosts is not None]
-
-
 def _stop_what_is_unused() -> None:
-    guarded = _list_guarded()
-    if all(run.is_abandoned for run in guarded):
+    if all(run.is_abandoned for run in _runs.values()):
         stop_propagation(_NEED)
-        if not guarded and not _keepers and _guard.is_active:
+        if not _runs and not _keepers and _guard.is_active:
             _guard.stop()
+            watch_connections(None)
 
 
 def _check(host: str, port: object) -> None:
@@ -156,7 +193,7 @@ def _check(host: str, port: object) -> None:
         return
     error = _build_error(run.task, place, f"the agent's own client connects to {place}")
     if os.getpid() != run.owner:  # a process that was forked
-        write_report(run.report, place)
+        write_report(run.report, REFUSED, place)
     run.task.record_fault(error)
     raise error
 
@@ -199,13 +236,40 @@ _guard = NetworkGuard(_check)
 _process_patches: list[tuple[object, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = []
 
 
-def _build_environment() -> dict[str, str] | None:
-    """Build the variables that guard a process which the code here starts; None outside of guarded runs."""
+def _find_watch() -> ChildWatch | None:
+    """Find what watches the programs that the code here starts; None outside of runs."""
     case = CURRENT_CASE.get()
     run = None if case is None else _runs.get(case.dispatcher.task)
-    if run is None or run.ignored_hosts is None:
+    return None if run is None else run.children
+
+
+def _find_owner(host: str, port: int) -> object:
+    """Find whose connection one is that nobody carries: a task, OUTSIDE, or None for one that counts nowhere.
+
+    That of an older thread, which belongs to no case, is a client's of a database or of telemetry.
+    """
+    place = f"{host}:{port}"
+    if is_bypassed() or place in OWN_HOSTS or place in OWN_PEERS:
         return None
-    return build_guard_environment(run.ignored_hosts, run.report)
+    case = CURRENT_CASE.get()
+    if case is None:
+        return OUTSIDE if threading.current_thread() is threading.main_thread() and _find_loop() is None else None
+    run = _runs.get(case.dispatcher.task)
+    if run is not None and os.getpid() != run.owner:  # a process that was forked
+        if not is_ignored(host, port, run.ignore_hosts):
+            write_report(run.report, CONNECTED, 0, place)
+        return None
+    return case.dispatcher.task
+
+
+def _enter_fork() -> None:
+    """Have what is recorded in a forked process, where it is lost, noted for the run."""
+    for run in _runs.values():
+        run.task.enter_fork(partial(write_report, run.report, DID, 0))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_enter_fork)
 
 
 def _start_in_case(real: Callable[..., int]) -> Callable[..., int]:
@@ -269,130 +333,3 @@ def _check_grpc_call(real: Callable[..., object]) -> Callable[..., object]:
 
     call.evalkit_guard = True  # type: ignore[attr-defined]
     return call
-
-
-# -- Processes that an agent starts: those in Python get a guard of their own. They find
-# `offline_child/sitecustomize.py` first on their PYTHONPATH, and note what they are refused in a file.
-
-_CHILD_FOLDER = str(Path(__file__).with_name("offline_child"))
-_TEMPORARY = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108 - the name can't be guessed
-_REPORTS = os.path.join(_TEMPORARY, f"evalkit-offline-{os.urandom(16).hex()}")
-_numbers = count(1)
-
-Function = Callable[..., Any]
-BuildVariables = Callable[[], dict[str, str] | None]
-
-
-def choose_report_path() -> str:
-    """Choose the file in which the processes of a run note what they are refused. Most runs need none."""
-    return f"{_REPORTS}{os.sep}{next(_numbers)}"
-
-
-def write_report(report: str, place: str) -> None:
-    """Note that a process of a run was refused `place`."""
-    os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
-    with open(report, "a", encoding="utf-8") as file:
-        file.write(f"{place}\n")
-
-
-def build_guard_environment(ignored_hosts: tuple[str, ...], report: str) -> dict[str, str]:
-    """Build the variables that guard a child process."""
-    os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
-    return {"EVALKIT_OFFLINE": "\n".join(ignored_hosts), "EVALKIT_OFFLINE_REPORT": report}
-
-
-def build_child_environment(ignored_hosts: tuple[str, ...], report: str, own: Mapping[str, str]) -> dict[str, str]:
-    """Build the variables that guard a child process whose environment is otherwise `own`."""
-    return {**build_guard_environment(ignored_hosts, report), "PYTHONPATH": _prepend_guard(own.get("PYTHONPATH"))}
-
-
-def _prepend_guard(path: str | None) -> str:
-    return os.pathsep.join(dict.fromkeys([_CHILD_FOLDER, *(path.split(os.pathsep) if path else ())]))
-
-
-def read_report(report: str) -> list[str]:
-    """Read and remove a report: the places that child processes were refused, each once."""
-    if not os.path.isdir(_REPORTS):  # opening a file that is not there takes four times as long
-        return []
-    try:
-        with open(report, encoding="utf-8", errors="replace") as file:
-            places = file.read().split()
-    except OSError:
-        return []
-    with suppress(OSError):
-        os.unlink(report)
-        os.rmdir(_REPORTS)  # unless another run has one
-    return list(dict.fromkeys(places))
-
-
-class ProcessPatches:
-    """Replacements of the functions that start processes. `build_variables` returns the guard's variables, None outside
-    of guarded runs."""
-
-    def __init__(self, build_variables: BuildVariables) -> None:
-        self._build_variables = build_variables
-
-    def list_patches(self) -> list[tuple[object, str, Callable[[Function], Function]]]:
-        """List what starts processes, and what makes each replacement."""
-        popen_position = inspect.unwrap(subprocess.Popen.__init__).__code__.co_varnames.index("env")
-        spawners = [name for name in ("execve", "posix_spawn", "posix_spawnp") if hasattr(os, name)]
-        return [
-            (subprocess.Popen, "__init__", partial(self._guard_environment, popen_position)),
-            *((os, name, partial(self._guard_environment, 2)) for name in spawners),
-            *([] if _posixsubprocess is None else [(_posixsubprocess, "fork_exec", self._guard_fork_exec)]),
-            (os, "execv", self._guard_exec),
-            (os, "system", self._guard_system),
-        ]
-
-    def _add_variables(self, environment: Mapping[Any, Any] | None) -> Mapping[Any, Any] | None:
-        variables = self._build_variables()
-        if variables is None:
-            return environment
-        merged = dict(os.environ if environment is None else environment)
-        path = merged.get("PYTHONPATH") or merged.get(b"PYTHONPATH")
-        merged.pop(b"PYTHONPATH", None)
-        return {**merged, **variables, "PYTHONPATH": _prepend_guard(os.fsdecode(path) if path else None)}
-
-    def _guard_environment(self, position: int, real: Function) -> Function:
-        @wraps(real)
-        def start(*args: Any, **options: Any) -> Any:
-            if len(args) > position:
-                args = (*args[:position], self._add_variables(args[position]), *args[position + 1 :])
-            else:
-                options["env"] = self._add_variables(options.get("env"))
-            return real(*args, **options)
-
-        return start
-
-    def _guard_fork_exec(self, real: Function) -> Function:
-        """Guard what `multiprocessing` starts processes with: a list of the environment's lines, or None for all."""
-
-        @wraps(real)
-        def fork_exec(*args: Any) -> Any:
-            environment = self._add_variables(None) if args[5] is None else None
-            if environment is not None:
-                lines = [os.fsencode(name) + b"=" + os.fsencode(value) for name, value in environment.items()]
-                args = (*args[:5], lines, *args[6:])
-            return real(*args)
-
-        return fork_exec
-
-    def _guard_exec(self, real: Function) -> Function:
-        @wraps(real)
-        def execv(path: Any, args: Any) -> Any:
-            environment = self._add_variables(None)
-            if environment is None:
-                return real(path, args)
-            return os.execve(path, args, environment)  # noqa: S606 - as the agent does
-
-        return execv
-
-    def _guard_system(self, real: Function) -> Function:
-        @wraps(real)
-        def system(command: Any) -> int:
-            if self._build_variables() is None:
-                return int(real(command))
-            status = subprocess.call(command, shell=True)  # noqa: S602 - as os.system does
-            return status << 8 if status >= 0 else -status
-
-        return system

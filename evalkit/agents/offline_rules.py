@@ -173,6 +173,10 @@ class NetworkGuard:
         setattr(owner, name, replacement)
         self._undo.append(lambda: delattr(owner, name) if own is None else setattr(owner, name, own))
 
+    def find_name(self, host: str) -> str:
+        """Return the name by which an address was looked up, else the address."""
+        return self._names.get(host, host)
+
     def examine(self, host: str, port: object) -> None:
         """Check a destination that is beyond this machine and private networks."""
         if is_internet(host) or f"{host}:{port}".casefold() in list_proxies():

@@ -46,6 +46,7 @@ from evalkit.model.case import CaseSettings, Declaration
 from evalkit.model.parts import PARTS, TEXT, InputPart, build_user_message, list_parts, read_parts
 from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
 from evalkit.model.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
+from evalkit.model.unobserved import PROGRAM, SERVICE, Unobserved
 from evalkit.model.variant import MODEL, TEMPERATURE, VariantValues
 from evalkit.providers.base import Provider
 from evalkit.providers.budget import ClientBudget
@@ -120,6 +121,9 @@ class Task:
         self.http_observer: Observer | None = None  # reads what goes out as it is
         self.request_toggle: RequestToggle | None = None  # asks in the other way what its client asks a live model
         self.client_budget: ClientBudget | None = None  # for agents whose own client goes live
+        self.note_lost: Callable[[str], None] | None = None  # in a forked process, whose records are lost
+        self.was_served = False  # an agent in another process came to the run's own server
+        self.unobserved: list[Unobserved] = []  # parts of this run that nothing saw
         self.is_live = False  # a model is asked, and nothing is recorded or played
         self.on_turn_end: list[Callable[[], None]] = []  # called when the agent has answered the user
         self._dispatcher = dispatcher
@@ -454,6 +458,24 @@ class Task:
         """
         return None if self._opened_session is None else self._opened_session.find_bypassed_mock(meant)
 
+    def note_unobserved(self, kind: str, what: str, source: str = "") -> None:
+        """Note a part of this run that nothing saw, of one of the kinds in `evalkit.model.unobserved`. Demands that
+        something did not happen are not met then."""
+        part = Unobserved(kind, what, source)
+        if self.note_lost is not None:
+            self.note_lost(part.describe())
+        if part not in self.unobserved:
+            self.unobserved.append(part)
+
+    @property
+    def unseen_parts(self) -> tuple[Unobserved, ...]:
+        """The parts of this run that nothing saw: no program or service that came to the run's own server."""
+        return tuple(part for part in self.unobserved if not (self.was_served and part.kind in (PROGRAM, SERVICE)))
+
+    def enter_fork(self, note_lost: Callable[[str], None]) -> None:
+        """Make this the task of a forked process: what is recorded in it is lost, and noted by `note_lost`."""
+        self.note_lost = self._dispatcher.call_log.note_lost = note_lost
+
     def record_unanswered_calls(self) -> None:
         """Record the calls that the model asked for and nobody answered, now that the run is over."""
         if self._opened_session is not None:
@@ -480,6 +502,8 @@ class Task:
         self, exchange: Exchange, *, waited_ms: float = 0.0, harmless: Sequence[str] = (), own_calls: Sequence[str] = ()
     ) -> ModelTurn | None:
         """Record an exchange of the agent's own client with a model's service. Return its turn, if it is one."""
+        if self.note_lost is not None:
+            self.note_lost(f"a request to {exchange.url.partition('?')[0]}")
         turn = self._session.record_exchange(exchange, harmless=harmless, own_calls=own_calls)
         if turn is not None:
             self.waiting_time.add(waited_ms / 1000)
@@ -534,7 +558,7 @@ class Task:
 
 # What agents have in their hands and evalkit needs again: attributes, and the types that they may have.
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("messages", "warnings", "on_turn_end"), (list,)),
+    **dict.fromkeys(("messages", "warnings", "on_turn_end", "unobserved"), (list,)),
     **dict.fromkeys(("input", "unawaited"), (dict,)),
     "settings": (TaskSettings,),
     "trace": (Conversation, type(None)),

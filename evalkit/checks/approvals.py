@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.checks.absence import AbsenceDemand
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import ExpectedCall, ExpectedCallList
 from evalkit.checks.matching.plan import CallPlan, InOrder, Leaf
@@ -16,7 +17,7 @@ from evalkit.model.verdict import FAILED, CheckResult, Reason
 from evalkit.text.format import format_count
 
 
-class ApprovalsCheck(Struct, frozen=True):
+class ApprovalsCheck(AbsenceDemand, Struct, frozen=True):
     """The expected requests for approval, in their order."""
 
     expected: ExpectedCallList

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.checks.absence import AbsenceDemand
 from evalkit.checks.call_checks import GroundedCheck, LatencyCheck, UnresolvedCheck, report_violations
 from evalkit.checks.call_origin import AgentCheck, MessageCheck
 from evalkit.checks.evidence import Evidence
@@ -408,13 +409,17 @@ def _find_error_message(call: FunctionCall) -> str:
     return ""
 
 
-class ForbiddenCalls(Struct, frozen=True):
+class ForbiddenCalls(AbsenceDemand, Struct, frozen=True):
     """`forbidden_function_calls`: calls that must not be attempted."""
 
     forbidden: tuple[ExpectedCall, ...]
     path: KeyPath
 
     key = "forbidden_function_calls"
+
+    @property
+    def on_arguments(self) -> bool:
+        return any(call.looks_at_arguments for call in self.forbidden)
 
     def judge(self, lines: Sequence[CallResult], evidence: Evidence) -> CheckResult:
         """Fail each call that is forbidden."""
@@ -435,7 +440,7 @@ class ForbiddenCalls(Struct, frozen=True):
         return build_failures(self.key, (), [f"{format_count(count, 'forbidden call')} made"])
 
 
-class GroundedCalls(Struct, frozen=True):
+class GroundedCalls(AbsenceDemand, Struct, frozen=True):
     """`grounded` of the whole case: the same demand on every call."""
 
     grounded: tuple[str, ...]
@@ -443,6 +448,7 @@ class GroundedCalls(Struct, frozen=True):
     declared_values: tuple[tuple[str, tuple[object, ...]], ...] = ()  # by function
 
     key = "grounded"
+    on_arguments = True
 
     def judge(self, lines: Sequence[CallResult], evidence: Evidence) -> CheckResult:
         """Fail each call with a value that can't be traced."""

@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from evalkit.checks.absence import KeyedDemand, judge_absences
 from evalkit.checks.call_origin import AnswererCheck
 from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, judge_calls, report_unmeasured
 from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn, find_last_turn
@@ -37,6 +38,12 @@ class KeyedCheck(Protocol):
 
     @property
     def path(self) -> KeyPath: ...
+
+    @property
+    def demands_absence(self) -> bool: ...
+
+    @property
+    def on_arguments(self) -> bool: ...
 
 
 class RunCheck(KeyedCheck, Protocol):
@@ -94,6 +101,11 @@ class Expectation(Struct, frozen=True):
         with use_grades(transcript.gradings) as book:
             return self._judge_evidence(evidence, book)
 
+    def list_demands(self) -> list[KeyedDemand]:
+        """List the demands that the case writes down."""
+        demands: list[KeyedDemand | None] = [self.calls, self.forbidden, self.grounded, *self.checks]
+        return [demand for demand in demands if demand is not None]
+
     def _judge_evidence(self, evidence: Evidence, book: GradeBook | None = None) -> Judgement:
         judged = self._judge_list(evidence)
         lines, results = judged.lines, judged.results
@@ -108,6 +120,8 @@ class Expectation(Struct, frozen=True):
             results += report_questions(book, evidence.mode)
         if self.graded is not None:
             results += self.graded.judge(evidence)
+        if evidence.transcript.unobserved:
+            results += judge_absences(self.list_demands(), evidence.transcript.unobserved)
         return build_judgement(lines, results, judged.score, evidence, self.stop_reason)
 
     def _judge_list(self, evidence: Evidence) -> CallsResult:

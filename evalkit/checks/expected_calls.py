@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from evalkit.checks.absence import Demand
 from evalkit.checks.call_checks import CallCheck, TextCheck, ValuesCheck, bind_check
 from evalkit.checks.evidence import Evidence, build_call_resolver
 from evalkit.checks.matching.plan import (
@@ -53,6 +54,10 @@ class ExpectedCall(Struct, frozen=True):
     has_times: bool = False  # the case says how often
     per_call: bool = False  # uses {{ arguments... }}, and so means something else for each call
     has_templates: bool = False
+
+    @property
+    def looks_at_arguments(self) -> bool:
+        return any(check.on_arguments for check in self.checks)
 
     def bind(self, resolve: Resolve) -> ExpectedCall:
         """Render the templates; a check whose template leads nowhere is met by no call."""
@@ -179,7 +184,7 @@ class CallsResult(Struct):
     score: Score | None = None
 
 
-class ExpectedCallList(Struct, frozen=True):
+class ExpectedCallList(Demand, Struct, frozen=True):
     """`expected_function_calls` with the keys that say how the list is judged."""
 
     path: KeyPath
@@ -190,6 +195,15 @@ class ExpectedCallList(Struct, frozen=True):
     is_plain: bool = True  # see `is_plain_list`
 
     key = "expected_function_calls"
+
+    @property
+    def demands_absence(self) -> bool:
+        """Where other calls may be made, a call that is optional or counted still rules some out."""
+        return self.forbids_extras or any(leaf.optional or leaf.has_times for leaf in self.leaves)
+
+    @property
+    def on_arguments(self) -> bool:
+        return any(leaf.looks_at_arguments for leaf in self.leaves)
 
     @property
     def forbids_extras(self) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from evalkit.checks.absence import AbsenceDemand
 from evalkit.checks.call_origin import explain_unknown_agents
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reader import ExpectationReader
@@ -34,7 +35,7 @@ class ExpectedHandoff(NamedTuple):
         return handoff.target == self.target and self.source in (None, handoff.source)
 
 
-class HandoffsCheck(Struct, frozen=True):
+class HandoffsCheck(AbsenceDemand, Struct, frozen=True):
     """The expected hand-offs, or delegations, in their order."""
 
     key: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from evalkit.checks.absence import Demand
 from evalkit.checks.call_checks import TEXT_ONLY, ValuesCheck, bind_check, describe_failure, get_arguments
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reader import ExpectationReader, Phrases, check_references, find_declared_kinds, read_phrases
@@ -24,13 +25,17 @@ def find_successful_calls(evidence: Evidence, name: str) -> list[FunctionCall]:
     return [call for call in evidence.calls if call.name == name and call.outcome == "ok"]
 
 
-class SuccessfulCall(Struct, frozen=True):
+class SuccessfulCall(Demand, Struct, frozen=True):
     """`email_sent` and `ticket_created`: a successful call of the function exists, or none."""
 
     key: str
     function: str
     expected: bool
     path: KeyPath
+
+    @property
+    def demands_absence(self) -> bool:
+        return not self.expected
 
     def judge(self, evidence: Evidence) -> CheckResult:
         """Look for a successful call."""
@@ -57,13 +62,14 @@ def read_succeeded(reader: ExpectationReader, path: KeyPath, value: object) -> S
     return None if expected is None else SuccessfulCall(key, EMAIL if key == "email_sent" else TICKET, expected, path)
 
 
-class TicketFields(Struct, frozen=True):
+class TicketFields(Demand, Struct, frozen=True):
     """`ticket_fields`: `arguments_contain` of the first successful `create_ticket`."""
 
     fields: ValuesCheck
     path: KeyPath
 
     key = "ticket_fields"
+    on_arguments = True
 
     def judge(self, evidence: Evidence) -> CheckResult:
         """Compare the arguments of the first successful call."""
@@ -87,7 +93,7 @@ def read_ticket_fields(reader: ExpectationReader, path: KeyPath, value: object) 
     return TicketFields(ValuesCheck("arguments_contain", matcher, path, source=value), path) if matcher else None
 
 
-class BodyText(Struct, frozen=True):
+class BodyText(Demand, Struct, frozen=True):
     """`response_body_contains` and `response_body_excludes`: the last email's body, else the response."""
 
     key: str

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.checks.absence import UNOBSERVED, select_unseen
 from evalkit.checks.call_checks import OutcomeCheck, UnresolvedCheck
 from evalkit.checks.call_origin import AgentCheck
 from evalkit.checks.evidence import Evidence, list_messages
@@ -26,6 +27,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, is_mapping, to_ha
 from evalkit.model.case import Case
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.model.unobserved import Unobserved, format_unobserved
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult, PolicyResult, Reason
 from evalkit.operators.base import Matcher
 from evalkit.text.format import format_value
@@ -91,6 +93,12 @@ class SuitePolicy(Struct, frozen=True):
         """True if it depends on more of a call than its name and outcome."""
         checks = (check for call in self.list_calls() for check in call.expected.checks)
         return bool(self.for_each or self.for_each_of) or any(not isinstance(check, OutcomeCheck) for check in checks)
+
+    def select_unseen(self, transcript: Transcript) -> tuple[Unobserved, ...]:
+        """Return the unseen parts of a run in which the policy may have been broken."""
+        return select_unseen(
+            transcript.unobserved, demands_absence=self.limit is not None, on_arguments=self.looks_at_arguments
+        )
 
     def get_key_names(self, function: str) -> tuple[str, ...]:
         """Return the arguments of `function` whose values `for_each` tells apart."""
@@ -291,6 +299,8 @@ def apply_policies(
             failures.append(build_failures(f"{KEY}.{policy.name}", reasons))
         elif excepted is None and (lack := run.find_lack(policy)):
             failures.append(_build_unmeasured(policy, lack))
+        elif excepted is None and (unseen := policy.select_unseen(transcript)):
+            failures.append(_build_unmeasured(policy, f"evalkit did not see {format_unobserved(unseen)}", UNOBSERVED))
     judgement = replace(judgement, policies=tuple(results))
     return _add_failures(judgement, failures, is_faulted=transcript.fault is not None)
 
@@ -326,11 +336,9 @@ def _add_failures(judgement: Judgement, failures: Sequence[CheckResult], *, is_f
     )
 
 
-def _build_unmeasured(policy: SuitePolicy, lack: str) -> CheckResult:
-    message = f"policy {policy.name}: can't be judged: {lack} ({policy.place})"
-    reason = replace(
-        build_reason("not_measured", message, format_path((KEY, policy.name))), location=str(policy.location)
-    )
+def _build_unmeasured(policy: SuitePolicy, lack: str, code: str = "not_measured") -> CheckResult:
+    message = f"policy {policy.name} ({policy.place}): can't be judged: {lack}"
+    reason = replace(build_reason(code, message, format_path((KEY, policy.name))), location=str(policy.location))
     return CheckResult(check=f"{KEY}.{policy.name}", status=ERROR, message=message, reasons=(reason,))
 
 

@@ -38,6 +38,7 @@ _ORDER = (
     ("wrong_approval",),
     ("wrong_handoffs",),
     ("wrong_order", "not_parallel"),
+    ("unobserved",),
     ("missing_call",),
     ("unexpected_call",),
     ("wrong_instruction", "response_mismatch"),

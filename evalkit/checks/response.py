@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.checks.absence import Demand
 from evalkit.checks.call_checks import build_mismatch_reason
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reader import ExpectationReader, Phrases, check_references, read_phrases
@@ -41,7 +42,7 @@ def judge_phrases(
     return build_failures(key, reasons)
 
 
-class ResponseText(Struct, frozen=True):
+class ResponseText(Demand, Struct, frozen=True):
     """`response_contains` and `response_excludes`."""
 
     key: str
@@ -69,7 +70,7 @@ def read_response_text(reader: ExpectationReader, path: KeyPath, value: object) 
     return ResponseText(str(path[-1]), phrases, path) if phrases else None
 
 
-class ResponseMatches(Struct, frozen=True):
+class ResponseMatches(Demand, Struct, frozen=True):
     """`response_matches`: each pattern is found somewhere in the response."""
 
     patterns: tuple[tuple[str, Matcher], ...]  # place in the case, matcher
@@ -114,7 +115,7 @@ def read_response_matches(reader: ExpectationReader, path: KeyPath, value: objec
     return ResponseMatches(tuple(patterns), path)
 
 
-class ResponseJson(Struct, frozen=True):
+class ResponseJson(Demand, Struct, frozen=True):
     """`response_json`, as values and operators: partial over keys, equal on leaves."""
 
     matcher: Matcher
@@ -165,7 +166,7 @@ _ANNOTATIONS = (
 _VALUES_ADVICE = "to compare with values, write {$eq: ...} around them"
 
 
-class ResponseSchema(Struct, frozen=True):
+class ResponseSchema(Demand, Struct, frozen=True):
     """`response_json`: the response is JSON that satisfies this schema."""
 
     schema: str  # as JSON; it is compiled once per process

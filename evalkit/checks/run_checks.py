@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.checks.absence import AbsenceDemand, Demand
 from evalkit.checks.call_checks import build_mismatch_reason
 from evalkit.checks.evidence import COMPLETED, Evidence
 from evalkit.checks.keys import EXPECTED_KEYS
@@ -64,7 +65,7 @@ def check(key: str) -> Callable[[F], F]:
     return CHECKS.build_decorator(key)
 
 
-class CustomCheck(Struct, frozen=True):
+class CustomCheck(Demand, Struct, frozen=True):
     """A key that a user registered. The function is looked up when judging, so that the check can be pickled."""
 
     key: str
@@ -160,7 +161,7 @@ _STOP_REASON_CODES = ("agent_raised", "deadline", "crashed")  # stop reasons tha
 _WORLD_STOP_REASONS = ("provider_error",)  # ends that are no fault of the agent
 
 
-class StopReason(Struct, frozen=True):
+class StopReason(Demand, Struct, frozen=True):
     """`stop_reason`: why the run ended. Not `is_explicit`: the case does not say it, and `completed` is expected."""
 
     stop_reason: str
@@ -195,7 +196,7 @@ def read_stop_reason(reader: ExpectationReader, path: KeyPath, value: object) ->
     return StopReason(name, path) if name else None
 
 
-class InstructionUsed(Struct, frozen=True):
+class InstructionUsed(Demand, Struct, frozen=True):
     """`scenario_instruction_used`: the instruction file that the agent chose. `-` and `_` are one, case aside."""
 
     scenario_instruction_used: str
@@ -226,7 +227,7 @@ def read_instruction(reader: ExpectationReader, path: KeyPath, value: object) ->
     return InstructionUsed(name, path) if name else None
 
 
-class FinalState(Struct, frozen=True):
+class FinalState(Demand, Struct, frozen=True):
     """`state` or `state_contains`: the state at the end of the run, whatever the calls that led there."""
 
     key: str
@@ -261,7 +262,7 @@ def read_state(reader: ExpectationReader, path: KeyPath, value: object) -> Final
     return None if matcher is None else FinalState(key, matcher, path)
 
 
-class FinalCall(Struct, frozen=True):
+class FinalCall(AbsenceDemand, Struct, frozen=True):
     """`final_function_call`: the function that is called last, whether or not that call succeeds."""
 
     final_function_call: str
@@ -294,13 +295,14 @@ def read_final_call(reader: ExpectationReader, path: KeyPath, value: object) -> 
     return FinalCall(name, path) if name else None
 
 
-class IdenticalCalls(Struct, frozen=True):
+class IdenticalCalls(AbsenceDemand, Struct, frozen=True):
     """`max_identical_calls`: how often a function may be called with the same arguments, failed calls included."""
 
     limit: int
     path: KeyPath
 
     key = "max_identical_calls"
+    on_arguments = True
 
     def judge(self, evidence: Evidence) -> CheckResult:
         """Count the calls that are the same."""
@@ -326,12 +328,16 @@ def read_identical_calls(reader: ExpectationReader, path: KeyPath, value: object
     return None if limit is None else IdenticalCalls(limit, path)
 
 
-class Budget(Struct, frozen=True):
+class Budget(Demand, Struct, frozen=True):
     """A limit that a measured quantity must not exceed: `max_tokens`, `processing_time_ms`, ..."""
 
     key: str
     limit: float
     path: KeyPath
+
+    @property
+    def demands_absence(self) -> bool:
+        return self.key not in _TIMES
 
     def judge(self, evidence: Evidence) -> CheckResult:
         """Compare the quantity with the limit."""
@@ -379,6 +385,7 @@ _BUDGETS: dict[str, tuple[Callable[[Transcript], float | None], str, str]] = {
         _NO_TIME,
     ),
 }
+_TIMES = ("processing_time_ms", "max_overhead_ms")  # measured by the clock, whatever was seen
 _COUNTS = ("max_model_turns", "max_function_calls", "max_tokens")
 
 

@@ -309,6 +309,7 @@ class CallLog:
         self._lock = threading.Lock()
         self.fault: MockError | None = None
         self.user_turn = 0
+        self.note_lost: Callable[[str], None] | None = None  # in a forked process, whose records are lost
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -346,6 +347,8 @@ class CallLog:
         real: Callable[[], object] | None = None,
     ) -> PendingCall:
         name = self._functions.resolve_name(requested_name)
+        if self.note_lost is not None:
+            self.note_lost(f"a call of {name}")
         call = PendingCall(
             name=name,
             requested_name=requested_name if requested_name != name else None,

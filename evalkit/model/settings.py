@@ -31,6 +31,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     ignore_hosts: tuple[str, ...] = ()  # patterns of hosts that are reached as if nothing was there: "*.internal"
     ignore_text: tuple[str, ...] = ()  # regular expressions of text that differs each time: r"\d\d:\d\d:\d\d"
     harmless: tuple[str, ...] = ()  # patterns of items of model APIs that hold no call: "openai_responses.item.foo"
+    harmless_programs: tuple[str, ...] = ()  # programs and services that ask no model: "convert", "node build.js"
     own_calls: tuple[str, ...] = ()  # names of calls that the agent itself writes into its history
     ignore_fields: tuple[str, ...] = ()  # paths in JSON bodies that differ each time: "metadata.run_id"
 

@@ -12,6 +12,7 @@ from evalkit.errors import KeyPath, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.model.case import Declaration
 from evalkit.model.codec import always_written, decode, to_plain_json
+from evalkit.model.unobserved import Unobserved
 
 
 class FieldAccess:
@@ -342,6 +343,7 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gradings: tuple[Grading, ...] = ()  # of a case with `judge`
     handoffs: tuple[Handoff, ...] = ()  # from agent to agent, delegations too, in the order of the run
     simulation: Simulation | None = None  # of a case with a simulated user
+    unobserved: tuple[Unobserved, ...] = ()  # parts of the run that nothing saw
     unused_dimensions: tuple[str, ...] = ()  # of the case's variant: what is compared, and made no difference here
     version: int = always_written(TRANSCRIPT_VERSION)
 

@@ -65,7 +65,7 @@ def ask(make_case: MakeCase, tmp_path: Path) -> Callable[..., Verdict]:
         url: str, expected: Any = None, *, headers: Any = None, timeout: Any = None, spans: bool = False, **keys: Any
     ) -> Verdict:
         agent = {"url": url, "headers": headers, "timeout": timeout, "spans": spans}
-        case = make_case(MOCKS, expected or {"max_function_calls": 9}, agent=agent, **keys)
+        case = make_case(MOCKS, expected or {"processing_time_ms": 60_000}, agent=agent, **keys)
         return run_case(case, settings=Settings(root=tmp_path))
 
     return run

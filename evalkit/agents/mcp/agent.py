@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from evalkit.agents.child_guard import choose_report_path
 from evalkit.agents.contract import AgentUnderTest, Opening, Reply
 from evalkit.agents.instruction import Instruction
 from evalkit.agents.loop import run_loop
@@ -31,7 +32,7 @@ from evalkit.agents.mcp.connection import (
     parse_server,
 )
 from evalkit.agents.mcp.results import describe_content
-from evalkit.agents.offline import choose_report_path, find_offline_hosts, record_refused
+from evalkit.agents.offline import find_offline_hosts, record_refused
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, RemoteAgentError, UnknownAgentError, did_you_mean
 from evalkit.functions.mcp import LIST_TOOLS, METHODS, READ_RESOURCE

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from evalkit.agents.child_guard import build_child_environment, start_as
 from evalkit.agents.mcp.results import VALUE, WHOLE, explain_invalid_answer, read_result
-from evalkit.agents.offline import build_child_environment
 from evalkit.agents.remote.agents import (
     KILL_S,
     ChildProcess,
@@ -320,14 +320,15 @@ class ServerConnection:
         folder = self._root / self.spec.cwd
         if not folder.is_dir():
             raise RemoteAgentError(f"{self.who}: its 'cwd' is no folder: {self.spec.cwd}", code="unknown_agent")
-        self._process = await start_process(
-            [find_executable(self.spec.command[0]), *self.spec.command[1:]],
-            ServerProcess,
-            cwd=folder,
-            env={**variables, **guard, _MARK: mark.partition("=")[2]},
-            limit=get_bounds().agent_reply_bytes,
-            mark=mark,
-        )
+        with start_as(None):
+            self._process = await start_process(
+                [find_executable(self.spec.command[0]), *self.spec.command[1:]],
+                ServerProcess,
+                cwd=folder,
+                env={**variables, **guard, _MARK: mark.partition("=")[2]},
+                limit=get_bounds().agent_reply_bytes,
+                mark=mark,
+            )
         return self._process
 
     async def _wait_for_exit(self) -> None:

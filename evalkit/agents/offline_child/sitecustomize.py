@@ -1,42 +1,95 @@
-"""The offline guard of a child process in Python, which finds this file first on its PYTHONPATH.
+"""The guard of a child process in Python, which finds this file first on its PYTHONPATH.
 
-What leads to the internet raises, and the host is noted in a file for the run that started the process. The project's
-own sitecustomize is imported as if this one were not there.
+Offline, what leads to the internet raises, and the host is noted in a file for the run that started the process. In
+every mode the process says there that it has begun, where it connects, and what it starts in turn. The project's own
+sitecustomize is imported as if this one were not there.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-HOSTS = os.environ.get("EVALKIT_OFFLINE")  # patterns of hosts that stay reachable, one a line; None: no guard
+AGENTS = os.path.dirname(FOLDER)
+HOSTS = os.environ.get("EVALKIT_OFFLINE")  # patterns of hosts that stay reachable, one a line; None: all do
 REPORT = os.environ.get("EVALKIT_OFFLINE_REPORT", "")
+WATCH = json.loads(os.environ.get("EVALKIT_WATCH", "null"))  # None: a program of evalkit's own, or no run's
+
+
+def load(name: str, *path: str) -> ModuleType:
+    """Load a module of evalkit by its path: evalkit need not be installed here."""
+    spec = importlib.util.spec_from_file_location(name, os.path.join(*path))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def note(report: str, *words: object) -> None:
+    """Add a line to a report."""
+    try:
+        with open(report, "a", encoding="utf-8") as file:
+            file.write("\t".join(map(str, words)) + "\n")
+    except OSError:  # the run is over
+        pass
 
 
 def install_guard() -> None:
-    """Refuse what leads to the internet, from now on."""
-    spec = importlib.util.spec_from_file_location(
-        "evalkit_offline_rules", os.path.join(os.path.dirname(FOLDER), "offline_rules.py")
-    )
-    if spec is None or spec.loader is None:
-        return
-    rules = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rules)
-    patterns = (HOSTS or "").splitlines()
+    """Refuse what leads to the internet, and note what the run is to know, from now on."""
+    rules = load("evalkit_offline_rules", AGENTS, "offline_rules.py")
+    refused_hosts = None if HOSTS is None else HOSTS.splitlines()
 
     def refuse(host: str, port: object) -> None:
-        if rules.is_ignored(host, port, patterns):
+        if refused_hosts is None or rules.is_ignored(host, port, refused_hosts):
             return
         place = host if port is None else f"{host}:{port}"
         if REPORT:
-            with open(REPORT, "a", encoding="utf-8") as report:
-                report.write(f"{place}\n")
+            note(REPORT, "refused", place)
         raise RuntimeError(f"offline: a process that a case started connects to {place}")
 
-    rules.NetworkGuard(refuse).start()
+    guard = rules.NetworkGuard(refuse)
+    guard.start()
+    if WATCH is not None:
+        watch(rules, guard)
+
+
+def watch(rules: ModuleType, guard: Any) -> None:
+    """Note that the process has begun, and from now on its connections and the programs that it starts."""
+    ports = load("evalkit_other_ports", os.path.dirname(AGENTS), "cassettes", "http", "other_ports.py")
+    programs = load("evalkit_child_programs", AGENTS, "child_programs.py")
+    report, number = WATCH["report"], WATCH["child"]
+    note(report, "began", number, os.getpid())
+
+    def note_program(words: Sequence[str], environment: object) -> None:
+        has_guard = environment is None or "EVALKIT_WATCH" in str(environment)
+        if programs.is_harmless(words, WATCH["harmless"]) or (programs.is_python(programs.unwrap(words)) and has_guard):
+            return
+        note(report, "started", number, programs.describe_command(words, WATCH["harmless"]))
+
+    def audit(event: str, args: tuple[Any, ...]) -> None:
+        if event == "socket.connect":
+            place = rules.find_destination(event, args)
+            if place is None or rules.is_datagram(args[0]) or place[1] in ports.OTHER_PORTS:
+                return
+            host, port = guard.find_name(place[0]), place[1]
+            if not any(rules.is_ignored(name, port, WATCH["hosts"]) for name in (host, place[0])):
+                note(report, "connected", number, f"{host}:{port}")
+        elif event in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
+            program, words, *_, environment = args
+            words = [words] if isinstance(words, (str, bytes)) else list(words or [program])
+            note_program([os.fsdecode(word) for word in words], environment)
+        elif event == "os.system":
+            note_program(["sh", "-c", os.fsdecode(args[0])], None)
+
+    sys.addaudithook(audit)
 
 
 def import_own_sitecustomize() -> None:
@@ -52,6 +105,6 @@ def import_own_sitecustomize() -> None:
             sys.modules["sitecustomize"] = this
 
 
-if HOSTS is not None:
+if HOSTS is not None or WATCH is not None:
     install_guard()
 import_own_sitecustomize()

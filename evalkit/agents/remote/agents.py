@@ -26,6 +26,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from evalkit.agents.child_guard import start_as
 from evalkit.agents.contract import COMPLETED, AgentUnderTest, Reply
 from evalkit.agents.recorded import record_exported_run
 from evalkit.agents.remote.model_relay import build_model_environment
@@ -48,6 +49,7 @@ from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Case
 from evalkit.model.transcript import Usage
+from evalkit.model.unobserved import PROGRAM, SERVICE
 from evalkit.text.format import cut_between_words, shorten
 from evalkit.text.redact import build_redactor
 
@@ -220,7 +222,8 @@ class CommandAgent(Struct, frozen=True, eq=False):
 
     async def __call__(self, task: Task) -> Reply:
         spans = None if self.traced_case is None else SpanReceiver()
-        async with task.serve(model_urls={**os.environ, **self.env}, spans=spans) as served:
+        server = task.serve(model_urls={**os.environ, **self.env}, spans=spans)
+        async with server as served:
             child = await self._start(task, served)
             try:
                 await child.send_and_wait(build_request(task, served))
@@ -231,6 +234,7 @@ class CommandAgent(Struct, frozen=True, eq=False):
                 raise
             finally:
                 await child.end()
+                task.was_served |= server.was_asked
         if child.stderr:
             task.log.info("%s, stderr:\n%s", self.who, child.stderr)
         try:
@@ -256,14 +260,15 @@ class CommandAgent(Struct, frozen=True, eq=False):
                 "arguments of a process; hand it over in 'env'"
             )
         try:
-            return await start_process(
-                [find_executable(first), *rest],
-                ChildProcess,
-                cwd=folder,
-                env=build_environment(task, served, self.env, is_traced=self.traced_case is not None),
-                limit=get_bounds().agent_reply_bytes,
-                mark=served.functions_url,
-            )
+            with start_as(PROGRAM if self.traced_case is None else None):
+                return await start_process(
+                    [find_executable(first), *rest],
+                    ChildProcess,
+                    cwd=folder,
+                    env=build_environment(task, served, self.env, is_traced=self.traced_case is not None),
+                    limit=get_bounds().agent_reply_bytes,
+                    mark=served.functions_url,
+                )
         except FileNotFoundError:
             hint = "there is no such file" if os.path.dirname(first) else "no folder of the PATH has it"
             raise UnknownAgentError(f"{self.who}: command not found: '{first}' ({hint})") from None
@@ -500,7 +505,8 @@ class UrlAgent(Struct, frozen=True, eq=False):
     async def __call__(self, task: Task) -> Reply:
         trace = RequestTrace()
         spans = None if self.traced_case is None else SpanReceiver()
-        async with task.serve(spans=spans) as served:
+        server = task.serve(spans=spans)
+        async with server as served:
             headers = {"content-type": "application/json", "accept": "application/json, text/plain", **self.headers}
             headers |= {} if spans is None else {"traceparent": trace.header}
             request = build_request(task, served, is_traced=spans is not None)
@@ -514,6 +520,9 @@ class UrlAgent(Struct, frozen=True, eq=False):
                 raise self._make_error("output_limit", f"answered with more than {limit:,} bytes{more}") from None
             if spans is not None and 200 <= answer.status < 300:
                 await self._wait_for_spans(task, spans, trace)
+        task.was_served |= server.was_asked
+        if spans is None:
+            task.note_unobserved(SERVICE, self.url)
         try:
             reply = self._read_reply(answer, task)
         except RemoteAgentError as error:

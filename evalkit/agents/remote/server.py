@@ -345,6 +345,11 @@ class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
         self._server = HttpServer(self._app, self._app.note_loss)
         self._url_file: str | None = None
 
+    @property
+    def was_asked(self) -> bool:
+        """True once something came for a function, or to a model."""
+        return self._app.was_asked
+
     async def __aenter__(self) -> FunctionUrls:
         await self._server.__aenter__()
         base = f"http://127.0.0.1:{self._server.port}/{self._token}"
@@ -384,6 +389,7 @@ class FunctionsApp:
         self._spans = spans
         self._base = f"/{token}/"
         self._mcp = McpApp(self._list_functions, self._call)
+        self.was_asked = False
 
     async def aclose(self) -> None:
         await self._mcp.aclose()
@@ -404,7 +410,9 @@ class FunctionsApp:
         path, _, rest = scope["path"][len(self._base) :].partition("/")
         if not secrets.compare_digest(scope["path"][: len(self._base)].encode(), self._base.encode()):
             await _send_json(send, 404, {"error": {"type": "not_found", "message": "there is nothing at this URL"}})
-        elif path == "mcp" and not rest:
+            return
+        self.was_asked |= path != SPANS_PATH
+        if path == "mcp" and not rest:
             if has_mcp():
                 await self._mcp(scope, receive, send)
             else:

@@ -44,6 +44,8 @@ class RunTask(Protocol):
 
     def record_fault(self, error: EvalkitError) -> None: ...
 
+    def note_unobserved(self, kind: str, what: str) -> None: ...
+
     def record_exchange(
         self, exchange: Exchange, *, waited_ms: float = 0.0, harmless: Sequence[str] = (), own_calls: Sequence[str] = ()
     ) -> ModelTurn | None: ...
@@ -64,6 +66,10 @@ class _TrafficListener:
         task = self._task()
         if task is not None:
             task.record_fault(error)
+
+    def on_unobserved(self, kind: str, what: str) -> None:
+        if (task := self._task()) is not None:
+            task.note_unobserved(kind, what)
 
     def on_response(self, request: HttpRequest, response: HttpResponse, duration_ms: float, *, is_live: bool) -> None:
         exchange = read_http_exchange(request, response, duration_ms)

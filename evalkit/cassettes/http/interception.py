@@ -32,8 +32,7 @@ from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
 from evalkit.cassettes.http.observer import Observer, make_read_chunk, tee_aiohttp, tee_http_client, tee_httpx
 from evalkit.cassettes.http.player import PendingExchange, Player
 from evalkit.cassettes.http.request_toggle import RequestToggle, ToggledRequest
-from evalkit.cassettes.http.unobserved import carry, watch
-from evalkit.functions.context_propagation import CURRENT_CASE
+from evalkit.cassettes.http.unobserved import carry
 from evalkit.jsonvalue import JsonDict, JsonObject
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ def install(find_current: Callable[[], Traffic | None]) -> None:
         if _users > 1:
             return
         _find_current = find_current
-        watch(_note_connection)
         for name in CLIENTS:
             if name in sys.modules:
                 _patch_module(name)
@@ -82,7 +80,6 @@ def uninstall() -> None:
     with _lock:
         _users -= 1
         if not _users:
-            watch(None)
             while _undo:
                 _undo.pop()()
             _patched.clear()
@@ -126,16 +123,6 @@ def find_toggle() -> RequestToggle | None:
     """Find what asks the model services of this code in the other way; None where nothing does."""
     traffic = None if _is_bypassed.get() else _find_current()
     return traffic if isinstance(traffic, RequestToggle) else None
-
-
-def _note_connection(host: str, port: int) -> None:
-    """Note a connection of a run that no interception carries."""
-    case = CURRENT_CASE.get()  # an older thread's connection is a client of a database, or of telemetry
-    if _is_bypassed.get() or case is None:
-        return
-    traffic = case.dispatcher.task.http_traffic
-    if isinstance(traffic, Observer | Player):
-        traffic.note_connection(host, port)
 
 
 def find_observer() -> Observer | None:
@@ -565,7 +552,7 @@ async def observe_session(send: Method, verb: str, url: object, options: dict[st
     if str(url).startswith(("ws:", "wss:")) or "sec-websocket-key" in {
         str(k).lower() for k in options.get("headers") or ()
     }:
-        observer.unobserved.append(f"{urlsplit(str(url)).netloc} (WebSocket)")
+        observer.note_channel(urlsplit(str(url)).netloc)
     if observation is None:
         with carry():
             return await send(verb, url, **options)

@@ -13,6 +13,7 @@ from typing import Any
 
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
 from evalkit.cassettes.http.player import OWN_HOSTS, TrafficListener, is_ignored_host
+from evalkit.model.unobserved import CHANNEL, THREAD
 from evalkit.wire.table import is_candidate
 
 
@@ -63,7 +64,6 @@ class Observer:
         self.listener = listener
         self.ignore_hosts = ignore_hosts
         self.failures: list[str] = []
-        self.unobserved: list[str] = []
         self.hosts: set[str] = set()  # that requests went to, by any client that is intercepted
         self.is_open = True
         self._running: set[Observation] = set()
@@ -80,10 +80,10 @@ class Observer:
             self._running.add(observation)
         return observation
 
-    def note_connection(self, host: str, port: int) -> None:
-        """Note a connection that no interception carries."""
-        if f"{host}:{port}" not in OWN_HOSTS and not is_ignored_host(f"{host}:{port}", self.ignore_hosts):
-            self.unobserved.append(f"{host}:{port}")
+    def note_channel(self, host: str) -> None:
+        """Note a channel that stays unread, unless no model is at `host`."""
+        if host not in OWN_HOSTS and not is_ignored_host(host, self.ignore_hosts):
+            self.listener.on_unobserved(CHANNEL, host)
 
     def finish(self, observation: Observation) -> None:
         with self._lock:
@@ -108,11 +108,8 @@ class SharedObserver(Observer):
     def observe(self, request: HttpRequest) -> Observation | None:
         if is_candidate(request.method, request.url, request.body):
             for observer in self._observers:
-                observer.unobserved.append(f"{request.host} (from a thread that belongs to no case)")
+                observer.listener.on_unobserved(THREAD, request.host)
         return None
-
-    def note_connection(self, host: str, port: int) -> None:
-        """Of a thread that was there before: a client of a database, or of telemetry."""
 
 
 # -- httpx and httpx2

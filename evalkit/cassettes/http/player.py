@@ -89,6 +89,9 @@ class TrafficListener(Protocol):
     def on_refusal(self, error: EvalkitError) -> None:
         """Handle a request without an answer. The client raises the exception, and the agent may swallow it."""
 
+    def on_unobserved(self, kind: str, what: str) -> None:
+        """Handle a part of the traffic that stays unread: a kind and a place, as in `evalkit.model.unobserved`."""
+
     def on_response(self, request: HttpRequest, response: HttpResponse, duration_ms: float, *, is_live: bool) -> None:
         """Handle a response that was played, or came in live and was recorded, and took `duration_ms`."""
 
@@ -110,7 +113,6 @@ class Player:
         self._remaining_alike: dict[str, deque[int]] = {}  # the same by request without what clients draw by lot
         self._played: set[int] = set()
         self._exchanges: list[JsonDict] = []  # recorded now, in the order of the requests
-        self.unobserved: list[str] = []
         self.observer: Any = None  # of requests to hosts that are left alone
         self.input_files: list[InputPart] = []  # images and files of the case, which requests hold as their hashes
 
@@ -153,11 +155,6 @@ class Player:
                 return PendingExchange(request, exchange, self._options.secrets, self._listener), 0.0
             response = self._play(self._mask(request_data), self._cassette)
             return to_response(response), float(response.get("duration_ms") or 0)
-
-    def note_connection(self, host: str, port: int) -> None:
-        """Note a connection that no interception carries."""
-        if f"{host}:{port}" not in OWN_HOSTS and not is_ignored_host(f"{host}:{port}", self._options.ignore_hosts):
-            self.unobserved.append(f"{host}:{port}")
 
     # -- what the run asks
 

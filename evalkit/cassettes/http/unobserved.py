@@ -1,25 +1,76 @@
-"""Connections that no interception carried: seen by an audit hook, which knows who opened them and not what they say.
+"""Connections that no interception carries: an audit hook sees who opens them, and not what they say.
 
-A connection that an intercepted client opens is carried. Any other one, of a run's code to a place that is not known
-as something else, may lead to a model.
+A connection that an intercepted client opens is carried: what goes over it is read, or answered from a cassette. Any
+other one may lead to a model, unless its port is that of a database, a queue or the like. It counts for the case that
+opened it, and for each later case in which something is sent over it: clients keep connections.
 """
 
 from __future__ import annotations
 
 import socket
+import struct
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from types import FrameType
+
+from msgspec import Struct
+
+from evalkit.cassettes.http.other_ports import OTHER_PORTS
 
 _carried: ContextVar[bool] = ContextVar("evalkit_carried", default=False)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
-# Ports of what is no model's service: SSH, SMTP, DNS, LDAP, syslog, databases, queues, caches, traces by gRPC, statsd.
-OTHER_PORTS = frozenset({22, 25, 53, 88, 123, 389, 465, 514, 587, 636, 993, 1433, 1521, 2181, 3306, 4222, 4317, 5432,
-    5433, 5671, 5672, 6379, 6380, 6432, 7687, 8125, 9042, 9092, 9094, 9418, 11211, 26379, 27017, 27018})  # fmt: skip
 OWN_PEERS: set[str] = set()  # "host:port" of the services that are agents: evalkit itself connects to them
+# Clients whose traffic is intercepted while cases run; outside of cases they open connections as themselves.
+_CLIENTS = frozenset({"aiohappyeyeballs", "aiohttp", "http", "httpcore", "httpcore2", "httpx", "httpx2", "urllib3"})
+_MOST = 10_000  # connections that are remembered
+
+
+class Connection(Struct, eq=False):
+    """A connection that nobody carries. `owner` is the task of the run that opened it; None: it was opened outside."""
+
+    descriptor: int
+    host: str
+    port: int
+    owner: object = None
+    is_read: bool = False  # a library's messages are read above it
+
+    def is_open(self) -> bool:
+        """Return whether the descriptor still leads to this peer. A socket under TLS has another object by now."""
+        with suppress(OSError), _borrow(self.descriptor) as sock:
+            return bool(sock.getpeername()[:2] == (self.host, self.port))
+        return False
+
+    def count_sent(self) -> int | None:
+        """Return how much was sent over it so far; None where the system does not say."""
+        # Linux: the number of segments that went out, a field of `struct tcp_info`.
+        with suppress(OSError, AttributeError, struct.error), _borrow(self.descriptor) as sock:
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            count: int = struct.unpack_from("=I", info, 136)[0]
+            return count
+        return None
+
+
+@contextmanager
+def _borrow(descriptor: int) -> Iterator[socket.socket]:
+    """Make a socket of a descriptor that belongs to another one, and leave it open."""
+    sock = socket.socket(fileno=descriptor)
+    try:
+        yield sock
+    finally:
+        sock.detach()
+
+
+FindOwner = Callable[[str, int], object]
+
+OUTSIDE = object()  # what `find_owner` returns for code of no case whose connections count all the same
+_lock = threading.RLock()
+_connections: list[Connection] = []
+_listening: list[tuple[int, object]] = []  # descriptors of servers, and the tasks whose agents opened them
 _is_hooked = False
-_note: Callable[[str, int], None] | None = None
+_find_owner: FindOwner | None = None
 
 
 @contextmanager
@@ -32,22 +83,83 @@ def carry() -> Iterator[None]:
         _carried.reset(token)
 
 
-def watch(note: Callable[[str, int], None] | None) -> None:
-    """Call `note` for each connection that nobody carries, from now on; None: stop. The hook itself stays for ever."""
-    global _is_hooked, _note
-    _note = note
-    if note is not None and not _is_hooked:
+def watch(find_owner: FindOwner | None) -> None:
+    """Remember each connection that nobody carries, from now on; None: stop. The hook itself stays for ever.
+
+    `find_owner` returns the task whose code connects to a host and port, OUTSIDE for code of no case, or None for what
+    counts nowhere.
+    """
+    global _is_hooked, _find_owner
+    _find_owner = find_owner
+    if find_owner is not None and not _is_hooked:
         _is_hooked = True
         sys.addaudithook(_audit)
 
 
+def mark_read(host: str, port: int) -> None:
+    """Leave out the connections to a peer whose messages are read after all."""
+    with _lock:
+        for connection in _connections:
+            connection.is_read |= (connection.host, connection.port) == (host, port)
+
+
+def measure_older(owner: object) -> dict[Connection, int | None]:
+    """Measure what was sent over each open connection that `owner`, which begins, did not open."""
+    with _lock:
+        _connections[:] = [connection for connection in _connections if connection.is_open()]
+        return {c: c.count_sent() for c in _connections if c.owner is not owner}
+
+
+def list_unread(owner: object, older: dict[Connection, int | None]) -> list[Connection]:
+    """List the connections that `owner` has opened, and those of `older` over which something was sent since."""
+    with _lock:
+        connections = [c for c in _connections if c.owner is owner]
+        # Where the system does not say what was sent, an open connection may have been used.
+        connections += [c for c, count in older.items() if c.is_open() and (count is None or c.count_sent() != count)]
+        own_ports = {_get_port(descriptor) for descriptor, opener in _listening if opener is owner}
+    return [c for c in connections if not (c.is_read or (c.port in own_ports and c.host in ("127.0.0.1", "::1")))]
+
+
+def forget(owner: object) -> None:
+    """Forget whose the connections of a run that is over were; those that are open count for later runs."""
+    with _lock:
+        _connections[:] = [connection for connection in _connections if connection.is_open()]
+        for connection in _connections:
+            connection.owner = None if connection.owner is owner else connection.owner
+        _listening[:] = [(descriptor, opener) for descriptor, opener in _listening if opener is not owner]
+
+
+def _get_port(descriptor: int) -> int:
+    with suppress(OSError), _borrow(descriptor) as sock:
+        return int(sock.getsockname()[1])
+    return 0
+
+
 def _audit(event: str, args: tuple[object, ...]) -> None:
-    if event != "socket.connect" or _note is None or _carried.get():
+    if event not in ("socket.connect", "socket.bind") or _find_owner is None or _carried.get():
         return
     sock, address = args[0], args[1]
-    if getattr(sock, "family", None) not in _INTERNET or not isinstance(address, tuple):
+    if not isinstance(sock, socket.SocketType) or sock.family not in _INTERNET or not isinstance(address, tuple):
         return
-    if getattr(sock, "type", 0) & 0xF != socket.SOCK_STREAM or address[1] in OTHER_PORTS:
+    if sock.type & 0xF != socket.SOCK_STREAM:
         return
-    if f"{address[0]}:{address[1]}" not in OWN_PEERS:
-        _note(str(address[0]), int(address[1]))
+    host, port = str(address[0]), address[1]
+    if event == "socket.connect" and (port in OTHER_PORTS or f"{host}:{port}" in OWN_PEERS):
+        return
+    owner = _find_owner(host, int(port))
+    if owner is None or (owner is OUTSIDE and _is_client(sys._getframe(1))):
+        return
+    with _lock:
+        if event == "socket.bind":
+            _listening.append((sock.fileno(), owner))
+        elif len(_connections) < _MOST:
+            _connections.append(Connection(sock.fileno(), host, int(port), None if owner is OUTSIDE else owner))
+
+
+def _is_client(frame: FrameType | None) -> bool:
+    """Return whether a client runs whose requests are intercepted while cases run."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in _CLIENTS:
+            return True
+        frame = frame.f_back
+    return False

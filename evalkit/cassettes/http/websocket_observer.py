@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from evalkit.cassettes.http.messages import HttpRequest
 from evalkit.cassettes.http.observer import Observation, Observer
+from evalkit.cassettes.http.unobserved import mark_read
 from evalkit.wire import openai_responses
 
 FindObserver = Callable[[], Observer | None]
@@ -20,7 +22,7 @@ FindObserver = Callable[[], Observer | None]
 class SocketObservation:
     """One connection: each ``response.create`` begins an exchange, and the response's last event ends it."""
 
-    def __init__(self, observer: Observer, url: str, peer: str) -> None:
+    def __init__(self, observer: Observer, url: str, peer: tuple[str, int]) -> None:
         self._peer = peer
         self._observer = observer
         self._url = url.replace("ws", "http", 1)
@@ -30,10 +32,10 @@ class SocketObservation:
         data = _parse(message)
         if data is None or data.get("type") != "response.create":
             if data is None or "type" not in data:
-                self._observer.unobserved.append(f"{self._url} (WebSocket)")
+                self._observer.note_channel(urlsplit(self._url).netloc)
             return
         body = {**data.get("response", {}), **data, "type": "response.create", "stream": True}
-        self._observer.unobserved[:] = [place for place in self._observer.unobserved if place != self._peer]
+        mark_read(*self._peer)
         self._running = self._observer.observe(HttpRequest("POST", self._url, json.dumps(body).encode()))
         if self._running is not None:
             self._running.begin(200, ())
@@ -66,7 +68,7 @@ def _find(connection: Any, find: FindObserver) -> SocketObservation | None:
         request = getattr(connection, "request", None)
         host = request.headers.get("Host", "") if request is not None else ""
         known = _connections[connection] = SocketObservation(
-            observer, f"ws://{host}{getattr(request, 'path', '')}", "{}:{}".format(*connection.remote_address[:2])
+            observer, f"ws://{host}{getattr(request, 'path', '')}", tuple(connection.remote_address[:2])
         )
     return known
 

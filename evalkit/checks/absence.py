@@ -1,0 +1,74 @@
+"""Absence needs evidence: demands that something did not happen, held against runs that were not seen as a whole.
+
+An unseen part of a run may hold calls. That a call was made, or what the response says, holds whatever it holds; that
+no other call was made does not. Where a trace lacks nothing but arguments, the demands on arguments are open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from evalkit.checks.reasons import build_unmeasured
+from evalkit.errors import KeyPath, format_path
+from evalkit.model.unobserved import ARGUMENTS, Unobserved, format_unobserved
+from evalkit.model.verdict import CheckResult
+
+UNOBSERVED = "unobserved"
+
+
+class Demand:
+    """A demand of a case. Those that something did not happen, or on the arguments of calls, say so."""
+
+    __slots__ = ()
+
+    @property
+    def demands_absence(self) -> bool:
+        """True if what nobody saw could break it."""
+        return False
+
+    @property
+    def on_arguments(self) -> bool:
+        """True if it looks at the arguments of calls."""
+        return False
+
+
+class AbsenceDemand(Demand):
+    """A demand that something did not happen, whatever its values."""
+
+    __slots__ = ()
+
+    @property
+    def demands_absence(self) -> bool:
+        return True
+
+
+class KeyedDemand(Protocol):
+    """A demand with its place in the case."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def path(self) -> KeyPath: ...
+
+    @property
+    def demands_absence(self) -> bool: ...
+
+    @property
+    def on_arguments(self) -> bool: ...
+
+
+def judge_absences(demands: Iterable[KeyedDemand], parts: Sequence[Unobserved]) -> list[CheckResult]:
+    """Return an error for the first demand that `parts` leave open; nothing where all demands hold."""
+    for demand in demands:
+        unseen = select_unseen(parts, demands_absence=demand.demands_absence, on_arguments=demand.on_arguments)
+        if unseen:
+            message = f"can't be judged: evalkit did not see {format_unobserved(unseen)}"
+            return [build_unmeasured(demand.key, message, format_path(demand.path), "run", UNOBSERVED)]
+    return []
+
+
+def select_unseen(parts: Sequence[Unobserved], *, demands_absence: bool, on_arguments: bool) -> tuple[Unobserved, ...]:
+    """Return the parts that leave a demand open."""
+    return tuple(part for part in parts if (on_arguments if part.kind == ARGUMENTS else demands_absence))
