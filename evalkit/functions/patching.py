@@ -22,7 +22,7 @@ from contextvars import ContextVar
 from functools import cache
 from keyword import iskeyword
 from types import CodeType, FunctionType
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.call_log import MALFORMED, CallContext, MockedError
@@ -230,7 +230,7 @@ def swap_for(target: PatchTarget, hook: Hook) -> Swap:
     """Return the way to put `hook` in the place of `target`."""
     if target.by_code and isinstance(target.function, FunctionType):
         return CodeSwap(target.function, hook)
-    return AttributeSwap(target, hook)
+    return ClassSwap(target, hook) if target.is_object else AttributeSwap(target, hook)
 
 
 class CodeSwap:
@@ -302,6 +302,31 @@ def enclosing({", ".join(names)}):
     for _ in range(2):
         code = next(constant for constant in code.co_consts if isinstance(constant, CodeType))
     return code
+
+
+class ClassSwap:
+    """Gives an object that is called a class of its own, which looks like its class: other objects stay as they are."""
+
+    def __init__(self, target: PatchTarget, hook: Hook) -> None:
+        self._object: Any = target.function
+        self._class = kind = type(self._object)
+        self.real: AnyFunction = functools.partial(vars(_find_call_owner(kind))["__call__"], target.function)
+        function = _build_function(target.kind, lambda args, kwargs: hook(args[1:], kwargs))
+        functools.update_wrapper(function, kind.__call__)
+        names = {"__slots__": (), "__module__": kind.__module__, "__doc__": kind.__doc__, "__call__": function}
+        namespace = {**names, "__qualname__": kind.__qualname__}
+        make: Any = type(kind)  # a metaclass of the project's, too
+        self._hooked_class = make(kind.__name__, (kind,), namespace)
+
+    def install(self) -> None:
+        self._object.__class__ = self._hooked_class
+
+    def remove(self) -> None:
+        self._object.__class__ = self._class
+
+
+def _find_call_owner(kind: type) -> type:
+    return next(base for base in kind.__mro__ if "__call__" in vars(base))
 
 
 class AttributeSwap:

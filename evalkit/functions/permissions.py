@@ -99,9 +99,16 @@ def _is_own(module: str, permissions: Permissions) -> bool:
     return any(place is not None and _is_inside(place, permissions) for place in places)
 
 
+@cache
+def is_installed(path: str) -> bool:
+    """Return whether a file is of the standard library or of an installed package."""
+    real = Path(os.path.realpath(path))
+    return bool(_FOREIGN.intersection(real.parts)) or any(real.is_relative_to(it) for it in _list_installed())
+
+
 def _is_inside(path: str | Path, permissions: Permissions) -> bool:
     real = Path(os.path.realpath(path))
-    if _FOREIGN.intersection(real.parts) or any(real.is_relative_to(folder) for folder in _list_installed()):
+    if is_installed(str(path)):
         return False
     for folder in permissions.folders:
         base = Path(os.path.realpath(folder))

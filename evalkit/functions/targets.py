@@ -10,16 +10,19 @@ import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from types import FunctionType, ModuleType
+from importlib.machinery import EXTENSION_SUFFIXES
+from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from evalkit.errors import MockError, did_you_mean
-from evalkit.functions.permissions import explain_callable, explain_import
+from evalkit.functions.permissions import explain_callable, explain_import, is_installed
 from evalkit.functions.threads import start_daemon_thread
+from evalkit.functions.tool_objects import find_held_functions, has_home
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.case import Permissions
+from evalkit.text.format import format_count
 
 AgentObject = Any  # an object of the user's code: a module, a class, a function, or what they hold
 AnyFunction = Callable[..., Any]  # of the user's, whatever it takes and returns
@@ -158,8 +161,15 @@ class PatchTarget(Struct, frozen=True, eq=False):
 
     @property
     def by_code(self) -> bool:
-        """True if the function itself can be changed, so that every reference to it is patched."""
-        return type(self.function) is FunctionType and self.name in getattr(self.owner, "__dict__", {})
+        """True if the function itself can be changed, so that every reference to it is patched. Not a function that a
+        base class owns: other classes have it too."""
+        is_inherited = isinstance(self.owner, type) and self.name not in vars(self.owner)
+        return type(self.function) is FunctionType and not is_inherited
+
+    @property
+    def is_object(self) -> bool:
+        """True of an object of the project's own that is called: it gets another class, and stays what it is."""
+        return not is_native(self.stored) and self.stored is self.function and has_own_call(self.function)
 
     def name_arguments(self, args: tuple[object, ...], kwargs: JsonObject) -> JsonDict:
         """Return the arguments by name, as they were passed (no defaults). TypeError where they don't fit."""
@@ -194,12 +204,16 @@ def find_patch_target(text: object, permissions: Permissions | None = None) -> P
     if isinstance(value, type):
         methods = (key for key, item in vars(value).items() if not key.startswith("_") and callable(item))
         raise TargetError(f"'{text}' is a class; name one of its methods, as in '{text}.{next(methods, 'method')}'")
-    if isinstance(stored, property) or not callable(value):
-        description = "a property" if isinstance(stored, property) else f"no function but a {type(value).__name__}"
-        raise TargetError(f"'{text}' is {description}")
     if isinstance(owner, type) and (not owner.__flags__ & _HEAP_TYPE or owner.__flags__ & _IMMUTABLE_TYPE):
         raise TargetError(f"'{text}' belongs to a built-in type, whose methods Python does not let be replaced")
-    if isinstance(stored, (staticmethod, classmethod)):
+    held = None if isinstance(stored, property) or is_native(value) else _find_held(str(target), owner, value)
+    if held is None and (isinstance(stored, property) or not callable(value)):
+        description = "a property" if isinstance(stored, property) else f"no function but a {type(value).__name__}"
+        raise TargetError(f"'{text}' is {description}")
+    function: AnyFunction
+    if held is not None:
+        function, takes_self = held
+    elif isinstance(stored, (staticmethod, classmethod)):
         function, takes_self = stored.__func__, isinstance(stored, classmethod)
     elif isinstance(owner, type):
         function, takes_self = stored, hasattr(stored, "__get__")
@@ -237,6 +251,55 @@ def find_patch_problem(
     except TargetError as error:
         return str(error)
     return None
+
+
+_NATIVE = (FunctionType, MethodType, BuiltinFunctionType, MethodWrapperType)
+
+
+def is_native(value: object) -> bool:
+    """Return whether `value` is a function as Python knows it, in C too, and no object that holds one."""
+    kind = type(value)
+    if isinstance(value, _NATIVE) or not kind.__flags__ & _HEAP_TYPE or kind.__module__ == functools.__name__:
+        return True
+    return str(getattr(sys.modules.get(kind.__module__), "__file__", "")).endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def has_own_call(value: object) -> bool:
+    """Return whether the class of `value` says in Python what happens when it is called."""
+    owner = next((base for base in type(value).__mro__ if "__call__" in vars(base)), None)
+    return owner is not None and type(vars(owner)["__call__"]) is FunctionType and not _is_of_package(owner)
+
+
+def _is_of_package(owner: type) -> bool:
+    file = getattr(sys.modules.get(owner.__module__), "__file__", None)
+    return file is None or is_installed(file)
+
+
+def _find_held(target: str, owner: object, value: object) -> tuple[FunctionType, bool] | None:
+    """Return the function in an object, and whether it takes an instance first; None of an object that is no tool.
+
+    TargetError where an object holds several, or none that can be found: it says what to name.
+    """
+    module, _, path = target.partition(":")
+    name = path.rpartition(".")[2]
+    held = find_held_functions(value, module, name)
+    kind, is_called = type(value), has_own_call(value)
+    if len(held) == 1:
+        function, _, takes_self = held[0]
+        is_method = isinstance(owner, type) and function.__qualname__.startswith(f"{owner.__qualname__}.")
+        if not is_called or has_home(function, module, name):
+            return function, takes_self or is_method
+    if not held and is_called:
+        return None
+    own_class = next((base for base in kind.__mro__ if not _is_of_package(base)), object)
+    own_functions = [item for item in vars(own_class).values() if type(item) is FunctionType]
+    methods = [item.__name__ for item in own_functions if item.__module__ == own_class.__module__]
+    names = [f"{target}.{one[1]}" for one in held if isinstance(getattr(value, one[1], None), FunctionType)]
+    names += [f"{kind.__module__}:{kind.__qualname__}.__call__"] if names and is_called else []
+    names = names or [f"{kind.__module__}:{own_class.__qualname__}.{key}" for key in methods if key != "__init__"]
+    advice = " or ".join(f"'{one}'" for one in names[:3]) or "the function that it is made of"
+    count = format_count(len(held), "function") if held else "no function of the project's own"
+    raise TargetError(f"'{target}' is an object ({kind.__name__}) that holds {count}; write {advice}")
 
 
 def suggest_target(name: str, permissions: Permissions | None) -> str | None:

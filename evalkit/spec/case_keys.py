@@ -272,7 +272,11 @@ SETTINGS_KEYS: dict[str, CaseKey] = {
 
 FUNCTION_KEYS: dict[str, tuple[JsonObject, str]] = {
     "description": (_TEXT, "What the function does, as the model is told."),
-    "parameters": ({"type": "object"}, "The arguments, as a JSON Schema of type `object`."),
+    "parameters": (
+        {"type": "object"},
+        "The arguments, as a JSON Schema of type `object`; OpenAPI's `nullable` and patterns of ECMA 262 are "
+        "understood.",
+    ),
     "returns": ({}, "What the function returns, as a JSON Schema; mocks are checked against it."),
     "patch": (
         _NAME,
