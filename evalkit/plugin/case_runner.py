@@ -14,7 +14,7 @@ import pytest
 from msgspec import Struct, field
 
 from evalkit.checks.policies import get_policies
-from evalkit.execution.executor import Executor, RunRequest
+from evalkit.execution.executor import Executor, RunCase, RunRequest
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.capture import CaseOutput, OpenStreams, OutputRouting, UnattributedOutputFilter, begin_output
 from evalkit.plugin.collection import RUNNER, CaseItem
@@ -38,6 +38,7 @@ from evalkit.plugin.verdicts import (
 from evalkit.providers.pacing import TRAFFIC
 from evalkit.reports.serialization import from_line, redact_verdict
 from evalkit.reports.summary import SWEEPS
+from evalkit.runner.run_case import arun_case
 from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
@@ -290,11 +291,16 @@ def build_executor(configuration: Configuration, concurrency: int, config: pytes
         from evalkit.plugin.cluster.session import ClusterSession  # needs Dask
 
         return ClusterSession(config, configuration, sweeps, singly=is_one_at_a_time(config))
+    return Executor(configuration.settings, concurrency, select_run_case(sweeps))
+
+
+def select_run_case(sweeps: tuple[Sweep, ...]) -> RunCase:
+    """Return what runs a case, and the changed ones of `sweeps` after it."""
     if not sweeps:
-        return Executor(configuration.settings, concurrency)
+        return arun_case
     from evalkit.casecheck.sweep import arun_with_sweeps  # most runs change no case
 
-    return Executor(configuration.settings, concurrency, partial(arun_with_sweeps, sweeps=sweeps))
+    return partial(arun_with_sweeps, sweeps=sweeps)
 
 
 def build_sweeps(configuration: Configuration) -> tuple[Sweep, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -15,16 +15,21 @@ from evalkit.plugin.verdicts import get_reason_or_status
 class EvalkitCase:
     """The case that a test runs.
 
-    `case` is the loaded case, `id` its path from the project's root. Without a call of `run` the test is an error, and
-    a test is never better than its case's verdict, whatever it does about it.
+    `case` is the loaded case, `id` its path from the project's root. Without a call of `run` or `arun` the test is an
+    error, and a test is never better than its case's verdict, whatever it does about it.
     """
 
     def __init__(
-        self, case: Case, run: Callable[[Case, Any], Verdict], build_error: Callable[[Verdict], Exception]
+        self,
+        case: Case,
+        run: Callable[[Case, Any], Verdict],
+        arun: Callable[[Case, Any], Awaitable[Verdict]],
+        build_error: Callable[[Verdict], Exception],
     ) -> None:
         self.case = case
         self.id = case.id
         self._run = run
+        self._arun = arun
         self._build_error = build_error
         self._verdict: Verdict | None = None
 
@@ -38,10 +43,21 @@ class EvalkitCase:
 
         `agent` is what `evalkit.run_case` takes: a callable ``(task) -> str | Reply``, a registered name,
         ``module:attribute`` or an instruction file; None for the case's own. A sync callable runs in the test's own
-        thread, so that it may use what belongs to that thread.
+        thread, and an async one of an async test on its event loop, so that it may use what belongs there.
         """
         __tracebackhide__ = True
-        verdict = self._run(self.case, agent)
+        return self._take_verdict(self._run(self.case, agent))
+
+    async def arun(self, agent: Any = None) -> Verdict:
+        """`run` for async tests: ``await evalkit_case.arun(agent)``. All of the case runs on the test's event loop, so
+        that an async agent may use what async fixtures have made; a sync one runs in a thread.
+        """
+        __tracebackhide__ = True
+        return self._take_verdict(await self._arun(self.case, agent))
+
+    def _take_verdict(self, verdict: Verdict) -> Verdict:
+        """Keep the verdict, and raise unless it is a pass."""
+        __tracebackhide__ = True
         if self._verdict is None or self._verdict.passed:
             self._verdict = verdict
         if verdict.status == NOT_RUN:

@@ -10,7 +10,7 @@ import glob
 import os
 import re
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
@@ -22,15 +22,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.contract import build_called_agent, find_opening
+from evalkit.agents.model_choice import aclose_shared
 from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, format_file_path
-from evalkit.execution.executor import RunRequest
+from evalkit.execution.executor import RunRequest, build_defect_verdict
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Verdict
-from evalkit.plugin.case_runner import build_executor
+from evalkit.plugin.case_runner import build_executor, build_sweeps, select_run_case
 from evalkit.plugin.collection import MARKED_CASE_ID, NAME, CaseItem, Collection, TagMarks
 from evalkit.plugin.configuration import EXCHANGE_KEY, Configuration, is_listing, read_configuration
 from evalkit.plugin.fixture import EvalkitCase
+from evalkit.plugin.nested_loop import can_run_here, run_here
 from evalkit.plugin.splitting import WorkerExchange
 from evalkit.plugin.terminal import Display, set_longrepr
 from evalkit.plugin.verdicts import (
@@ -197,10 +199,16 @@ _STATE: pytest.StashKey[MarkedRun] = pytest.StashKey()
 class MarkedRun:
     """A run of a test."""
 
-    def __init__(self, marked_case: MarkedCase, run: Callable[[Case, Any], Verdict], config: pytest.Config) -> None:
+    def __init__(
+        self,
+        marked_case: MarkedCase,
+        run: Callable[[Case, Any], Verdict],
+        arun: Callable[[Case, Any], Awaitable[Verdict]],
+        config: pytest.Config,
+    ) -> None:
         self.marked_case = marked_case
         build_error = partial(build_case_error, config=config)
-        self.fixture = None if marked_case.case is None else EvalkitCase(marked_case.case, run, build_error)
+        self.fixture = None if marked_case.case is None else EvalkitCase(marked_case.case, run, arun, build_error)
         self.is_reported = False
 
     @property
@@ -218,6 +226,7 @@ class MarkedTests:
         self._config = config
         self._collection: Collection | None = config.pluginmanager.get_plugin(NAME)  # with --evalkit
         self._executor = build_executor(configuration, 1)
+        self._run_case = select_run_case(build_sweeps(configuration))
         self._redact = Redactor(configuration.secrets, configuration.secret_keys)
         self._display = Display(config, configuration)
         self.marks = TagMarks(config)
@@ -260,7 +269,7 @@ class MarkedTests:
         """Fail the test of a broken file before any fixture is made."""
         marked_case = _get_marked_case(item)
         if marked_case is not None:
-            item.stash[_STATE] = MarkedRun(marked_case, self._run, item.config)
+            item.stash[_STATE] = MarkedRun(marked_case, self._run, self._arun, item.config)
             if marked_case.case is None:
                 raise CaseError("the file is not a valid case")
 
@@ -270,9 +279,21 @@ class MarkedTests:
         assert fixture is not None, "set-up has refused broken files"
         return fixture
 
+    async def _arun(self, case: Case, agent: Any) -> Verdict:
+        """Run a case on the loop of the test."""
+        default = self.configuration.agent if case.agent is None else None
+        try:
+            return await self._run_case(case, default if agent is None else agent, self.configuration.settings)
+        except Exception as error:
+            return build_defect_verdict(case, error)
+        finally:
+            await aclose_shared()  # connections that belong to this loop
+
     def _run(self, case: Case, agent: Any) -> Verdict:
         if agent is None:
             return self._run_request(RunRequest(case, self.configuration.agent if case.agent is None else None))
+        if callable(agent) and can_run_here() and build_called_agent("", agent).is_async:
+            return run_here(self._arun(case, agent))
         context, thread = copy_context(), BorrowedThread()
         context.run(current_agent_thread.set, AgentThread(thread.call_soon))
         capture = (

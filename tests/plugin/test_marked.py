@@ -421,6 +421,85 @@ def test_a_sync_agent_runs_in_the_test_s_thread_and_sees_its_context(project: Pr
     assert counts(plainly(project, "tests")) == {"passed": 1}
 
 
+ASYNC_TESTS = """\
+import asyncio
+import inspect
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+"""
+POOL = """\
+import asyncio
+import pytest
+import evalkit
+
+@pytest.mark.evalkit("scenarios")
+async def test_desk(evalkit_case):
+    loop, ticks = asyncio.get_running_loop(), []
+
+    async def agent(task):  # uses what belongs to the test's loop, as connections of asyncpg do
+        waiter = loop.create_future()
+        loop.call_later(0.01, waiter.set_result, None)
+        await waiter
+        await task.acall("check", id="ARGUMENT")
+        assert asyncio.get_running_loop() is loop and ticks
+        return "done"
+
+    async def tick():
+        while True:
+            ticks.append(asyncio.current_task())
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(tick())
+    for _ in range(20):
+        loop.call_soon(ticks.append, None)
+    await asyncio.sleep(0)
+    verdict = CALL(agent)
+    assert verdict.passed and verdict is evalkit_case.verdict
+    assert asyncio.current_task() is not ticking and asyncio.current_task() not in ticks
+    seen = len(ticks)
+    await asyncio.sleep(0.01)
+    assert len(ticks) > seen
+    ticking.cancel()
+"""
+
+
+@pytest.mark.parametrize("call", ["await evalkit_case.arun", "evalkit_case.run"])
+@pytest.mark.parametrize(("argument", "status"), [("A1", "passed"), ("B2", "failed")])
+def test_an_async_agent_runs_on_the_loop_of_an_async_test(
+    project: Project, call: str, argument: str, status: str
+) -> None:
+    project.write("conftest.py", ASYNC_TESTS)
+    project.write("tests/test_desk.py", POOL.replace("CALL", call).replace("ARGUMENT", argument))
+    project.case("right_001")
+    project.run("tests", "-q")
+    assert project.statuses() == {"right_001": status}
+
+
+def test_a_sync_agent_of_an_async_test_runs_in_a_thread(project: Project) -> None:
+    project.write("conftest.py", ASYNC_TESTS)
+    body = """\
+import pytest
+
+@pytest.mark.evalkit("scenarios")
+async def test_desk(evalkit_case):
+    def agent(task):
+        task.call("check", id="A1")
+        return "done"
+
+    assert (await evalkit_case.arun(agent)).passed
+"""
+    project.write("tests/test_desk.py", body)
+    project.case("right_001")
+    assert project.run("tests", "-q").ret == 0
+
+
 def test_the_case_names_its_agent_or_the_project_does(project: Project) -> None:
     project.case("a_001", agent=None)
     project.write("pytest.ini", "[pytest]\nevalkit_agent = obedient\n")
