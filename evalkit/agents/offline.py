@@ -1,6 +1,6 @@
 """The guard of a run's process: it keeps an agent off the internet offline, and notes in every mode what nothing reads.
 
-HTTP is answered from cassettes where vcrpy is installed. Everything else would go out unnoticed, cost money, and change
+HTTP is answered from cassettes. Everything else would go out unnoticed, cost money, and change
 the verdict from day to day. So what leads to the internet is refused, whatever client asks for it, and the case can't
 be measured. This machine, its containers, private networks, and code outside of cases are not restricted.
 
@@ -221,11 +221,7 @@ def _find_run(place: str) -> GuardedRun | None:
 
 def _build_error(task: Task, place: str, problem: str) -> MissingCassetteError:
     host = place.partition(":")[0] if place.count(":") == 1 else place
-    advice = (
-        "To record what it asks and play it back: pip install 'pytest-evalkit[vcr]'."
-        if task.http_player is None
-        else "HTTP cassettes can't play this: it is no HTTP, or comes from a client that they don't know."
-    )
+    advice = "HTTP cassettes can't play this: it is no HTTP, or comes from a client that they don't know."
     return MissingCassetteError(
         f"offline, and {problem}; without --evalkit-model no case reaches the internet\n{advice} In "
         f'[tool.evalkit.http], ignore_hosts = ["{host}"] lets this host through, cassettes = false all of them'

@@ -31,10 +31,9 @@ from evalkit.agents.instruction import Instruction, load_instruction
 from evalkit.agents.loop import run_loop
 from evalkit.agents.model_session import ModelSession
 from evalkit.agents.task_functions import TaskFunctions, build_positional_error
-from evalkit.cassettes.http.interception import Traffic
-from evalkit.cassettes.http.observer import Observer
 from evalkit.cassettes.http.player import Player
 from evalkit.cassettes.http.request_toggle import RequestToggle
+from evalkit.cassettes.http.traffic import Traffic
 from evalkit.errors import EvalkitError, FunctionError, UsageError
 from evalkit.functions.approvals import ApprovalDesk
 from evalkit.functions.call_log import DIRECT, CallContext, build_error_result
@@ -117,8 +116,7 @@ class Task:
         self._waiting_time = WaitingTime()
         self._queueing_time = WaitingTime()
         self.trace: Conversation | None = None  # the recorded run that is judged, in place of one of an agent
-        self.http_player: Player | None = None  # None: requests of the agent's own client go out as they are
-        self.http_observer: Observer | None = None  # reads what goes out as it is
+        self.http_traffic: Traffic | None = None  # handles the requests of the agent's own clients
         self.request_toggle: RequestToggle | None = None  # asks in the other way what its client asks a live model
         self.client_budget: ClientBudget | None = None  # for agents whose own client goes live
         self.note_lost: Callable[[str], None] | None = None  # in a forked process, whose records are lost
@@ -153,10 +151,9 @@ class Task:
         return self._queueing_time
 
     @property
-    def http_traffic(self) -> Traffic | None:
-        """The handler of the requests of the agent's own client; None: they go out as they are."""
-        toggle = self.request_toggle
-        return self.http_player or (toggle if toggle is not None and toggle.can_intercept else self.http_observer)
+    def http_player(self) -> Player | None:
+        """What plays or records the requests of the agent's own clients; None: they go out as they are."""
+        return None if self.http_traffic is None else self.http_traffic.player
 
     @property
     def _session(self) -> ModelSession:
@@ -562,7 +559,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("input", "unawaited"), (dict,)),
     "settings": (TaskSettings,),
     "trace": (Conversation, type(None)),
-    "http_player": (Player, type(None)),
+    "http_traffic": (Traffic, type(None)),
     "_dispatcher": (FakeDispatcher,),
     "_opened_session": (ModelSession, type(None)),
 }

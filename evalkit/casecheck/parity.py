@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from evalkit.agents.model_choice import toggle_streaming
 from evalkit.casecheck.sweep import PassingRun, PlannedRun, find_call_differences, format_call, is_prose
-from evalkit.cassettes.http.binding import NEEDS_EXTRA, has_vcrpy
 from evalkit.cassettes.http.request_toggle import REQUEST_TOGGLE, STREAMED, WHOLE, RequestToggle
 from evalkit.checks.expectation import Expectation, judge_conversation
 from evalkit.model.verdict import ERROR, FAILED, NOT_COMPARABLE, NOT_RUN, PASSED, ParityRun, Reason, Verdict
@@ -37,7 +36,7 @@ class ParitySweep(Struct, frozen=True):
             return
         toggled, is_streamed = toggle_streaming(model)
         http = passing.base_settings.http
-        toggle = RequestToggle(http.ignore_hosts, can_intercept=has_vcrpy() and http.cassettes is not False)
+        toggle = RequestToggle(http.ignore_hosts, can_intercept=http.cassettes is not False)
         extra = {**passing.settings.extra, REQUEST_TOGGLE: toggle}
         settings = replace(passing.settings, model=toggled, extra=extra)
         case = passing.build_case(passing.state.plan.mocks)
@@ -99,6 +98,4 @@ def _explain_no_request(passing: PassingRun) -> str:
     http = passing.base_settings.http
     if http.cassettes is False:
         return "cassettes = false in [tool.evalkit.http] lets the requests of the agent's own client pass as they are"
-    if not has_vcrpy():
-        return f"requests of the agent's own client are not seen. {NEEDS_EXTRA}"
     return "no request of the agent's to a model was seen: by task.model, over httpx, or by a program's *_BASE_URL"

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 
@@ -52,7 +53,7 @@ from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump
 
 CASSETTE_VERSION = 1
-CASSETTE_KEYS = ("evalkit_cassette", "model", "description", "turns")
+CASSETTE_KEYS = ("evalkit_cassette", "model", "description", "redacted", "turns")
 REQUEST_KEYS = ("fingerprint", "continues", "system", "functions", "settings", "messages")
 SUFFIXES = (".yaml", ".yml", ".json")
 CODE = "invalid_cassette"
@@ -395,15 +396,21 @@ class RecordingProvider:
     async def aclose(self) -> None:
         """Do nothing: the live provider is shared, and closed where it was opened."""
 
-    def save(self) -> None:
-        """Write the cassette, in one step; nothing if the model got no request."""
+    def save(self) -> Sequence[str]:
+        """Write the cassette, in one step; nothing if the model got no request. Return what will not be replayed as it
+        was: replies that hold secrets."""
         if not self._exchange:
-            return
+            return ()
         turns = []
+        touched: dict[str, None] = {}
         before: JsonDict | None = None
         for request, reply in self._exchange:
             turn: JsonDict = {"request": _serialize_request(request, before)}
-            turn |= redact_secrets(describe_reply(reply), self._secrets)
+            described = describe_reply(reply)
+            clean = redact_secrets(described, self._secrets)
+            if clean != described:
+                touched |= dict.fromkeys((call.name for call in reply.calls), None) or {"the text": None}
+            turn |= clean
             if reply.finish_reason != ("tool_calls" if reply.calls else "stop"):
                 turn["finish_reason"] = reply.finish_reason
             if reply.finish_message is not None:
@@ -413,11 +420,30 @@ class RecordingProvider:
             if reply.model is not None:
                 turn["model"] = reply.model
             turns.append({**turn, "duration_ms": round(reply.duration_ms)})
-            reply_data = redact_secrets({"model": describe_reply(reply)}, self._secrets)
-            before = {**request, "messages": [*request["messages"], reply_data]}
+            before = {**request, "messages": [*request["messages"], {"model": clean}]}
         model = redact_secrets(self._model, self._secrets)  # its base_url may hold a password
-        data = {"evalkit_cassette": CASSETTE_VERSION, "model": model, "turns": turns}
+        redacted = {"redacted": list(touched)} if touched else {}
+        data = {"evalkit_cassette": CASSETTE_VERSION, "model": model, **redacted, "turns": turns}
         write_atomically(self.path, (HEADER + dump(replace_lone_surrogates(data))).encode())
+        return [explain_redaction(self._display_path, touched)] if touched else ()
+
+
+def explain_redaction(display_path: str, places: Iterable[str]) -> str:
+    """Explain that a recording holds other words than the model said, at `places`: calls, texts, addresses."""
+    return (
+        f"{display_path}: the model said a secret ({', '.join(places)}), which is redacted in the recording: "
+        "a check of that value will fail on replay"
+    )
+
+
+_REDACTED = re.compile(r"^redacted:\n((?:  - .*\n)+)", re.MULTILINE)
+
+
+def find_redaction(path: Path) -> list[str]:
+    """Find where a cassette says that a secret of the model's was redacted. Fast: it stands at the top."""
+    with path.open(encoding="utf-8") as file:
+        found = _REDACTED.search(file.read(2000))
+    return [] if found is None else [line.removeprefix("  - ") for line in found[1].splitlines()]
 
 
 def _serialize_request(request: JsonObject, before: JsonObject | None) -> JsonDict:

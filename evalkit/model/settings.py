@@ -25,7 +25,7 @@ DEFAULT_SEED = 0
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
-    """Treatment of requests that an agent's own client sends. `cassettes` None: as far as vcrpy is installed."""
+    """Treatment of requests that an agent's own client sends. `cassettes` False: they go out as they are."""
 
     cassettes: bool | None = None
     ignore_hosts: tuple[str, ...] = ()  # patterns of hosts that are reached as if nothing was there: "*.internal"

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.cassettes.http.binding import NEEDS_EXTRA, has_vcrpy
+from evalkit.cassettes.model import explain_redaction, find_redaction
 from evalkit.cassettes.reply_cache import CACHE_FOLDER
 from evalkit.errors import format_file_path
 from evalkit.gate.decision import GATE_WORDS, INTERVAL
@@ -255,6 +255,10 @@ class Display:
         new = sum(path not in before for path in paths)
         again = f", {len(paths) - new} of them recorded anew" if new < len(paths) else ""
         reporter.write_line(f"recorded: {files}{again}" if paths else "recorded: nothing")
+        for path in paths:
+            if places := find_redaction(path):
+                warning = explain_redaction(self._format_path(path), places)
+                reporter.write_line(self._encode(f"evalkit: {warning}"), yellow=True, bold=True)
         if self._config.option.verbose < 0:
             return
         for path in paths[:_MOST_RECORDINGS]:
@@ -408,9 +412,8 @@ def describe_run(configuration: Configuration) -> Iterator[str]:
 def describe_recording(settings: Settings, models: str) -> str:
     """Return what goes live, and where it is written to; `models` are those that options name."""
     model = models or "the models that cases name"
-    clients = ", and clients of agents' own" if has_vcrpy() else f"; of clients of agents' own nothing, {NEEDS_EXTRA}"
     activity = _RECORDED.get(str(settings.record), "recording")
-    return f"live, {activity} in {settings.cassettes.as_posix()}: {model}{clients}"
+    return f"live, {activity} in {settings.cassettes.as_posix()}: {model}, and clients of agents' own"
 
 
 def _has_failed(outcomes: Mapping[str, CaseOutcome]) -> bool:

@@ -173,12 +173,8 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             variant=None if case.variant is None else case.variant.values,
         )
         is_recorded = isinstance(plan.agent.run, RecordedAgent)
-        task.http_player = None if is_recorded else http_recording.create_player(task, settings)
-        task.http_observer = None if is_recorded else http_recording.create_observer(task, settings)
+        task.http_traffic = None if is_recorded else http_recording.create_traffic(task, settings)
         task.request_toggle = http_recording.find_request_toggle(settings)
-        for traffic in (task.http_player, task.request_toggle):
-            if traffic is not None:
-                traffic.observer = task.http_observer
         task.is_live = task.http_player is None and settings.model is not None
         task.client_budget = create_client_budget(settings)
         run = RunState(plan, task, dispatcher, Occupancy(task.add_delay))
@@ -215,14 +211,17 @@ def _check_mocks(run: RunState) -> None:
 
 
 def _save_recordings(run: RunState) -> None:
-    """Write what was recorded, unless the run broke off. What can't be written is a fault of the run."""
-    if run.fault is not None or run.task.fault is not None:
+    """Write what was recorded, unless the run could not be measured or was cut off. What can't be written is a fault of
+    the run."""
+    if run.task.fault is not None or (
+        run.fault is not None and (not run.fault.measured or run.fault.code == "deadline")
+    ):
         return
     for recorder in (run.task.provider, run.task.http_player, run.player):
         save = getattr(recorder, "save", None)  # only what records has it
         try:
             if save is not None:
-                save()
+                run.warnings += save() or ()
         except OSError as error:
             run.task.record_fault(MissingCassetteError(f"the recording can't be written: {error}"))
 

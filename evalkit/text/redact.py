@@ -144,6 +144,7 @@ _PATH = re.compile(
     r"~(?:[a-z_][a-z0-9_-]{0,15})?(/|$)|\.{1,2}/|/(etc|home|root|usr|var|tmp|opt|run|mnt|srv|data|app|apps|work|Users|private|secrets|workspace"
     r"|proc|dev|builds|github)(/|$)|[A-Za-z]:\\"
 )
+TOKEN_BEGINNINGS = tuple(begin for begin, _ in _TOKENS)
 _SHORTEST_SECRET = 8  # shorter values of secret variables ("1", "true", "test") occur in harmless text
 _SHORTEST_COPY = 6  # a shorter value of a secret key is replaced at its key, not wherever it occurs
 _SHORTEST_CUT = 6  # characters of a secret before an ellipsis
@@ -179,12 +180,23 @@ _PREFIX = r"(?:[\w-]{0,40}[_-])?"
 
 
 class Redactor:
-    """Replaces secrets by ``[redacted]``. `values`: known secrets; `keys`: more key names, beside SECRET_KEYS.
+    """Replaces secrets by ``[redacted]``, or by what `hide` returns for one. `values`: known secrets; `keys`: more key
+    names, beside SECRET_KEYS; `is_keyed`: what stands at such a key is a secret.
 
-    What it returns it returns unchanged when it is called again: it goes on until nothing more is found.
+    What it returns it returns unchanged when it is called again: it goes on until nothing more is found. So `hide`
+    returns what it returned itself as it is.
     """
 
-    def __init__(self, values: Iterable[str] = (), keys: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        values: Iterable[str] = (),
+        keys: Iterable[str] = (),
+        *,
+        hide: Callable[[str], str] | None = None,
+        is_keyed: bool = True,
+    ) -> None:
+        self._hide = hide or _hide_all
+        self._is_keyed = is_keyed
         longest_first = sorted({value for value in values if value}, key=len, reverse=True)
         # In JSON text a value stands in its escaped form, so both forms are looked for.
         forms = dict.fromkeys(form for value in longest_first for form in (value, json.dumps(value)[1:-1]))
@@ -212,7 +224,7 @@ class Redactor:
         """Redact `text`, which may be JSON; return it unchanged if nothing in it is secret."""
         while self.may_find_secrets(text):
             copies: set[str] = set()
-            clean = _redact_copies(self._redact_once(text, copies), copies)
+            clean = _redact_copies(self._redact_once(text, copies), copies, self._hide)
             if clean == text:
                 break
             text = clean
@@ -252,20 +264,23 @@ class Redactor:
         """Copy JSON `data` as `redact_data` does, and replace values of secret keys wherever a string quotes them."""
         while True:
             copies: set[str] = set()
-            clean = redact_copies(self.redact_data(data, copies), copies)
+            clean = redact_copies(self.redact_data(data, copies), copies, self._hide)
             if clean == data:
                 return data
             data = clean
 
     def is_secret_key(self, key: object) -> bool:
         """Return whether the values of `key` are secrets: ``apiKey``, ``api-key``, ``API_KEY``."""
+        if not self._is_keyed:
+            return False
         name = _fold(key).replace("-", "").replace("_", "").replace(" ", "") if isinstance(key, str) else ""
         return name in self._key_names or name.endswith(_KEY_ENDINGS)
 
     def _redact_keyed(self, value: str, copies: set[str] | None) -> str:
-        if copies is not None and len(value) >= _SHORTEST_COPY and value != REDACTED:
+        hidden = self._hide(value)
+        if copies is not None and len(value) >= _SHORTEST_COPY and value not in (REDACTED, hidden):
             copies.add(value)
-        return REDACTED
+        return hidden
 
     def _redact_leaf(self, text: str, copies: set[str] | None) -> str:
         """Redact a string of data. One that is JSON itself, as arguments of calls are, stays JSON."""
@@ -279,21 +294,27 @@ class Redactor:
 
     def _redact_once(self, text: str, copies: set[str]) -> str:
         for value in self._values:
-            text = _redact_cut(_replace(text, value), value)
+            text = _redact_cut(_replace(text, value, self._hide), value)
         for marker, pattern in _SHAPES:
             if marker in text:
-                text = re.sub(pattern, _keep_head, text)  # re keeps what it compiled
+                text = re.sub(pattern, self._hide_behind_head, text)  # re keeps what it compiled
+        if not self._is_keyed:
+            return text
 
         def hide(match: re.Match[str]) -> str:
             group = match.lastgroup or ""
             value = match[group]
-            if value in ("", REDACTED):
+            if value in ("", REDACTED) or (hidden := self._hide(value)) == value:
                 return match[0]
             if len(value) >= _SHORTEST_COPY:
                 copies.add(value)
-            return match[group.replace("value", "head")] + REDACTED
+            return match[group.replace("value", "head")] + hidden
 
         return re.sub(self._keyed, hide, text, flags=re.IGNORECASE)
+
+    def _hide_behind_head(self, match: re.Match[str]) -> str:
+        head = match[1] if match.re.groups else ""
+        return head + self._hide(match[0][len(head) :])
 
 
 @lru_cache(maxsize=8)
@@ -309,42 +330,48 @@ def _fold(text: str) -> str:
     return text.lower() if text.isascii() else text.replace("\u0130", "i").replace("\u0131", "i").casefold()
 
 
-def redact_copies(data: T, copies: Collection[str]) -> T:
+def _hide_all(secret: str) -> str:
+    return REDACTED
+
+
+def redact_copies(data: T, copies: Collection[str], hide: Callable[[str], str] = _hide_all) -> T:
     """Replace `copies`, values of secret keys, in every string of JSON `data`: messages quote them far from their key.
 
     A plain word stays where it is a whole string, because it may be a word of the record itself.
     """
     result: object = data
     if isinstance(data, str) and (inner := _parse_container(data) if any(map(data.__contains__, copies)) else None):
-        clean = redact_copies(inner, copies)
+        clean = redact_copies(inner, copies, hide)
         result = data if clean == inner else _write_like(data, clean)
     elif isinstance(data, str):
-        result = _redact_copies(data, [copy for copy in copies if copy != data or not _PLAIN_WORD.fullmatch(copy)])
+        result = _redact_copies(
+            data, [copy for copy in copies if copy != data or not _PLAIN_WORD.fullmatch(copy)], hide
+        )
     elif isinstance(data, Mapping):
-        result = {key: redact_copies(value, copies) for key, value in data.items()}
+        result = {key: redact_copies(value, copies, hide) for key, value in data.items()}
     elif isinstance(data, (list, tuple)):
-        result = [redact_copies(value, copies) for value in data]
+        result = [redact_copies(value, copies, hide) for value in data]
     return cast("T", result)
 
 
 _PLAIN_WORD = re.compile("[a-z_]+")
 
 
-def _redact_copies(text: str, copies: Iterable[str]) -> str:
+def _redact_copies(text: str, copies: Iterable[str], hide: Callable[[str], str]) -> str:
     for copy in sorted(copies, key=len, reverse=True):
         if not _PLAIN_WORD.fullmatch(copy):
-            text = _redact_cut(_replace(text, copy), copy)
+            text = _redact_cut(_replace(text, copy, hide), copy)
         elif copy in text:  # in text that is JSON it may be a key
             pattern = rf"""(?<!(?<!\\)"){copy}|{copy}(?!")"""
-            text = REDACTED.join(re.sub(pattern, REDACTED, part) for part in text.split(REDACTED))
+            text = REDACTED.join(re.sub(pattern, hide(copy), part) for part in text.split(REDACTED))
     return text
 
 
-def _replace(text: str, secret: str) -> str:
+def _replace(text: str, secret: str, hide: Callable[[str], str]) -> str:
     """Replace `secret`, but not within the word that stands for what is redacted already."""
     if secret not in text:
         return text
-    return REDACTED.join(part.replace(secret, REDACTED) for part in text.split(REDACTED))
+    return REDACTED.join(part.replace(secret, hide(secret)) for part in text.split(REDACTED))
 
 
 def _redact_cut(text: str, secret: str) -> str:
@@ -382,10 +409,6 @@ def _parse_container(text: str) -> JsonDict | list[object] | None:
 def _write_like(text: str, data: object) -> str:
     separators = None if '": ' in text or ", " in text else (",", ":")
     return json.dumps(data, ensure_ascii=text.isascii(), separators=separators)
-
-
-def _keep_head(match: re.Match[str]) -> str:
-    return (match[1] if match.re.groups else "") + REDACTED
 
 
 @lru_cache(maxsize=8)

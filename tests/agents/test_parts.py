@@ -12,8 +12,9 @@ import pytest
 import evalkit
 from evalkit.agents.remote.agents import build_request
 from evalkit.cassettes.fingerprint import describe_request
-from evalkit.cassettes.http.messages import HttpRequest
+from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
 from evalkit.cassettes.http.player import Player, PlayerOptions
+from evalkit.cassettes.http.tee import Tee
 from evalkit.errors import MockError
 from evalkit.model.parts import InputPart, format_part, read_parts
 from evalkit.model.transcript import ModelRequest
@@ -153,7 +154,10 @@ def test_a_recorded_request_of_a_client_holds_no_content(tmp_path: Path, encode:
 
     pending = player.begin(HttpRequest("POST", "https://api.example.com/v1", body, "application/json"))
 
-    assert pending._exchange["request"]["json"] == {"image": "data:image/png;base64,sha256:ab"}  # type: ignore[union-attr]
+    assert isinstance(pending, Tee)
+    pending.record_response(HttpResponse(200))
+    player.save()
+    assert "json:\n        image: data:image/png;base64,sha256:ab\n" in player._options.path.read_text()
 
 
 def test_reports_name_the_file_its_type_size_and_hash() -> None:

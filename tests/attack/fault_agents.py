@@ -804,7 +804,7 @@ def spoil(name: str, value: Any) -> None:
     fault(run)
 
 
-for name in ("messages", "settings", "input", "warnings", "trace", "http_player", "waiting_time", "queueing_time"):
+for name in ("messages", "settings", "input", "warnings", "trace", "http_traffic", "waiting_time", "queueing_time"):
     spoil(name, 3)
 spoil("messages", ["x"])
 spoil("on_turn_end", [refuse])

@@ -1,4 +1,4 @@
-"""Without vcrpy: an agent's own client reaches nobody on the internet from a case that runs offline."""
+"""Below the cassettes: an agent's own client reaches nobody on the internet from a case that runs offline."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Run = Callable[..., Verdict]
 
 
 @pytest.fixture(autouse=True)
-def no_vcrpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_recording, "has_vcrpy", lambda: False)
+def no_cassettes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_recording, "create_player", lambda task, settings: None)
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_the_message_says_who_was_asked_and_what_there_is_to_do(run: Run) -> Non
 
     assert verdict.reasons[0].message == (
         "offline, and the agent's own client connects to api.example.com:443; without --evalkit-model no case reaches "
-        "the internet\nTo record what it asks and play it back: pip install 'pytest-evalkit[vcr]'. In "
+        "the internet\nHTTP cassettes can't play this: it is no HTTP, or comes from a client that they don't know. In "
         '[tool.evalkit.http], ignore_hosts = ["api.example.com"] lets this host through, cassettes = false all of them'
     )
 

@@ -19,7 +19,6 @@ from evalkit.cassettes.http.messages import (
     Body,
     HttpRequest,
     HttpResponse,
-    clean_url,
     encode_body,
     read_body,
     serialize_request,
@@ -28,6 +27,7 @@ from evalkit.cassettes.http.messages import (
     unpack_content,
 )
 from evalkit.cassettes.http.model_exchanges import find_turn, normalise_exchanges
+from evalkit.cassettes.http.stand_ins import hide_secrets, mask_request
 from evalkit.model.verdict import Verdict
 from evalkit.streaming import parse_values
 from tests.servers.replay import Answer, ForwardingProxy
@@ -87,7 +87,7 @@ def test_compressed_bodies_are_unpacked(encoding: str) -> None:
 @pytest.mark.parametrize(("content", "encoding"), [(b"hi", "br"), (b"no gzip", "gzip")])
 def test_what_cannot_be_unpacked_is_kept_as_it_came(content: bytes, encoding: str) -> None:
     answer = HttpResponse(200, "OK", (("Content-Encoding", encoding), ("Content-Type", "text/plain")), content)
-    data = serialize_response(answer, ())
+    data = serialize_response(answer)
     back = to_response(data)
 
     assert data["headers"]["content-encoding"] == encoding
@@ -104,13 +104,19 @@ def test_what_cannot_be_unpacked_is_kept_as_it_came(content: bytes, encoding: st
     ],
 )
 def test_a_url_is_kept_without_its_secrets(url: str, clean: str) -> None:
-    assert clean_url(url, ("hunter22hunter22",)) == clean
+    request = serialize_request(HttpRequest("get", url))
+
+    assert mask_request(request, ("hunter22hunter22",))["url"] == clean
+    (recorded,), _ = hide_secrets([{"request": request, "response": {"status": 200}}], ["hunter22hunter22"], ())
+    assert recorded["request"]["url"] == clean.replace("[redacted]", "redacted1").replace(
+        "t/redacted1/", "t/redacted1xxxxxxx/"
+    )
 
 
 def test_tokens_of_a_text_are_no_secrets() -> None:
     body = json.dumps({"logprobs": [{"token": "Hel"}], "token": "0123456789abcdefghij", "password": "x"}).encode()
 
-    assert serialize_request(HttpRequest("post", "https://h/", body), ())["json"] == {
+    assert mask_request(serialize_request(HttpRequest("post", "https://h/", body)), ())["json"] == {
         "logprobs": [{"token": "Hel"}],
         "token": "[redacted]",
         "password": "[redacted]",

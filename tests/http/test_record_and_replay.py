@@ -15,6 +15,7 @@ import pytest
 import evalkit
 from evalkit.agents.task import Task
 from evalkit.cassettes.http import interception as http_interception
+from evalkit.errors import ProviderError
 from evalkit.model.case import Case, Repeat
 from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict
@@ -91,6 +92,9 @@ exchanges:
       duration_ms: 1
       headers:
         content-type: application/json
+        x-request-id: "1"
+        set-cookie: session=redacted1
+      layout: spaced
       json:
         id: chatcmpl-1
         object: chat.completion
@@ -138,7 +142,7 @@ def test_secrets_are_in_no_cassette_and_do_not_matter_on_replay(echo: Any, run: 
     assert (first.status, second.status) == ("passed", "passed")
     assert "sk-abc" not in text
     assert "s3cr3t" not in text
-    assert "key=[redacted]&page=2" in text
+    assert "key=sk-redacted1xxxxxxxxxxxxxxxxx&page=2" in text
 
 
 @pytest.mark.parametrize(("mode", "asked"), [("missing", 0), ("stale", 0), ("all", 1)])
@@ -180,23 +184,33 @@ def test_repeats_are_recorded_each_for_itself(clients: Any, run: Run, cassette: 
     assert len(replayed.runs) == 2
 
 
-def test_a_failed_run_of_the_agent_records_and_a_broken_one_does_not(echo: Any, run: Run, cassette: Path) -> None:
-    def broken(task: Task) -> str:
+def test_a_run_that_was_measured_is_recorded_also_one_whose_agent_raised(echo: Any, run: Run, cassette: Path) -> None:
+    def ask() -> None:
         import httpx
 
-        httpx.post(f"{echo.url}/v1", json={"messages": [{"content": "hi"}]})
+        httpx.post(f"{echo.url}/v1", json={"messages": [{"content": "hi"}]}, verify=False)
+
+    def broken(task: Task) -> str:
+        ask()
         raise ValueError("oops")
 
     def wrong(task: Task) -> str:
-        import httpx
-
-        httpx.post(f"{echo.url}/v1", json={"messages": [{"content": "hi"}]})
+        ask()
         return "wrong"
 
-    assert run(broken, record="all").reasons[0].code == "agent_raised"
+    def unmeasured(task: Task) -> str:
+        ask()
+        task.record_fault(ProviderError("down"))
+        return "re: hi"
+
+    for agent, code in ((broken, "agent_raised"), (wrong, "text_missing")):
+        recorded = run(agent, record="all")
+        assert (recorded.status, recorded.reasons[0].code) == ("failed", code)
+        assert run(agent).reasons[0].code == code
+        cassette.unlink()
+    last = run(unmeasured, record="all")
+    assert last.status == "error", last.reasons
     assert not cassette.exists()
-    assert run(wrong, record="all").status == "failed"
-    assert cassette.exists()
 
 
 def test_requests_from_threads_and_executors_are_the_cases(clients: Any, echo: Any, run: Run) -> None:
@@ -271,17 +285,6 @@ def test_the_cassettes_can_be_switched_off(clients: Any, echo: Any, run: Run) ->
 
     assert verdict.status == "passed"
     assert len(echo.received) == 1
-
-
-def test_without_vcrpy_requests_go_out_and_asking_for_cassettes_is_refused(
-    clients: Any, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("evalkit.cassettes.http.binding.has_vcrpy", lambda: False)
-
-    assert run(clients["urllib"]).status == "passed"
-    with pytest.raises(evalkit.UsageError) as refused:
-        run(clients["urllib"], http=HttpSettings(cassettes=True))
-    assert str(refused.value) == "HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
 
 
 def test_streams_are_recorded_whole_and_replayed_as_streams(echo: Any, run: Run, cassette: Path) -> None:

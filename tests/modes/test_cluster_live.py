@@ -273,7 +273,6 @@ def told(box: Sandbox) -> list[Any]:
 def test_what_is_recorded_on_workers_is_what_is_recorded_here(
     sandbox: Sandbox, there: Sandbox, cluster: Cluster
 ) -> None:
-    pytest.importorskip("vcr", reason="HTTP cassettes need the extra vcr")
     options = ["--evalkit-model=gemini:x", "--evalkit-record=missing", "-k", "records"]
     sandbox.run(*options, status=0)
     expected, verdicts = recorded(sandbox), told(sandbox)

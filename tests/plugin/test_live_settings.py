@@ -10,8 +10,6 @@ import pytest
 
 from evalkit.gate.decision import decide
 from evalkit.model.run import Policy
-from evalkit.model.settings import Settings
-from evalkit.plugin.terminal import describe_recording
 from evalkit.reports.markdown import render_markdown
 from tests.servers.replay import Answer, ReplayServer
 
@@ -235,7 +233,7 @@ def test_an_agents_own_client_does_not_reach_the_network_unless_its_host_is_igno
             [],
             'http = {hosts = ["a"]}',
             "tool.evalkit.http: {'hosts': ['a']} is not a table with cassettes, ignore_hosts, ignore_fields, "
-            "ignore_text",
+            "ignore_text, harmless, harmless_programs, own_calls",
         ),
         (
             [],
@@ -385,11 +383,3 @@ def test_a_run_that_records_says_that_it_goes_live_and_what_it_wrote(recording: 
         ]
     )
     assert "recorded:" not in recording.run_apart().stdout.str()
-
-
-def test_without_vcrpy_a_recording_run_says_what_it_does_not_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evalkit.plugin.terminal.has_vcrpy", lambda: False)
-    assert describe_recording(Settings(record="stale"), "") == (
-        "live, what has no cassette, or an outdated one, is recorded in mocks/cassettes: the models that cases name; "
-        "of clients of agents' own nothing, HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
-    )

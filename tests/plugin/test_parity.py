@@ -126,7 +126,6 @@ def own(task):
 
 def test_a_client_of_the_agents_own_is_asked_in_the_other_way(desk: Project) -> None:
     pytest.importorskip("openai")
-    pytest.importorskip("vcr")
     desk.write(
         "conftest.py",
         """

@@ -90,6 +90,8 @@ RECORDED = """\
 # Recorded by evalkit. Record it again when the case's request changes: pytest --evalkit --evalkit-record=stale
 evalkit_cassette: 1
 model: gemini:x
+redacted:
+  - check
 turns:
   - request:
       fingerprint: {first}

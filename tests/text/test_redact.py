@@ -209,8 +209,8 @@ def test_looking_for_markers_first_hides_as_much_as_trying_everything(seed: int)
             for value in values:
                 text = text.replace(value, REDACTED).replace(json.dumps(value)[1:-1], REDACTED)
             for _, pattern in redaction._SHAPES:
-                text = re.sub(pattern, redaction._keep_head, text)
-            text = redaction._redact_copies(redact._redact_once(text, copies), copies)
+                text = re.sub(pattern, redact._hide_behind_head, text)
+            text = redaction._redact_copies(redact._redact_once(text, copies), copies, redaction._hide_all)
             if text == before:
                 return text
 

@@ -17,8 +17,9 @@ from evalkit.agents.remote.server import UnreachableError, send_request
 from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
 from evalkit.cassettes.http.model_exchanges import read_http_exchange
-from evalkit.cassettes.http.player import PendingExchange, Player
+from evalkit.cassettes.http.player import Player
 from evalkit.cassettes.http.request_toggle import RequestToggle
+from evalkit.cassettes.http.tee import Tee
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.budget import ClientBudget
@@ -50,7 +51,9 @@ SERVICES = (
 class RelayTask(Protocol):
     """The part of a task that the relay works on."""
 
-    http_player: Player | None
+    @property
+    def http_player(self) -> Player | None: ...
+
     request_toggle: RequestToggle | None
     client_budget: ClientBudget | None
     is_live: bool
@@ -111,9 +114,7 @@ class ModelRelay:
             raise
         return await self._forward(request, headers, None)
 
-    async def _forward(
-        self, request: HttpRequest, headers: Mapping[str, str], exchange: PendingExchange | None
-    ) -> HttpResponse:
+    async def _forward(self, request: HttpRequest, headers: Mapping[str, str], exchange: Tee | None) -> HttpResponse:
         passed_on = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
         toggle = self._task.request_toggle
         toggled = None if toggle is None else toggle.toggle(request)
@@ -131,7 +132,7 @@ class ModelRelay:
             response = toggle.restore(toggled, response)
         duration_ms = (perf_counter() - start) * 1000
         if exchange is not None:
-            exchange.record_response(response, duration_ms)
+            exchange.record_response(response)
         elif (read := read_http_exchange(request, response, duration_ms)) is not None:
             turn = self._task.record_exchange(read, waited_ms=duration_ms)
             if turn is not None and self._task.client_budget is not None:

@@ -11,26 +11,23 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from evalkit.cassettes.http.interception import Traffic, install, uninstall
+from evalkit.cassettes.http.interception import install, uninstall
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
 from evalkit.cassettes.http.model_exchanges import read_http_exchange
 from evalkit.cassettes.http.observer import Observer, SharedObserver
 from evalkit.cassettes.http.player import Player, PlayerOptions
 from evalkit.cassettes.http.request_toggle import REQUEST_TOGGLE, RequestToggle
+from evalkit.cassettes.http.traffic import Traffic
 from evalkit.cassettes.model import locate_cassette
-from evalkit.errors import EvalkitError, MissingCassetteError, UsageError
+from evalkit.errors import EvalkitError, MissingCassetteError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.budget import get_run_budget
 from evalkit.wire.records import Exchange
-
-NEEDS_EXTRA = "HTTP cassettes need the extra: pip install 'pytest-evalkit[vcr]'"
 
 _open_traffic: list[Traffic] = []
 _lock = threading.Lock()
@@ -85,20 +82,18 @@ class _TrafficListener:
                 self._budget.add(turn)
 
 
-def create_observer(task: RunTask, settings: Settings) -> Observer:
-    """Create what reads the traffic of a run that is neither played nor recorded: all of a live run, and what goes to
-    hosts that are left alone."""
-    return Observer(_TrafficListener(task, settings), settings.http.ignore_hosts)
+def create_traffic(task: RunTask, settings: Settings) -> Traffic:
+    """Create what handles the requests of a run."""
+    observer = Observer(_TrafficListener(task, settings), settings.http.ignore_hosts)
+    toggle = find_request_toggle(settings)
+    can_toggle = toggle is not None and toggle.can_intercept
+    return Traffic(observer, create_player(task, settings), toggle if can_toggle else None)
 
 
 def create_player(task: RunTask, settings: Settings) -> Player | None:
-    """Create the player of a run; None where requests go out unchanged: live, switched off, no vcrpy."""
+    """Create the player of a run; None where requests go out unchanged: live, or switched off."""
     goes_live = settings.model is not None and settings.record is None
     if goes_live or settings.http.cassettes is False:
-        return None
-    if not has_vcrpy():
-        if settings.http.cassettes:
-            raise UsageError(NEEDS_EXTRA)
         return None
     root = settings.root or Path.cwd()
     cassette = locate_cassette(root / settings.cassettes, task.case_id, is_recording=settings.record is not None)
@@ -114,12 +109,6 @@ def create_player(task: RunTask, settings: Settings) -> Player | None:
         ignore_text=settings.http.ignore_text,
     )
     return Player(options, _TrafficListener(task, settings))
-
-
-@cache
-def has_vcrpy() -> bool:
-    """Return whether requests of agents' own clients can be recorded and played."""
-    return find_spec("vcr") is not None
 
 
 def find_request_toggle(settings: Settings) -> RequestToggle | None:
@@ -168,13 +157,13 @@ def _find_traffic() -> Traffic | None:
         return None  # pytest's own, and its plugins': agents do not run there without a context
     with _lock:
         open_traffic = [traffic for traffic in _open_traffic if traffic.is_open]
-    if len(open_traffic) > 1 and all(isinstance(traffic, Observer) for traffic in open_traffic):
-        return SharedObserver([traffic for traffic in open_traffic if isinstance(traffic, Observer)])
-    toggles = [traffic for traffic in open_traffic if isinstance(traffic, RequestToggle)]
-    if len(open_traffic) > 1 and len(toggles) == len(open_traffic):  # live, and goes out whoever sends it
-        for toggle in toggles:
-            toggle.add_obstacle("a request came from a thread of which nobody knows whose case it is of")
-        return None
+    if len(open_traffic) > 1 and all(traffic.player is None for traffic in open_traffic):
+        for traffic in open_traffic:  # live, and goes out whoever sends it
+            if traffic.request_toggle is not None:
+                traffic.request_toggle.add_obstacle(
+                    "a request came from a thread of which nobody knows whose case it is of"
+                )
+        return Traffic(SharedObserver([traffic.observer for traffic in open_traffic]))
     if len(open_traffic) > 1:
         raise MissingCassetteError(
             f"an HTTP request came from thread '{threading.current_thread().name}', which was there before the "

@@ -1,42 +1,46 @@
-"""HTTP requests and answers, as clients send and get them and as cassettes hold them.
+"""HTTP requests and responses, as clients send and get them and as cassettes hold them.
 
-A cassette has of a request its method, its URL and its body, without secrets; of an answer the status, the body and the
-few headers that a client goes by. All else differs from one recording to the next.
+A cassette has of a request its method, its URL and its body; of a response the status, the body, and all headers but
+those of the connection and of the machines on the way. Secrets are hidden when a recording is written.
 """
 
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from email.message import Message
-from urllib.parse import parse_qs, parse_qsl, quote, urlsplit, urlunsplit
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from msgspec import Struct
 
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_strictly
-from evalkit.text.redact import REDACTED, redact_secrets
 
 # fmt: off
-KEPT_HEADERS = frozenset(
+# What servers and proxies say of themselves and of the way; no client goes by it.
+_NOISE = frozenset(
     {
-        "content-disposition", "content-language", "content-type", "etag", "link", "location", "mcp-session-id",
-        "retry-after", "retry-after-ms", "www-authenticate", "x-amzn-errortype", "x-goog-upload-status",
-        "x-goog-upload-url", "x-should-retry",
+        "age", "alt-svc", "connection", "content-security-policy", "date", "keep-alive", "nel", "openai-organization",
+        "openai-project", "p3p", "permissions-policy", "pragma", "proxy-connection", "referrer-policy", "report-to",
+        "reporting-endpoints", "server", "server-timing", "strict-transport-security", "vary", "via", "x-cache",
+        "x-content-type-options", "x-frame-options", "x-powered-by", "x-runtime", "x-served-by", "x-timer",
+        "x-xss-protection",
     }
 )
-_SECRET_PARAMETERS = frozenset(
-    {
-        "access_token", "api-key", "api_key", "apikey", "auth", "client_secret", "code", "key", "password", "sig",
-        "signature", "subscription-key", "token", "x-amz-credential", "x-amz-security-token", "x-amz-signature",
-        "x-goog-signature",
-    }
+_NOISE_BEGINNINGS = ("access-control-", "cf-", "cross-origin-", "x-amz-cf-", "x-envoy-")
+_CREDENTIALS = frozenset(
+    {"api-key", "authorization", "cookie", "ocp-apim-subscription-key", "proxy-authorization", "x-api-key",
+     "x-auth-token", "x-goog-api-key"}
 )
 # fmt: on
-# A key of model replies that is no secret there: the tokens of a text, with their probabilities.
-_NO_SECRET = "token"  # noqa: S105 - the name of a key
+_SHORTEST_CREDENTIAL = 8
+_RANDOM = re.compile(r"\d|[a-z][A-Z]")  # in a credential, and in no placeholder such as "not-needed"
 
 
 class HttpRequest(Struct, frozen=True):
@@ -46,6 +50,7 @@ class HttpRequest(Struct, frozen=True):
     url: str
     body: bytes = b""
     content_type: str = ""
+    credentials: tuple[str, ...] = ()  # secrets that its headers hold
 
     @property
     def host(self) -> str:
@@ -60,81 +65,143 @@ class HttpResponse(Struct, frozen=True):
     reason: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
+    is_unpacked: bool = False  # the body stands without its ``Content-Encoding``
 
     def get_header(self, name: str) -> str:
         """Return the value of a header, whose name is given in lower case; "" without it."""
         return next((value for key, value in self.headers if key.lower() == name), "")
 
 
-def serialize_request(request: HttpRequest, secrets: tuple[str, ...], ignored: Iterable[str] = ()) -> JsonDict:
+def find_credentials(headers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Find the secrets in the headers of a request: keys, tokens, passwords and cookies."""
+    found: list[str] = []
+    for name, value in headers:
+        if name.lower() not in _CREDENTIALS:
+            continue
+        if name.lower() == "cookie":
+            found += [part.partition("=")[2].strip() for part in value.split(";")]
+            continue
+        scheme, _, rest = value.partition(" ")
+        found.append(rest or scheme)
+        if scheme.lower() == "basic":
+            with suppress(ValueError):
+                found.append(base64.b64decode(rest).decode().partition(":")[2])
+    return tuple(value for value in found if len(value) >= _SHORTEST_CREDENTIAL and _RANDOM.search(value))
+
+
+def serialize_request(request: HttpRequest, ignored: Iterable[str] = ()) -> JsonDict:
     """Serialize `request` for a cassette. `ignored` are paths below a JSON body (``metadata.run_id``) that are left
     out."""
     body = read_body(request.body, request.content_type)
-    value = _redact_value(body.value, secrets)
+    value = body.value
     for path in ignored if body.form == "json" else ():
         value = _remove_path(value, path.split("."))
-    data = {"method": request.method.upper(), "url": clean_url(request.url, secrets)}
+    parts = urlsplit(request.url)  # without user, password and fragment
+    url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path or "/", parts.query, ""))
+    data = {"method": request.method.upper(), "url": url}
     return data if body.value is None else {**data, body.form: value}
 
 
-def serialize_response(response: HttpResponse, secrets: tuple[str, ...]) -> JsonDict:
-    """Serialize `response` for a cassette."""
-    encoding = response.get_header("content-encoding")
-    content = unpack_content(response.body, encoding) if encoding else response.body
-    headers = {key.lower(): value for key, value in response.headers if key.lower() in KEPT_HEADERS}
-    if content is None:
-        content, headers["content-encoding"] = response.body, encoding
-    body = read_body(content, response.get_header("content-type"))
+def serialize_response(response: HttpResponse, method: str = "GET") -> JsonDict:
+    """Serialize `response`, to a request by `method`, for a cassette."""
     data: JsonDict = {"status": response.status}
+    if response.reason != _get_phrase(response.status):
+        data["reason"] = response.reason
+    headers = _serialize_headers(response, method)
+    encoding, content_type = response.get_header("content-encoding"), response.get_header("content-type")
+    body = read_body(response.body, content_type)
+    if encoding and response.is_unpacked:
+        if body.form == "base64":  # would be packed twice
+            headers.pop("content-encoding")
+    elif encoding and response.body:
+        content = unpack_content(response.body, encoding)
+        body = _encode_binary(response.body) if content is None else read_body(content, content_type)
+        if body.form == "base64" or _count_members(response.body, encoding) > 1:
+            body = _encode_binary(response.body)  # clients differ in what they make of it, so it stays what it was
     if headers:
-        data["headers"] = redact_secrets(headers, secrets)
-    return data if body.value is None else {**data, body.form: _redact_value(body.value, secrets)}
+        data["headers"] = headers
+    if body.form == "json":
+        text = _decode(response, content_type)
+        layout = find_layout(text, body.value)
+        if layout is None:
+            body = Body("text", text)
+        elif layout:
+            data["layout"] = layout
+    return data if body.value is None else {**data, body.form: body.value}
 
 
-def to_response(data: JsonObject) -> HttpResponse:
-    """Convert serialized data back to a response."""
-    from http import HTTPStatus
+def _decode(response: HttpResponse, content_type: str) -> str:
+    content: bytes | None = response.body
+    if not response.is_unpacked and (encoding := response.get_header("content-encoding")):
+        content = unpack_content(response.body, encoding)
+    return (content or b"").decode(_parse_content_type(content_type)[1])
 
-    headers = {str(key).lower(): str(value) for key, value in (data.get("headers") or {}).items()}
-    form = next((form for form in ("json", "text", "base64") if form in data), None)
-    if form == "json":
-        headers.setdefault("content-type", "application/json")
+
+def is_noise(name: str) -> bool:
+    """Tell whether a header says nothing that a client goes by."""
+    return name in _NOISE or name.startswith(_NOISE_BEGINNINGS)
+
+
+def _serialize_headers(response: HttpResponse, method: str) -> JsonDict:
+    is_bodiless = method.upper() == "HEAD" or response.status == HTTPStatus.NOT_MODIFIED
+    headers: JsonDict = {}
+    for key, value in response.headers:
+        name = key.lower()
+        is_kept = is_bodiless if name == "content-length" else not is_noise(name)
+        if name in headers:
+            listed = headers[name] if isinstance(headers[name], list) else [headers[name]]
+            headers[name] = [*listed, value]
+        elif is_kept:
+            headers[name] = value
+    return headers
+
+
+def to_response(data: JsonObject, method: str = "GET", *, is_recorded: bool = True) -> HttpResponse:
+    """Convert serialized data back to a response to a request by `method`. Hand-written data has what such responses
+    always have."""
+    headers = list(_list_headers(data.get("headers") or {}))
+    names = {name for name, _ in headers}
+    form = next((form for form in FORMS if form in data), None)
+    if form == "json" and not is_recorded and "content-type" not in names:
+        headers.append(("content-type", "application/json"))
+    get = dict(headers).get
     body = Body() if form is None else Body(form, data[form])
-    content = encode_body(body, headers.get("content-type", ""))
+    content = encode_body(body, get("content-type", ""), str(data.get("layout", "")))
+    if "content-encoding" in names and form in ("json", "text"):
+        packed = pack_content(content, get("content-encoding", ""))
+        if packed is None:
+            headers = [(name, value) for name, value in headers if name != "content-encoding"]
+        content = content if packed is None else packed
     status = int(data["status"])
-    reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
-    return HttpResponse(status, reason, (*headers.items(), ("content-length", str(len(content)))), content)
+    is_bodiless = method.upper() == "HEAD" or status == HTTPStatus.NOT_MODIFIED
+    if not is_bodiless and "transfer-encoding" not in names:
+        headers = [(name, value) for name, value in headers if name != "content-length"]
+        if status != HTTPStatus.NO_CONTENT:
+            headers.append(("content-length", str(len(content))))
+    return HttpResponse(status, str(data.get("reason", _get_phrase(status))), tuple(headers), content)
 
 
-def clean_url(url: str, secrets: tuple[str, ...]) -> str:
-    """Clean `url` of user, password, fragment, and the values of parameters that are secret."""
-    parts = urlsplit(url)
-    query = parts.query
-    names = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
-    if names & _SECRET_PARAMETERS:
-        pairs = parse_qsl(query, keep_blank_values=True)
-        query = "&".join(
-            f"{quote(name)}={REDACTED if name.lower() in _SECRET_PARAMETERS else quote(value)}" for name, value in pairs
-        )
-    netloc = parts.netloc.rpartition("@")[2]
-    return redact_secrets(urlunsplit((parts.scheme, netloc, parts.path or "/", query, "")), secrets)
+def _list_headers(headers: JsonObject) -> Iterator[tuple[str, str]]:
+    for key, value in headers.items():
+        for item in value if isinstance(value, list) else [value]:
+            yield str(key).lower(), str(item)
 
 
-def _redact_value(value: object, secrets: tuple[str, ...]) -> object:
-    """Copy `value` without secrets. ``{"token": "Hel"}`` is a piece of text in a model's reply, and stays if it is
-    short."""
-    if isinstance(value, Mapping):
-        return {
-            key: item
-            if key == _NO_SECRET and isinstance(item, str) and len(item) < 16
-            else _redact_value(item, secrets)
-            if isinstance(item, (Mapping, list))
-            else redact_secrets({key: item}, secrets)[key]
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_redact_value(item, secrets) for item in value]
-    return redact_secrets(value, secrets)
+def _get_phrase(status: int) -> str:
+    return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
+
+
+def encode_response(response: HttpResponse, method: str) -> bytes:
+    """Encode a response to a request by `method` as the bytes of HTTP/1.1."""
+    body = b"" if method.upper() == "HEAD" else response.body
+    headers, names = list(response.headers), {name.lower() for name, _ in response.headers}
+    if "transfer-encoding" in names:
+        body = (f"{len(body):x}\r\n".encode() + body + b"\r\n" if body else b"") + b"0\r\n\r\n"
+    elif "content-length" not in names and response.status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+        headers.append(("content-length", str(len(body))))
+    head = f"HTTP/1.1 {response.status} {response.reason}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in headers) + "\r\n"
+    return head.encode("latin-1", "replace") + body
 
 
 def _remove_path(value: object, path: list[str]) -> object:
@@ -194,31 +261,105 @@ def read_body(content: bytes, content_type: str) -> Body:
     return Body("text", text)
 
 
-def encode_body(body: Body, content_type: str) -> bytes:
-    """Encode a body to the bytes that were read, but for the white space of JSON."""
+def encode_body(body: Body, content_type: str, layout: str = "") -> bytes:
+    """Encode a body to the bytes that were read. `layout` is how its JSON was written."""
     if body.value is None and body.form != "json":
         return b""
     if body.form == "base64":
         return base64.b64decode(str(body.value))
-    if body.form == "json":
-        return json.dumps(body.value, ensure_ascii=False, separators=(",", ":")).encode()
-    return str(body.value).encode(_parse_content_type(content_type)[1])
+    text = write_json(body.value, layout) if body.form == "json" else str(body.value)
+    try:
+        return text.encode(_parse_content_type(content_type)[1])
+    except (LookupError, UnicodeEncodeError):  # of a file that was written by hand
+        return text.encode()
+
+
+# How JSON was written, as words: "spaced" (as Python's json does), "indent-2", "ascii", "newline"; none of them is JSON
+# in the fewest characters.
+_INDENT = re.compile(r"[\[{]\n( +)")
+
+
+def write_json(data: object, layout: str) -> str:
+    """Write JSON in a layout."""
+    words = layout.split()
+    indent = next((int(word[7:]) for word in words if word.startswith("indent-") and word[7:].isdecimal()), None)
+    separators = (",", ": ") if indent is not None else (", ", ": ") if "spaced" in words else (",", ":")
+    text = json.dumps(data, ensure_ascii="ascii" in words, indent=indent, separators=separators)
+    return f"{text}\n" if "newline" in words else text
+
+
+def find_layout(text: str, data: object) -> str | None:
+    """Find the layout in which `text` is `data`; None if it was written in none of them."""
+    ending = " newline" if text.endswith("\n") else ""
+    ending = (" ascii" if text.isascii() and "\\u" in text else "") + ending
+    found = _INDENT.match(text)
+    for layout in (f"indent-{len(found[1])}",) if found is not None else ("", "spaced"):
+        if write_json(data, layout + ending) == text:
+            return (layout + ending).strip()
+    return None
 
 
 def unpack_content(content: bytes, encoding: str) -> bytes | None:
-    """Undo a ``Content-Encoding``; None for an encoding that the standard library does not know."""
-    for name in reversed([part.strip().lower() for part in encoding.split(",") if part.strip()]):
+    """Undo a ``Content-Encoding``; None for what can't be undone here."""
+    for name in reversed(_list_encodings(encoding)):
         if name in ("gzip", "x-gzip", "deflate"):
             try:
-                content = zlib.decompress(content, wbits=zlib.MAX_WBITS | 32)
+                content = _inflate(content)[0]
             except zlib.error:
-                try:
-                    content = zlib.decompress(content, wbits=-zlib.MAX_WBITS)
-                except zlib.error:
-                    return None
+                return None
         elif name != "identity":
-            return None
+            try:
+                content = _import_codec(name).decompress(content)
+            except Exception:
+                return None
     return content
+
+
+def pack_content(content: bytes, encoding: str) -> bytes | None:
+    """Do a ``Content-Encoding`` again; None for what can't be done here."""
+    for name in _list_encodings(encoding):
+        if name in ("gzip", "x-gzip", "deflate"):
+            packer = zlib.compressobj(wbits=zlib.MAX_WBITS + (0 if name == "deflate" else 16))
+            content = packer.compress(content) + packer.flush()
+        elif name != "identity":
+            try:
+                content = _import_codec(name).compress(content)
+            except Exception:
+                return None
+    return content
+
+
+def _list_encodings(encoding: str) -> list[str]:
+    return [part.strip().lower() for part in encoding.split(",") if part.strip()]
+
+
+def _import_codec(name: str) -> Any:
+    """Import the library of an encoding, which clients bring that ask for it."""
+    return importlib.import_module({"br": "brotli", "zstd": "zstandard"}[name])
+
+
+def _count_members(content: bytes, encoding: str) -> int:
+    try:
+        return _inflate(content)[1] if _list_encodings(encoding) in (["gzip"], ["x-gzip"]) else 1
+    except zlib.error:
+        return 1
+
+
+def _inflate(content: bytes) -> tuple[bytes, int]:
+    """Unpack gzip, of several members too, and both kinds of deflate. Return how many members there were."""
+    unpacked, count = b"", 0
+    while content:
+        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+        try:
+            unpacked += unpacker.decompress(content) + unpacker.flush()
+        except zlib.error:
+            if count:
+                break  # what stands behind the last member is no member
+            unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+            unpacked += unpacker.decompress(content) + unpacker.flush()
+        count += 1
+        content = unpacker.unused_data.lstrip(b"\0")
+    return unpacked, count
 
 
 def _parse_content_type(value: str) -> tuple[str, str]:

@@ -150,6 +150,12 @@ def _find_replies(response: JsonObject) -> Iterator[object]:
     """Find the JSON of a model's reply: one value, or the events of a stream. Nothing for other services."""
     if "json" in response:
         values = response["json"] if isinstance(response["json"], list) else [response["json"]]
+    elif str(response.get("text", "")).lstrip()[:1] in ("{", "["):
+        try:
+            data = json.loads(response["text"])
+        except (ValueError, RecursionError):
+            return
+        values = data if isinstance(data, list) else [data]
     elif isinstance(response.get("text"), str) and "data:" in response["text"]:
         values = []
         for line in response["text"].splitlines():
@@ -175,6 +181,15 @@ def is_model_reply(value: object) -> bool:
     return value.get("type") in ("message", "message_start")
 
 
+def is_model_exchange(exchange: JsonObject) -> bool:
+    """Tell whether an exchange of a recording is one with a model, by its request or its reply."""
+    request = exchange["request"]
+    data = request.get("json")
+    if isinstance(data, Mapping) and find_api(str(request["url"]), data) is not None:
+        return True
+    return any(True for _ in _find_replies(exchange.get("response") or {}))
+
+
 def _reset_times(data: object) -> object:
     if isinstance(data, Mapping):
         return {
@@ -189,11 +204,6 @@ def _reset_times(data: object) -> object:
 
 
 _UUID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE)
-
-
-def has_uuids(request: JsonObject) -> bool:
-    """Tell whether a request holds UUIDs, which clients draw anew each time."""
-    return _UUID.search(json.dumps(request, default=str)) is not None
 
 
 def replace_uuids(request: JsonObject) -> JsonDict:

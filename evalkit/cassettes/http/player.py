@@ -11,11 +11,12 @@ import json
 import re
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
@@ -31,8 +32,17 @@ from evalkit.cassettes.http.messages import (
     serialize_response,
     to_response,
 )
-from evalkit.cassettes.http.model_exchanges import has_uuids, normalise_exchanges, replace_uuids
-from evalkit.cassettes.model import CODE, build_run_path, check_version, explain_overwriting, write_atomically
+from evalkit.cassettes.http.model_exchanges import normalise_exchanges, replace_uuids
+from evalkit.cassettes.http.stand_ins import hide_secrets, mask_request
+from evalkit.cassettes.http.tee import Tee, TeeGroup
+from evalkit.cassettes.model import (
+    CODE,
+    build_run_path,
+    check_version,
+    explain_overwriting,
+    explain_redaction,
+    write_atomically,
+)
 from evalkit.errors import EvalkitError, KeyPath, MissingCassetteError, StaleCassetteError, format_file_path
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
@@ -110,10 +120,12 @@ class Player:
         self._is_ready = False
         self._cassette: HttpCassette | None = None  # what is played; None while recording
         self._remaining: dict[str, deque[int]] = {}  # by request: the recorded exchanges that are left
-        self._remaining_alike: dict[str, deque[int]] = {}  # the same by request without what clients draw by lot
+        # The same by request without secrets, and without what clients draw by lot.
+        self._remaining_alike: dict[str, deque[int]] = {}
         self._played: set[int] = set()
-        self._exchanges: list[JsonDict] = []  # recorded now, in the order of the requests
-        self.observer: Any = None  # of requests to hosts that are left alone
+        self._exchanges: list[JsonDict] = []  # recorded now, in the order of the requests, with all secrets
+        self._credentials: dict[str, None] = {}  # of the requests
+        self._running = TeeGroup()
         self.input_files: list[InputPart] = []  # images and files of the case, which requests hold as their hashes
 
     # -- what the interception asks
@@ -122,10 +134,15 @@ class Player:
         """Tell whether a request to `host` (with its port, where it has one) is played or recorded."""
         return host not in OWN_HOSTS and not is_ignored_host(host, self._options.ignore_hosts)
 
-    def begin(self, request: HttpRequest) -> HttpResponse | PendingExchange:
-        """Return the recorded response, or a place for the response that the caller gets from the network.
+    @property
+    def is_recording(self) -> bool:
+        """Whether this run was asked to record. It may play all the same, what was recorded before."""
+        return self._options.record is not None
 
-        Raises MissingCassetteError, StaleCassetteError and SpecError.
+    def begin(self, request: HttpRequest) -> HttpResponse | Tee:
+        """Return the recorded response, or what the response from the network is fed to.
+
+        Raises MissingCassetteError, StaleCassetteError, SpecError and BudgetSpentError.
         """
         try:
             outcome, duration_ms = self._begin(request)
@@ -137,24 +154,26 @@ class Player:
             self._listener.on_response(request, outcome, duration_ms, is_live=False)
         return outcome
 
-    def _begin(self, request: HttpRequest) -> tuple[HttpResponse | PendingExchange, float]:
+    def _begin(self, request: HttpRequest) -> tuple[HttpResponse | Tee, float]:
         body = replace_content(request.body, self.input_files)
-        request_data = serialize_request(
-            replace(request, body=body), self._options.secrets, self._options.ignore_fields
-        )
+        request_data = serialize_request(replace(request, body=body), self._options.ignore_fields)
+        secrets = (*self._options.secrets, *request.credentials)
         with self._lock:
             if not self._is_open:
-                raise MissingCassetteError(
-                    f"{request_data['method']} {request_data['url']}: the run that this request is of is over"
-                )
-            self._prepare(request_data)
+                shown = mask_request(request_data, secrets)
+                raise MissingCassetteError(f"{shown['method']} {shown['url']}: the run that this request is of is over")
+            self._prepare(mask_request(request_data, secrets))
             if self._cassette is None:
                 self._listener.on_request()
                 exchange: JsonDict = {"request": request_data}
                 self._exchanges.append(exchange)
-                return PendingExchange(request, exchange, self._options.secrets, self._listener), 0.0
-            response = self._play(self._mask(request_data), self._cassette)
-            return to_response(response), float(response.get("duration_ms") or 0)
+                self._credentials |= dict.fromkeys(request.credentials)
+                tee = Tee(partial(self._listener.on_response, request, is_live=True), partial(_record, exchange))
+                return self._running.add(tee), 0.0
+            response = self._play(self._mask(request_data), secrets, self._cassette)
+            is_recorded = self._cassette.kind == "recorded"
+            played = to_response(response, request.method, is_recorded=is_recorded)
+            return played, float(response.get("duration_ms") or 0)
 
     # -- what the run asks
 
@@ -178,12 +197,22 @@ class Player:
         """End the run: requests of code that still runs are refused from now on."""
         with self._lock:
             self._is_open = False
+        self._running.end()
 
-    def save(self) -> None:
-        """Write the recorded exchanges, if there are any."""
+    def save(self) -> Iterable[str]:
+        """Write the recorded exchanges, if there are any. Return what will not be replayed as it was."""
         done = [exchange for exchange in self._exchanges if "response" in exchange]
-        if done:
-            write_http_cassette(self._options.path, normalise_exchanges(done))
+        if not done:
+            return ()
+        hidden, touched = hide_secrets(done, self._options.secrets, self._credentials)
+        path = self._options.path
+        exchanges = normalise_exchanges(hidden)
+        if path.is_file():
+            with suppress(EvalkitError, OSError):
+                exchanges = keep_volatile(list(load_http_cassette(path, "").exchanges), exchanges)
+        places = list(dict.fromkeys(touched))
+        write_http_cassette(path, exchanges, places)
+        return [explain_redaction(self._options.format_path(path), places)] if places else ()
 
     # -- inside
 
@@ -208,7 +237,7 @@ class Player:
             self._cassette = replace(cassette, exchanges=tuple(masked))
             for index, exchange in enumerate(self._cassette.exchanges):
                 self._remaining.setdefault(_build_key(exchange["request"]), deque()).append(index)
-                self._remaining_alike.setdefault(_build_key(replace_uuids(exchange["request"])), deque()).append(index)
+                self._remaining_alike.setdefault(self._build_loose_key(exchange["request"]), deque()).append(index)
         self._is_ready = True
 
     def _mask(self, request_data: JsonObject) -> JsonObject:
@@ -217,23 +246,28 @@ class Player:
             request_data = map_strings(request_data, partial(re.sub, pattern, "(ignored)"))
         return request_data
 
-    def _play(self, request_data: JsonObject, cassette: HttpCassette) -> JsonObject:
-        key = _build_key(request_data)
+    def _build_loose_key(self, request: JsonObject, secrets: tuple[str, ...] = ()) -> str:
+        return _build_key(mask_request(replace_uuids(request), secrets or self._options.secrets))
+
+    def _play(self, request_data: JsonObject, secrets: tuple[str, ...], cassette: HttpCassette) -> JsonObject:
+        key = loose_key = _build_key(request_data)
         if cassette.match == BY_TURN:
             place, exchanges = _get_endpoint(request_data), cassette.exchanges
             turns = (index for index, exchange in enumerate(exchanges) if _get_endpoint(exchange["request"]) == place)
             index = self._take_next(turns)
             if index is None:
-                raise build_exhausted_error(request_data, cassette)
+                raise build_exhausted_error(mask_request(request_data, secrets), cassette)
         else:
             index = self._take_next(self._remaining.get(key, ()))
-        if index is None and has_uuids(request_data):
-            index = self._take_next(self._remaining_alike.get(_build_key(replace_uuids(request_data)), ()))
         if index is None:
+            loose_key = self._build_loose_key(request_data, secrets)
+            index = self._take_next(self._remaining_alike.get(loose_key, ()))
+        if index is None:
+            shown = mask_request(request_data, secrets)
             raise (
-                build_exhausted_error(request_data, cassette)
-                if key in self._remaining
-                else build_unrecorded_error(request_data, cassette, self._played)
+                build_exhausted_error(shown, cassette)
+                if key in self._remaining or loose_key in self._remaining_alike
+                else build_unrecorded_error(shown, cassette, self._played)
             )
         self._played.add(index)
         response: JsonObject = cassette.exchanges[index]["response"]
@@ -243,22 +277,10 @@ class Player:
         return next((index for index in indices if index not in self._played), None)
 
 
-class PendingExchange:
-    """A request that went out, and the place for its response."""
-
-    def __init__(
-        self, request: HttpRequest, exchange: JsonDict, secrets: tuple[str, ...], listener: TrafficListener
-    ) -> None:
-        self._request = request
-        self._exchange = exchange
-        self._secrets = secrets
-        self._listener = listener
-
-    def record_response(self, response: HttpResponse, duration_ms: float) -> None:
-        """Record the response, which took `duration_ms` to come whole."""
-        data = serialize_response(response, self._secrets)
-        self._exchange["response"] = {"status": data.pop("status"), "duration_ms": round(duration_ms), **data}
-        self._listener.on_response(self._request, response, duration_ms, is_live=True)
+def _record(exchange: JsonDict, response: HttpResponse, duration_ms: float) -> None:
+    """Add the response to an exchange, which took `duration_ms` to come whole."""
+    data = serialize_response(response, str(exchange["request"]["method"]))
+    exchange["response"] = {"status": data.pop("status"), "duration_ms": round(duration_ms), **data}
 
 
 def _build_key(request: JsonObject) -> str:
@@ -411,10 +433,10 @@ HTTP_CASSETTE_VERSION = 1
 ENDING = ".http.yaml"
 HEADER = "# Recorded by evalkit: what the agent's own HTTP client asked, and the answers. Record it again with\n"
 HEADER += "# pytest --evalkit --evalkit-record=stale\n"
-KEYS = ("evalkit_http_cassette", "recorded", "description", "match", "exchanges")
+KEYS = ("evalkit_http_cassette", "recorded", "description", "redacted", "match", "exchanges")
 BY_REQUEST, BY_TURN = MATCHES = ("request", "turn")
 REQUEST_KEYS = ("method", "url", *FORMS)
-RESPONSE_KEYS = ("status", "headers", "duration_ms", "json", "text", "base64")
+RESPONSE_KEYS = ("status", "reason", "headers", "duration_ms", "layout", "json", "text", "base64")
 _MAX_NODES = 5_000_000
 
 
@@ -479,7 +501,29 @@ def _check_exchange(reader: FieldReader, path: KeyPath, value: object) -> None:
                 reader.report_wrong((*inner, needed), content[needed], expected)
 
 
-def write_http_cassette(path: Path, exchanges: list[JsonDict]) -> None:
-    """Write a recording, in one step."""
-    data = {"evalkit_http_cassette": HTTP_CASSETTE_VERSION, "recorded": True, "exchanges": exchanges}
+_VOLATILE_HEADER = re.compile(r"ratelimit|-ms$|^expires$|^last-modified$|request-?id|trace")
+
+
+def keep_volatile(old: Sequence[JsonObject], new: list[JsonDict]) -> list[JsonDict]:
+    """Keep exchanges of an older recording that differ in durations alone, and in headers that always do: a second
+    recording then gives the same file."""
+    same = [
+        index < len(old) and _remove_volatile(old[index]) == _remove_volatile(exchange)
+        for index, exchange in enumerate(new)
+    ]
+    return [dict(old[index]) if same[index] else exchange for index, exchange in enumerate(new)]
+
+
+def _remove_volatile(exchange: JsonObject) -> JsonDict:
+    response = {key: value for key, value in exchange["response"].items() if key != "duration_ms"}
+    headers = response.get("headers") or {}
+    response["headers"] = {key: value for key, value in headers.items() if not _VOLATILE_HEADER.search(key)}
+    return {"request": exchange["request"], "response": response}
+
+
+def write_http_cassette(path: Path, exchanges: list[JsonDict], redacted: Sequence[str] = ()) -> None:
+    """Write a recording, in one step. `redacted` is where a model said a secret."""
+    data: JsonDict = {"evalkit_http_cassette": HTTP_CASSETTE_VERSION, "recorded": True}
+    data |= {"redacted": list(redacted)} if redacted else {}
+    data["exchanges"] = exchanges
     write_atomically(path, (HEADER + dump(data)).encode())

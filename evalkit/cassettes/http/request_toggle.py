@@ -11,7 +11,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
@@ -94,7 +93,6 @@ class RequestToggle:
         self._ignore_hosts = ignore_hosts
         self._is_open = True
         self._lock = threading.Lock()
-        self.observer: Any = None  # of requests that go out as they are, and of the replies that clients get
         self._failures: dict[tuple[str, bytes], ProviderError] = {}  # by request
 
     @property
@@ -142,8 +140,6 @@ class RequestToggle:
         if response.status == 200:
             with self._lock:
                 self._failures.pop(key, None)
-        if self.observer is not None:
-            self.observer.listener.on_response(toggled.original, restored, 0.0, is_live=True)
         return restored
 
     def note_client(self, url: str, client: str) -> None:

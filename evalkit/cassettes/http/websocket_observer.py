@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from evalkit.cassettes.http.messages import HttpRequest
-from evalkit.cassettes.http.observer import Observation, Observer
+from evalkit.cassettes.http.observer import Observer
+from evalkit.cassettes.http.tee import Tee
 from evalkit.cassettes.http.unobserved import mark_read
 from evalkit.wire import openai_responses
 
@@ -26,7 +27,7 @@ class SocketObservation:
         self._peer = peer
         self._observer = observer
         self._url = url.replace("ws", "http", 1)
-        self._running: Observation | None = None
+        self._running: Tee | None = None
 
     def send(self, message: object) -> None:
         data = _parse(message)
@@ -38,7 +39,7 @@ class SocketObservation:
         mark_read(*self._peer)
         self._running = self._observer.observe(HttpRequest("POST", self._url, json.dumps(body).encode()))
         if self._running is not None:
-            self._running.begin(200, ())
+            self._running.begin(200, "", ())
 
     def receive(self, message: object) -> None:
         data = _parse(message)

@@ -1,0 +1,307 @@
+"""Requests of http.client and all that is built on it: urllib, urllib3, requests, botocore, httplib2.
+
+A request is collected instead of sent, and a recorded response is given to http.client as bytes, so that everything
+above sees what it would see live. Each request is looked up, also on connections that were kept alive. A response that
+comes in is read below http.client, as its client reads it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, encode_response, find_credentials
+from evalkit.cassettes.http.player import Player
+from evalkit.cassettes.http.tee import Tee
+from evalkit.cassettes.http.traffic import Traffic
+from evalkit.cassettes.http.unobserved import carry
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+Method = Callable[..., Any]
+FindTraffic = Callable[[], Traffic | None]
+
+
+class Connection(Protocol):
+    """A connection of http.client, or of a library that is built on it."""
+
+    host: str
+    port: int | None
+    default_port: int
+    sock: object
+    response_class: type[HTTPResponse]
+    _method: str
+    _tunnel_host: str | None
+    _tunnel_port: int | None
+
+    def connect(self) -> None: ...
+
+    def send(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+_GATHERED = "_evalkit_gathered"  # on a connection: the player, and the bytes of the request so far
+_OBSERVED = "_evalkit_observed"  # on a connection: the bytes of a request that is read on its way
+_REAL = "_evalkit_real"  # on a connection: the request is really being sent
+
+
+class NoSocket:
+    """A placeholder for a connection's socket until it is certain whether one is needed."""
+
+    def settimeout(self, timeout: float | None) -> None: ...
+
+    def setsockopt(self, *option: object) -> None: ...
+
+    def shutdown(self, how: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _ResponseBytes:
+    """The bytes of a response, in place of the socket from which http.client reads."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(self._content)
+
+
+def _find_player(find: FindTraffic, authority: str) -> Player | None:
+    """Find the player of a request to ``host`` or ``host:port``; None if it goes its own way."""
+    traffic = find()
+    player = None if traffic is None else traffic.player
+    return player if player is not None and player.can_handle(authority.lower()) else None
+
+
+def make_connect(real: Method, find: FindTraffic) -> Method:
+    """Make `connect`, which urllib3 calls before it sends anything over TLS."""
+
+    def connect(self: Connection) -> None:
+        if _REAL in vars(self) or _find_player(find, _get_authority(self)) is None:
+            with carry():
+                real(self)
+            return
+        self.sock = NoSocket()
+        for flag in ("is_verified", "proxy_is_verified"):
+            if hasattr(self, flag):
+                setattr(self, flag, True)  # no certificate was seen, and none is missing
+
+    return connect
+
+
+def make_send(real: Method, find: FindTraffic) -> Method:
+    """Build `send` of a connection, which gathers a request that a cassette answers."""
+
+    def send(self: Connection, data: object) -> None:
+        if _GATHERED not in vars(self):
+            is_real = _REAL in vars(self)
+            player = None if is_real else _find_player(find, _get_authority(self, data))
+            if player is None:
+                if not is_real and (traffic := find()) is not None:
+                    data = data if isinstance(data, bytes) else b"".join(_split_data(data))
+                    if _OBSERVED not in vars(self):
+                        method, _, rest = data.partition(b" ")
+                        traffic.note_client(
+                            method.decode("latin-1"), rest[:9000].split(b" ")[0].decode("latin-1"), "http.client"
+                        )
+                    vars(self).setdefault(_OBSERVED, bytearray()).extend(data)
+                real(self, data)
+                return
+            vars(self)[_GATHERED] = (player, bytearray())
+            if self.sock is None:
+                self.sock = NoSocket()  # urllib3 sets its timeout
+        for piece in _split_data(data):
+            vars(self)[_GATHERED][1].extend(piece)
+
+    return send
+
+
+def make_getresponse(real: Method, find: FindTraffic) -> Method:
+    """Build `getresponse` of a connection, which answers a gathered request."""
+
+    def getresponse(self: Connection) -> HTTPResponse:
+        gathered = vars(self).pop(_GATHERED, None)
+        if gathered is None:
+            sent, traffic = vars(self).pop(_OBSERVED, None), find()
+            if sent is None or traffic is None:
+                return real(self)  # type: ignore[no-any-return]
+            return _receive(lambda: real(self), traffic.observer.observe(_parse_request(self, bytes(sent))))
+        player, content = gathered
+        outcome = player.begin(_parse_request(self, bytes(content)))
+        if isinstance(outcome, HttpResponse):
+            response = _build_response(self, outcome)
+            self.close()
+            return response
+        return _receive(lambda: _send_gathered(self, bytes(content), real), outcome)
+
+    return getresponse
+
+
+def make_close(real: Method, find: FindTraffic) -> Method:
+    """Build `close` of a connection, which forgets a gathered request."""
+
+    def close(self: Connection) -> None:
+        vars(self).pop(_GATHERED, None)
+        real(self)
+
+    return close
+
+
+def _send_gathered(connection: Connection, content: bytes, getresponse: Method) -> HTTPResponse:
+    """Send the collected request, and return the response once its head has come."""
+    vars(connection)[_REAL] = True
+    try:
+        if isinstance(connection.sock, NoSocket):
+            connection.sock = None
+        if connection.sock is None:
+            connection.connect()
+        connection.send(content)
+        return getresponse(connection)  # type: ignore[no-any-return]
+    finally:
+        vars(connection).pop(_REAL, None)
+
+
+def _receive(get_response: Callable[[], HTTPResponse], tee: Tee | None) -> HTTPResponse:
+    """Return the response to a request, which is read on its way if a tee is there."""
+    try:
+        response = get_response()
+    except BaseException as error:
+        if tee is not None:
+            tee.fail(error)
+        raise
+    if tee is not None:
+        tee.begin(response.status, response.reason or "", tuple(response.getheaders()))
+        if response.fp is None or (response.length == 0 and not response.chunked):
+            tee.end()
+        else:
+            file: Any = TeeFile(response.fp, tee, chunked=bool(response.chunked), length=response.length)
+            response.fp = file
+    return response
+
+
+def _build_response(connection: Connection, recorded: HttpResponse) -> HTTPResponse:
+    """Build http.client's response from recorded bytes."""
+    reader: Any = _ResponseBytes(encode_response(recorded, connection._method))
+    response = connection.response_class(reader, method=connection._method)
+    response.begin()
+    return response
+
+
+def _parse_request(connection: Connection, content: bytes) -> HttpRequest:
+    head, _, body = content.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, target, *_ = [*first.split(" "), "", ""]
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        chunks, buffer = body, bytearray()
+        while chunks:
+            size, _, rest = chunks.partition(b"\r\n")
+            length = int(size.partition(b";")[0] or b"0", 16)
+            if not length:
+                break
+            buffer += rest[:length]
+            chunks = rest[length + 2 :]
+        body = bytes(buffer)
+    if not target.startswith(("http://", "https://")):
+        scheme = "https" if connection.default_port == 443 else "http"
+        target = f"{scheme}://{_get_authority(connection)}{target}"
+    return HttpRequest(method, target, body, headers.get("content-type", ""), find_credentials(headers.items()))
+
+
+def _get_authority(connection: Connection, data: object = b"") -> str:
+    """Return ``host`` or ``host:port``, of the server behind a proxy rather than the proxy."""
+    if isinstance(data, bytes) and b" http://" in data[:20]:
+        return urlsplit(data.split(b" ", 2)[1].decode("latin-1")).netloc
+    tunnel = getattr(connection, "_tunnel_host", None)
+    host = tunnel or connection.host
+    port = connection._tunnel_port if tunnel else connection.port
+    display_host = f"[{host}]" if ":" in host else host
+    return display_host if port in (None, connection.default_port) else f"{display_host}:{port}"
+
+
+def _split_data(data: object) -> Iterable[bytes]:
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        yield bytes(data)
+    elif isinstance(data, str):
+        yield data.encode("latin-1")
+    elif hasattr(data, "read"):
+        yield from _split_data(data.read())
+    elif isinstance(data, Iterable):
+        for piece in data:
+            yield from _split_data(piece)
+    else:
+        raise TypeError(f"an HTTP body is bytes or an iterable of them, got {data!r}")
+
+
+class TeeFile:
+    """The file that http.client reads a response from, which feeds a tee. It undoes chunks."""
+
+    def __init__(self, file: Any, tee: Tee, *, chunked: bool, length: int | None) -> None:
+        self._file = file
+        self._tee = tee
+        self._chunked = chunked
+        self._left = length
+        self._buffer = bytearray()
+        self._chunk_left = 0
+        self._is_at_size = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def _take(self, content: bytes) -> bytes:
+        if content and not self._chunked:
+            self._tee.feed(content)
+            if self._left is not None:
+                self._left -= len(content)
+        elif content:
+            self._buffer += content
+            self._unchunk()
+        if (not content and not self._chunked) or self._left == 0:
+            self._tee.end()
+        return content
+
+    def _unchunk(self) -> None:
+        while self._buffer:
+            if self._is_at_size:
+                line, found, _ = bytes(self._buffer).partition(b"\n")
+                if not found:
+                    return
+                del self._buffer[: len(line) + 1]
+                if not line.strip():
+                    continue  # the end of the chunk before
+                self._chunk_left = int(line.partition(b";")[0].strip() or b"0", 16)
+                self._is_at_size = False
+                if not self._chunk_left:
+                    self._tee.end()
+                    return
+            piece = bytes(self._buffer[: self._chunk_left])
+            del self._buffer[: len(piece)]
+            self._chunk_left -= len(piece)
+            if piece:
+                self._tee.feed(piece)
+            self._is_at_size = self._chunk_left == 0
+            if not self._is_at_size:
+                return
+
+    def read(self, *args: Any) -> bytes:
+        return self._take(self._file.read(*args))
+
+    def read1(self, *args: Any) -> bytes:
+        return self._take(self._file.read1(*args))
+
+    def readline(self, *args: Any) -> bytes:
+        return self._take(self._file.readline(*args))
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._file.readinto(buffer)
+        self._take(bytes(memoryview(buffer)[:count]))
+        return count
+
+    def close(self) -> None:
+        self._tee.end()
+        self._file.close()

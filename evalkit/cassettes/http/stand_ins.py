@@ -1,0 +1,235 @@
+"""Secrets out of a recording: each is replaced by one stand-in of the same form, everywhere in the cassette.
+
+On replay the agent gets the stand-in and sends it back, so that its requests match as those of the recording did. What
+a model said is touched only where it holds a secret that is known for certain: a value of the environment, a credential
+of a request, a token of a known shape. What merely stands at a key such as `password` is a word of the model there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+
+from evalkit.cassettes.http.model_exchanges import is_model_exchange
+from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
+from evalkit.text.redact import REDACTED, TOKEN_BEGINNINGS, Redactor, build_redactor
+
+_SECRET_PARAMETERS = frozenset(
+    {"access_token", "api-key", "api_key", "apikey", "auth", "client_secret", "code", "key", "password", "sig"}
+    | {"signature", "subscription-key", "token", "x-amz-credential", "x-amz-security-token", "x-amz-signature"}
+    | {"x-goog-signature"}
+)
+_SECRET_HEADER = re.compile(r"token|secret|password|credential|authorization|api-?key|cookie|signature")
+_NO_SECRET = "token"  # noqa: S105 - a key of many services: of a piece of a text, of a page
+_SHORTEST = 16  # a shorter value at this key is none
+_SHORTEST_COPY = 8  # a shorter secret is replaced where it was found, and not wherever it occurs
+_WORDS = frozenset({"arguments", "args", "logprobs"})  # keys of a model's own words, in a request that repeats them
+_PLAIN_WORD = re.compile("[A-Za-z_-]+")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HEX = re.compile(r"[0-9a-f]{16,}")
+_JWT = re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\.[\w-]+")
+_STAND_IN = re.compile(
+    rf"(?:{'|'.join(map(re.escape, TOKEN_BEGINNINGS))})?redacted\d+x*|00000000-0000-4000-8000-[0-9a-f]{{12}}"
+    r"|eyJhbGciOiJub25lIn0\.eyJyZWRhY3RlZCI6[\w-]+\.x|\b0{8,}[0-9a-f]{1,4}\b"
+)
+
+
+def build_stand_in(secret: str, number: int) -> str:
+    """Build the stand-in of a secret, the recording's `number`th: as long as it, and of the same kind."""
+    size = len(secret)
+    if _UUID.fullmatch(secret):
+        return f"00000000-0000-4000-8000-{number:012x}"
+    if secret.isdecimal() and size >= _SHORTEST_COPY:
+        return f"{number:0{size}d}"
+    if _HEX.fullmatch(secret):
+        return f"{number:0{size}x}"
+    if _JWT.fullmatch(secret):  # no signature: {"alg":"none"} and {"redacted":1000001}
+        return f"eyJhbGciOiJub25lIn0.{_encode_base64(json.dumps({'redacted': 1_000_000 + number}))}.x"
+    begin = next((begin for begin in TOKEN_BEGINNINGS if secret.startswith(begin)), "")
+    return f"{begin}redacted{number}".ljust(size, "x")
+
+
+def _encode_base64(text: str) -> str:
+    return base64.urlsafe_b64encode(text.replace(" ", "").encode()).decode().rstrip("=")
+
+
+class StandIns:
+    """The secrets of one recording, and their stand-ins."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.copied: set[str] = set()  # those that are replaced wherever they occur
+        self._given: set[str] = set()
+
+    def hide(self, secret: str) -> str:
+        """Return the stand-in of a secret; a stand-in as it is."""
+        if secret in self._given or not secret:
+            return secret
+        if secret not in self.names:
+            self.names[secret] = build_stand_in(secret, len(self.names) + 1)
+            self._given.add(self.names[secret])
+        return self.names[secret]
+
+    def hide_everywhere(self, secret: str) -> str:
+        """Return the stand-in of a secret that may stand elsewhere too, without a key that tells."""
+        if secret not in self._given and len(secret) >= _SHORTEST_COPY and not _PLAIN_WORD.fullmatch(secret):
+            self.copied.add(secret)
+        return self.hide(secret)
+
+
+def hide_secrets(
+    exchanges: Sequence[JsonObject], secrets: Iterable[str], credentials: Iterable[str]
+) -> tuple[list[JsonDict], list[str]]:
+    """Copy `exchanges` without secrets, of which `secrets` and `credentials` are known. Return with it where a model
+    said one, as paths of URLs: a check of such a value will fail on replay."""
+    stand_ins = StandIns()
+    certain = tuple(dict.fromkeys((*secrets, *credentials)))
+    known = Redactor(certain, hide=stand_ins.hide_everywhere, is_keyed=False)
+    in_requests = Redactor(certain, hide=stand_ins.hide)
+    hidden: list[JsonDict] = []
+    touched: list[str] = []
+    seen = ""  # what the agent has sent, and models have said
+    for exchange in exchanges:
+        is_model = is_model_exchange(exchange)
+        request, response = dict(exchange["request"]), dict(exchange.get("response") or {})
+        seen += json.dumps(request, ensure_ascii=False, default=str)
+
+        def hide_from_response(secret: str, seen: str = seen) -> str:  # what the agent knew before is no news of it
+            return stand_ins.hide(secret) if secret in seen else stand_ins.hide_everywhere(secret)
+
+        in_responses = known if is_model else Redactor(certain, hide=hide_from_response)
+        request["url"] = known.redact_data(hide_parameters(str(request["url"]), stand_ins.hide_everywhere))
+        for form in ("json", "form", "text"):
+            if form in request:
+                request[form] = _hide_in_data(request[form], in_requests, known if is_model else None)
+            if form in response:
+                was = response[form]
+                response[form] = (
+                    known.redact_data(was)
+                    if is_model
+                    else _hide_in_stream(was, in_responses)
+                    if isinstance(was, str)
+                    else _hide_in_data(was, in_responses, None)
+                )
+                if is_model and response[form] != was:
+                    touched.append(urlsplit(request["url"]).path)
+        if is_model:
+            seen += json.dumps({form: exchange.get("response", {}).get(form) for form in ("json", "text")}, default=str)
+        if "headers" in response:
+            response["headers"] = _hide_in_headers(response["headers"], known, stand_ins)
+        hidden.append({**exchange, "request": request, **({"response": response} if response else {})})
+    return _replace_copies(hidden, {name: stand_ins.names[name] for name in stand_ins.copied}), touched
+
+
+def mask_request(request: JsonObject, secrets: tuple[str, ...]) -> JsonDict:
+    """Copy a request with each secret and each stand-in as the same word, to be compared with another."""
+    redactor = build_redactor(secrets)
+    masked = dict(request)
+    masked["url"] = redactor.redact_data(hide_parameters(str(request.get("url", "")), lambda secret: REDACTED))
+    for form in ("json", "form", "text"):
+        if form in masked:
+            masked[form] = _hide_in_data(masked[form], redactor, None)
+    copied: JsonDict = map_strings(masked, lambda text: _STAND_IN.sub(REDACTED, text))
+    return copied
+
+
+def hide_parameters(url: str, hide: Callable[[str], str]) -> str:
+    """Hide the values of parameters of `url` that are secret."""
+    parts = urlsplit(url)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    if not {name.lower() for name, _ in pairs} & _SECRET_PARAMETERS:
+        return url
+    query = "&".join(
+        f"{quote(name)}={hide(value) if value and name.lower() in _SECRET_PARAMETERS else quote(value)}"
+        for name, value in pairs
+    )
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
+
+
+def _hide_in_data(value: Any, redactor: Redactor, of_words: Redactor | None) -> Any:
+    """Copy JSON data without secrets; in a model's own words `of_words`, if given, hides what it knows."""
+    if isinstance(value, Mapping):
+        return {
+            key: of_words.redact_data(item)
+            if of_words is not None and (key in _WORDS or (key == "input" and "name" in value))
+            else item
+            if key == _NO_SECRET and isinstance(item, str) and len(item) < _SHORTEST
+            else _hide_in_data(item, redactor, of_words)
+            if isinstance(item, (Mapping, list))
+            else redactor.redact_data({key: item})[key]
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_hide_in_data(item, redactor, of_words) for item in value]
+    return redactor.redact_data(value)
+
+
+def _hide_in_stream(text: str, redactor: Redactor) -> str:
+    """Hide secrets in a text; in one of events, in the data of each."""
+    if "data:" not in text:
+        return redactor.redact_data(text)
+    lines = []
+    for line in text.splitlines(keepends=True):
+        head, mark, rest = line.partition("data:")
+        try:
+            data = json.loads(rest) if mark and not head.strip() else None
+        except (ValueError, RecursionError):
+            data = None
+        clean = data if data is None else _hide_in_data(data, redactor, None)
+        if data is None:
+            line = redactor.redact_data(line)
+        elif clean != data:
+            end = rest[len(rest.rstrip()) :]
+            space = " " if rest.startswith(" ") else ""
+            separators = (", ", ": ") if '": ' in rest else (",", ":")
+            line = f"{head}{mark}{space}{json.dumps(clean, ensure_ascii=rest.isascii(), separators=separators)}{end}"
+        lines.append(line)
+    return "".join(lines)
+
+
+def _hide_in_headers(headers: JsonObject, redactor: Redactor, stand_ins: StandIns) -> JsonDict:
+    hidden: JsonDict = {}
+    for name, value in headers.items():
+        values = value if isinstance(value, list) else [value]
+        if name == "set-cookie":
+            values = [_hide_in_cookie(item, stand_ins.hide_everywhere) for item in values]
+        elif _SECRET_HEADER.search(name) and name != "www-authenticate":
+            values = [stand_ins.hide_everywhere(item) for item in values]
+        else:
+            values = [
+                redactor.redact_data(hide_parameters(item, stand_ins.hide_everywhere) if "?" in item else item)
+                for item in values
+            ]
+        hidden[name] = values if isinstance(value, list) else values[0]
+    return hidden
+
+
+def _hide_in_cookie(cookie: str, hide: Callable[[str], str]) -> str:
+    """Hide a cookie's value, and leave out a date in the future, which would be over on replay."""
+    pair, *attributes = cookie.split(";")
+    name, mark, value = pair.partition("=")
+    kept = [item for item in attributes if not item.strip().lower().startswith("expires=") or not value.strip()]
+    return ";".join((f"{name}{mark}{hide(value)}" if mark else pair, *kept))
+
+
+def _replace_copies(exchanges: list[JsonDict], names: Mapping[str, str]) -> list[JsonDict]:
+    """Replace secrets wherever they stand, also as JSON in a text and in a URL write them."""
+    if not names:
+        return exchanges
+    forms: dict[str, str] = {}
+    for secret in sorted(names, key=len, reverse=True):
+        for form in (secret, json.dumps(secret)[1:-1], quote(secret, safe="")):
+            forms.setdefault(form, names[secret])
+
+    def replace(text: str) -> str:
+        for form, name in forms.items():
+            if form in text:
+                text = text.replace(form, name)
+        return text
+
+    copied: list[JsonDict] = map_strings(exchanges, replace)
+    return copied

@@ -1,0 +1,106 @@
+"""Responses on their way to their clients: read piece by piece as the client reads it.
+
+Nothing is held up. A response is told once it has ended, once the client closes it, or once the run is over, as far as
+it came by then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import perf_counter
+
+from evalkit.cassettes.http.messages import HttpResponse
+
+_LAST_LINE = b"[DONE]"  # of a stream of OpenAI's kind: clients stop reading there, and go on with the reply
+
+
+class Tee:
+    """A response on its way. `on_reply` gets it as soon as nothing more of a reply can come, `on_end` when it is over;
+    both once, with the milliseconds since the request. `on_failure` is called where no response came."""
+
+    def __init__(
+        self,
+        on_reply: Callable[[HttpResponse, float], None],
+        on_end: Callable[[HttpResponse, float], None] = lambda response, duration_ms: None,
+        on_failure: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        self._on_reply = on_reply
+        self._on_end = on_end
+        self._on_failure = on_failure
+        self._start = perf_counter()
+        self._lock = threading.Lock()
+        self._head: HttpResponse | None = None
+        self._pieces: list[bytes] = []
+        self._tail = b""
+        self._is_told = False
+        self.is_over = False
+
+    def begin(
+        self, status: int, reason: str, headers: tuple[tuple[str, str], ...], *, is_unpacked: bool = False
+    ) -> None:
+        """Take the response's head. `is_unpacked`: its pieces come without their ``Content-Encoding``."""
+        self._head = HttpResponse(status, reason, headers, is_unpacked=is_unpacked)
+
+    def feed(self, content: bytes) -> None:
+        """Take a piece of the body."""
+        self._pieces.append(bytes(content))
+        self._tail = (self._tail + content[-64:])[-64:]
+        if _LAST_LINE in self._tail:
+            self._tell()
+
+    def end(self) -> None:
+        """End the response: whole, or as far as the client read it."""
+        with self._lock:
+            if self.is_over:
+                return
+            self.is_over = True
+        self._tell()
+        if self._head is not None:
+            self._on_end(*self._build_response())
+
+    def fail(self, error: BaseException) -> None:
+        """End a request without a response."""
+        with self._lock:
+            if self.is_over:
+                return
+            self.is_over = True
+        self._on_failure(error)
+
+    def record_response(self, response: HttpResponse) -> None:
+        """Take a response that came whole."""
+        self.begin(response.status, response.reason, response.headers, is_unpacked=response.is_unpacked)
+        self.feed(response.body)
+        self.end()
+
+    def _tell(self) -> None:
+        with self._lock:
+            if self._is_told or self._head is None:
+                return
+            self._is_told = True
+        self._on_reply(*self._build_response())
+
+    def _build_response(self) -> tuple[HttpResponse, float]:
+        assert self._head is not None
+        head = self._head
+        response = HttpResponse(
+            head.status, head.reason, head.headers, b"".join(self._pieces), is_unpacked=head.is_unpacked
+        )
+        return response, (perf_counter() - self._start) * 1000
+
+
+class TeeGroup:
+    """The responses of one run that are still read."""
+
+    def __init__(self) -> None:
+        self._tees: list[Tee] = []
+
+    def add(self, tee: Tee) -> Tee:
+        """Add a response; those that are over are forgotten."""
+        self._tees = [*(other for other in self._tees if not other.is_over), tee]
+        return tee
+
+    def end(self) -> None:
+        """End those that are left, as far as they came."""
+        for tee in self._tees:
+            tee.end()
