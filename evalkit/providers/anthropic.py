@@ -5,7 +5,6 @@ The reply's blocks go back as they came, thoughts and their signatures included:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
@@ -22,11 +21,12 @@ from evalkit.providers.base import (
     build_call_id,
     format_result,
     is_error_result,
+    require_readable,
 )
 from evalkit.providers.client import Client, ClientOptions, ClientProvider
 from evalkit.providers.pacing import RetryPolicy
-from evalkit.text.format import cut_between_words
 from evalkit.wire import anthropic_messages
+from evalkit.wire.reading import as_mapping
 
 
 class AnthropicOptions(ClientOptions, frozen=True, kw_only=True):
@@ -67,22 +67,16 @@ class AnthropicProvider(ClientProvider):
         return await client.messages.with_raw_response.create(model=self.model, timeout=timeout_s, **body)
 
     def read_values(self, values: list[Any]) -> ModelTurn:
-        events = [value for value in values if isinstance(value, Mapping)]
-        error = next((event["error"] for event in events if event.get("type") == "error"), None)
-        if error is not None:
-            data = error if isinstance(error, Mapping) else {"message": error}
-            status = {"overloaded_error": 529, "rate_limit_error": 429, "api_error": 500}.get(str(data.get("type")))
-            raise ProviderError(f"{self.service}: {data.get('message') or json.dumps(data)}", status=status)
         if self.options.stream:
-            turn = read_stream(events)
-            if turn.finish_reason == "truncated":
-                raise ProviderError(f"{self.service} broke the stream off: {turn.finish_message or 'it has no end'}")
-            return turn
-        if not events or not isinstance(events[0].get("content"), list):
-            raise ProviderError(
-                f"{self.service} answered something that is no message: {cut_between_words(str(values[0]), 200)}"
-            )
-        return read_reply(events[0])
+            reply = anthropic_messages.read_stream(values)
+        else:
+            reply = anthropic_messages.read_reply(as_mapping(values[0]))
+        if reply.failure is not None:
+            raise ProviderError(f"{self.service}: {reply.failure.message}", status=reply.failure.status)
+        turn = require_readable(reply, self.service).to_turn()
+        if turn.finish_reason == "truncated":
+            raise ProviderError(f"{self.service} broke the stream off: {turn.finish_message or 'it has no end'}")
+        return turn
 
 
 # -- requests

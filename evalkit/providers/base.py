@@ -120,12 +120,6 @@ def require_readable(reply: Reply, service: str) -> Reply:
     return reply
 
 
-def read_count(counts: object, key: str) -> int:
-    """Return the number of tokens at `key` of a reply's counts, 0 where there is none."""
-    value = counts.get(key) if isinstance(counts, Mapping) else None
-    return value if isinstance(value, int) else 0
-
-
 def read_call(name: object, arguments: object, call_id: object) -> ModelCall:
     """Read a call whose arguments came as an object, or as its text; anything else is malformed."""
     known_id = call_id if isinstance(call_id, str) and call_id else None
@@ -197,11 +191,3 @@ class BlockWriter(Struct, frozen=True, kw_only=True):
             else:
                 raise UsageError(f"a message's role is user, model or function, got {role!r}")
         return [message for message in sent if message["content"]]  # the services take no message without content
-
-
-def read_finish_reason(reason: object, reasons: Mapping[str, str], text: str, calls: Sequence[ModelCall]) -> str:
-    """Read why a reply ended, by the service's names for it; what it holds tells calls, text and nothing apart."""
-    finish = reasons.get(str(reason), "other") if reason else "stop"
-    if finish in ("stop", "tool_calls"):
-        return "tool_calls" if calls else "stop" if text else "empty"
-    return finish

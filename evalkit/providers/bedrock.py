@@ -17,9 +17,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, ProviderError
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, parse_arguments
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.parts import IMAGE, TEXT, InputPart
-from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
+from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import (
     BlockWriter,
     ProviderKind,
@@ -28,13 +28,12 @@ from evalkit.providers.base import (
     build_call_id,
     format_result,
     is_error_result,
-    read_call,
-    read_count,
-    read_finish_reason,
+    require_readable,
 )
 from evalkit.providers.client import Client
 from evalkit.providers.pacing import RetryPolicy, call_with_retries, load_client, parse_seconds, to_transport_error
 from evalkit.text.format import cut_between_words
+from evalkit.wire import bedrock_converse
 
 _CREDENTIALS = "give AWS credentials: AWS_BEARER_TOKEN_BEDROCK, AWS_ACCESS_KEY_ID, a profile or a role"
 
@@ -98,8 +97,10 @@ class BedrockProvider:
             reply = client.converse(modelId=self.model, **body)
             if not isinstance(reply.get("output"), Mapping):
                 raise ProviderError(f"{self._service} answered without a message: {cut_between_words(str(reply), 200)}")
-            return read_reply({key: value for key, value in reply.items() if key != "ResponseMetadata"})
-        turn = read_stream(list(client.converse_stream(modelId=self.model, **body)["stream"]))
+            facts = {key: value for key, value in reply.items() if key != "ResponseMetadata"}
+            return require_readable(bedrock_converse.read_reply(facts), self._service).to_turn()
+        events = list(client.converse_stream(modelId=self.model, **body)["stream"])
+        turn = require_readable(bedrock_converse.read_stream(events), self._service).to_turn()
         if turn.finish_reason == "truncated":
             raise ProviderError(f"{self._service} broke the stream off: {turn.finish_message or 'it has no end'}")
         return turn
@@ -134,7 +135,7 @@ class BedrockProvider:
         if isinstance(error, exceptions.ClientError):  # an EventStreamError, too
             details = error.response.get("Error", {})
             facts = error.response.get("ResponseMetadata", {})
-            status = facts.get("HTTPStatusCode") or _STATUS.get(str(details.get("Code")).lower(), 500)
+            status = facts.get("HTTPStatusCode") or bedrock_converse.STATUSES.get(str(details.get("Code")).lower(), 500)
             hint = f". {_CREDENTIALS.capitalize()}" if status in (401, 403) else ""
             delay_s = parse_seconds((facts.get("HTTPHeaders") or {}).get("retry-after"))
             message = f"{self._service}: {status}: {str(details.get('Message') or error).rstrip('.')}{hint}"
@@ -145,10 +146,6 @@ class BedrockProvider:
             return ProviderError(f"{self._service} could not be reached: {error}")
         below = to_transport_error(error, self._service)
         return below or ProviderError(f"{self._service}: {type(error).__name__}: {error}", status=400)
-
-
-_STATUS = {"throttlingexception": 429, "servicequotaexceededexception": 429, "modelnotreadyexception": 429}
-_STATUS |= {"validationexception": 400, "accessdeniedexception": 403, "modeltimeoutexception": 408}
 
 
 # -- requests
@@ -229,107 +226,15 @@ build_messages = BlockWriter(
 
 # -- replies
 
-FINISH_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "guardrail_intervened": "content_filter",
-    "content_filtered": "content_filter",
-    "malformed_tool_use": "malformed_call",
-}
-
 
 def read_reply(data: object) -> ModelTurn:
     """Read one whole reply. Never raises on any JSON."""
-    reply = _encode_bytes(data) if isinstance(data, Mapping) else {}
-    output = reply.get("output")
-    message = output.get("message") if isinstance(output, Mapping) else None
-    content = message.get("content") if isinstance(message, Mapping) else None
-    blocks = list(filter_mappings(content))
-    uses = [block["toolUse"] for block in blocks if isinstance(block.get("toolUse"), Mapping)]
-    calls = tuple(read_call(use["name"], use.get("input"), use.get("toolUseId")) for use in uses if use.get("name"))
-    text = "".join(str(block["text"]) for block in blocks if isinstance(block.get("text"), str))
-    reason = reply.get("stopReason")
-    return ModelTurn(
-        text=text,
-        calls=calls,
-        finish_reason=read_finish_reason(reason, FINISH_REASONS, text, calls),
-        usage=_read_usage(reply.get("usage")),
-        raw=reply,
-        content={"content": blocks} if blocks else None,
-    )
-
-
-def _encode_bytes(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Mapping):
-        return {key: _encode_bytes(item) for key, item in value.items()}
-    return [_encode_bytes(item) for item in value] if isinstance(value, list) else value
-
-
-def _read_usage(data: object) -> Usage | None:
-    if not isinstance(data, Mapping):
-        return None
-    cached = read_count(data, "cacheReadInputTokens")
-    entered = read_count(data, "inputTokens") + cached + read_count(data, "cacheWriteInputTokens")
-    output = read_count(data, "outputTokens")
-    return Usage(input_tokens=entered, output_tokens=output, cached_tokens=cached, total_tokens=entered + output)
+    return bedrock_converse.read_reply(data if isinstance(data, Mapping) else {}).to_turn()
 
 
 def read_stream(events: Iterable[Any]) -> ModelTurn:
     """Read a stream's events: the same turn as if it had come whole, except where the stream breaks off."""
-    blocks: dict[object, JsonDict] = {}
-    inputs: dict[object, str] = {}
-    ended: set[object] = set()
-    reply: JsonDict = {}
-    for event in (event for event in events if isinstance(event, Mapping)):
-        for kind, data in event.items():
-            place = data.get("contentBlockIndex") if isinstance(data, Mapping) else None
-            if kind == "contentBlockStart":
-                blocks[place] = dict(data.get("start") or {})
-            elif kind == "contentBlockDelta":
-                _add_delta(blocks.setdefault(place, {}), data.get("delta") or {}, inputs, place)
-            elif kind == "contentBlockStop":
-                ended.add(place)
-            elif kind == "messageStop":
-                reply["stopReason"] = data.get("stopReason")
-            elif kind == "metadata":
-                reply["usage"] = data.get("usage")
-    broken = None
-    content: list[JsonDict] = []
-    for place, block in blocks.items():
-        if "toolUse" in block:
-            text = inputs.get(place, "") or "{}"
-            value, why = parse_arguments(text)
-            is_cut_off = place not in ended or (why is not None and reply.get("stopReason") == "max_tokens")
-            if is_cut_off:
-                broken = f"{block['toolUse'].get('name')}({text})"
-                continue
-            block = {"toolUse": {**block["toolUse"], "input": text if why else value}}
-        content.append(block)
-    turn = read_reply({**reply, "output": {"message": {"role": "assistant", "content": content}}})
-    if "stopReason" not in reply:
-        return replace(turn, finish_reason="truncated", finish_message=broken)
-    return turn if broken is None else replace(turn, finish_message=f"the reply ends inside the call {broken}")
-
-
-def _add_delta(block: JsonDict, delta: JsonObject, inputs: dict[object, str], place: object) -> None:
-    if isinstance(delta.get("text"), str):
-        block["text"] = block.get("text", "") + delta["text"]
-    elif isinstance(use := delta.get("toolUse"), Mapping):
-        inputs[place] = inputs.get(place, "") + str(use.get("input") or "")
-    elif isinstance(thought := delta.get("reasoningContent"), Mapping):
-        thoughts = block.setdefault("reasoningContent", {})
-        if "redactedContent" in thought:
-            thoughts["redactedContent"] = thoughts.get("redactedContent", b"") + thought["redactedContent"]
-            return
-        text_block = thoughts.setdefault("reasoningText", {"text": ""})
-        text_block["text"] += thought.get("text") or ""
-        if thought.get("signature"):
-            text_block["signature"] = text_block.get("signature", "") + thought["signature"]
+    return bedrock_converse.read_stream(events).to_turn()
 
 
 BEDROCK = ProviderKind(

@@ -1,11 +1,17 @@
-"""Bodies as JSON values: whole ones and streams, in pieces of any size, whatever their content type says."""
+"""Bodies as JSON values: whole ones and streams, in pieces of any size, whatever their content type says.
+
+Beside texts there are AWS's event streams, frames of bytes. An event of theirs is the object that AWS's client makes of
+it, ``{name: data}``.
+"""
 
 from __future__ import annotations
 
+import base64
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from struct import unpack_from
 
 from evalkit.wire.reading import build_unread
 from evalkit.wire.records import Unread
@@ -13,11 +19,11 @@ from evalkit.wire.records import Unread
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _DECODER = json.JSONDecoder()
 _START = re.compile(r"\s*[\[,]?\s*(?=[{\[\"])")
-_MAX_DEPTH_GUARD = 2_000_000
 
 
 class EventDecoder:
-    """Server-sent events, JSON lines, a JSON array or one value, in pieces: `feed` bytes, and `close` at the end.
+    """Server-sent events, JSON lines, a JSON array, one value or AWS's frames, in pieces: `feed` bytes, and `close` at
+    the end.
 
     A value that does not parse is an `Unread`, and the others are read all the same.
     """
@@ -30,10 +36,16 @@ class EventDecoder:
         self._rest = ""  # a line that is not over
         self._data: list[str] = []  # of the event that is not over
         self._bare: list[str] = []  # lines that are no event's
+        self._frames: _FrameDecoder | None = None
         self.count = 0
 
     def feed(self, content: bytes) -> Iterator[object]:
         """Yield the values that are whole with this piece."""
+        if self._frames is None and content[:1] == b"\x00" and not (self.count or self._rest):
+            self._frames = _FrameDecoder()
+        if self._frames is not None:
+            yield from map(self._take, self._frames.feed(content))
+            return
         text = self._rest + self._decode.decode(content)
         hold = text.endswith("\r")  # perhaps the first half of a line's end
         *lines, self._rest = _LINE_END.split(text[:-1] if hold else text)
@@ -43,6 +55,9 @@ class EventDecoder:
 
     def close(self) -> Iterator[object]:
         """Yield what is left."""
+        if self._frames is not None:
+            yield from self._frames.close()
+            return
         rest = self._rest + self._decode.decode(b"", final=True)
         for line in (*_LINE_END.split(rest), ""):
             yield from self._add_line(line)
@@ -103,6 +118,67 @@ class EventDecoder:
     def _take(self, value: object) -> object:
         self.count += 1
         return value
+
+
+_LENGTHS = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}  # of a header's value, by its type
+_LENGTH_TYPES = (6, 7)  # bytes and text: their length stands before them
+_LARGEST_FRAME = 1 << 25
+
+
+class _FrameDecoder:
+    """The frames of ``application/vnd.amazon.eventstream``: lengths, headers, a JSON text, checksums."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, content: bytes) -> Iterator[object]:
+        self._rest += content
+        while len(self._rest) >= 12:
+            total, headers_length = unpack_from(">II", self._rest)
+            if not 16 + headers_length <= total <= _LARGEST_FRAME:
+                yield build_unread("body.frame", "frame", repr(self._rest[:40]))
+                self._rest = b""
+                return
+            if len(self._rest) < total:
+                return
+            frame, self._rest = self._rest[:total], self._rest[total:]
+            yield _read_frame(frame[12 : 12 + headers_length], frame[12 + headers_length : -4])
+
+    def close(self) -> Iterator[object]:
+        return iter(())  # a frame that did not come whole: the stream broke off, which its reader sees
+
+
+def _read_frame(headers: bytes, payload: bytes) -> object:
+    """Read a frame: ``{name: data}``; of an invoked model, whose own events are within, the inner event."""
+    facts = _read_headers(headers)
+    name = facts.get(":event-type") or facts.get(":exception-type") or facts.get(":error-code") or "event"
+    try:
+        data = json.loads(payload) if payload else {}
+        if isinstance(data, Mapping) and isinstance(data.get("bytes"), str):
+            return json.loads(base64.b64decode(data["bytes"]))
+    except (ValueError, RecursionError):
+        return build_unread("body.frame", f"frame {name}", repr(payload[:200]))
+    if facts.get(":message-type") == "error":
+        return {f"{name}Exception": {"message": facts.get(":error-message", "")}}
+    return {name: data}
+
+
+def _read_headers(headers: bytes) -> dict[str, str]:
+    """Read the headers that are texts."""
+    facts: dict[str, str] = {}
+    place = 0
+    while place < len(headers):
+        name_end = place + 1 + headers[place]
+        name, kind = headers[place + 1 : name_end].decode(errors="replace"), headers[name_end]
+        place = name_end + 1
+        length = _LENGTHS.get(kind, 0)
+        if kind in _LENGTH_TYPES:
+            (length,) = unpack_from(">H", headers, place)
+            place += 2
+        if kind == 7:
+            facts[name] = headers[place : place + length].decode(errors="replace")
+        place += length
+    return facts
 
 
 def read_values(content: bytes, charset: str = "utf-8") -> list[object]:

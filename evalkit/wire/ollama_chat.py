@@ -1,106 +1,158 @@
-"""Ollama's own chat API: JSON lines, calls with arguments as objects and, until 2026, without ids."""
+"""Ollama's own API, ``/api/chat`` and ``/api/generate``: JSON lines, calls with arguments as objects and, until 2026,
+without ids."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from evalkit.jsonvalue import JsonObject, filter_mappings
+from msgspec.structs import replace
+
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, join_pieces
 from evalkit.model.transcript import Usage
-from evalkit.wire.reading import CallNames, check_keys, choose_end, get_text, read_answer_value, read_call
+from evalkit.wire.reading import (
+    CallNames,
+    as_mapping,
+    build_unread,
+    check_keys,
+    choose_end,
+    feed_values,
+    get_text,
+    read_answer_value,
+    read_call,
+    read_count,
+)
 from evalkit.wire.records import Answer, Failure, Item, Reply, Request, Text, Thought
 
 NAME = "ollama_chat"
-PATHS = ("/api/chat",)
+PATHS = ("/api/chat", "/api/generate")
 KEY = "messages"  # of a request's body
+
+_ENDS = {"stop": "stop", "length": "length", "load": "stop", "unload": "stop"}
 _KNOWN = frozenset({"role", "content", "thinking", "tool_calls", "images", "tool_name", "tool_call_id"})
+_JOINED = ("content", "thinking")
+
+
+# -- recognition
 
 
 def is_request(data: JsonObject) -> bool:
-    return False  # by its form it is one of OpenAI's: the path tells them apart
+    """Return False: by its form it is one of OpenAI's, and the path tells them apart."""
+    return False
 
 
 def is_value(data: JsonObject) -> bool:
-    return isinstance(data.get("done"), bool) and isinstance(data.get("message"), Mapping)
+    """Return whether a value is a reply, or a line of a streamed one."""
+    return isinstance(data.get("done"), bool) and (
+        isinstance(data.get("message"), Mapping) or isinstance(data.get("response"), str)
+    )
 
 
 def is_streamed(value: JsonObject) -> bool:
+    """Return whether a value is a line of a stream: here whole replies have the same form."""
     return is_value(value)
+
+
+# -- requests
+
+
+def read_request(data: JsonObject) -> Request:
+    """Read a request's body."""
+    names = CallNames()
+    items: list[Item] = [Text(str(data[key]), role) for key, role in _PROMPTS if isinstance(data.get(key), str)]
+    for number, message in enumerate(filter_mappings(data.get("messages"))):
+        items += map(names.complete, _read_message(message, str(message.get("role")), f"messages[{number}]"))
+    declared = (get_text(tool.get("function"), "name") for tool in filter_mappings(data.get("tools")))
+    return Request(
+        items=tuple(items),
+        functions=tuple(name for name in declared if name),
+        model=get_text(data, "model"),
+        is_streamed=data.get("stream") is not False,
+    )
+
+
+_PROMPTS = (("system", "system"), ("prompt", "user"))  # of ``/api/generate``
 
 
 def _read_message(message: JsonObject, role: str, place: str) -> Iterator[Item]:
     if role == "tool":
-        yield Answer(
-            value=read_answer_value(message.get("content")),
-            call_id=get_text(message, "tool_call_id"),
-            name=get_text(message, "tool_name"),
-        )
+        value = read_answer_value(message.get("content"))
+        yield Answer(value=value, call_id=get_text(message, "tool_call_id"), name=get_text(message, "tool_name"))
         return
     if message.get("thinking"):
         yield Thought(str(message["thinking"]))
     if isinstance(message.get("content"), str) and message["content"]:
         yield Text(message["content"], role)
-    for call in filter_mappings(message.get("tool_calls")):
-        function = call.get("function")
-        if isinstance(function, Mapping):
-            yield read_call(function.get("name"), function.get("arguments") or {}, call.get("id"))
+    calls = message.get("tool_calls")
+    for number, call in enumerate(calls if isinstance(calls, list) else [calls] if calls else ()):
+        function = as_mapping(call).get("function")
+        if isinstance(function, Mapping) and get_text(function, "name"):
+            yield read_call(function["name"], function.get("arguments") or {}, call.get("id"))
+        else:
+            yield build_unread(f"{NAME}.tool_call", f"{place}.tool_calls[{number}]", call)
     yield from check_keys(message, _KNOWN, f"{NAME}.message", place)
 
 
-def read_request(data: JsonObject) -> Request:
-    names = CallNames()
-    items: list[Item] = []
-    for number, message in enumerate(filter_mappings(data.get("messages"))):
-        items += map(names.complete, _read_message(message, str(message.get("role")), f"messages[{number}]"))
-    tools = filter_mappings(data.get("tools"))
-    declared = (get_text(tool.get("function"), "name") for tool in tools)
-    return Request(
-        items=tuple(items), functions=tuple(name for name in declared if name), model=get_text(data, "model"),
-        is_streamed=data.get("stream") is not False,
-    )  # fmt: skip
+# -- replies
+
+
+def read_reply(data: JsonObject) -> Reply:
+    """Read one whole reply."""
+    failure = read_failure(data)
+    message = data.get("message")
+    if message is None and isinstance(data.get("response"), str):
+        message = {"content": data["response"], "thinking": data.get("thinking")}
+    items = [*_read_message(as_mapping(message), "assistant", "message")]
+    has_ended = data.get("done") is True
+    entered, left = read_count(data, "prompt_eval_count"), read_count(data, "eval_count")
+    return Reply(
+        items=tuple(items),
+        end=choose_end(_ENDS.get(str(data.get("done_reason") or "stop"), "other"), items) if has_ended else "truncated",
+        usage=Usage(input_tokens=entered, output_tokens=left, total_tokens=entered + left) if has_ended else None,
+        model=get_text(data, "model"),
+        failure=failure,
+        has_ended=has_ended,
+        raw=dict(data),
+    )
+
+
+def read_failure(data: JsonObject) -> Failure | None:
+    """Return the failure that a body or a line reports."""
+    return Failure(str(data["error"])) if data.get("error") else None
 
 
 class StreamReader:
     """Reads the lines of a reply: `feed` them, and `finish` at the end."""
 
     def __init__(self) -> None:
-        self._items: list[Item] = []
-        self._text: list[str] = []
-        self._last: JsonObject = {}
+        self._message: JsonDict = {}
+        self._texts: dict[str, list[str]] = {}
+        self._last: JsonDict = {}
         self._failure: Failure | None = None
 
     def feed(self, line: JsonObject) -> None:
-        if line.get("error"):
-            self._failure = Failure(str(line["error"]), is_midstream=bool(self._last))
+        """Add one line."""
+        if (failure := read_failure(line)) is not None:
+            self._failure = replace(failure, is_midstream=bool(self._last))
             return
-        self._last = line
+        self._last = dict(line)
         message = line.get("message")
-        for item in _read_message(message if isinstance(message, Mapping) else {}, "assistant", "message"):
-            if isinstance(item, Text):
-                self._text.append(item.text)
-            else:
-                self._items.append(item)
+        if message is None:
+            message = {"content": line.get("response"), "thinking": line.get("thinking")}
+        for key, value in as_mapping(message).items():
+            if key in _JOINED and isinstance(value, str):
+                self._texts.setdefault(key, []).append(value)
+            elif isinstance(value, list):
+                self._message[key] = [*self._message.get(key, []), *value]
+            elif value is not None:
+                self._message[key] = value
 
     def finish(self) -> Reply:
-        items = ([Text("".join(self._text))] if self._text else []) + self._items
-        has_ended = self._last.get("done") is True
-        reason = str(self._last.get("done_reason") or "stop")
-        counts = [self._last.get(key) for key in ("prompt_eval_count", "eval_count")]
-        entered, left = (count if isinstance(count, int) else 0 for count in counts)
-        end = "length" if reason == "length" else choose_end("stop", items) if has_ended else "truncated"
-        return Reply(
-            items=tuple(items), end=end, model=get_text(self._last, "model"),
-            failure=self._failure, has_ended=has_ended,
-            usage=Usage(input_tokens=entered, output_tokens=left, total_tokens=entered + left) if has_ended else None,
-        )  # fmt: skip
-
-
-def read_reply(data: JsonObject) -> Reply:
-    return read_stream([data])
+        """End the stream: the same reply as if it had come whole, except where it broke off."""
+        rest = {key: value for key, value in self._last.items() if key not in ("response", "thinking")}
+        texts = {key: join_pieces(pieces) for key, pieces in self._texts.items()}
+        return replace(read_reply({**rest, "message": {**self._message, **texts}}), failure=self._failure)
 
 
 def read_stream(values: Iterable[object]) -> Reply:
-    reader = StreamReader()
-    for value in values:
-        if isinstance(value, Mapping):
-            reader.feed(value)
-    return reader.finish()
+    """Read the lines of a reply."""
+    return feed_values(StreamReader(), values).finish()
