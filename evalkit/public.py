@@ -28,6 +28,7 @@ from evalkit.spec.load import case_from_dict
 from evalkit.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText
+from evalkit.wire.table import wire_api
 
 IncompleteCall = IncompleteCallError
 
@@ -68,4 +69,5 @@ __all__ = [
     "operator",
     "parse_text_calls",
     "run_case",
+    "wire_api",
 ]

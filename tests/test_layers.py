@@ -93,7 +93,7 @@ ALLOWED: dict[str, set[str]] = {
     "public": {
         *{"agents", "checks", "errors", "functions", "gate", "model", "operators", "project", "providers", "reports"},
         *{"runner"},
-        *{"spec", "streaming", "textcalls"},
+        *{"spec", "streaming", "textcalls", "wire"},
     },
 }
 SHELLS = {"plugin", "cli", "__init__", "__main__"}  # they may import every room; nobody imports them

@@ -25,6 +25,7 @@ from evalkit.providers.base import (
 )
 from evalkit.providers.client import Client, ClientOptions, ClientProvider
 from evalkit.providers.pacing import RetryPolicy
+from evalkit.text.format import cut_between_words
 from evalkit.wire import anthropic_messages
 from evalkit.wire.reading import as_mapping
 
@@ -73,6 +74,9 @@ class AnthropicProvider(ClientProvider):
             reply = anthropic_messages.read_reply(as_mapping(values[0]))
         if reply.failure is not None:
             raise ProviderError(f"{self.service}: {reply.failure.message}", status=reply.failure.status)
+        if not self.options.stream and not isinstance(as_mapping(values[0]).get("content"), list):
+            text = cut_between_words(str(values[0]), 200)
+            raise ProviderError(f"{self.service} answered something that is no message: {text}")
         turn = require_readable(reply, self.service).to_turn()
         if turn.finish_reason == "truncated":
             raise ProviderError(f"{self.service} broke the stream off: {turn.finish_message or 'it has no end'}")

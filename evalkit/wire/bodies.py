@@ -33,7 +33,8 @@ class EventDecoder:
             self._decode = codecs.getincrementaldecoder(charset)("replace")
         except LookupError:
             self._decode = codecs.getincrementaldecoder("utf-8")("replace")
-        self._rest = ""  # a line that is not over
+        self._rest: list[str] = []  # a line that is not over
+        self._holds_return = False
         self._data: list[str] = []  # of the event that is not over
         self._bare: list[str] = []  # lines that are no event's
         self._frames: _FrameDecoder | None = None
@@ -41,15 +42,18 @@ class EventDecoder:
 
     def feed(self, content: bytes) -> Iterator[object]:
         """Yield the values that are whole with this piece."""
-        if self._frames is None and content[:1] == b"\x00" and not (self.count or self._rest):
+        if self._frames is None and content[:1] == b"\x00" and not (self.count or any(self._rest)):
             self._frames = _FrameDecoder()
         if self._frames is not None:
             yield from map(self._take, self._frames.feed(content))
             return
-        text = self._rest + self._decode.decode(content)
-        hold = text.endswith("\r")  # perhaps the first half of a line's end
-        *lines, self._rest = _LINE_END.split(text[:-1] if hold else text)
-        self._rest += "\r" if hold else ""
+        self._rest.append(self._decode.decode(content))
+        if not self._holds_return and _LINE_END.search(self._rest[-1]) is None:
+            return  # a long line is not joined anew with each piece
+        text = "".join(self._rest)
+        self._holds_return = text.endswith("\r")  # perhaps the first half of a line's end
+        *lines, rest = _LINE_END.split(text[:-1] if self._holds_return else text)
+        self._rest = [rest, "\r"] if self._holds_return else [rest]
         for line in lines:
             yield from self._add_line(line)
 
@@ -58,7 +62,7 @@ class EventDecoder:
         if self._frames is not None:
             yield from self._frames.close()
             return
-        rest = self._rest + self._decode.decode(b"", final=True)
+        rest = "".join([*self._rest, self._decode.decode(b"", final=True)])
         for line in (*_LINE_END.split(rest), ""):
             yield from self._add_line(line)
         yield from self._parse_bare("\n".join(self._bare))

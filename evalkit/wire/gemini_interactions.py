@@ -43,6 +43,7 @@ _TOOLS = {
 _TEXTS = frozenset({"user_input", "model_output"})
 _MEDIA = frozenset({"image", "audio", "document", "video"})
 _STEPS = _TEXTS | {"thought", "thought_summary"} | {f"{tool}_{end}" for tool in _TOOLS for end in ("call", "result")}
+_SHARED = frozenset({"function_call", "file_search_call", "tool_search_call"})  # which OpenAI's responses have, too
 _KNOWN = frozenset({"type", "id", "call_id", "name", "arguments", "result", "content", "summary", "signature"})
 _KNOWN_OF_REPLY = frozenset({"steps", "outputs", "input", "tools", "usage", "agent", "agent_config"})
 _ENDS = {
@@ -64,7 +65,7 @@ def is_request(data: JsonObject) -> bool:
     """Return whether a body is a request of this API, by its form alone."""
     given = data.get("input")
     items = list(filter_mappings(given if isinstance(given, list) else [given]))
-    has_steps = any(item.get("type") in _STEPS for item in items)
+    has_steps = any(item.get("type") in _STEPS - _SHARED for item in items)
     is_text = isinstance(given, str) and bool({"generation_config", "previous_interaction_id", "agent"} & set(data))
     return has_steps or is_text
 

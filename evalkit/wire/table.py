@@ -10,15 +10,24 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol, cast
-from urllib.parse import urlsplit
+from typing import Any, Protocol, TypeVar, cast
+from urllib.parse import unquote, urlsplit
 
 from msgspec.structs import replace
 
+from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonObject, filter_mappings
-from evalkit.wire import anthropic_messages, gemini_content, ollama_chat, openai_chat, openai_responses
-from evalkit.wire.bodies import EventDecoder, read_values, split_unread
-from evalkit.wire.reading import build_unread
+from evalkit.wire import (
+    anthropic_messages,
+    bedrock_converse,
+    gemini_content,
+    gemini_interactions,
+    ollama_chat,
+    openai_chat,
+    openai_responses,
+)
+from evalkit.wire.bodies import read_values, split_unread
+from evalkit.wire.reading import as_mapping, build_unread
 from evalkit.wire.records import Exchange, Failure, Item, Reply, Request
 
 
@@ -30,7 +39,10 @@ class Stream(Protocol):
 
 
 class Api(Protocol):
-    """One API of model services: a module of this package, or an object that a user registers."""
+    """One API of model services: a module of this package, or an object that a user registers.
+
+    `read_refusal`, which one may have beside these, reads a reply that comes as an HTTP error.
+    """
 
     NAME: str
     PATHS: Sequence[str]  # endings of its URLs' paths
@@ -44,15 +56,54 @@ class Api(Protocol):
     def StreamReader(self) -> Stream: ...  # noqa: N802 - a class
 
 
-APIS: list[Api] = [anthropic_messages, openai_responses, gemini_content, ollama_chat, openai_chat]  # type: ignore[list-item]
+A = TypeVar("A")
+# In the order in which a body's form is tried: what chat completions could also be stands before them.
+APIS: list[Api] = [
+    cast("Api", module)
+    for module in (
+        bedrock_converse,
+        anthropic_messages,
+        gemini_interactions,
+        openai_responses,
+        gemini_content,
+        ollama_chat,
+        openai_chat,
+    )
+]
+_PARTS = ("NAME", "PATHS", "KEY", "is_request", "is_value", "is_streamed", "read_request", "read_reply", "StreamReader")
+
+
+def wire_api(api: A) -> A:
+    """Register another API of a model's service: an object or a module that has what `Api` names, or a class of one.
+
+    It is asked before those that evalkit knows; one of the same NAME takes the place of what had it.
+    """
+    known: Any = api() if isinstance(api, type) else api
+    missing = [part for part in _PARTS if not hasattr(known, part)]
+    if missing:
+        raise UsageError(
+            f"evalkit.wire_api({api!r}): it lacks {', '.join(missing)}; docs/live-models.md has an example"
+        )
+    APIS[:] = [cast("Api", known), *(other for other in APIS if other.NAME != known.NAME)]
+    return api
+
+
+# -- recognition
+
 # Paths of model services that answer with no turn.
 _NO_TURNS = re.compile(
-    r"(/embeddings|/models(/[^/:]+)*|/count_tokens|:countTokens|:(batch)?[eE]mbedContents?|/moderations|/files(/.*)?"
-    r"|/batches(/.*)?|/uploads(/.*)?|/cachedContents(/.*)?|/audio/\w+|/images/\w+|/rerank|/tokenize|/detokenize|/input_items"
-    r"|/api/(tags|show|pull|embed|embeddings|version|ps)|/conversations(/.*)?|/responses/compact|/responses/input_tokens)$"
+    r"(/embeddings|/models(/[^/:]+)*|/count_tokens|/count-tokens|:countTokens|:(batch)?[eE]mbedContents?|/moderations"
+    r"|/files(/.*)?|/batches(/.*)?|/uploads(/.*)?|/cachedContents(/.*)?|/audio/\w+|/images/\w+|/rerank|/tokenize"
+    r"|/detokenize|/input_items|/api/(tags|show|pull|embed|embeddings|version|ps)|/conversations(/.*)?"
+    r"|/responses/compact|/responses/input_tokens)$"
 )
+# A reply that is looked up again, or asked to go on: ``/responses/resp_1``.
+_KEPT = re.compile(r"/(responses|interactions)/")
+# Where the model stands in the path alone: ``/model/vendor.name/converse``, ``/models/name:generateContent``.
+_MODEL_IN_PATH = re.compile(r"/model/([^/]+)/|/models/([^/:]+):")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "model", "function"})
-_UNREADABLE = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
+_DECLARING_KEYS = frozenset({"parameters", "input_schema", "inputSchema", "functionDeclarations",
+    "function_declarations", "parameters_json_schema"})  # fmt: skip
 
 
 def parse_body(body: bytes) -> JsonObject | None:
@@ -66,67 +117,63 @@ def parse_body(body: bytes) -> JsonObject | None:
 
 
 def find_api(url: str, data: JsonObject | None) -> Api | None:
-    """Find the API of a request."""
-    path = urlsplit(url).path.rstrip("/")
-    by_path = [api for api in APIS if path.endswith(tuple(api.PATHS))]
+    """Find the API of a request: by its path and its form, else by its form."""
     if data is None:
         return None
-    for api in by_path:
-        if api.is_request(data) or (api.KEY in data and ("model" in data or api.KEY != "messages")):
+    path = _get_path(url)
+    for api in APIS:
+        has_key = api.KEY in data and ("model" in data or api.KEY != "messages")
+        if path.endswith(tuple(api.PATHS)) and (has_key or api.is_request(data)):
             return api
     return next((api for api in APIS if api.is_request(data) and looks_like_model_request(data)), None)
 
 
 def is_candidate(method: str, url: str, body: bytes) -> bool:
     """Return whether a request may go to a model: its path is an API's, or its body looks like it."""
-    path = urlsplit(url).path.rstrip("/")
-    if _NO_TURNS.search(path) or (method.upper() == "GET" and "/responses/" not in path):
+    path = _get_path(url)
+    is_kept = _KEPT.search(path) is not None
+    if _NO_TURNS.search(path) or (method.upper() == "GET" and not is_kept):
         return False
-    if any(path.endswith(tuple(api.PATHS)) for api in APIS) or "/responses/" in path:
+    if is_kept or any(path.endswith(tuple(api.PATHS)) for api in APIS):
         return True
     data = parse_body(body)
     return data is not None and looks_like_model_request(data)
 
 
+def _get_path(url: str) -> str:
+    return urlsplit(url).path.rstrip("/")
+
+
 def looks_like_model_request(data: JsonObject) -> bool:
     """Return whether a body declares functions, or holds messages with roles, at its top."""
-    if any(declares_functions(tool) for key in ("tools", "functions") for tool in filter_mappings(data.get(key))):
+    if any(_declares_functions(tool) for key in ("tools", "functions") for tool in filter_mappings(data.get(key))):
         return True
     for key in ("messages", "contents", "input"):
-        listed = list(filter_mappings(data.get(key)))
-        if (
-            listed
-            and all(str(item.get("role")).lower() in _ROLES for item in listed if "role" in item)
-            and (any("role" in item for item in listed))
-        ):
+        roles = [str(item["role"]).lower() for item in filter_mappings(data.get(key)) if "role" in item]
+        if roles and _ROLES.issuperset(roles):
             return True
-    return isinstance(data.get("model"), str) and any(isinstance(data.get(k), str) for k in ("prompt", "input"))
+    return isinstance(data.get("model"), str) and any(isinstance(data.get(key), str) for key in ("prompt", "input"))
 
 
-def declares_functions(tool: JsonObject) -> bool:
+def _declares_functions(tool: JsonObject) -> bool:
     inner = next((tool[key] for key in ("function", "toolSpec", "custom") if isinstance(tool.get(key), Mapping)), tool)
-    keys = {
-        "parameters",
-        "input_schema",
-        "inputSchema",
-        "functionDeclarations",
-        "function_declarations",
-        "parameters_json_schema",
-    }
-    return bool(keys & set(inner)) or (
-        isinstance(inner.get("name"), str) and tool.get("type") in ("function", "custom")
-    )
+    is_named = isinstance(inner.get("name"), str) and tool.get("type") in ("function", "custom")
+    return is_named or not _DECLARING_KEYS.isdisjoint(inner)
 
 
 def find_api_by_reply(values: Sequence[object]) -> Api | None:
     """Find the API of a reply whose request tells nothing, by evidence that other services do not give."""
-    for value in values:
-        if not isinstance(value, Mapping):
-            continue
+    for value in filter_mappings(list(values)):
         for api in APIS:
-            if api.is_value(value) and (api.NAME != "anthropic_messages" or _is_message(value)):
+            if api.is_value(value) and (api.NAME != anthropic_messages.NAME or _is_message(value)):
                 return api
     return None
+
+
+def _is_message(value: JsonObject) -> bool:
+    """Return whether a value is a model's message: services of people's chats have the same type of objects."""
+    message = as_mapping(value.get("message") if value.get("type") == "message_start" else value)
+    return message.get("role") == "assistant" and "content" in message
 
 
 def _is_embedding(value: JsonObject) -> bool:
@@ -135,24 +182,22 @@ def _is_embedding(value: JsonObject) -> bool:
     return "embeddings" in value or "embedding" in value or any("embedding" in item for item in filter_mappings(data))
 
 
-def _is_message(value: JsonObject) -> bool:
-    message = value.get("message") if value.get("type") == "message_start" else value
-    return isinstance(message, Mapping) and message.get("role") == "assistant" and "content" in message
+# -- reading
 
 
 def read_exchange(
-    method: str, url: str, request_body: bytes, status: int, content: bytes, duration_ms: float = 0.0
-) -> Exchange | None:
+    method: str, url: str, request_body: bytes, status: int, content: bytes, duration_ms: float = 0.0,
+    *, charset: str = "utf-8",
+) -> Exchange | None:  # fmt: skip
     """Read an exchange with a model's service; None for one with any other. Never raises."""
-    path = urlsplit(url).path.rstrip("/")
-    data = parse_body(request_body)
-    if _NO_TURNS.search(path):
+    if _NO_TURNS.search(_get_path(url)):
         return None
-    api = find_api(url, data)
-    values, unparsed = split_unread(read_values(content))
+    data = parse_body(request_body)
+    values, unparsed = split_unread(read_values(content, charset))
     mappings = [value for value in values if isinstance(value, Mapping)]
     if any(_is_embedding(value) for value in mappings):
         return None
+    api = find_api(url, data)
     if api is None or (mappings and not any(api.is_value(value) or value.get("error") for value in mappings)):
         api = find_api_by_reply(mappings) or api
     if api is None:
@@ -160,58 +205,60 @@ def read_exchange(
             return None
         unread: Item = build_unread("unknown_api", f"{method} {url.partition('?')[0]}", data)
         return Exchange(api="", url=url, request=Request(items=(unread,)), duration_ms=duration_ms)
-    try:
-        request = api.read_request(data) if data is not None else Request()
-    except _UNREADABLE as error:
-        request = Request(items=(build_unread(f"{api.NAME}.request", "request", repr(error)),))
+    request = _read_request(api, data, url)
     reply = read_reply_values(api, status, mappings, unparsed)
+    if reply.model is None and reply.failure is None:
+        reply = replace(reply, model=request.model)
     return Exchange(api=api.NAME, url=url, request=request, reply=reply, duration_ms=duration_ms)
+
+
+def _read_request(api: Api, data: JsonObject | None, url: str) -> Request:
+    if data is None:
+        return Request()
+    try:
+        request = api.read_request(data)
+    except Exception as error:  # a body that only looks like one of the API's; and a reader may be the user's
+        return Request(items=(build_unread(f"{api.NAME}.request", "request", repr(error)),))
+    if request.model is None and (found := _MODEL_IN_PATH.search(urlsplit(url).path)) is not None:
+        return replace(request, model=unquote(found[1] or found[2]))
+    return request
 
 
 def read_reply_values(api: Api, status: int, values: Sequence[JsonObject], unparsed: Sequence[Item]) -> Reply:
     """Read the values of a reply."""
-    if status >= 400:
-        if (
-            (read := cast("Callable[[JsonObject], Reply | None] | None", getattr(api, "read_refusal", None)))
-            is not None
-            and values
-            and (reply := read(values[0])) is not None
-        ):
-            return reply  # what the model wrote, which the service could not read
-        text = next((value.get("error") or value.get("message") or value for value in values), None)
-        inner = text.get("message", text) if isinstance(text, Mapping) else text
-        return Reply(end="other", failure=Failure(str(inner or f"HTTP {status}"), status), has_ended=False)
     try:
-        streamed = len(values) > 1 or any(api.is_streamed(value) for value in values)
-        if not values:
-            items = tuple(unparsed) or (build_unread(f"{api.NAME}.reply", "body", ""),)
-            return Reply(end="empty", items=items, has_ended=False)
-        if streamed:
-            reader = api.StreamReader()
-            for value in values:
-                reader.feed(value)
-            reply = reader.finish()
-        elif api.is_value(values[0]) or values[0].get("error"):
-            reply = api.read_reply(values[0])
-        else:
-            return Reply(end="other", items=(build_unread(f"{api.NAME}.reply", "body", values[0]),), has_ended=False)
-    except _UNREADABLE as error:
-        return Reply(
-            end="other", items=(*unparsed, build_unread(f"{api.NAME}.reply", "body", repr(error))), has_ended=False
-        )
-    if not unparsed:
+        if status >= 400:
+            return _read_error(api, status, values)
+        reply = _read_values(api, values, unparsed)
+    except Exception as error:  # see above
+        reply = _refuse(api, repr(error))
+    return replace(reply, items=(*reply.items, *unparsed)) if unparsed else reply
+
+
+def _read_values(api: Api, values: Sequence[JsonObject], unparsed: Sequence[Item]) -> Reply:
+    if not values:
+        items = () if unparsed else (build_unread(f"{api.NAME}.reply", "body", ""),)
+        return Reply(end="empty", items=items, has_ended=False)
+    if len(values) > 1 or any(api.is_streamed(value) for value in values):
+        reader = api.StreamReader()
+        for value in values:
+            reader.feed(value)
+        return reader.finish()
+    if api.is_value(values[0]) or values[0].get("error"):
+        return api.read_reply(values[0])
+    return _refuse(api, values[0])
+
+
+def _refuse(api: Api, value: object) -> Reply:
+    return Reply(end="other", items=(build_unread(f"{api.NAME}.reply", "body", value),), has_ended=False)
+
+
+def _read_error(api: Api, status: int, values: Sequence[JsonObject]) -> Reply:
+    """Read an HTTP error: the service's failure, or what the model wrote and the service could not read."""
+    read = cast("Callable[[JsonObject], Reply | None] | None", getattr(api, "read_refusal", None))
+    if read is not None and values and (reply := read(values[0])) is not None:
         return reply
-    return replace(reply, items=(*reply.items, *unparsed))
-
-
-class ReplyReader:
-    """Reads the reply to one request in pieces of any size: for traffic that is passed on while it is read."""
-
-    def __init__(self, method: str, url: str, request_body: bytes, status: int) -> None:
-        self._about = (method, url, request_body, status)
-        self._api = find_api(url, parse_body(request_body))
-        self._decoder = EventDecoder()
-        self._values: list[object] = []
-
-    def feed(self, content: bytes) -> None:
-        self._values += self._decoder.feed(content)
+    body = values[0] if values else {}
+    error = body.get("error") or body.get("message") or body
+    message = as_mapping(error).get("message") or error or f"HTTP {status}"
+    return Reply(end="other", failure=Failure(str(message), status), has_ended=False)

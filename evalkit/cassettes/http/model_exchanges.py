@@ -53,7 +53,11 @@ def read_model_request(request: HttpRequest) -> RequestReading:
 
 def read_http_exchange(request: HttpRequest, response: HttpResponse, duration_ms: float) -> Exchange | None:
     """Read an exchange with a model's service; None for any other."""
-    return read_exchange(request.method, request.url, request.body, response.status, _unpack(response), duration_ms)
+    charset = re.search(r"charset=[\"']?([\w.-]+)", response.get_header("content-type") or "")
+    return read_exchange(
+        request.method, request.url, request.body, response.status, _unpack(response), duration_ms,
+        charset="utf-8" if charset is None else charset[1],
+    )  # fmt: skip
 
 
 def find_turn(response: HttpResponse, duration_ms: float) -> ModelTurn | None:
