@@ -29,6 +29,7 @@ from evalkit.traces.log_formats import (
     LoggedMessage,
     ModelReply,
     UnreadableLogError,
+    find_malformed,
 )
 from evalkit.traces.open_items import OpenCalls
 from evalkit.traces.read_log import read_log, select_longest
@@ -60,7 +61,9 @@ def _find_gap(conversation: Conversation) -> str:
     if not replies or any(reply.is_blank for reply in replies):
         return "its spans hold no messages; record them with content (gen_ai.output.messages)"
     unknown = next((call.name for reply in replies for call in reply.calls if call.arguments is None), None)
-    return "" if unknown is None else f"it holds no arguments of {unknown}; record its spans with content"
+    if unknown is not None:
+        return f"it holds no arguments of {unknown}; record its spans with content"
+    return find_malformed(conversation.events) or ""
 
 
 def list_functions(tools: Iterable[JsonObject]) -> Iterator[JsonObject]:
@@ -92,6 +95,11 @@ def build_case_files(conversation: Conversation, *, agent: str | None, name: str
     Raises UnreadableLogError where nobody asks, or a function has a name that none can have.
     """
     story = _Story(conversation)
+    if story.called_by_code and agent is None:
+        names = ", ".join(dict.fromkeys(story.called_by_code))
+        raise UnreadableLogError(
+            f"code called {names}, which no instruction does; name the agent that does: --agent NAME"
+        )
     declared = _read_declarations(conversation, story)
     case: JsonDict = {"description": f"Imported from {conversation.source}", "agent": agent or f"{name}.md"}
     if agent is not None and declared:
@@ -122,6 +130,7 @@ class _Story:
         self.parts: list[tuple[str, list[ModelReply]]] = []
         self.answers: dict[int, FunctionAnswer] = {}  # by the index of the call
         self.calls: list[LoggedCall] = []
+        self.called_by_code: list[str] = []
         self._open: OpenCalls[int] = OpenCalls()
         for event in conversation.events:
             if isinstance(event, LoggedMessage):
@@ -133,6 +142,10 @@ class _Story:
                 for call in event.calls:
                     self._open.add_call(len(self.calls), call.name, call.call_id)
                     self.calls.append(call)
+            elif event.direct is not None:
+                self.answers[len(self.calls)] = event
+                self.calls.append(event.direct)
+                self.called_by_code.append(event.direct.name)
             elif (index := self._open.take_call(event)) is not None:
                 self.answers[index] = event
             else:

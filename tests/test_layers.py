@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "textcalls": {"errors", "jsonvalue", "model"},
     "streaming": {"errors", "jsonvalue", "model", "textcalls"},
     "wire": {"errors", "jsonvalue", "model", "streaming", "text"},
-    "traces": {"bounds", "errors", "jsonvalue", "model", "text", "wire"},
+    "traces": {"bounds", "errors", "jsonvalue", "model", "streaming", "text", "wire"},
     "providers": {"errors", "fields", "jsonvalue", "model", "streaming", "text", "textcalls", "wire"},
     "cassettes": {
         "bounds",

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.task import Task, copy_visible_input, format_message
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
-from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable
+from evalkit.jsonvalue import JsonObject, filter_mappings, parse_arguments, to_hashable
 from evalkit.model.case import TRACE, Case, get_case_name
 from evalkit.model.transcript import DELEGATION, HANDOFF, FunctionCall, ModelCall, ModelTurn
 from evalkit.traces.log_formats import (
@@ -251,11 +251,7 @@ class RunRecorder:
                 self._record_answer(event)
 
     def _record_reply(self, reply: ModelReply) -> None:
-        calls = tuple(
-            ModelCall(name=call.name, arguments=dict(call.arguments or {}), call_id=call.call_id)
-            for call in reply.calls
-            if not is_output(call)
-        )
+        calls = tuple(_to_model_call(call) for call in reply.calls if not is_output(call))
         turn = ModelTurn(
             text=reply.text,
             calls=calls,
@@ -269,6 +265,8 @@ class RunRecorder:
         index = None if self._has_turns else self._task.record_framework_turn(turn)
         for call in calls:
             self._open.add_call((index, call), call.name, call.call_id)
+            if call.malformed is not None:
+                self._task.record_call(call, turn=index, error=FunctionError("malformed_call", call.malformed))
         self.text = None if reply.is_blank or reply.calls else reply.text
 
     def _note_agent(self, reply: ModelReply) -> None:
@@ -299,10 +297,25 @@ class RunRecorder:
             self._task.warnings.append(f"the trace has an answer to {answer.name or answer.call_id} without its call")
             return
         self._last_call = call.name
+        if call.malformed is not None:
+            return  # it is on record, whatever it was answered
         if self._made.take((call.name, to_hashable(call.arguments))) is not None:
             return
         error = _build_error(answer.value) if answer.failed else None
         self._task.record_call(call, answer.value, turn=turn, error=error, agent=answer.agent)
+
+
+def _to_model_call(call: LoggedCall) -> ModelCall:
+    if call.malformed is None:
+        return ModelCall(name=call.name, arguments=dict(call.arguments or {}), call_id=call.call_id)
+    _, why = parse_arguments(call.malformed)
+    return ModelCall(
+        name=call.name,
+        arguments=call.malformed,
+        call_id=call.call_id,
+        malformed=why or "the arguments are no JSON object",
+        raw=call.malformed,
+    )
 
 
 def is_output(call: LoggedCall) -> bool:
@@ -365,7 +378,10 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
             return f"holds {lack}, which the case expects ('{key}')"
     keys |= of_policies
     answers = [event for event in conversation.events if isinstance(event, FunctionAnswer)]
-    unknown = dict.fromkeys(str(event.name) for event in answers if event.is_missing)
+    names_by_id = {call.call_id: call.name for call in calls if call.call_id}
+    unknown = dict.fromkeys(
+        event.name or names_by_id.get(str(event.call_id), "a call") for event in answers if event.is_missing
+    )
     if unknown and (keys & set(_OF_RESULTS) or any("calls" in text and "{{" in text for text in texts)):
         return f"holds no result of {', '.join(unknown)}; {ADVICE}"
     if keys & set(_OF_RESPONSE) and not is_live and not has_response(conversation):
@@ -380,10 +396,10 @@ def match_answers(conversation: Conversation) -> tuple[list[str], list[str]]:
     for event in conversation.events:
         if isinstance(event, ModelReply):
             for call in event.calls:
-                open_calls.add_call(call.name, call.name, call.call_id)
+                open_calls.add_call("" if call.malformed is not None else call.name, call.name, call.call_id)
         elif isinstance(event, FunctionAnswer) and event.direct is None and open_calls.take_call(event) is None:
             unasked.append(str(event.name or event.call_id or "a call"))
-    unanswered = [name for name in open_calls if name != _OUTPUT_TOOL]
+    unanswered = [name for name in open_calls if name not in ("", _OUTPUT_TOOL)]
     return list(dict.fromkeys(unanswered)), list(dict.fromkeys(unasked))
 
 

@@ -17,12 +17,24 @@ from msgspec.structs import replace
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.transcript import Usage
 from evalkit.text.format import cut_between_words
-from evalkit.traces.exchanges import READERS, find_form, list_choice, list_tools, read_exchange
+from evalkit.traces.exchanges import (
+    CHAT,
+    build_exchange,
+    find_form,
+    join_system,
+    list_choice,
+    list_tools,
+    read_exchange,
+    read_request,
+    read_response,
+    to_events,
+)
 from evalkit.traces.log_formats import (
     MENTIONS_CALLS,
     Conversation,
     Event,
     LoggedMessage,
+    ModelReply,
     UnreadableLogError,
     decode_result,
     find_case_id,
@@ -41,17 +53,21 @@ from evalkit.traces.otel import (
     read_result,
 )
 from evalkit.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case, drop_repeats
+from evalkit.wire import gemini_content
+from evalkit.wire.reading import as_mapping
 
 Record = tuple[str, JsonObject]  # with its place
 Outcome = Conversation | UnreadableLogError
 
 
 class Export(Struct, frozen=True):
-    """A kind of export. `missing` says what a file lacks whose records are of this kind and hold no conversation."""
+    """A kind of export. `missing` says what a file lacks whose records are of this kind and hold no conversation;
+    `may_fit`, which other records may stand between them."""
 
     fits: Callable[[JsonObject], bool]
     read: Callable[[Sequence[Record]], Iterator[Outcome]]
     missing: str
+    may_fit: Callable[[JsonObject], bool] = lambda record: False
 
 
 # Google ADK: eval sets (of both generations) and sessions.
@@ -96,7 +112,8 @@ def _read_adk(records: Sequence[Record]) -> Iterator[Outcome]:
             place = f"{source}, {name}" if isinstance(name, str) and name else source
             case_id = find_case_id(case, case.get("state"), record)
             try:
-                yield replace(read_exchange("gemini", request, {}, place), case_id=case_id, is_request=False)
+                said = [event for content in contents for event in _read_content(content)]
+                yield replace(build_exchange(join_system(request), said, request, place), case_id=case_id)
             except UnreadableLogError as error:
                 yield UnreadableLogError(f"{place}: {error}")
 
@@ -110,6 +127,16 @@ def _to_content(event: JsonObject) -> JsonDict:
         "model": _get(event, "model_version"),
         "usage": _get(event, "usage_metadata"),
     }
+
+
+def _read_content(content: JsonObject) -> list[Event]:
+    author, model = content.get("author"), content.get("model")
+    reply = ModelReply(
+        agent=author if isinstance(author, str) else None,
+        model=model if isinstance(model, str) else None,
+        usage=read_usage(content.get("usage")),
+    )
+    return to_events(gemini_content.read_request({"contents": [content]}).items, reply)
 
 
 _INTERMEDIATE = ("tool_uses", "tool_responses", "intermediate_responses", "invocation_events")
@@ -309,8 +336,8 @@ def _read_turn(
         if tools is not None and "tools" not in request:
             request["tools"] = tools
         span.functions = tuple(list_tools(request))
-        form = find_form(request) or "openai"
-        span.system, asked = READERS[form](request, {})
+        form = find_form(request) or CHAT
+        span.system, asked = read_request(form, request)
         span.asked = tuple(event for event in asked if not isinstance(event, LoggedMessage) or event.text)
         span.replied = tuple(_read_replies(form, outputs))
     except UnreadableLogError as error:
@@ -361,11 +388,8 @@ def _build_request(inputs: object) -> JsonDict:
 
 def _read_replies(form: str, outputs: object) -> list[Event]:
     """Return what a model's outputs say and ask for, whatever they are wrapped in. Raise UnreadableLogError."""
-    if isinstance(outputs, Mapping) and form != "openai":
-        request: JsonDict = {"contents": [], "messages": [], "input": []}
-        _, events = READERS[form](request, outputs)
-        if events:
-            return events
+    if isinstance(outputs, Mapping) and form != CHAT and (events := read_response(form, outputs)):
+        return events
     replies = _find_replies(outputs)
     if not replies and MENTIONS_CALLS.search(json.dumps(outputs)):
         raise UnreadableLogError(f"its output holds calls in no known form: {cut_between_words(json.dumps(outputs))}")
@@ -412,22 +436,49 @@ def _is_of_claude_code(record: JsonObject) -> bool:
     return of_session or record.keys() == {"type", "summary", "leafUuid"}
 
 
+def _may_be_of_claude_code(record: JsonObject) -> bool:
+    """Return whether a record may stand between a session's messages: snapshots of files, operations of its queue."""
+    return isinstance(record.get("type"), str) and find_form(record) is None
+
+
 def _read_claude_code(records: Sequence[Record]) -> Iterator[Outcome]:
     """Yield the conversation of each session; those of sub-agents, which stand beside it, are their own."""
     sessions: dict[tuple[str, str], list[Record]] = {}
     for source, record in records:
-        if isinstance(record.get("message"), Mapping):
-            agent = str(record.get("agentId") or "sub-agent") if record.get("isSidechain") is True else ""
-            sessions.setdefault((str(record.get("sessionId")), agent), []).append((source, record))
+        agent = str(record.get("agentId") or "sub-agent") if record.get("isSidechain") is True else ""
+        if not isinstance(record.get("message"), Mapping):
+            inner = as_mapping(record.get("data"))  # of a line on the progress of a sub-agent
+            told = inner.get("message")
+            if not isinstance(told, Mapping) or not isinstance(told.get("message"), Mapping):
+                if _holds_call(record):
+                    yield UnreadableLogError(f"{source}: a line of the type {record.get('type')!r} holds a call")
+                continue
+            agent = str(inner.get("agentId") or record.get("parentToolUseID") or "sub-agent")
+            record = {**told, "sessionId": record.get("sessionId")}
+        sessions.setdefault((str(record.get("sessionId")), agent), []).append((source, record))
     for lines in sessions.values():
         source = lines[0][0]
         messages = [record["message"] for _, record in lines if record.get("isMeta") is not True]
         try:
-            exchange = read_exchange("openai", {"messages": messages}, {}, source)
+            exchange = read_exchange(CHAT, {"messages": messages}, {}, source)
             case_id = find_case_id(*(record for _, record in lines))
             yield replace(exchange, is_request=False, case_id=case_id)
         except UnreadableLogError as error:
             yield UnreadableLogError(f"{source}: {error}")
+
+
+def _holds_call(record: JsonObject) -> bool:
+    """Return whether a block that asks for a call stands anywhere in a record."""
+    pending: list[object] = [record]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Mapping):
+            if value.get("type") == "tool_use" and "name" in value:
+                return True
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return False
 
 
 def _is_of_langfuse(record: JsonObject) -> bool:
@@ -437,7 +488,7 @@ def _is_of_langfuse(record: JsonObject) -> bool:
 
 
 EXPORTS: dict[str, Export] = {
-    "claude-code": Export(_is_of_claude_code, _read_claude_code, "no message in it"),
+    "claude-code": Export(_is_of_claude_code, _read_claude_code, "no message in it", _may_be_of_claude_code),
     "adk": Export(_is_of_adk, _read_adk, "no conversation in what ADK exported; expected eval_cases, events or turns"),
     "langsmith": Export(
         lambda record: "run_type" in record,

@@ -34,11 +34,15 @@ class LoggedMessage(Struct, frozen=True):
 
 
 class LoggedCall(Struct, frozen=True):
-    """A call that the model asked for. `arguments` is a JSON object; None: they were not recorded."""
+    """A call that the model asked for. `arguments` is a JSON object; None: they were not recorded. `malformed` is what
+    the model wrote in its place, which is none. `request_id` is the call by which the model asked for leave to make it.
+    """
 
     name: str
     arguments: JsonObject | None
     call_id: str | None = None
+    malformed: str | None = None
+    request_id: str | None = None
 
 
 class ModelReply(Struct, frozen=True):
@@ -115,21 +119,49 @@ def merge_events(events: Iterable[Event]) -> tuple[Event, ...]:
     return tuple(result)
 
 
-def read_arguments(value: object, name: str) -> JsonObject:
-    """Return arguments as a JSON object, from an object or its text. Raise UnreadableLogError for anything else."""
-    if isinstance(value, str):
+def build_call(name: str, arguments: object, call_id: str | None = None) -> LoggedCall:
+    """Return a call whose arguments are a JSON object, its text, or what a model wrote that is none. Raise
+    UnreadableLogError for arguments that no case could hold.
+    """
+    if isinstance(arguments, str):
         try:
-            value = parse_json(value or "{}")
-        except ValueError as error:
-            problem = "nested too deep for a case" if isinstance(error, TooDeepError) else "no JSON"
-            raise UnreadableLogError(
-                f"the arguments of {name} are {problem}: {cut_between_words(str(value))}"
-            ) from None
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise UnreadableLogError(f"the arguments of {name} are no JSON object: {cut_between_words(json.dumps(value))}")
-    return value
+            value = parse_json(arguments or "{}")
+        except TooDeepError:
+            problem = f"the arguments of {name} are nested too deep for a case: {cut_between_words(arguments)}"
+            raise UnreadableLogError(problem) from None
+        except ValueError:
+            value = None
+        malformed = None if isinstance(value, Mapping) else arguments
+    else:
+        value = {} if arguments is None else arguments
+        malformed = None if isinstance(value, Mapping) else json.dumps(value)
+    return LoggedCall(name, value if malformed is None else {}, call_id, malformed)
+
+
+def drop_requests(events: Iterable[Event]) -> list[Event]:
+    """Return events without the calls by which a model asked for leave to make another one that it then made."""
+    listed = [*events]
+    calls = [call for event in listed if isinstance(event, ModelReply) for call in event.calls]
+    granted = {call.request_id for call in calls if call.request_id is not None}
+    if not granted:
+        return listed
+    kept: list[Event] = []
+    for event in listed:
+        if isinstance(event, ModelReply) and any(call.call_id in granted for call in event.calls):
+            event = replace(event, calls=tuple(call for call in event.calls if call.call_id not in granted))
+            if not event.calls and not event.text:
+                continue
+        kept.append(event)
+    return kept
+
+
+def find_malformed(events: Iterable[Event]) -> str | None:
+    """Return what is wrong with the first call whose arguments are no JSON object; None if there is none."""
+    calls = (call for event in events if isinstance(event, ModelReply) for call in event.calls)
+    broken = next((call for call in calls if call.malformed is not None), None)
+    if broken is None:
+        return None
+    return f"the arguments of {broken.name} are no JSON object: {cut_between_words(str(broken.malformed))}"
 
 
 def parse_json(text: str) -> Any:

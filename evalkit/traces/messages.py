@@ -11,7 +11,10 @@ import ast
 import json
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
+
+from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.text.format import cut_between_words
@@ -24,10 +27,10 @@ from evalkit.traces.log_formats import (
     ModelReply,
     Parts,
     UnreadableLogError,
+    build_call,
     find_text,
     join_texts,
     list_objects,
-    read_arguments,
     read_value,
 )
 
@@ -65,7 +68,32 @@ def read_messages(messages: Iterable[object]) -> Parts:
             events.append(event)
             if isinstance(event, ModelReply):
                 called.update(call.name for call in event.calls)
-    return "\n\n".join(filter(None, system)), events
+    return "\n\n".join(filter(None, system)), _join_ids(events)
+
+
+def _join_ids(events: list[Event]) -> list[Event]:
+    """Return events in which an answer has the id of its call. OpenLLMetry writes down two ids of OpenAI's responses:
+    of a call that of its item, of the answer that of the call. Where none of a reply's calls has the id of one of the
+    answers that follow it, they belong together in their order.
+    """
+    asked = {call.call_id for event in events if isinstance(event, ModelReply) for call in event.calls}
+    answered = {event.call_id for event in events if isinstance(event, FunctionAnswer)}
+    if asked >= answered:
+        return events
+    joined = [*events]
+    open_calls: list[LoggedCall] = []
+    for is_answer, group in groupby(range(len(events)), key=lambda index: isinstance(events[index], FunctionAnswer)):
+        indexes = [*group]
+        if not is_answer:
+            replies = (event for index in indexes if isinstance(event := events[index], ModelReply))
+            open_calls = [call for reply in replies for call in reply.calls]
+            continue
+        answers = [event for index in indexes if isinstance(event := events[index], FunctionAnswer)]
+        fits = len(open_calls) == len(answers) and not any(call.call_id in answered for call in open_calls)
+        if fits and not any(answer.call_id in asked or answer.name for answer in answers):
+            for index, answer, call in zip(indexes, answers, open_calls, strict=True):
+                joined[index] = replace(answer, call_id=call.call_id)
+    return joined
 
 
 def unwrap_message(message: JsonObject) -> JsonObject:
@@ -117,6 +145,14 @@ def _get_content(message: JsonObject) -> Any:
     return next((message[key] for key in ("content", "parts", "contents") if message.get(key) is not None), None)
 
 
+def _has_content(message: JsonObject) -> bool:
+    """Return whether a message says what it holds, be it nothing: else it was recorded without its content."""
+    return any(key in message for key in _CONTENTS)
+
+
+_CONTENTS = ("content", "parts", "contents", "tool_calls", "function_call", "refusal")
+
+
 def _read_message(message: JsonObject, role: str) -> Iterator[Event]:
     content = _get_content(message)
     if role == TOOL:
@@ -138,7 +174,7 @@ def _read_message(message: JsonObject, role: str) -> Iterator[Event]:
         if event is not None and not is_repeated:
             events.append(event)
     if calls or (role == MODEL and not events):
-        events.append(ModelReply("", tuple(calls)))
+        events.append(ModelReply("", tuple(calls), is_blank=not calls and not _has_content(message)))
     if role == MODEL:
         check_reason(message.get("finish_reason"), events)
         if not any(event.calls for event in events if isinstance(event, ModelReply)):
@@ -149,9 +185,7 @@ def _read_message(message: JsonObject, role: str) -> Iterator[Event]:
 def _is_ui_call(block: JsonObject) -> bool:
     """Return whether a part of a chat of Vercel's AI SDK is a call: ``tool-NAME``, or ``dynamic-tool``."""
     kind = str(block.get("type"))
-    return (isinstance(block.get("toolCallId"), str) and (kind == "dynamic-tool" or kind.startswith("tool-"))) or (
-        kind == "tool-invocation"
-    )
+    return kind == "dynamic-tool" or (kind.startswith("tool-") and kind not in (*_CALLS, *_ANSWERS))
 
 
 def _read_ui_call(part: JsonObject) -> Iterator[Event]:
@@ -159,9 +193,8 @@ def _read_ui_call(part: JsonObject) -> Iterator[Event]:
     inner = part.get("toolInvocation")
     part = inner if isinstance(inner, Mapping) else part
     name = find_text(part, ("toolName",)) or str(part.get("type")).removeprefix("tool-")
-    arguments = read_arguments(part.get("input", part.get("args", part.get("rawInput"))), name)
     call_id = find_text(part, ("toolCallId",))
-    yield ModelReply("", (LoggedCall(name, arguments, call_id),))
+    yield ModelReply("", (build_call(name, part.get("input", part.get("args", part.get("rawInput"))), call_id),))
     if part.get("state") in ("result", "output-available", "output-error", "output-denied"):
         error = part.get("errorText")
         value = error if error else read_value(part.get("output", part.get("result")))
@@ -196,23 +229,23 @@ def _list_calls(message: JsonObject) -> list[LoggedCall]:
     return [read_call(call) for call in (*calls, *filter_mappings(message.get("invalid_tool_calls")))]
 
 
-def read_call(call: JsonObject, *, is_optional: bool = False) -> LoggedCall:
-    """Read a call. `is_optional`: where it has no arguments, they were not recorded; otherwise there are none."""
-    wrapped = ("function", "custom", *_WRAPPED_CALLS)
-    inner = next((call[key] for key in wrapped if isinstance(call.get(key), Mapping)), call)
+def read_call(call: JsonObject) -> LoggedCall:
+    """Read a call. One without a word of arguments was recorded without its content; Gemini and Bedrock leave out those
+    that are empty."""
+    wrapped = next((key for key in ("function", "custom", *_WRAPPED_CALLS) if isinstance(call.get(key), Mapping)), None)
+    inner = call if wrapped is None else call[wrapped]
     name = find_text(inner, ("name", "toolName", "tool_name"))
     if name is None:
         raise UnreadableLogError(f"a call has no name: {cut_between_words(json.dumps(call))}")
-    key = next((key for key in ("arguments", "args", "input") if inner.get(key) is not None), None)
-    arguments: JsonObject | None
-    if call.get("type") == "custom" and isinstance(inner.get("input"), str):  # a free text
-        arguments = {"input": inner["input"]}
-    elif key is None and is_optional and "arguments" not in inner:
-        arguments = None
-    else:
-        arguments = read_arguments(inner[key] if key else None, name)
     ids = ("call_id", "id", "toolCallId", "toolUseId", "tool_call_id")
-    return LoggedCall(name, arguments, find_text(call, ids) or find_text(inner, ids))
+    call_id = find_text(call, ids) or find_text(inner, ids)
+    keys = [key for key in ("arguments", "args", "input") if key in inner]
+    value = next((inner[key] for key in keys if inner[key] is not None), None)
+    if call.get("type") == "custom" and isinstance(inner.get("input"), str):  # a free text
+        return LoggedCall(name, {"input": inner["input"]}, call_id)
+    if not keys and wrapped not in _WRAPPED_CALLS:
+        return LoggedCall(name, None, call_id)
+    return build_call(name, value, call_id)
 
 
 def read_block(block: object, role: str) -> Event | None:
@@ -225,7 +258,7 @@ def read_block(block: object, role: str) -> Event | None:
     if any(isinstance(block.get(key), Mapping) for key in _WRAPPED_ANSWERS) or _is_answer(kind):
         return _read_answer(block)
     if role == MODEL and (kind in _CALLS or any(isinstance(block.get(key), Mapping) for key in _WRAPPED_CALLS)):
-        return ModelReply("", (read_call(block, is_optional=kind == "tool_call"),))
+        return ModelReply("", (read_call(block),))
     if role == MODEL and kind is None and "toolName" in block:
         return ModelReply("", (read_call(block),))
     text = next((block[key] for key in ("text", "content", "refusal") if isinstance(block.get(key), str)), None)
@@ -288,6 +321,7 @@ def _read_answers(message: JsonObject, content: object) -> Iterator[FunctionAnsw
         or _get_only(message.get("tool_call_ids")),
         name=find_text(message, ("name", "tool_name", "toolName")) or _find_function_name(message),
         failed=message.get("status") == "error",
+        is_missing=not _has_content(message),
     )
 
 

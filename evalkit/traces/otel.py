@@ -14,13 +14,12 @@ from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.transcript import Usage
-from evalkit.traces.exchanges import READERS, find_form, list_choice, list_tools
+from evalkit.traces.exchanges import GEMINI, find_form, list_choice, list_tools, read_request, read_response
 from evalkit.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
     LoggedMessage,
-    Parts,
     UnreadableLogError,
     decode_result,
     find_case_id,
@@ -33,6 +32,7 @@ from evalkit.traces.log_formats import (
 from evalkit.traces.log_records import CHOICE, DETAILS, EVENT_ROLES
 from evalkit.traces.messages import check_reason, join_results, read_messages
 from evalkit.traces.otlp_values import parse_integer, to_attributes, to_integer
+from evalkit.traces.span_dialects import holds_call
 from evalkit.traces.span_files import drop_copies, list_spans
 from evalkit.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case
 
@@ -258,18 +258,16 @@ def _read_model(span: RunSpan, attributes: JsonObject, events: Sequence[JsonObje
     span.model = find_text(attributes, ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"))
     span.usage = _read_tokens(attributes)
     span.functions = tuple(filter_mappings(read_value(attributes.get("gen_ai.tool.definitions"))))
-    sides = (
-        _read_adk(attributes)
-        or _read_messages(attributes)
-        or _read_events(_list_events(attributes, events))
-        or _read_ai_sdk(attributes)
-    )
+    named = _list_events(attributes, events)
+    sides = _read_adk(attributes) or _read_messages(attributes) or _read_events(named) or _read_ai_sdk(attributes)
     if sides is None:
         tree = _build_tree(attributes)
         sides, functions = _read_openinference(tree, attributes) or (_read_prompts(tree), ())
         span.functions = span.functions or functions
     system, span.asked, span.replied = sides
     span.system = _join_contents(_read_json(attributes, "gen_ai.system_instructions")) or system
+    if not span.replied and holds_call([{key: read_value(v) for key, v in data.items()} for _, data in named]):
+        raise UnreadableLogError("its events hold a call in no known form")
     reasons = read_value(attributes.get("gen_ai.response.finish_reasons"))
     if span.replied and isinstance(reasons, list):
         check_reason(reasons[0] if reasons else None, span.replied)
@@ -332,7 +330,7 @@ def _to_event_message(data: JsonObject, role: str) -> JsonDict:
     """Return the message of an event, whose attributes hold it, a part of it, or its text."""
     body = {key: read_value(value) for key, value in data.items()}
     inner = body.get("message")
-    message = {**inner} if isinstance(inner, Mapping) else {**body, "content": body.get("content", inner)}
+    message = {**inner} if isinstance(inner, Mapping) else body if inner is None else {"content": inner, **body}
     reason = {"finish_reason": body["finish_reason"]} if "finish_reason" in body else {}
     result = {"tool_call_id": body["id"]} if role == "tool" and "id" in body else {}
     return {**reason, **result, **message, "role": role}
@@ -342,7 +340,7 @@ def _read_adk(attributes: JsonObject) -> Sides | None:
     request, response = (read_value(attributes.get(f"{_ADK}llm_{part}")) for part in ("request", "response"))
     if not isinstance(request, Mapping) or not isinstance(response, Mapping) or find_form(request) is None:
         return None
-    return _read_sides("gemini", request, response)
+    return _read_sides(GEMINI, request, response)
 
 
 def _read_ai_sdk(attributes: JsonObject) -> Sides | None:
@@ -431,10 +429,9 @@ def _to_prompt(message: JsonObject) -> JsonDict:
 
 
 def _read_sides(form: str, request: JsonObject, response: JsonObject) -> Sides:
-    system, asked = READERS[form](request, {})
-    both: Parts = READERS[form](request, response)
+    system, asked = read_request(form, request)
     kept = [event for event in asked if not isinstance(event, LoggedMessage) or event.text]
-    return system, tuple(kept), tuple(both[1][len(asked) :])
+    return system, tuple(kept), tuple(read_response(form, response))
 
 
 def _list_items(value: object) -> list[JsonObject]:
@@ -460,7 +457,7 @@ def _to_chat_message(message: JsonObject) -> JsonDict:
         calls.append(
             {"id": None, "function": {"name": older, "arguments": message.get("function_call_arguments_json")}}
         )
-    blocks = _list_numbered(message.get("contents"), "message_content")
+    blocks = [*map(_to_block, _list_items(message.get("contents")))]
     return {
         "role": message.get("role"),
         "content": message.get("content") or blocks,
@@ -468,6 +465,15 @@ def _to_chat_message(message: JsonObject) -> JsonDict:
         "tool_call_id": message.get("tool_call_id"),
         "name": message.get("name"),
     }
+
+
+def _to_block(item: JsonObject) -> JsonObject:
+    """Return a piece of a message's content; the call of one of Anthropic's stands beside it."""
+    inner, call = item.get("message_content"), item.get("tool_call")
+    block: JsonObject = inner if isinstance(inner, Mapping) else item
+    if not isinstance(call, Mapping):
+        return block
+    return {"type": "tool_use", "id": call.get("id"), "function": call.get("function")}
 
 
 # A call of a function.

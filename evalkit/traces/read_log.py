@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,22 @@ from msgspec.structs import replace
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import UsageError
 from evalkit.text.format import cut_between_words
-from evalkit.traces.exchanges import READERS, find_form, read_exchange
+from evalkit.traces.exchanges import FORMS, find_form, read_exchange
 from evalkit.traces.exports import EXPORTS, Record
-from evalkit.traces.log_formats import Conversation, Event, ModelReply, UnreadableLogError, find_case_id, parse_json
+from evalkit.traces.log_formats import (
+    Conversation,
+    Event,
+    FunctionAnswer,
+    ModelReply,
+    UnreadableLogError,
+    find_case_id,
+    parse_json,
+)
 from evalkit.traces.messages import is_conversation
 from evalkit.traces.otel import read_spans
 from evalkit.traces.span_files import is_export
 
-FORMATS = (*READERS, "otel", *EXPORTS)
+FORMATS = (*FORMS, "otel", *EXPORTS)
 _LINES = (".jsonl", ".ndjson")
 _MOST_LINES = 3  # that are no JSON, reported one by one
 _HISTORIES = ("traj", "history", "conversation", "chat_history")  # of agents on test beds
@@ -49,8 +57,9 @@ def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | Usa
         results += read_spans(spans, path.name)
         records = [item for item in records if not is_export(item[1])]
     exported: dict[str, list[Record]] = {}
-    for source, record in records:
-        export = _find_export(record, form)
+    kinds = [_find_export(record, form) for _, record in records]
+    for (source, record), kind in zip(records, kinds, strict=True):
+        export = kind or _find_neighbour(record, kinds)
         if export is not None:
             exported.setdefault(export, []).append((source, record))
             continue
@@ -77,6 +86,13 @@ def _find_export(record: object, form: str | None) -> str | None:
     return form or next((name for name, kind in EXPORTS.items() if kind.fits(record)), None)
 
 
+def _find_neighbour(record: object, kinds: Sequence[str | None]) -> str | None:
+    """Return the kind of export, of those in the file, between whose records this one may stand."""
+    if not isinstance(record, Mapping):
+        return None
+    return next((name for name, export in EXPORTS.items() if name in kinds and export.may_fit(record)), None)
+
+
 def select_longest(conversations: list[Conversation]) -> list[Conversation]:
     """Return `conversations` without those that are the beginning of another one, and each once."""
     nodes: dict[tuple[int, str], int] = {}  # a trie, so that long conversations are not compared pair by pair
@@ -95,7 +111,10 @@ def select_longest(conversations: list[Conversation]) -> list[Conversation]:
 
 
 def _identify(event: Event) -> str:
-    """Return what of an event every request repeats: not the tokens and the time of a reply."""
+    """Return what of an event every request repeats: not the tokens and the time of a reply, nor the name of an answer
+    whose id says the same."""
+    if isinstance(event, FunctionAnswer) and event.call_id is not None:
+        event = replace(event, name=None)
     return repr((event.text, event.calls) if isinstance(event, ModelReply) else event)
 
 

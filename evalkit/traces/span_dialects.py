@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.traces.log_formats import decode_result, read_value
+from evalkit.traces.otlp_values import to_attributes
+from evalkit.wire.reading import is_like_call
+from evalkit.wire.records import Reply
+from evalkit.wire.table import find_api_by_reply
 
 
 def translate_span(data: JsonObject) -> JsonObject:
     """Return a span of MLflow or any-agent in attributes that are read, and any other as it is."""
     attributes: JsonObject = data["attributes"]
     if "mlflow.spanType" in attributes:
-        return {**data, "attributes": _translate_mlflow(attributes, data.get("name"))}
+        told = _translate_mlflow(attributes, data.get("name"))
+        return {**data, "attributes": told, **_read_chunks(told, data.get("events"))}
     if "gen_ai.output" in attributes and "gen_ai.output.type" in attributes:
         return {**data, "attributes": {**attributes, **_translate_any_agent(attributes)}}
     return data
@@ -37,6 +42,37 @@ def _translate_mlflow(written: JsonObject, name: object) -> JsonDict:
 
 
 _NAMED = ("TOOL", "AGENT")
+
+
+def _read_chunks(attributes: JsonDict, events: object) -> JsonDict:
+    """Set the reply that a stream's pieces make, which MLflow keeps as events, and of which its output may lack calls.
+    Return a problem where that can't be told.
+    """
+    values = [to_attributes(event.get("attributes")).get("mlflow.chunk.value") for event in filter_mappings(events)]
+    chunks = [chunk for chunk in map(read_value, values) if isinstance(chunk, Mapping)]
+    api = find_api_by_reply(chunks)
+    if api is not None:
+        reader = api.StreamReader()
+        for chunk in chunks:
+            reader.feed(chunk)
+        reply: Reply = reader.finish()
+        if reply.raw is not None and reply.has_ended and not any(chunk.get("error") for chunk in chunks):
+            attributes["output.value"] = reply.raw
+            return {}
+    if holds_call(chunks) and not holds_call(attributes.get("output.value")):
+        return {"problem": "its events hold pieces of calls that its output lacks"}
+    return {}
+
+
+def holds_call(value: object) -> bool:
+    """Return whether a call, or a piece of one, stands anywhere in a value."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if is_like_call(item):
+            return True
+        pending += item.values() if isinstance(item, Mapping) else item if isinstance(item, list) else ()
+    return False
 
 
 def _translate_any_agent(attributes: JsonObject) -> JsonDict:

@@ -26,6 +26,8 @@ from evalkit.traces.log_formats import (
     LoggedMessage,
     ModelReply,
     UnreadableLogError,
+    drop_requests,
+    find_malformed,
     merge_events,
 )
 from evalkit.traces.open_items import OpenItems
@@ -130,6 +132,20 @@ def drop_repeats(spans: Sequence[RunSpan]) -> None:
         for span in repeats:
             if _is_same_call(teller, span) and _has_calls([teller], span):
                 span.kind, tellers[id(span)] = "", teller
+    _drop_blanks(spans)
+
+
+def _drop_blanks(spans: Sequence[RunSpan]) -> None:
+    """Take the kind from spans without content beside one that tells the same request: clients write their own."""
+    models = [span for span in spans if span.kind == MODEL and span.start and not span.is_unreadable]
+    told = [span for span in models if span.replied]
+    for blank in (span for span in models if not span.replied and not span.asked):
+        for twin in told:
+            first, last = sorted((blank, twin), key=lambda span: (span.start, -span.end))
+            if twin.parent_id == blank.parent_id and last.end <= first.end:
+                told.remove(twin)
+                blank.kind = ""
+                break
 
 
 def _is_same_call(outer: RunSpan, inner: RunSpan) -> bool:
@@ -232,9 +248,11 @@ class _ConversationBuilder:
             elif span.kind == TOOL and span.name:
                 self._add_answer(span)
         self._add_calls_of_blank()
+        if problem := find_malformed(self._events):  # cut by a limit of the exporter, as like as not
+            raise UnreadableLogError(problem)
         root = self._find_root(agents)
         return Conversation(
-            events=tuple(self._events),
+            events=tuple(drop_requests(self._events)),
             system=next((span.system for span in (*models, *agents) if span.system), ""),
             functions=next((span.functions for span in (*models, *agents) if span.functions), ()),
             source=source,

@@ -116,6 +116,7 @@ def read_request(data: JsonObject) -> Request:
             items.append(names.complete(Text(content, role)))
         for place, block in enumerate(filter_mappings(content)):
             items += map(names.complete, read_block(block, role, f"messages[{number}].content[{place}]"))
+        items += check_keys(message, ("role", "content"), f"{NAME}.message", f"messages[{number}]")
     tools = [*filter_mappings(data.get("tools"))]
     return Request(
         items=tuple(items),
@@ -153,6 +154,7 @@ def read_reply(data: JsonObject) -> Reply:
     blocks = list(filter_mappings(content))
     for number, block in enumerate(blocks):
         items += read_block(block, "assistant", f"content[{number}]")
+    items += check_keys(data, ("content",), f"{NAME}.message", "message")
     reason = data.get("stop_reason")
     echo: JsonValue = {"role": "assistant", "content": [dict(block) for block in blocks]} if blocks else None
     return Reply(

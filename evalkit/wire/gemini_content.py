@@ -83,6 +83,8 @@ def _read_parts(content: object, role: str, place: str, choice: int = 0) -> Iter
     if parts is not None and not isinstance(parts, list | tuple):
         yield build_unread(f"{NAME}.content", place, content)
         return
+    if isinstance(content, Mapping):
+        yield from check_keys(content, ("parts", "role"), f"{NAME}.content", place)
     for number, part in enumerate(parts or ()):
         where = f"{place}.parts[{number}]"
         if isinstance(part, Mapping):

@@ -110,6 +110,9 @@ def read_item(item: JsonObject, place: str) -> Iterator[Item]:
         yield Call(name=item["name"], arguments={"input": str(item.get("input") or "")}, call_id=call_id, kind=kind)
     elif kind in ("mcp_call", "mcp_approval_request") and get_text(item, "name"):
         yield from _read_mcp_call(kind, item)
+    elif kind == "mcp_approval_response" and item.get("approve") is False:
+        reason = get_text(item, "reason") or "refused"
+        yield Answer(value=reason, call_id=get_text(item, "approval_request_id"), is_error=True)
     elif kind in _CALLS:
         yield from _read_known_call(kind, item, call_id)
     elif kind in _ANSWERS:

@@ -169,6 +169,15 @@ def test_arguments_that_were_not_recorded_are_an_error_that_says_what_to_do(tmp_
     )
 
 
+@pytest.mark.parametrize("rest", [[], [{"role": "tool", "tool_call_id": "c1", "content": "not JSON"}, REPLIED]])
+def test_arguments_that_the_model_cut_are_a_call_that_could_not_be_read(rest: list[Any], tmp_path: Path) -> None:
+    cut = {"id": "c1", "function": {"name": "close_order", "arguments": '{"order": '}}
+    verdict = judge(tmp_path, [ASKED, {"role": "assistant", "content": "", "tool_calls": [cut]}, *rest], CLOSED)
+    assert (verdict.status, verdict.reasons[0].code) == (FAILED, "malformed_call")
+    (call,) = verdict.transcript.calls
+    assert (call.name, call.arguments, call.problem) == ("close_order", '{"order": ', "malformed_call")
+
+
 def test_the_kind_of_a_failure_is_what_the_function_said(tmp_path: Path) -> None:
     """As in the spans of evalkit's own runs. That a function failed does not say that its agent did."""
     failure = {"error": {"type": "timeout", "message": "no answer"}}

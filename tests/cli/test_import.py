@@ -145,7 +145,7 @@ def test_a_log_is_no_command_to_a_terminal(desk: Desk) -> None:
     call = {"function": {"name": "f", "arguments": "{\x1b[2J\n::add-mask::t"}}
     write(desk, {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}]})
     assert desk.run("import", "log.jsonl").err == (
-        "log.jsonl:1: the arguments of f are no JSON: {\\x1b[2J\n\\x3a:add-mask::t\n0 cases from 1 log\n"
+        "log.jsonl:1: the arguments of f are no JSON object: {\\x1b[2J\n\\x3a:add-mask::t\n0 cases from 1 log\n"
     )
 
 

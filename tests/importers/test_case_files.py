@@ -159,6 +159,19 @@ def test_a_call_that_failed_and_one_that_broke_its_schema_are_expected_to() -> N
     }
 
 
+def test_a_call_by_code_is_expected_and_mocked() -> None:
+    looked_up = FunctionAnswer({"id": 7}, direct=LoggedCall("look_up", {"mail": "a@b"}))
+    events = (LoggedMessage("Hi"), looked_up, ModelReply("Hello."))
+    case, cassette, notes = made(*events)
+    assert case["expected_output"] == {
+        "expected_function_calls": [{"function_name": "look_up", "arguments": {"mail": "a@b"}}]
+    }
+    assert case["input"]["mock_function_responses"] == {"look_up": {"id": 7}}
+    assert (cassette, notes) == ({"turns": [{"text": "Hello."}]}, ())
+    with pytest.raises(UnreadableLogError, match="code called look_up, which no instruction does; name the agent"):
+        made(*events, agent=None)
+
+
 def test_a_conversation_without_calls_expects_none() -> None:
     case, cassette, _ = made(LoggedMessage("Hi"), ModelReply("Hello."))
     assert case["expected_output"] == {"expected_function_calls": []}

@@ -12,6 +12,7 @@ import pytest
 from evalkit.errors import UsageError
 from evalkit.importers import read_conversations
 from evalkit.traces.log_formats import Conversation, Event, FunctionAnswer, LoggedMessage
+from evalkit.traces.read_log import read_log
 from evalkit.traces.read_log import read_log as read_traces
 
 WriteLog = Callable[..., Path]
@@ -440,6 +441,8 @@ def test_a_session_of_claude_code_is_a_conversation(log: WriteLog) -> None:
     conversation = read_one(
         log(
             {"type": "summary", "summary": "Weather", "leafUuid": "u"},
+            {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}, "isSnapshotUpdate": False},
+            {"type": "queue-operation", "operation": "enqueue", "sessionId": "s", "content": "tool_use"},
             line("user", {"role": "user", "content": "<caveat>"}, isMeta=True),
             line("user", ASKED),
             line("assistant", {"role": "assistant", "content": [{"type": "text", "text": "Let me see."}]}),
@@ -449,6 +452,17 @@ def test_a_session_of_claude_code_is_a_conversation(log: WriteLog) -> None:
         )
     )
     assert list_facts(conversation.events) == WHOLE
+
+
+def test_calls_in_other_lines_of_a_session_are_not_lost(log: WriteLog) -> None:
+    said = {"type": "user", "sessionId": "s", "uuid": "u", "message": ASKED}
+    use = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "delete", "input": {}}]}
+    about = {"type": "progress", "sessionId": "s", "uuid": "v", "parentToolUseID": "t"}
+    of_agent = {**about, "data": {"type": "agent_progress", "message": {"type": "assistant", "message": use}}}
+    (found,) = (one for one in read_log(log(said, of_agent)) if isinstance(one, Conversation))
+    assert list_facts(found.events) == [("", [("delete", {})])]
+    (problem, _) = read_log(log(said, {**about, "data": {"inner": use}}))
+    assert str(problem) == "log.jsonl:2: a line of the type 'progress' holds a call"
 
 
 @pytest.mark.parametrize("key", ["history", "traj"])

@@ -151,6 +151,34 @@ def test_a_request_and_its_response_are_one_conversation(form: str, told: bool, 
     assert found.source == "log.jsonl:1"
 
 
+BESIDE = {"content": "Let me see.", "tool_calls": OPENAI["messages"][2]["tool_calls"]}
+
+
+def test_calls_of_chat_completions_in_another_form_are_read_or_a_problem(log: WriteLog) -> None:
+    """Gateways mix the forms: what an API's own module does not know is never passed over."""
+    messages = [ANTHROPIC["messages"][0], {"role": "assistant", **BESIDE}, ANTHROPIC["messages"][2]]
+    (found,) = conversations(log({"request": {**ANTHROPIC, "messages": messages}, "response": ANTHROPIC_REPLY}))
+    assert named(found.events) == EVENTS
+    for request, response, what in (
+        ({**RESPONSES, "input": [{"role": "assistant", **BESIDE}]}, RESPONSES_REPLY, "openai_responses.item"),
+        ({**GEMINI, "contents": [{"role": "model", "parts": [], **BESIDE}]}, GEMINI_REPLY, "gemini_content.content"),
+    ):
+        (problem,) = read_conversations(log({"request": request, "response": response}))
+        assert f"it holds {what}.tool_calls at " in str(problem)
+
+
+def test_a_permission_and_the_call_that_needed_it_are_one(log: WriteLog) -> None:
+    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "f", "arguments": "{}", "server_label": "s"}
+    allowed = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    made = {"type": "mcp_call", "id": "mcp_1", "name": "f", "arguments": "{}", "server_label": "s", "output": "ok"}
+    request = {"model": "m", "input": [{"role": "user", "content": "Hi"}, asked, allowed]}
+    reply = {"output": [{**made, "approval_request_id": "mcpr_1"}, *RESPONSES_REPLY["output"]]}
+    (found,) = conversations(log({"request": request, "response": reply}))
+    assert [call.call_id for event in found.events if isinstance(event, ModelReply) for call in event.calls] == [
+        "mcp_1"
+    ]
+
+
 @pytest.mark.parametrize("form", ["openai", "responses", "gemini"])
 def test_the_response_may_stand_in_the_request(form: str, log: WriteLog) -> None:
     request, response = REQUESTS[form]
@@ -303,7 +331,7 @@ def test_functions_of_old_logs_are_read(log: WriteLog) -> None:
         ({"messages": [{"role": "user", "content": "Hi"}]}, "log.jsonl:1: there is no reply of a model in it"),
         (
             {"input": [{"type": "function_call", "name": "f", "arguments": "{"}]},
-            "log.jsonl:1: the arguments of f are no JSON: {",
+            "log.jsonl:1: the arguments of f are no JSON object: {",
         ),
         (
             {"input": [{"type": "function_call", "name": "f", "arguments": "[1]"}]},
@@ -351,7 +379,7 @@ def test_a_line_ends_with_a_line_feed_and_with_nothing_else(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("arguments", ['{"a": NaN}', '{"a": -Infinity}'])
 def test_arguments_that_are_no_json_are_said(log: WriteLog, arguments: str) -> None:
-    assert str(read_call(log, arguments)).startswith("log.jsonl:1: the arguments of f are no JSON: {")
+    assert str(read_call(log, arguments)).startswith("log.jsonl:1: the arguments of f are no JSON object: {")
 
 
 @pytest.mark.parametrize("levels", [80, 900, 5000, 100_000])

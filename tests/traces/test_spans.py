@@ -276,7 +276,7 @@ def test_a_trace_with_arguments_that_are_no_json_is_a_problem(tmp_path: Path) ->
     call = {"type": "tool_call", "id": "c1", "name": "pay", "arguments": "{oops"}
     (problem,) = read_log(write_spans(tmp_path, chat(1, say("Hi"), [{"role": "assistant", "parts": [call]}])))
     assert isinstance(problem, UsageError)
-    assert str(problem) == "spans.json, trace t1: the arguments of pay are no JSON: {oops"
+    assert str(problem) == "spans.json, trace t1: the arguments of pay are no JSON object: {oops"
 
 
 @pytest.mark.parametrize("time", [int("9" * 4000), 0])
@@ -542,3 +542,60 @@ def test_an_invocation_of_adk_without_calls_is_read(tmp_path: Path) -> None:
     path = tmp_path / "eval_set.json"
     path.write_text(json.dumps({"eval_cases": [{"eval_id": "a", "conversation": [invocation]}]}), "utf-8")
     assert list_facts(read_one(path).events) == ["Hi", ("Done.", [])]
+
+
+def test_the_empty_span_of_a_client_beside_one_with_content_is_the_same_request(tmp_path: Path) -> None:
+    empty = {"start": 2, "end": 3, "attributes": {"gen_ai.operation.name": "chat"}}
+    full = chat(1, say("Hi"), DONE, end=4)
+    assert list_facts(read_one(write_spans(tmp_path, full, empty)).events) == ["Hi", ("Done.", [])]
+    later = {**empty, "start": 5, "end": 6}
+    conversation = read_one(write_spans(tmp_path, full, later))
+    assert [event.is_blank for event in conversation.events if isinstance(event, ModelReply)] == [False, True]
+
+
+def test_a_call_of_anthropic_that_openinference_tells_twice_is_one(tmp_path: Path) -> None:
+    function = {"function.name": "f", "function.arguments": '{"a": 1}', "id": "c1"}
+    message = "llm.output_messages.0.message."
+    attributes = {"openinference.span.kind": "LLM", f"{message}role": "assistant"}
+    attributes |= {f"{message}contents.0.message_content.type": "tool_use"}
+    attributes |= {f"{message}contents.0.tool_call.{key}": value for key, value in function.items()}
+    alone = read_one(write_spans(tmp_path, {"start": 1, "attributes": attributes}))
+    attributes |= {f"{message}tool_calls.0.tool_call.{key}": value for key, value in function.items()}
+    twice = read_one(write_spans(tmp_path, {"start": 1, "attributes": attributes}))
+    assert alone.events == twice.events
+    assert list_facts(alone.events) == [("", [("f", {"a": 1})])]
+
+
+@pytest.mark.parametrize("output", ["", {"choices": [{"message": {"role": "assistant", "content": ""}}]}])
+def test_calls_in_the_pieces_of_a_stream_are_read(output: object, tmp_path: Path) -> None:
+    """As MLflow keeps them, whose output lacks them."""
+    call = {"index": 0, "id": "c1", "function": {"name": "f", "arguments": "{}"}}
+    deltas = [{"role": "assistant", "tool_calls": [call]}, {}]
+    pieces = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": end}], "object": "chat.completion.chunk"}
+        for delta, end in zip(deltas, (None, "tool_calls"), strict=True)
+    ]
+    asked = {"messages": [{"role": "user", "content": "Hi"}]}
+    attributes = {"spanType": "CHAT_MODEL", "spanInputs": asked, "spanOutputs": output}
+    span = {
+        "trace_id": "t",
+        "span_id": "s",
+        "start_time_unix_nano": 1,
+        "end_time_unix_nano": 2,
+        "attributes": {f"mlflow.{key}": json.dumps(value) for key, value in attributes.items()},
+        "events": [
+            {"name": "mlflow.chunk.item.0", "attributes": {"mlflow.chunk.value": json.dumps(p)}} for p in pieces
+        ],
+    }
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"data": {"spans": [span]}}), "utf-8")
+    assert list_facts(read_one(path).events) == ["Hi", ("", [("f", {})])]
+    span["events"] = [
+        {
+            "name": "x",
+            "attributes": {"mlflow.chunk.value": json.dumps({"tool_call_chunks": [{"name": "f", "args": ""}]})},
+        }
+    ]
+    path.write_text(json.dumps({"data": {"spans": [span]}}), "utf-8")
+    (problem,) = read_log(path)
+    assert str(problem).endswith("its events hold pieces of calls that its output lacks")
