@@ -127,6 +127,10 @@ SEAMS: dict[tuple[str, str], str] = {
     ("evalkit.agents.registry", "evalkit.agents.mcp.agent"): "MCP servers as the subject: few cases are about one",
     ("evalkit.agents.registry", "evalkit.agents.remote.agents"): "agents in other processes: few runs have one",
     ("evalkit.agents.task", "evalkit.agents.remote.server"): "functions over HTTP: few runs serve them",
+    (
+        "evalkit.agents.offline",
+        "evalkit.agents.remote.child_relay",
+    ): "model services for programs: few agents start one",
     ("evalkit.agents.task", "evalkit.agents.remote.model_relay"): "model services for programs: few runs serve them",
     ("evalkit.adapters.google_adk", "evalkit.adapters.google_adk.hooks"): "the framework is an optional package",
     ("evalkit.adapters.langchain", "evalkit.adapters.langchain.hooks"): "the framework is an optional package",

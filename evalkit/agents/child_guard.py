@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from functools import wraps
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
@@ -100,6 +100,12 @@ def _prepend_guard(path: str | None) -> str:
 # -- What a run has started
 
 
+class Relay(Protocol):
+    """Where a program finds its models. `was_asked`: it came there."""
+
+    was_asked: bool
+
+
 class StartedProgram(Struct, eq=False):
     """A program that is not known as harmless. `kind` is that of the part that it is if nobody knows what it did."""
 
@@ -108,11 +114,12 @@ class StartedProgram(Struct, eq=False):
     kind: str
     name: str
     pid: int | None = None
+    relay: Relay | None = None
 
-    def is_guarded(self, pids: set[int]) -> bool:
-        """Return whether the guard has begun inside, in the processes `pids`: in the program itself, or in all that a
-        shell or a launcher runs."""
-        if self.pid in pids:
+    def is_seen(self, pids: set[int]) -> bool:
+        """Return whether it is known what it did: it has asked the run's own server, or the guard has begun inside, in
+        the processes `pids`: in the program itself, or in all that a shell or a launcher runs."""
+        if self.pid in pids or (self.relay is not None and self.relay.was_asked):
             return True
         commands = [unwrap(command) for command in list_commands(self.words)]
         inner = [command for command in commands if not is_harmless(command)]
@@ -121,14 +128,15 @@ class StartedProgram(Struct, eq=False):
 
 
 class ChildWatch(Struct, eq=False):
-    """The programs of one run. `find_relay` returns the variables that lead to the run's own server."""
+    """The programs of one run. `open_relay` returns the variables that lead one to the run's own server, and who is
+    there; it gets the program's environment."""
 
     report: str
     offline_hosts: tuple[str, ...] | None  # patterns of hosts that may be reached; None: all may
     ignore_hosts: tuple[str, ...]
     harmless: tuple[str, ...]
     list_peers: Callable[[], list[str]]
-    find_relay: Callable[[Mapping[str, str]], Mapping[str, str]]
+    open_relay: Callable[[Mapping[str, str]], tuple[Mapping[str, str], Relay | None]]
     owner: int = field(default_factory=os.getpid)
     programs: list[StartedProgram] = field(default_factory=list)
 
@@ -147,7 +155,9 @@ class ChildWatch(Struct, eq=False):
             self.programs.append(program)
             merged = {**merged, **self._build_watch(program)}
             if kind == CHILD:
-                merged |= self.find_relay({os.fsdecode(name): os.fsdecode(value) for name, value in merged.items()})
+                texts = {os.fsdecode(name): os.fsdecode(value) for name, value in merged.items()}
+                variables, program.relay = self.open_relay(texts)
+                merged |= variables
         if self.offline_hosts is not None:
             merged |= build_guard_environment(self.offline_hosts, self.report)
         if program is not None or self.offline_hosts is not None:
@@ -179,7 +189,7 @@ class ChildWatch(Struct, eq=False):
         return parts + [
             Unobserved(program.kind, program.name)
             for program in self.programs
-            if not program.is_guarded(pids.get(str(program.number), set()))
+            if not program.is_seen(pids.get(str(program.number), set()))
         ]
 
 

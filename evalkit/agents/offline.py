@@ -18,13 +18,13 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import partial, wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.agents.child_guard import (
     CONNECTED,
@@ -32,6 +32,7 @@ from evalkit.agents.child_guard import (
     REFUSED,
     ChildWatch,
     ProcessPatches,
+    Relay,
     choose_report_path,
     read_report,
     write_report,
@@ -46,6 +47,9 @@ from evalkit.errors import MissingCassetteError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.model.settings import HttpSettings, Settings
 from evalkit.model.unobserved import CONNECTION, SERVICE
+
+if TYPE_CHECKING:
+    from evalkit.agents.remote.child_relay import ChildRelay
 
 AGENT_THREADS = "evalkit-agent-"  # the names of threads in which sync agents run begin so
 _NEED = "offline"
@@ -68,12 +72,20 @@ class GuardedRun:
             http.ignore_hosts,
             http.harmless_programs,
             lambda: [*OWN_HOSTS, *OWN_PEERS],
-            lambda environment: {},
+            self._open_relay,
         )
+        self.relay: ChildRelay | None = None
         self.older_connections = measure_older(task)
         self.loop = _find_loop()
         # Code outside of cases may run there.
         self.older_threads = {thread for thread in threading.enumerate() if not thread.name.startswith(AGENT_THREADS)}
+
+    def _open_relay(self, environment: Mapping[str, str]) -> tuple[Mapping[str, str], Relay | None]:
+        from evalkit.agents.remote.child_relay import ChildRelay  # few agents start a program
+
+        if self.relay is None:
+            self.relay = ChildRelay(self.task)
+        return self.relay.serve(environment)
 
 
 def _find_loop() -> object:
@@ -127,10 +139,13 @@ def restore(task: Task) -> None:
     what nothing has seen of it is noted."""
     with _lock:
         run = _runs.pop(task, None)
-        _stop_what_is_unused()
     if run is not None:
         _note_unobserved(run)
         forget(task)
+        if run.relay is not None:
+            run.relay.close()
+    with _lock:
+        _stop_what_is_unused()
 
 
 def _note_unobserved(run: GuardedRun) -> None:

@@ -462,7 +462,8 @@ async def start_process(
     words: Sequence[str], protocol: type[P], *, cwd: Path, env: Mapping[str, str], limit: int, mark: str
 ) -> P:
     """Start the command. `mark` is a text in `env` that nothing else on this machine has. Raises OSError."""
-    _reaper.watch(mark.encode())  # however this interpreter ends from now on, it leaves nothing behind
+    with start_as(None):
+        _reaper.watch(mark.encode())  # however this interpreter ends from now on, it leaves nothing behind
     try:
         _, child = await asyncio.get_running_loop().subprocess_exec(
             lambda: protocol(limit, mark.encode()), *words, cwd=cwd, env=dict(env), start_new_session=True

@@ -116,8 +116,7 @@ def list_unread(owner: object, older: dict[Connection, int | None]) -> list[Conn
         connections = [c for c in _connections if c.owner is owner]
         # Where the system does not say what was sent, an open connection may have been used.
         connections += [c for c, count in older.items() if c.is_open() and (count is None or c.count_sent() != count)]
-        own_ports = {_get_port(descriptor) for descriptor, opener in _listening if opener is owner}
-    return [c for c in connections if not (c.is_read or (c.port in own_ports and c.host in ("127.0.0.1", "::1")))]
+    return [connection for connection in connections if not connection.is_read]
 
 
 def forget(owner: object) -> None:
@@ -152,6 +151,8 @@ def _audit(event: str, args: tuple[object, ...]) -> None:
     with _lock:
         if event == "socket.bind":
             _listening.append((sock.fileno(), owner))
+        elif host in ("127.0.0.1", "::1") and (owner, port) in {(who, _get_port(fd)) for fd, who in _listening}:
+            return  # a server that the agent itself has opened in this run: what that does is seen
         elif len(_connections) < _MOST:
             _connections.append(Connection(sock.fileno(), host, int(port), None if owner is OUTSIDE else owner))
 
