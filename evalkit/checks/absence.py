@@ -12,7 +12,7 @@ from typing import Protocol
 from evalkit.checks.reasons import build_unmeasured
 from evalkit.errors import KeyPath, format_path
 from evalkit.model.unobserved import ARGUMENTS, Unobserved, format_unobserved
-from evalkit.model.verdict import CheckResult
+from evalkit.model.verdict import CheckResult, Reason
 
 UNOBSERVED = "unobserved"
 
@@ -59,14 +59,26 @@ class KeyedDemand(Protocol):
     def on_arguments(self) -> bool: ...
 
 
-def judge_absences(demands: Iterable[KeyedDemand], parts: Sequence[Unobserved]) -> list[CheckResult]:
-    """Return an error for the first demand that `parts` leave open; nothing where all demands hold."""
+def judge_absences(
+    demands: Iterable[KeyedDemand], parts: Sequence[Unobserved], unmet: KeyedDemand | None = None
+) -> list[CheckResult]:
+    """Return an error for the first demand that `parts` leave open; nothing where all demands hold.
+
+    `unmet` is a demand for calls of which one is missing: perhaps it was made where nobody saw it.
+    """
     for demand in demands:
-        unseen = select_unseen(parts, demands_absence=demand.demands_absence, on_arguments=demand.on_arguments)
+        is_open = demand.demands_absence or demand is unmet
+        unseen = select_unseen(parts, demands_absence=is_open, on_arguments=demand.on_arguments)
         if unseen:
             message = f"can't be judged: evalkit did not see {format_unobserved(unseen)}"
             return [build_unmeasured(demand.key, message, format_path(demand.path), "run", UNOBSERVED)]
     return []
+
+
+def is_unseen_alone(reasons: Iterable[Reason]) -> bool:
+    """Return whether nothing speaks against a run but what nobody saw of it: calls that are missing may be there."""
+    codes = {reason.code for reason in reasons}
+    return UNOBSERVED in codes and codes <= {UNOBSERVED, "missing_call", "score_too_low"}
 
 
 def select_unseen(parts: Sequence[Unobserved], *, demands_absence: bool, on_arguments: bool) -> tuple[Unobserved, ...]:

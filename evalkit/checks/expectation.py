@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from evalkit.checks.absence import KeyedDemand, judge_absences
+from evalkit.checks.absence import UNOBSERVED, KeyedDemand, is_unseen_alone, judge_absences
 from evalkit.checks.call_origin import AnswererCheck
 from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, judge_calls, report_unmeasured
 from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn, find_last_turn
@@ -121,7 +121,8 @@ class Expectation(Struct, frozen=True):
         if self.graded is not None:
             results += self.graded.judge(evidence)
         if evidence.transcript.unobserved:
-            results += judge_absences(self.list_demands(), evidence.transcript.unobserved)
+            unmet = self.calls if any(line.call is None for line in lines) else None
+            results += judge_absences(self.list_demands(), evidence.transcript.unobserved, unmet)
         return build_judgement(lines, results, judged.score, evidence, self.stop_reason)
 
     def _judge_list(self, evidence: Evidence) -> CallsResult:
@@ -188,6 +189,8 @@ def build_judgement(
     status = _decide_status(calls, checks)
     if status != PASSED:
         reasons = sort_reasons(calls, checks)
+        if is_unseen_alone(reasons):
+            status, reasons = ERROR, tuple(sorted(reasons, key=lambda reason: reason.code != UNOBSERVED))
     elif evidence.mode == "judge" and checks and all(result.status == NOT_JUDGED for result in checks):
         # Calls alone say nothing of what is demanded: that is no pass.
         root = stop_reason.path[:-1] if stop_reason.is_explicit else stop_reason.path

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -19,6 +20,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
+        if self.path.endswith("/converse"):
+            content = [{"toolUse": {"toolUseId": "t1", "name": "delete_account", "input": {}}}]
+            data: dict[str, Any] = {"output": {"message": {"role": "assistant", "content": content}}}
+            data |= {"stopReason": "tool_use", "usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}}
+            self.reply("application/json", json.dumps(data).encode())
+            return
         if not self.path.endswith("/chat/completions"):
             self.reply("application/json", b'{"status": "valid"}')
             return

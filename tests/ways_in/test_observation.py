@@ -7,6 +7,7 @@ whatever agents do besides raises no alarm.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import ctypes
 import http.client
 import json
@@ -24,15 +25,19 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evalkit.model.case import Case
+from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import HttpSettings, Settings
+from evalkit.model.transcript import ModelRequest
 from evalkit.model.verdict import Verdict
 from evalkit.runner.run_case import run_case
+from evalkit.spec.load import case_from_dict
 
 MakeCase = Callable[..., Case]
 Agent = Callable[..., object]
@@ -42,6 +47,7 @@ TOOLS = [{"type": "function", "function": {"name": "delete_account", "parameters
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
 CONTENT = json.dumps(BODY).encode()
 JSON = {"content-type": "application/json"}
+DELETE = Declaration(name="delete_account", parameters={"type": "object"})
 PATH = "/v1/chat/completions"
 
 
@@ -56,14 +62,22 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 @pytest.fixture
-def run(make_case: MakeCase, tmp_path: Path, port: int) -> Callable[..., Verdict]:
+def run(make_case: MakeCase, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Verdict]:
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+
     def run_agent(agent: Agent | Any, expected: Any = None, live: bool = True, **http: Any) -> Verdict:
         case = make_case(
             {"delete_account": {}}, expected or FORBIDDEN, agent=agent if isinstance(agent, dict) else None
         )
-        settings = Settings(root=tmp_path, model="openai:m" if live else None, http=HttpSettings(**http))
+        settings = Settings(
+            root=tmp_path,
+            model=f"openai:m?base_url=http://127.0.0.1:{port}/v1" if live else None,
+            http=HttpSettings(**http),
+        )
         if isinstance(agent, dict):
             return run_case(case, settings=settings)
+        if asyncio.iscoroutinefunction(agent):
+            return run_case(case, lambda task: task.wait(agent(task, port)) or "done", settings)
         return run_case(case, lambda task: agent(task, port) or "done", settings)
 
     return run_agent
@@ -145,6 +159,59 @@ def by_openai(task: Any, port: int) -> None:
 def by_thread_pool(task: Any, port: int) -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(by_urllib, task, port).result()
+
+
+def by_boto3(task: Any, port: int) -> None:
+    boto3 = pytest.importorskip("boto3")
+    keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+    client = boto3.client("bedrock-runtime", endpoint_url=f"http://127.0.0.1:{port}", **keys)
+    client.converse(modelId="m", messages=[{"role": "user", "content": [{"text": "hi"}]}])
+
+
+async def by_model_of_the_task(task: Any, port: int) -> None:
+    turn = await task.turn(ModelRequest(messages=({"role": "user", "text": "hi"},), functions=(DELETE,)))
+    await task.execute_calls(turn)
+
+
+def by_websocket(task: Any, port: int) -> None:
+    """The messages are none that evalkit reads."""
+    client = pytest.importorskip("websockets.sync.client")
+    server = pytest.importorskip("websockets.sync.server")
+    with _serve_websocket(server) as place, client.connect(place) as connection:
+        connection.send("any protocol of its own")
+        connection.recv()
+
+
+def by_websocket_of_aiohttp(task: Any, port: int) -> None:
+    aiohttp = pytest.importorskip("aiohttp")
+    server = pytest.importorskip("websockets.sync.server")
+
+    async def ask(place: str) -> None:
+        async with aiohttp.ClientSession() as session, session.ws_connect(place) as connection:
+            await connection.send_str("any protocol of its own")
+            await connection.receive()
+
+    with _serve_websocket(server) as place:
+        asyncio.run(ask(place))
+
+
+@contextmanager
+def _serve_websocket(server: Any) -> Iterator[str]:
+    started: list[Any] = []
+    ready = threading.Event()
+
+    def serve() -> None:
+        with server.serve(lambda connection: connection.send(connection.recv()), "127.0.0.1", 0) as running:
+            started.append(running)
+            ready.set()
+            running.serve_forever()
+
+    thread = contextvars.Context().run(threading.Thread, target=serve)  # it belongs to no case
+    contextvars.Context().run(thread.start)
+    ready.wait()
+    yield f"ws://127.0.0.1:{started[0].socket.getsockname()[1]}"
+    started[0].shutdown()
+    thread.join()
 
 
 REQUEST = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (PATH.encode(), len(CONTENT), CONTENT)
@@ -262,6 +329,10 @@ WAYS: list[Any] = [
     (by_aiohttp, RED),
     (by_openai, RED),
     (by_thread_pool, RED),
+    (by_model_of_the_task, RED),
+    (by_boto3, RED),
+    (by_websocket, UNSEEN),
+    (by_websocket_of_aiohttp, UNSEEN),
     (by_socket, UNSEEN),
     (by_asyncio_streams, UNSEEN),
     (by_python_child, UNSEEN),
@@ -414,3 +485,180 @@ def test_a_line_of_the_project_ends_an_alarm(
 ) -> None:
     assert outcome(run(way)) == UNSEEN
     assert outcome(run(way, **{setting: (value.format(port=port),)})) == "green"
+
+
+# -- Programs and services that are agents
+
+ANSWER = "print('done')"
+RELAY = "os.environ['OPENAI_BASE_URL'] + '/chat/completions'"
+CALL = "import json, sys, urllib.request as u; url = json.load(sys.stdin)['functions_url'];"
+PYTHON: dict[str, tuple[str, str]] = {
+    "asks past the relay": (f"import sys; sys.argv = ['', TARGET, BODY]; {ASK}; {ANSWER}", UNSEEN),
+    "asks the relay": (f"import sys, os; sys.argv = ['', {RELAY}, BODY]; {ASK}; {ANSWER}", RED),
+    "calls a function": (f"{CALL} u.urlopen(url + '/call/delete_account', b'{{}}'); {ANSWER}", RED),
+    "does neither, under the guard": (ANSWER, "green"),
+}
+
+
+@pytest.mark.parametrize(("source", "wanted"), PYTHON.values(), ids=PYTHON)
+def test_a_program_in_python(
+    run: Callable[..., Verdict], port: int, source: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    source = source.replace("TARGET", repr(url(port))).replace("BODY", repr(json.dumps(BODY)))
+
+    assert outcome(run({"command": ["python", "-c", source]})) == wanted
+
+
+SHELL: dict[str, tuple[str, str]] = {
+    "asks past the relay": (f"curl -s $TARGET -d '{json.dumps(BODY)}' >/dev/null; echo done", UNSEEN),
+    "asks the relay": (f"curl -s $OPENAI_BASE_URL/chat/completions -d '{json.dumps(BODY)}' >/dev/null; echo done", RED),
+    "calls a function": ("curl -s -d '{}' $EVALKIT_FUNCTIONS_URL/call/delete_account >/dev/null; echo done", RED),
+    "does neither": ("curl --version >/dev/null; echo done", UNSEEN),
+    "is harmless": ("echo done", "green"),
+}
+
+
+@needs_curl
+@pytest.mark.parametrize(("text", "wanted"), SHELL.values(), ids=SHELL)
+def test_a_program_in_another_language(
+    run: Callable[..., Verdict], port: int, text: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+
+    assert outcome(run({"command": ["sh", "-c", text], "env": {"TARGET": url(port)}})) == wanted
+
+
+@pytest.fixture
+def service() -> Iterator[Callable[[Agent], str]]:
+    """A function that starts a service which is an agent: it answers requests by what it is given."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(answer: Agent) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b"done")
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        threading.Thread(target=servers[-1].serve_forever, args=(0.01,)).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_service_is_seen_once_it_comes_for_its_functions(
+    run: Callable[..., Verdict], service: Callable[[Agent], str]
+) -> None:
+    def fetch(request: Any, path: str) -> None:
+        urllib.request.urlopen(request["functions_url"] + path, b"{}" if "call" in path else None).read()
+
+    silent = service(lambda request: None)
+
+    assert outcome(run({"url": service(lambda request: fetch(request, "/call/delete_account"))})) == RED
+    assert outcome(run({"url": service(lambda request: fetch(request, "/functions"))})) == "green"
+    assert outcome(run({"url": silent})) == UNSEEN
+    assert outcome(run({"url": silent}, harmless_programs=(f"{silent}*",))) == "green"
+
+
+# -- What the rule asks of a case
+
+SEEN_WHOLE = {"response_contains": "done"}
+DEMANDS: list[tuple[Any, str]] = [
+    ({"expected_function_calls": [], **SEEN_WHOLE}, "unexpected_call"),  # which was seen
+    ({"expected_function_calls": ["check", "delete_account"]}, UNSEEN),  # perhaps it was made
+    ({"expected_function_calls": ["check"], **SEEN_WHOLE}, UNSEEN),  # extra_calls: forbid
+    ({"expected_function_calls": ["check"], "extra_calls": "allow", **SEEN_WHOLE}, "green"),
+    ({"expected_function_calls": [{"function_name": "check", "times": 1}], "extra_calls": "allow"}, UNSEEN),
+    ({"expected_function_calls": [{"function_name": "check", "times": {"min": 1}}], "extra_calls": "allow"}, UNSEEN),
+    ({"forbidden_function_calls": ["delete_account"]}, UNSEEN),
+    ({"final_function_call": "check"}, UNSEEN),
+    ({"max_function_calls": 3}, UNSEEN),
+    ({"max_identical_calls": 3}, UNSEEN),
+    ({"grounded": ["id"]}, UNSEEN),
+    ({"processing_time_ms": 60_000}, "green"),
+    (SEEN_WHOLE, "green"),
+    ({"forbidden_function_calls": ["check"]}, RED),  # which was seen
+]
+
+
+@pytest.mark.parametrize(("expected", "wanted"), DEMANDS, ids=str)
+def test_demands_that_something_did_not_happen_are_open(
+    make_case: MakeCase, tmp_path: Path, expected: Any, wanted: str
+) -> None:
+    def agent(task: Any) -> str:
+        task.call("check")
+        task.note_unobserved("connection", "10.0.0.1:8443")
+        return "done"
+
+    case = make_case({"check": {}, "delete_account": {}}, expected)
+
+    assert outcome(run_case(case, agent, Settings(root=tmp_path))) == wanted
+
+
+def test_a_turn_that_demands_absence_counts_and_a_policy_does(make_case: MakeCase, tmp_path: Path) -> None:
+    def agent(task: Any) -> str:
+        task.note_unobserved("connection", "10.0.0.1:8443")
+        return "done"
+
+    turns = [{"user": "hi", "expected_output": {"expected_function_calls": []}}]
+    data = {"input": {"turns": turns}, "expected_output": SEEN_WHOLE}
+    in_turn = run_case(case_from_dict(data, tmp_path / "a_001.yaml", root=tmp_path), agent, Settings(root=tmp_path))
+    (tmp_path / "policies.yaml").write_text("careful: {never: delete_account}\nkind: {must: check, after: {user: bye}}")
+    by_policy = run_case(make_case({}, SEEN_WHOLE), agent, Settings(root=tmp_path))
+
+    assert outcome(in_turn) == outcome(by_policy) == UNSEEN
+    assert [reason.place for reason in by_policy.reasons] == ["policies.careful"]
+    assert by_policy.reasons[0].message == (
+        "policy careful (policies.yaml:1): can't be judged: evalkit did not see a connection to "
+        "10.0.0.1:8443, which no known HTTP client carried: a model may have been asked there\n"
+        'If no model is there, say so in [tool.evalkit.http]: ignore_hosts = ["10.0.0.1:8443"]'
+    )
+
+
+def test_arguments_that_a_trace_lacks_leave_demands_on_arguments_open(make_case: MakeCase, tmp_path: Path) -> None:
+    def agent(task: Any) -> str:
+        task.call("check")
+        task.note_unobserved("arguments", "check")
+        return "done"
+
+    def judge(**keys: Any) -> str:
+        return outcome(run_case(make_case({"check": {}}, keys), agent, Settings(root=tmp_path)))
+
+    assert judge(expected_function_calls=["check"]) == "green"
+    assert judge(forbidden_function_calls=["delete_account"]) == "green"
+    assert judge(forbidden_function_calls=[{"function_name": "check", "arguments": {"id": 1}}]) == UNSEEN
+
+
+def test_a_connection_that_is_kept_counts_for_each_case_that_uses_it(run: Callable[..., Verdict]) -> None:
+    kept: list[socket.socket] = []
+
+    def ask(task: Any, port: int) -> None:
+        if not kept:
+            kept.append(socket.create_connection(("127.0.0.1", port)))
+        kept[0].sendall(REQUEST)
+        kept[0].recv(65536)
+
+    try:
+        assert [outcome(run(agent)) for agent in (ask, ask, do_nothing, ask)] == [UNSEEN, UNSEEN, "green", UNSEEN]
+    finally:
+        kept[0].close()
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_offline_this_machine_is_no_exception(run: Callable[..., Verdict], live: bool) -> None:
+    assert outcome(run(by_socket, live=live)) == UNSEEN
+
+
+def test_several_cases_at_once_have_their_own_connections(run: Callable[..., Verdict]) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        verdicts = list(pool.map(run, [by_socket, do_nothing, by_socket, do_nothing]))
+
+    assert [outcome(verdict) for verdict in verdicts] == [UNSEEN, "green", UNSEEN, "green"]

@@ -106,8 +106,8 @@ def mark_read(host: str, port: int) -> None:
 def measure_older(owner: object) -> dict[Connection, int | None]:
     """Measure what was sent over each open connection that `owner`, which begins, did not open."""
     with _lock:
-        _connections[:] = [connection for connection in _connections if connection.is_open()]
-        return {c: c.count_sent() for c in _connections if c.owner is not owner}
+        _connections[:] = [c for c in _connections if c.owner is not None or c.is_open()]
+        return {c: c.count_sent() for c in _connections if c.owner is not owner and c.is_open()}
 
 
 def list_unread(owner: object, older: dict[Connection, int | None]) -> list[Connection]:
@@ -122,7 +122,7 @@ def list_unread(owner: object, older: dict[Connection, int | None]) -> list[Conn
 def forget(owner: object) -> None:
     """Forget whose the connections of a run that is over were; those that are open count for later runs."""
     with _lock:
-        _connections[:] = [connection for connection in _connections if connection.is_open()]
+        _connections[:] = [c for c in _connections if c.owner is not owner or c.is_open()]
         for connection in _connections:
             connection.owner = None if connection.owner is owner else connection.owner
         _listening[:] = [(descriptor, opener) for descriptor, opener in _listening if opener is not owner]
