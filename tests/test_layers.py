@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "adapters": {"agents", "errors", "functions", "jsonvalue", "model", "providers", "text", "wire"},
     "runner": {
         *{"agents", "cassettes", "checks", "errors", "functions", "jsonvalue", "model", "operators", "providers"},
-        *{"stats", "text"},
+        *{"stats", "text", "wire"},
     },
     "execution": {"agents", "errors", "functions", "model", "runner"},
     "gate": {"errors", "jsonvalue", "model", "stats", "text"},

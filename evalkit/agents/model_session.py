@@ -13,7 +13,6 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from fnmatch import fnmatch
 from functools import partial
 from itertools import takewhile
 from operator import is_not
@@ -22,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.clock import WaitingTime, now
+from evalkit.agents.double_entry import build_finding_fault, find_unread, matches
 from evalkit.cassettes.fingerprint import describe_request
 from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.errors import (
@@ -30,25 +30,25 @@ from evalkit.errors import (
     FunctionError,
     IncompleteCallError,
     MissingCassetteError,
+    ProviderError,
     SpecError,
     StaleCassetteError,
-    UnreadItemError,
-    UnseenCallError,
     UsageError,
 )
 from evalkit.functions.call_log import DIRECT, CallContext, CallLog, FunctionTable
 from evalkit.functions.handoffs import get_acting_agent
 from evalkit.jsonvalue import JsonObject, JsonValue
 from evalkit.model.case import Declaration
-from evalkit.model.transcript import APPLICATION, NOBODY, CallAnswer, ModelCall, ModelRequest, ModelTurn
+from evalkit.model.settings import HttpSettings
+from evalkit.model.transcript import APPLICATION, HISTORY, NOBODY, CallAnswer, ModelCall, ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.pacing import queue_context
 from evalkit.providers.turns import Chunk, fetch_pieces
 from evalkit.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText
-from evalkit.wire.ledger import Finding, Ledger
-from evalkit.wire.records import CLIENT, Answer, Call, Exchange
+from evalkit.wire.ledger import Ledger, read_model_request
+from evalkit.wire.records import CLIENT, Answer, Call, Exchange, Failure, Request
 
 LOGGER = logging.getLogger("evalkit.model")
 
@@ -82,6 +82,7 @@ class ModelSession:
         real_sleep: bool,
         is_intercepted: bool,
         call_log: CallLog,
+        http: HttpSettings,
     ) -> None:
         self.provider: Provider | None = None
         self.fault: EvalkitError | None = None
@@ -103,9 +104,8 @@ class ModelSession:
         self._mock_answers: list[tuple[str, JsonValue]] = []  # as the application has sent them on to its model
         self.own_calls: set[str] = set()  # patterns of calls that the agent's framework writes into histories
         self._exchange_ids: set[str] = set()
-        self.last_failure: str | None = (
-            None  # of the last request of the agent's own client, unless a retry made it good
-        )
+        self._http = http
+        self.failures: list[Failure] = []  # of requests to models, those too that a later one made good
 
     @property
     def turns(self) -> tuple[ModelTurn, ...]:
@@ -128,11 +128,20 @@ class ModelSession:
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model, and record its turn."""
-        self._begin_request(request)
-        with self._count_waiting():
+        with self._watch_outcome(self._begin_request(request)), self._count_waiting():
             reply = await self._open_provider().turn(request)
             await self._wait_recorded_time(reply)
         return self.add(reply)
+
+    @contextmanager
+    def _watch_outcome(self, request: Request) -> Iterator[None]:
+        """Record how a request to the task's own model ends, inside."""
+        try:
+            yield
+        except ProviderError as error:
+            self._record_outcome(request, Failure(str(error), error.status))
+            raise
+        self._ledger.add_outcome(request, None)
 
     def add(self, reply: ModelTurn, forced_name: str | None = None, *, is_on_ledger: bool = False) -> ModelTurn:
         """Record a turn whose calls code may execute from now on, and return it. See `Task.record_turn`."""
@@ -144,46 +153,49 @@ class ModelSession:
             self._pending_calls.add_turn(len(self._turns) - 1, reply, forced_name)
         return reply
 
-    def record_exchange(
-        self, exchange: Exchange, *, harmless: Sequence[str] = (), own_calls: Sequence[str] = ()
-    ) -> ModelTurn | None:
+    def record_exchange(self, exchange: Exchange, waited_s: float = 0.0) -> ModelTurn | None:
         """Record an exchange of the agent's own client with a model's service: the answers that the request brings, the
         turn, and the calls that the service carried out itself. Return the turn, None where there is none.
 
         What can't be read, and calls that no reply was seen to make, are faults of the run.
         """
-        unread = [item for item in exchange.list_unread() if not any(fnmatch(item.what, name) for name in harmless)]
-        if unread:
-            self.fault = self.fault or UnreadItemError(
-                f"the traffic with {exchange.url.partition('?')[0]} holds what evalkit can't read: {unread[0]}\n"
-                f'If it can hold no call of a function, say so in [tool.evalkit.http]: harmless = ["{unread[0].what}"]'
-            )
+        if (unread := find_unread(exchange, self._http.harmless)) is not None:
+            self.fault = self.fault or unread
         request, reply = exchange.request, exchange.reply
-        for finding in self._ledger.add_request(request):
-            self._record_finding(finding, own_calls)
+        self._record_findings(request)
         self.record_answers(
             CallAnswer(answer.value, answer.call_id, answer.name, answer.is_error) for answer in request.new_answers
         )
-        if reply is not None and exchange.is_turn:
-            self.last_failure = (
-                None if reply.failure is None else f"{exchange.url.partition('?')[0]}: {reply.failure.message}"
-            )
-        is_known = reply is not None and reply.reply_id is not None and reply.reply_id in self._exchange_ids
-        if reply is None or (reply.failure is not None and not reply.items) or not exchange.is_turn:
+        if reply is None or not exchange.is_turn:
             return None
-        if is_known and not request.items:  # a reply that is looked up again
+        failure = reply.failure
+        if failure is not None:
+            failure = replace(failure, message=f"{exchange.url.partition('?')[0]}: {failure.message}")
+        self._record_outcome(request, failure, waited_s)
+        if reply.failure is not None and not reply.items:
+            return None
+        if reply.reply_id in self._exchange_ids and not request.items:  # a reply that is looked up again
             return None
         if not reply.has_ended and not reply.items and reply.end != "truncated":
             return None
         if reply.reply_id:
             self._exchange_ids.add(reply.reply_id)
-        turn = reply.to_turn(exchange.duration_ms)
-        turn = replace(turn, raw=None, content=None)
+        turn = replace(reply.to_turn(exchange.duration_ms), raw=None, content=None)
         self.add(turn, request.forced_name, is_on_ledger=True)
-        self._ledger.add_reply(reply)
+        self._ledger.add_reply(reply, request)
         with self._lock:
             self._record_hosted(len(self._turns) - 1, reply.list_hosted(), reply.calls)
         return turn
+
+    def find_failure(self) -> Failure | None:
+        """Return the failure of a request to a model that no later request of its conversation made good."""
+        return self._ledger.find_failure()
+
+    def _record_outcome(self, request: Request, failure: Failure | None, waited_s: float = 0.0) -> None:
+        """Record how a request to a model ended: by a failure, or by a reply."""
+        self._ledger.add_outcome(request, failure, waited_s)
+        if failure is not None:
+            self.failures.append(failure)
 
     def _record_hosted(
         self, index: int, hosted: Iterable[tuple[Call, Answer | None]], calls: Sequence[Call] = ()
@@ -198,27 +210,17 @@ class ModelSession:
             )
             self._call_log.record(call.to_model_call(), None if answer is None else answer.value, context)
 
-    def _record_finding(self, finding: Finding, own_calls: Sequence[str]) -> None:
-        """Record what a history says has happened, and no reply was seen to ask for."""
-        asked = finding.call or finding.answer
-        name = None if asked is None else asked.name
-        if name is not None and any(fnmatch(name, pattern) for pattern in (*own_calls, *self.own_calls)):
-            return
-        if finding.call is not None:
-            answer = finding.answer
-            call = replace(finding.call.to_model_call(), channel="history")
-            context = CallContext.of_call(call, None, answered_by=NOBODY if answer is None else APPLICATION)
-            self._call_log.record(call, None if answer is None else answer.value, context)
-        what = {
-            "unseen_call": f"the history of a request holds a call that no reply was seen to make: {name}",
-            "unseen_answer": "the history of a request holds an answer to a call that no reply was seen to make: "
-            f"{finding.answer and finding.answer.call_id}",
-            "unseen_reply": f"a request goes on from a reply that was not seen: {finding.detail}",
-        }[finding.kind]
-        self.fault = self.fault or UnseenCallError(
-            f"{what}: a part of the traffic with the model went unseen\nIf the agent itself writes that call into its "
-            f'history, say so in [tool.evalkit.http]: own_calls = ["{name}"]'
-        )
+    def _record_findings(self, request: Request) -> None:
+        """Record what the history of a request says has happened, and no reply was seen to ask for."""
+        for finding in self._ledger.add_request(request):
+            asked, answer = finding.call or finding.answer, finding.answer
+            if asked is not None and asked.name and matches(asked.name, (*self._http.own_calls, *self.own_calls)):
+                continue
+            self.fault = self.fault or build_finding_fault(finding)
+            if finding.call is not None:
+                call = replace(finding.call.to_model_call(), channel=HISTORY)
+                context = CallContext.of_call(call, None, answered_by=NOBODY if answer is None else APPLICATION)
+                self._call_log.record(call, None if answer is None else answer.value, context)
 
     def record_answers(self, answers: Iterable[CallAnswer]) -> None:
         """Record the pending calls that `answers` belong to: the application has answered them itself."""
@@ -313,13 +315,13 @@ class ModelSession:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Ask the model, yield its reply piece by piece, and record the turn when the stream ends."""
-        self._begin_request(request)
+        history = self._begin_request(request)
         with self._count_waiting():
             pieces = fetch_pieces(self._open_provider(), request)
         stream: RunningStream | None = None
         try:
             while True:
-                with self._count_waiting():
+                with self._watch_outcome(history), self._count_waiting():
                     piece = await anext(pieces, None)
                     if isinstance(piece, ModelTurn):
                         await self._wait_recorded_time(piece)
@@ -388,14 +390,17 @@ class ModelSession:
         if self._real_sleep and self.provider is not None and self.provider.name == "cassette":
             await asyncio.sleep(reply.duration_ms / 1000)
 
-    def _begin_request(self, request: ModelRequest) -> None:
-        """Record the answers that come back with a request, and log it."""
+    def _begin_request(self, request: ModelRequest) -> Request:
+        """Record what a request says has happened, and the answers that come back with it; log it."""
+        history = read_model_request(request)
+        self._record_findings(history)
         self.record_answers(_find_answers(request.messages))
         if LOGGER.isEnabledFor(logging.INFO):
             data = describe_request(request)
             counts = (len(data["messages"]), len(data["functions"]))
             details = {"case_id": self._case_id, "request": data}
             LOGGER.info("asking the model: messages=%d functions=%d", *counts, extra=details)
+        return history
 
 
 def _name_agent(turn: ModelTurn) -> ModelTurn:

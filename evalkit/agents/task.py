@@ -43,7 +43,7 @@ from evalkit.functions.mocks.answers import compile_static, render_answer
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.model.case import CaseSettings, Declaration
 from evalkit.model.parts import PARTS, TEXT, InputPart, build_user_message, list_parts, read_parts
-from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
+from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, HttpSettings, Settings
 from evalkit.model.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
 from evalkit.model.unobserved import PROGRAM, SERVICE, Unobserved
 from evalkit.model.variant import MODEL, TEMPERATURE, VariantValues
@@ -51,7 +51,7 @@ from evalkit.providers.base import Provider
 from evalkit.providers.budget import ClientBudget
 from evalkit.providers.turns import Chunk
 from evalkit.traces.log_formats import Conversation
-from evalkit.wire.records import Answer, Call, Exchange
+from evalkit.wire.records import Answer, Call, Exchange, Failure
 
 if TYPE_CHECKING:
     from evalkit.agents.remote.server import FunctionsServer
@@ -99,6 +99,7 @@ class Task:
         case_id: str = "",
         run: int = 0,
         variant: Mapping[str, str] | None = None,
+        http: HttpSettings | None = None,
     ) -> None:
         self.input = input
         self.message = ""
@@ -128,6 +129,7 @@ class Task:
         dispatcher.task = self
         self._open_model = open_model
         self._opened_session: ModelSession | None = None
+        self._http = http or HttpSettings()
         self.unawaited: dict[object, tuple[str, Coroutine[Any, Any, Any]]] = {}  # each `acall`, until it is awaited
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -168,6 +170,7 @@ class Task:
                     real_sleep=self.settings.real_sleep,
                     is_intercepted=self.http_traffic is not None,
                     call_log=self._dispatcher.call_log,
+                    http=self._http,
                 )
             return self._opened_session
 
@@ -473,6 +476,15 @@ class Task:
         """Make this the task of a forked process: what is recorded in it is lost, and noted by `note_lost`."""
         self.note_lost = self._dispatcher.call_log.note_lost = note_lost
 
+    @property
+    def model_failures(self) -> tuple[Failure, ...]:
+        """The failed requests to models, those too that a later one made good."""
+        return () if self._opened_session is None else tuple(self._opened_session.failures)
+
+    def find_model_failure(self) -> Failure | None:
+        """Return the failure of a request to a model that no later request of its conversation made good."""
+        return None if self._opened_session is None else self._opened_session.find_failure()
+
     def record_unanswered_calls(self) -> None:
         """Record the calls that the model asked for and nobody answered, now that the run is over."""
         if self._opened_session is not None:
@@ -495,13 +507,11 @@ class Task:
         self._session.add(turn, forced_name)
         self.waiting_time.add(waited_ms / 1000)
 
-    def record_exchange(
-        self, exchange: Exchange, *, waited_ms: float = 0.0, harmless: Sequence[str] = (), own_calls: Sequence[str] = ()
-    ) -> ModelTurn | None:
+    def record_exchange(self, exchange: Exchange, *, waited_ms: float = 0.0) -> ModelTurn | None:
         """Record an exchange of the agent's own client with a model's service. Return its turn, if it is one."""
         if self.note_lost is not None:
             self.note_lost(f"a request to {exchange.url.partition('?')[0]}")
-        turn = self._session.record_exchange(exchange, harmless=harmless, own_calls=own_calls)
+        turn = self._session.record_exchange(exchange, waited_ms / 1000)
         if turn is not None:
             self.waiting_time.add(waited_ms / 1000)
         return turn

@@ -38,6 +38,7 @@ from evalkit.checks.run_checks import (
     read_final_call,
     read_identical_calls,
     read_instruction,
+    read_model_failure,
     read_state,
     read_stop_reason,
 )
@@ -61,6 +62,7 @@ _READERS: dict[str, Callable[[ExpectationReader, KeyPath, Any], RunCheck | None]
     "state": read_state,
     "state_contains": read_state,
     "stop_reason": read_stop_reason,
+    "model_failure": read_model_failure,
     "scenario_instruction_used": read_instruction,
     "email_sent": read_succeeded,
     "ticket_created": read_succeeded,

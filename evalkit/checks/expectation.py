@@ -18,8 +18,8 @@ from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, ju
 from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn, find_last_turn
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
 from evalkit.checks.reasons import NOT_JUDGED, OTHER_RANK, RANK, build_reason, build_unmeasured, rank
-from evalkit.checks.run_checks import JudgeCriteria, StopReason, report_questions
-from evalkit.errors import KeyPath, MeasurementError, format_path
+from evalkit.checks.run_checks import JudgeCriteria, ModelFailure, StopReason, report_questions
+from evalkit.errors import KeyPath, MeasurementError, ProviderError, format_path
 from evalkit.model.case import Case, UserTurn
 from evalkit.model.rubric import Rubric
 from evalkit.model.transcript import APPLICATION, RunFault, Transcript
@@ -76,6 +76,13 @@ class Expectation(Struct, frozen=True):
     aliases: Mapping[str, str] = field(default_factory=dict)  # of the functions that the case declares
     graded: JudgeCriteria | None = None  # `judge`; the runner has it graded before the rest is concluded
     has_judged: bool = False  # a value is for a model: to grade, by `$judge`, or to compare, by `$similar`
+
+    @property
+    def expects_model_failure(self) -> bool:
+        """True if the case tests what the agent makes of a model's service that fails."""
+        return self.stop_reason.stop_reason == ProviderError.code or any(
+            isinstance(check, ModelFailure) for check in self.checks
+        )
 
     def judge(
         self,

@@ -198,6 +198,10 @@ EXPECTED_KEYS: dict[str, Key] = {
         "The state at the end of the run must hold these keys, equal on their values; operators are allowed.",
     ),
     "stop_reason": Key(_NAME, "Why the run ended; `completed` unless said otherwise."),
+    "model_failure": Key(
+        _BOOLEAN,
+        "A request to a model must fail: the case is about what the agent makes of it.",
+    ),
     "scenario_instruction_used": Key(_NAME, "The instruction file that the agent must have used; `-` and `_` are one."),
     "max_model_turns": Key(_COUNT, "At most so many model turns."),
     "max_function_calls": Key(_COUNT, "At most so many function calls, failed ones included."),

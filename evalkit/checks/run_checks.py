@@ -196,6 +196,30 @@ def read_stop_reason(reader: ExpectationReader, path: KeyPath, value: object) ->
     return StopReason(name, path) if name else None
 
 
+class ModelFailure(Demand, Struct, frozen=True):
+    """`model_failure`: a request to a model fails, and the case tests what the agent makes of it."""
+
+    path: KeyPath
+
+    key = "model_failure"
+
+    def judge(self, evidence: Evidence) -> CheckResult:
+        """Look for a failed request."""
+        transcript = evidence.transcript
+        if evidence.mode == "judge" or transcript.trace is not None:
+            message = "can't be judged: the record says nothing of requests to models that failed"
+            return build_unmeasured(self.key, message, format_path(self.path), evidence.mode)
+        if transcript.model_failures:
+            return build_pass(self.key, transcript.model_failures[-1])
+        message = "no request to a model failed, so what the agent makes of a failure was not tried"
+        return build_failure(self.key, "no_model_failure", message, format_path(self.path))
+
+
+def read_model_failure(reader: ExpectationReader, path: KeyPath, value: object) -> ModelFailure | None:
+    """Read `model_failure`; false demands nothing."""
+    return ModelFailure(path) if reader.read_boolean(path, value) else None
+
+
 class InstructionUsed(Demand, Struct, frozen=True):
     """`scenario_instruction_used`: the instruction file that the agent chose. `-` and `_` are one, case aside."""
 

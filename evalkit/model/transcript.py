@@ -337,6 +337,7 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     saved_usd: float | None = None  # of `cost_usd`, what the cache of replies spared
     functions: tuple[str, ...] = ()  # names declared to the model or mocked
     unused_mocks: tuple[str, ...] = ()
+    model_failures: tuple[str, ...] = ()  # of requests to models, those too that a later one made good
     warnings: tuple[str, ...] = ()
     metadata: JsonObject = field(default_factory=dict)
     state: AgentValue = None  # at the end of the run, of a case that has a state or a probe of it

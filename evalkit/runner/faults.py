@@ -1,15 +1,16 @@
 """Whose fault an exception is: the agent's (the case failed), or the world's (the case could not be measured).
 
-The world's are evalkit's own MeasurementErrors, and what model clients raise when the service fails: HTTP 408, 429
-and 5xx, refused credentials, and broken connections, recognised by their attributes, because evalkit does not know
-which client an agent brings. An exception that says `raise ... from` one of these counts as that one. Everything else
-that escapes an agent is the agent's, `SystemExit` included.
+The world's are evalkit's own MeasurementErrors, and what clients of models raise when their service fails: HTTP 408,
+429 and 5xx, refused credentials, and broken connections. An exception that says `raise ... from` one of these counts as
+that one. Everything else that escapes an agent is the agent's, `SystemExit` included: its own database, or a service of
+its own, may fail in the same way. Failed requests that evalkit saw need no exception (`wire.blame`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -19,29 +20,43 @@ from typing import cast
 
 from evalkit.agents.task import Task, list_replaced_attributes
 from evalkit.agents.task_functions import TaskFunctions
-from evalkit.errors import EvalkitError, FunctionError, MeasurementError, RemoteAgentError, SpecError, UsageError
+from evalkit.errors import (
+    EvalkitError,
+    FunctionError,
+    MeasurementError,
+    ProviderError,
+    RemoteAgentError,
+    SpecError,
+    UsageError,
+)
 from evalkit.functions import patching
 from evalkit.model.transcript import RunFault
 from evalkit.providers.pacing import find_url, is_connection_refused
 from evalkit.runner import agent_call as calling
+from evalkit.wire.blame import SERVICE, find_blame
+from evalkit.wire.records import Failure
 
-# Top-level packages of HTTP and model clients: a timeout or a refused connection that was raised in one of them is
-# transport; the same built-in exception raised by the agent's own code is the agent's.
+# Clients of models. A timeout or a refused connection that one of them has raised is its service's; the same built-in
+# exception raised by any other code is the agent's.
 # fmt: off
-CLIENT_PACKAGES = frozenset(
-    {
-        "aiohttp", "anthropic", "boto3", "botocore", "cohere", "google", "grpc", "groq", "http", "httpcore",
-        "httpcore2", "httpx", "httpx2", "litellm", "mistralai", "ollama", "openai", "requests", "socket", "ssl",
-        "together", "urllib", "urllib3", "websockets",
-    }
+MODEL_CLIENTS = (
+    "anthropic", "cohere", "google.ai", "google.cloud.aiplatform", "google.genai", "google.generativeai", "groq",
+    "huggingface_hub", "litellm", "mistralai", "ollama", "openai", "together", "vertexai", "xai_sdk",
 )
+# What they send their requests by, and what stands between them and it.
+_BELOW_CLIENTS = (
+    *sys.stdlib_module_names, "aiohttp", "anyio", "evalkit", "google.api_core", "google.auth", "grpc", "h11",
+    "httpcore", "httpcore2", "httpx", "httpx2", "requests", "tenacity", "urllib3", "vcr", "websockets",
+)
+# Bedrock's client is one of many that botocore makes: these operations are its.
+_BEDROCK_OPERATIONS = frozenset({"Converse", "ConverseStream", "InvokeModel", "InvokeModelWithResponseStream"})
 TRANSPORT_NAMES = frozenset(
     {
         "APIConnectionError", "APITimeoutError", "ClientConnectionError", "ClientConnectorError",
-        "ConnectError", "ConnectTimeout", "ConnectionError", "ConnectionClosed", "EndpointConnectionError",
+        "ConnectError", "ConnectTimeout", "ConnectionClosed", "ConnectionError", "EndpointConnectionError",
         "IncompleteRead", "PoolTimeout", "ProtocolError", "ReadTimeout", "RemoteDisconnected", "RetryError",
-        "ServerDisconnectedError", "ServiceUnavailable", "Timeout", "TransportError", "URLError",
-        "UnknownApiResponseError",
+        "ServerDisconnectedError", "ServiceUnavailable", "Timeout", "TimeoutError", "TransportError",
+        "UnknownApiResponseError", "URLError",
     }
 )
 # fmt: on
@@ -55,24 +70,27 @@ SET_UP, TEAR_DOWN = "set-up", "tear-down"
 _PHASE_CODES = {SET_UP: "setup_failed", TEAR_DOWN: "teardown_failed"}
 
 
-def build_fault(error: BaseException, root: Path) -> RunFault:
-    """Return the fault that ends a run in which `error` escaped the agent. Paths are shown relative to `root`."""
+def build_fault(error: BaseException, root: Path, *, is_expected: bool = False) -> RunFault:
+    """Return the fault that ends a run in which `error` escaped the agent. Paths are shown relative to `root`.
+
+    `is_expected`: the case tests what the agent makes of a model that fails, and it should not have raised.
+    """
     try:
-        return _read_fault(error, root)
+        return _read_fault(error, root, is_expected=is_expected)
     except Exception as second:  # a hostile attribute, `__class__` among them, of this exception or one beside it
         name, problem = type(error).__name__, type(second).__name__
         return RunFault(code="agent_raised", message=f"the agent raised {name}, which raises {problem} when it is read")
 
 
-def _read_fault(error: BaseException, root: Path) -> RunFault:
+def _read_fault(error: BaseException, root: Path, *, is_expected: bool) -> RunFault:
     if isinstance(error, RemoteAgentError):
         return RunFault(code=error.code, message=_read_text(error), measured=error.is_agent_fault)
     # Return the leaf that shows the world at fault, if every leaf does: one bug of the agent's own is enough to
     # fail it.
     causes = [_find_world_cause(leaf) for leaf in _iter_leaves(error) if not isinstance(leaf, asyncio.CancelledError)]
     culprit = causes[0] if causes and all(causes) else None
-    if culprit is not None:
-        is_known = isinstance(culprit, (MeasurementError, SpecError))
+    is_known = isinstance(culprit, (MeasurementError, SpecError))
+    if culprit is not None and not (is_expected and (isinstance(culprit, ProviderError) or not is_known)):
         code = getattr(culprit, "code", "not_measured") if is_known else "provider_error"
         message = _read_text(culprit) if is_known else _describe_service_failure(culprit)
         return RunFault(code=code, message=message, measured=False, traceback=_format_traceback(error))
@@ -175,11 +193,9 @@ def _find_world_cause(error: BaseException) -> BaseException | None:
     while cause is not None and id(cause) not in visited:
         if isinstance(cause, (FunctionError, SystemExit)):
             return None
-        if (
-            isinstance(cause, (MeasurementError, SpecError))
-            or _is_service_failure(cause)
-            or _is_broken_connection(cause)
-        ):
+        if isinstance(cause, (MeasurementError, SpecError)):
+            return cause
+        if _is_from_model_client(cause) and (_is_service_failure(cause) or _is_broken_connection(cause)):
             return cause
         visited.add(id(cause))
         cause = cause.__cause__
@@ -204,28 +220,37 @@ def _is_service_failure(error: BaseException) -> bool:
                 status = candidate()
         if getattr(status, "name", None) in GRPC_WORLD:
             return True
-        if isinstance(status, int) and not isinstance(status, bool):
-            is_refusal = status in (401, 403) and _is_from_client(error)
-            if status in (408, 429) or 500 <= status <= 599 or is_refusal:
-                return True
+        is_status = isinstance(status, int) and not isinstance(status, bool)
+        if is_status and find_blame(Failure("", status)) == SERVICE:
+            return True
     return False
 
 
 def _is_broken_connection(error: BaseException) -> bool:
-    if _is_from_client(error):
-        if type(error).__name__ == "HTTPError":
-            return False  # urllib's is an URLError, though there was an answer: its status tells
-        return any(cls.__name__ in TRANSPORT_NAMES or cls is TimeoutError for cls in type(error).__mro__)
-    if isinstance(error, ConnectionError):
+    return any(cls.__name__ in TRANSPORT_NAMES for cls in type(error).__mro__) or isinstance(error, ConnectionError)
+
+
+def _is_from_model_client(error: BaseException) -> bool:
+    """Return whether a client of a model has raised `error`: by its class, or by the innermost code that is not below
+    such clients."""
+    if any(_is_of(cls.__module__, MODEL_CLIENTS) for cls in type(error).__mro__) or _is_from_bedrock(error):
         return True
-    return isinstance(error, (TimeoutError, OSError)) and any(
-        frame.f_globals.get("__name__", "").partition(".")[0] in CLIENT_PACKAGES
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-    )
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    raiser = next((name for name in reversed(frames) if not _is_of(name, _BELOW_CLIENTS)), "")
+    return _is_of(raiser, MODEL_CLIENTS)
 
 
-def _is_from_client(error: BaseException) -> bool:
-    return any(cls.__module__.partition(".")[0] in CLIENT_PACKAGES for cls in type(error).__mro__)
+def _is_from_bedrock(error: BaseException) -> bool:
+    if not _is_of(type(error).__module__, ("botocore",)):
+        return False
+    details = getattr(error, "kwargs", None)
+    endpoint = str(details.get("endpoint_url")) if isinstance(details, dict) else ""
+    return getattr(error, "operation_name", None) in _BEDROCK_OPERATIONS or "bedrock" in endpoint
+
+
+def _is_of(module: str, packages: Iterable[str]) -> bool:
+    """Return whether a module is one of `packages`, or in one of them."""
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 def _describe(error: BaseException) -> str:

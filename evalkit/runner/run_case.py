@@ -27,7 +27,6 @@ from evalkit.errors import (
     MeasurementError,
     MissingCassetteError,
     MockError,
-    ProviderError,
     SpecError,
     StaleCassetteError,
     UsageError,
@@ -171,6 +170,7 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             case_id=case.id,
             run=number,
             variant=None if case.variant is None else case.variant.values,
+            http=settings.http,
         )
         is_recorded = isinstance(plan.agent.run, RecordedAgent)
         task.http_traffic = None if is_recorded else http_recording.create_traffic(task, settings)
@@ -261,19 +261,10 @@ async def _run_conversation(run: RunState) -> None:
     except MockError as error:
         run.fault = build_unmeasured_fault(error)
     finally:
-        _check_last_request(run)
+        run.record_model_failure()
         if not run.is_abandoned:
             http_recording.release(run.task.http_traffic)
             offline.restore(run.task)
-
-
-def _check_last_request(run: RunState) -> None:
-    """Record a fault where the last request of the agent's own client failed, and no retry made it good."""
-    session = run.task._opened_session
-    if session is not None and session.last_failure is not None:
-        run.task.record_fault(
-            ProviderError(f"the model's service failed, and no retry made it good: {session.last_failure}")
-        )
 
 
 async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
@@ -324,7 +315,7 @@ def _read_reply(outcome: CallOutcome, run: RunState) -> Reply | None:
         interrupt = find_interrupt(outcome.error)
         if interrupt is not None:
             raise interrupt.with_traceback(None) from None  # pytest shows the values in its frames, which are anything
-        run.fault = build_fault(outcome.error, run.plan.root)
+        run.fault = build_fault(outcome.error, run.plan.root, is_expected=run.plan.expects_model_failure)
         if (on_error := run.plan.settings.extra.get("on_agent_error")) is not None:
             on_error(outcome.error)
     elif isinstance(outcome.value, Reply):

@@ -54,8 +54,9 @@ from evalkit.model.transcript import (
     Usage,
 )
 from evalkit.model.variant import AGENT, MODEL, PROMPT, TEMPERATURE
-from evalkit.runner.faults import build_phase_fault, build_unmeasured_fault, locate_frame
+from evalkit.runner.faults import SERVICE_FAILED, build_phase_fault, build_unmeasured_fault, locate_frame
 from evalkit.text.format import format_count
+from evalkit.wire.blame import SERVICE, find_blame
 
 
 class CasePlan(Struct, frozen=True):
@@ -77,6 +78,12 @@ class CasePlan(Struct, frozen=True):
             expectation is not None and (expectation.graded is not None or expectation.has_judged)
             for expectation in expectations
         )
+
+    @property
+    def expects_model_failure(self) -> bool:
+        """True if the case says that it tests what the agent makes of a model's service that fails."""
+        expectations = (self.expectation, *(get_expectation(turn) for turn in self.case.turns))
+        return any(expectation is not None and expectation.expects_model_failure for expectation in expectations)
 
 
 def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
@@ -190,6 +197,19 @@ class RunState(Struct, eq=False):
             http_recording.release(self.task.http_traffic)
             offline.restore(self.task)
 
+    def record_model_failure(self) -> None:
+        """Record the failure of a request to a model that nothing made good, unless the case tests just that: the
+        service's says nothing about the agent; one that refused what the agent sent is the agent's."""
+        failure = self.task.find_model_failure()
+        if failure is None or self.plan.expects_model_failure:
+            return
+        if find_blame(failure) == SERVICE:
+            message = f"{SERVICE_FAILED}, and no later request made it good: {failure.message}"
+            self.task.record_fault(ProviderError(message))
+        elif self.fault is None:
+            message = f"the model's service refused a request of the agent: {failure.message}"
+            self.fault = RunFault(code="refused_request", message=message)
+
     def record_timeout(self, *, abandoned: bool, stuck_in: Sequence[FrameSummary] = (), hung_request: str = "") -> None:
         """Record that the agent ran past its deadline, in the calls `stuck_in`; `abandoned`: it still runs.
 
@@ -202,7 +222,7 @@ class RunState(Struct, eq=False):
             limit = f"{self.timeout_s:g} s, its time limit (agent.timeout)"
         if self.phase:
             self.fault = build_phase_fault(self.phase, name, f"was still running after {limit}")
-        elif hung_request:
+        elif hung_request and not self.plan.expects_model_failure:
             message = f"{hung_request} when agent '{name}' was out of time, after {limit}"
             self.fault = build_unmeasured_fault(ProviderError(message))
         else:
@@ -232,6 +252,8 @@ def build_transcript(run: RunState) -> Transcript:
     reply = run.replies[-1] if run.replies else Reply()
     # A run that could not be measured is not judged by what its agent did about it.
     unmeasured = dispatcher.fault or task.fault
+    if run.plan.expects_model_failure and isinstance(unmeasured, ProviderError):
+        unmeasured = None
     fault = run.fault or run.unended if unmeasured is None else build_unmeasured_fault(unmeasured)
     cassette = getattr(task.provider, "cassette", None)
     data, state, turns = _copy_reply_data(run, reply), _get_final_state(run), task.turns
@@ -255,6 +277,7 @@ def build_transcript(run: RunState) -> Transcript:
         cost_usd=cost_usd,
         saved_usd=compute_turns_cost([turn for turn in turns if turn.source == CACHE], model, run.plan.settings.prices),
         functions=dispatcher.names,
+        model_failures=tuple(failure.message for failure in task.model_failures),
         unused_mocks=() if task.trace else dispatcher.find_unused(),
         warnings=tuple(run.warnings),
         metadata=data,

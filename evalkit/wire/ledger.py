@@ -12,13 +12,17 @@ import json
 import re
 import threading
 from collections import Counter
+from time import perf_counter
 
 from msgspec import Struct
 
-from evalkit.model.transcript import ModelTurn
-from evalkit.wire.records import CLIENT, Answer, Call, Reply, Request, Text
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.wire.records import CLIENT, Answer, Call, Failure, Item, Reply, Request, Text
 
 UNSEEN_CALL, UNSEEN_ANSWER, UNSEEN_REPLY = "unseen_call", "unseen_answer", "unseen_reply"
+
+
+_Entry = tuple[str | None, str, str]  # a call: id, name, arguments
 
 
 class Finding(Struct, frozen=True):
@@ -38,20 +42,27 @@ class Ledger:
         self._seen: list[Call] = []
         self._ids: dict[str, str] = {}  # call id -> name, of calls that replies made
         self._texts: list[str] = []  # of replies, in which calls may be written
-        self._replies: set[str] = set()  # ids
-        self._given: set[tuple[str | None, str, str]] = set()
+        self._conversations: dict[str, str] = {}  # id of a reply -> its conversation
+        self._begun: set[str] = set()  # conversations
+        self._given: set[_Entry] = set()
         self._given_ids: set[str] = set()
-        self._found: set[tuple[str | None, str, str]] = set()
-        self._conversations: set[str] = set()
+        self._found: set[_Entry] = set()
         self._foreign: set[str] = set()  # ids of replies from before the run
+        self._failures: dict[str, Failure] = {}  # by conversation: the last request's, which no later one made good
+        self._answer_times: dict[str, float] = {}  # by conversation: when it was answered last
         self._has_reply = False
 
-    def add_reply(self, reply: Reply) -> None:
-        """Add what a reply asks for."""
+    def find_conversation(self, request: Request) -> str:
+        """Return what tells the conversation of a request from others: its first item that is no instruction, or the
+        reply that it goes on from."""
+        return self._conversations.get(request.continues or "") or _find_opening(request)
+
+    def add_reply(self, reply: Reply, request: Request | None = None) -> None:
+        """Add what a reply, to `request`, asks for."""
         with self._lock:
             self._has_reply = True
             if reply.reply_id:
-                self._replies.add(reply.reply_id)
+                self._conversations[reply.reply_id] = "" if request is None else self.find_conversation(request)
             self._seen += reply.calls
             self._ids.update({call.call_id: call.name for call in reply.calls if call.call_id})
             if reply.text:
@@ -62,22 +73,45 @@ class Ledger:
         calls = (Call(name=call.name, arguments=call.arguments, call_id=call.call_id) for call in turn.calls)
         self.add_reply(Reply(items=(*([Text(turn.text)] if turn.text else ()), *calls)))
 
+    def add_outcome(self, request: Request, failure: Failure | None, waited_s: float = 0.0) -> None:
+        """Add how a request ended, that has just waited for `waited_s`: by an answer, which makes good an earlier
+        failure in its conversation, or by a failure, unless an answer has come since the request was sent."""
+        conversation, end = self.find_conversation(request), perf_counter()
+        with self._lock:
+            if failure is None:
+                self._failures.pop(conversation, None)
+                self._answer_times[conversation] = end
+            elif self._answer_times.get(conversation, 0.0) <= end - waited_s:
+                self._failures.pop(conversation, None)  # it is the latest now
+                self._failures[conversation] = failure
+
+    def find_failure(self) -> Failure | None:
+        """Return the failure of a service that no later request of the same conversation made good."""
+        with self._lock:
+            return next(reversed(self._failures.values()), None)
+
     def add_request(self, request: Request) -> list[Finding]:
         """Hold the history of a request against the replies so far. Return what is new and unexplained."""
         with self._lock:
-            return self._check(request)
+            return [*self._check_reply_id(request), *self._check_history(request)]
 
-    def _check(self, request: Request) -> list[Finding]:
-        key = _find_conversation(request)
-        is_opening = key not in self._conversations and not (request.continues and request.continues in self._replies)
-        self._conversations.add(key)
-        findings: list[Finding] = []
-        if request.continues and request.continues not in self._replies | self._foreign:
-            if self._has_reply and request.continues.startswith("resp"):
-                findings.append(Finding(UNSEEN_REPLY, detail=request.continues))
-            self._foreign.add(request.continues)
-            is_opening = True
+    def _check_reply_id(self, request: Request) -> list[Finding]:
+        """Find a reply that a request goes on from, and that was not seen."""
+        name = request.continues
+        if not name or name in self._conversations or name in self._foreign:
+            return []
+        self._foreign.add(name)
+        # A conversation that the service keeps has a name too, which is of no reply.
+        return [Finding(UNSEEN_REPLY, detail=name)] if self._has_reply and name.startswith("resp") else []
+
+    def _check_history(self, request: Request) -> list[Finding]:
+        """Find the calls and answers of a history that no reply was seen to make or to ask for."""
+        conversation = self.find_conversation(request)
+        is_opening = conversation not in self._begun and request.continues not in self._conversations
+        self._begun.add(conversation)
         calls = [item for item in request.items if isinstance(item, Call)]
+        answers = [item for item in request.items if isinstance(item, Answer)]
+        findings: list[Finding] = []
         for call in self._find_unmatched(calls):
             entry = (call.call_id, call.name, _dump(call.arguments))
             if entry in self._given or entry in self._found:
@@ -87,18 +121,15 @@ class Ledger:
                 self._given_ids.update({call.call_id} if call.call_id else ())
                 continue
             self._found.add(entry)
-            answer = next((i for i in request.items if isinstance(i, Answer) and i.call_id == call.call_id), None)
-            findings.append(Finding(UNSEEN_CALL, call, answer))
-        history_ids = {call.call_id for call in calls}
-        for answer in (item for item in request.items if isinstance(item, Answer)):
-            known = history_ids | self._ids.keys() | self._given_ids
+            findings.append(Finding(UNSEEN_CALL, call, next((a for a in answers if a.call_id == call.call_id), None)))
+        known = {call.call_id for call in calls} | self._ids.keys() | self._given_ids
+        for answer in answers:
             if answer.carrier != CLIENT or answer.call_id is None or answer.call_id in known:
                 continue
-            entry = (answer.call_id, answer.name or "", _dump(answer.value))
-            if entry not in self._found and not is_opening:
-                self._found.add(entry)
-                findings.append(Finding(UNSEEN_ANSWER, answer=answer))
+            known.add(answer.call_id)
             self._given_ids.add(answer.call_id)
+            if not is_opening:
+                findings.append(Finding(UNSEEN_ANSWER, answer=answer))
         return findings
 
     def _has_id(self, call: Call) -> bool:
@@ -134,8 +165,8 @@ class Ledger:
 _LONG_ID = 8  # characters: shorter ids are counters, which several replies share
 
 
-def _find_conversation(request: Request) -> str:
-    """Return what tells conversations apart: the first thing that is no instruction."""
+def _find_opening(request: Request) -> str:
+    """Return the first item of a history that is no instruction, as a text."""
     for item in request.items:
         if isinstance(item, Text) and item.role in ("system", "developer"):
             continue
@@ -150,3 +181,22 @@ def _find_conversation(request: Request) -> str:
 
 def _dump(value: object) -> str:
     return json.dumps(value, sort_keys=True, default=repr)
+
+
+def read_model_request(request: ModelRequest) -> Request:
+    """Read the history of a request to the task's own model."""
+    items: list[Item] = []
+    for message in request.messages:
+        turn = message.get("turn")
+        if isinstance(turn, ModelTurn):
+            items += [Text(turn.text)] if turn.text else []
+            items += [Call(name=call.name, arguments=call.arguments, call_id=call.call_id) for call in turn.calls]
+        elif "results" in message:
+            items += [
+                Answer(value=value, call_id=call.call_id, name=call.name)
+                for call, value in message["results"]
+                if isinstance(call, ModelCall)
+            ]
+        else:
+            items.append(Text(str(message.get("text", "")), role=str(message.get("role"))))
+    return Request(items=tuple(items))

@@ -26,9 +26,10 @@ from evalkit.wire import (
     openai_chat,
     openai_responses,
 )
+from evalkit.wire.blame import read_refused
 from evalkit.wire.bodies import read_values, split_unread
 from evalkit.wire.reading import as_mapping, build_unread
-from evalkit.wire.records import Exchange, Failure, Item, Reply, Request
+from evalkit.wire.records import Exchange, Item, Reply, Request
 
 
 class Stream(Protocol):
@@ -258,7 +259,4 @@ def _read_error(api: Api, status: int, values: Sequence[JsonObject]) -> Reply:
     read = cast("Callable[[JsonObject], Reply | None] | None", getattr(api, "read_refusal", None))
     if read is not None and values and (reply := read(values[0])) is not None:
         return reply
-    body = values[0] if values else {}
-    error = body.get("error") or body.get("message") or body
-    message = as_mapping(error).get("message") or error or f"HTTP {status}"
-    return Reply(end="other", failure=Failure(str(message), status), has_ended=False)
+    return Reply(end="other", failure=read_refused(status, values[0] if values else None), has_ended=False)

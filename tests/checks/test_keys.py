@@ -49,6 +49,7 @@ VALUES: dict[str, Any] = {
     "state": {"orders": []},
     "state_contains": {"orders": {"A-1": {"$any": True}}},
     "stop_reason": "completed",
+    "model_failure": True,
     "scenario_instruction_used": "valid-warranty",
     "max_model_turns": 4,
     "max_function_calls": 3,

@@ -176,12 +176,18 @@ def test_a_hostile_exception_text_does_not_hide_the_exception(make_case: MakeCas
 
 
 class APIStatusError(Exception):
+    """As the client of a model raises it."""
+
+    __module__ = "openai"
+
     def __init__(self, status_code: int) -> None:
         super().__init__(f"HTTP {status_code}")
         self.status_code = status_code
 
 
 class GoogleStyleError(Exception):
+    __module__ = "google.genai.errors"
+
     def __init__(self, code: int) -> None:
         super().__init__(f"{code} RESOURCE_EXHAUSTED")
         self.code = code
@@ -193,6 +199,8 @@ class Response:
 
 
 class HTTPStatusError(Exception):
+    __module__ = "litellm.exceptions"
+
     def __init__(self, status_code: int) -> None:
         super().__init__("bad answer")
         self.response = Response(status_code)
@@ -208,12 +216,9 @@ WORLD = [
     APIStatusError(503),
     GoogleStyleError(429),
     HTTPStatusError(502),
-    ConnectionResetError("peer"),
     ProviderError("quota", status=429),
-    HTTPError("https://model.example", 503, "Service Unavailable", Message(), None),
-    HTTPError("https://model.example", 401, "Unauthorized", Message(), None),
     caused(RuntimeError("model failed"), APIStatusError(500)),
-    ExceptionGroup("g", [APIStatusError(429), ConnectionResetError()]),
+    ExceptionGroup("g", [APIStatusError(429), GoogleStyleError(503)]),
 ]
 
 
@@ -231,6 +236,9 @@ AGENTS_OWN = [
     APIStatusError(400),
     HTTPError("https://shop.example", 404, "Not Found", Message(), None),
     GoogleStyleError(404),
+    HTTPError("https://shop.example", 503, "Service Unavailable", Message(), None),
+    ConnectionError("the clinic's database is down"),
+    caused(RuntimeError("no stock"), ConnectionResetError("peer")),
     TimeoutError(),
     OSError("disk"),
     SystemExit(500),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -43,9 +43,7 @@ class RunTask(Protocol):
 
     def note_unobserved(self, kind: str, what: str) -> None: ...
 
-    def record_exchange(
-        self, exchange: Exchange, *, waited_ms: float = 0.0, harmless: Sequence[str] = (), own_calls: Sequence[str] = ()
-    ) -> ModelTurn | None: ...
+    def record_exchange(self, exchange: Exchange, *, waited_ms: float = 0.0) -> ModelTurn | None: ...
 
 
 class _TrafficListener:
@@ -54,7 +52,6 @@ class _TrafficListener:
     def __init__(self, task: RunTask, settings: Settings) -> None:
         self._task = weakref.ref(task)  # the task refers to the player, and the player to this
         self._budget = get_run_budget(settings)
-        self._http = settings.http
 
     def on_request(self) -> None:
         self._budget.check()
@@ -72,12 +69,7 @@ class _TrafficListener:
         exchange = read_http_exchange(request, response, duration_ms)
         task = self._task()
         if exchange is not None and task is not None:
-            turn = task.record_exchange(
-                exchange,
-                waited_ms=duration_ms if is_live else 0.0,
-                harmless=self._http.harmless,
-                own_calls=self._http.own_calls,
-            )
+            turn = task.record_exchange(exchange, waited_ms=duration_ms if is_live else 0.0)
             if turn is not None and is_live:
                 self._budget.add(turn)
 

@@ -1,0 +1,49 @@
+"""The faults of a run whose exchanges with a model's service hold what nobody can read, or calls in a request's history
+that no reply was seen to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatch
+
+from evalkit.errors import UnreadItemError, UnseenCallError
+from evalkit.text.format import format_arguments
+from evalkit.wire.ledger import UNSEEN_CALL, UNSEEN_REPLY, Finding
+from evalkit.wire.records import Exchange
+
+_GO_ON = "a part of the traffic with the model went unseen"
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a name is one of `patterns`, such as ``search_*``."""
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def find_unread(exchange: Exchange, harmless: Iterable[str]) -> UnreadItemError | None:
+    """Return the fault of an exchange in which something can't be read that is not `harmless`; None if all was read."""
+    item = next((item for item in exchange.list_unread() if not matches(item.what, harmless)), None)
+    if item is None:
+        return None
+    return UnreadItemError(
+        f"the traffic with {exchange.url.partition('?')[0]} holds what evalkit can't read: {item}\n"
+        f'If it can hold no call of a function, say so in [tool.evalkit.http]: harmless = ["{item.what}"]'
+    )
+
+
+def build_finding_fault(finding: Finding) -> UnseenCallError:
+    """Return the fault of a run in which a request holds what no reply was seen to ask for."""
+    if finding.kind == UNSEEN_REPLY:
+        return UnseenCallError(f"a request goes on from a reply that was not seen: {finding.detail}: {_GO_ON}")
+    if finding.kind == UNSEEN_CALL and finding.call is not None:
+        name: str | None = finding.call.name
+        shown = f"{name}({format_arguments(finding.call.arguments, 120)})"
+        what = f"the history of a request holds a call that no reply was seen to make: {shown}"
+    else:
+        name = finding.answer.name if finding.answer is not None else None
+        call_id = finding.answer.call_id if finding.answer is not None else None
+        what = f"the history of a request holds an answer to a call that no reply was seen to make: {call_id}"
+    return UnseenCallError(
+        f"{what}: {_GO_ON}\nIf the agent itself writes that call into its history, say so in [tool.evalkit.http]: "
+        f'own_calls = ["{name or "NAME"}"]'
+    )
