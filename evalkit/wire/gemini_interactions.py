@@ -244,7 +244,7 @@ class _StreamedStep:
             self._step |= {"type": "thought", "summary": [*summary, *([content] if content else ())]}
         elif kind in _STEPS:  # a part of a step of the service's own tools
             self._step |= delta
-        elif kind not in _HARMLESS_DELTAS:
+        elif delta and kind not in _HARMLESS_DELTAS:
             return build_unread(f"{NAME}.delta.{kind}", "step.delta", delta)
         return None
 
@@ -290,7 +290,8 @@ class StreamReader:
             self._unknown += [] if unknown is None else [unknown]
         elif kind in ("step.stop", "content.stop"):
             self._find(event).is_whole = True
-        elif (failure := read_failure(event)) is not None:
+        elif kind == "error" or event.get("error"):
+            failure = read_failure(event) or Failure("the stream reports an error, and does not say which")
             self._failure = replace(failure, is_midstream=bool(self._reply or self._steps))
         elif kind not in ("ping", "None"):
             self._events.append(build_unread(f"{NAME}.event.{kind}", "event", event))
