@@ -67,8 +67,8 @@ class _ResponseBytes:
     def __init__(self, content: bytes) -> None:
         self._content = content
 
-    def makefile(self, mode: str) -> io.BytesIO:
-        return io.BytesIO(self._content)
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(io.BytesIO(self._content))  # as of a socket, with `peek`
 
 
 def _find_player(find: FindTraffic, authority: str) -> Player | None:

@@ -27,6 +27,7 @@ _SECRET_HEADER = re.compile(r"token|secret|password|credential|authorization|api
 _NO_SECRET = "token"  # noqa: S105 - a key of many services: of a piece of a text, of a page
 _SHORTEST = 16  # a shorter value at this key is none
 _SHORTEST_COPY = 8  # a shorter secret is replaced where it was found, and not wherever it occurs
+_SHORTEST_COOKIE = 6  # a shorter one is a choice of the user's, as of a language
 _WORDS = frozenset({"arguments", "args", "logprobs"})  # keys of a model's own words, in a request that repeats them
 _PLAIN_WORD = re.compile("[A-Za-z_-]+")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -213,7 +214,8 @@ def _hide_in_cookie(cookie: str, hide: Callable[[str], str]) -> str:
     pair, *attributes = cookie.split(";")
     name, mark, value = pair.partition("=")
     kept = [item for item in attributes if not item.strip().lower().startswith("expires=") or not value.strip()]
-    return ";".join((f"{name}{mark}{hide(value)}" if mark else pair, *kept))
+    is_secret = len(value) >= _SHORTEST_COOKIE and not _PLAIN_WORD.fullmatch(value)
+    return ";".join((f"{name}{mark}{hide(value)}" if is_secret else pair, *kept))
 
 
 def _replace_copies(exchanges: list[JsonDict], names: Mapping[str, str]) -> list[JsonDict]:
