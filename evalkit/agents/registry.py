@@ -1,7 +1,7 @@
 """Agents by name: `@evalkit.agent("warranty")` registers one, and a case's ``agent:`` is resolved to one.
 
-pytest imports conftest.py, where agents are registered. Outside pytest nobody does; so a name that is not registered
-has the conftest.py files imported that belong to its case.
+pytest imports conftest.py, where agents are registered. Outside pytest nobody does; so the conftest.py files that
+belong to a case are imported before a name is looked up.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from msgspec.structs import replace
 from evalkit.agents.contract import AgentUnderTest, Reply, build_agent
 from evalkit.agents.instruction import Instruction, load_instruction
 from evalkit.agents.task import Task
-from evalkit.errors import UnknownAgentError, UsageError, did_you_mean, format_file_path
+from evalkit.errors import UnknownAgentError, UsageError, did_you_mean, find_nearest, format_file_path
 from evalkit.functions.permissions import explain_agent, explain_callable, explain_path
 from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Case, Permissions
-from evalkit.model.registry import AGENTS, MCP_SERVERS
+from evalkit.model.registry import AGENTS, CONFTEST, MCP_SERVERS, Registration, look_up_from
 from evalkit.text.format import format_value
 
 F = TypeVar("F", bound=AnyFunction)
 
 _lock = threading.Lock()  # over sys.path
 _conftest_lock = threading.Lock()
-_resolved: dict[str, AgentUnderTest] = {}  # by registered name: inspected once, not for each case
+_resolved: dict[Registration, AgentUnderTest] = {}  # inspected once, not for each case
+_imported: set[str] = set()  # conftest.py files
+_prepared: set[tuple[Path, Path]] = set()  # folders and roots whose conftest.py files were imported
 _REGISTERED = re.compile(r"^\s*@(?:evalkit\.)?agent\(\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 _FOREIGN = frozenset({"node_modules", "site-packages", "venv", "__pycache__"})  # as are names that begin with a dot
 _MOST_FOLDERS = 2_000
@@ -44,8 +46,8 @@ _FOLDERS_ABOVE = 4
 def agent(name: str = "", *, threads: int = 1) -> Callable[[F], F]:
     """Register the decorated callable, ``agent(task) -> str | Reply``, sync or async, under `name`.
 
-    `threads` is for sync agents: how many of them may run at the same time. The same function registered again
-    replaces itself (a reloaded conftest); another one of that name is a UsageError that names both places.
+    `threads` is for sync agents: how many of them may run at the same time. What a conftest.py registers is for the
+    cases of its folder and below, the nearest first. A name twice in one place is a UsageError that names both.
     """
     if not isinstance(name, str) or not name.strip():
         own_name = getattr(name, "__name__", "warranty")  # where the decorator has no parentheses
@@ -70,11 +72,20 @@ def resolve_agent(spec: AgentObject, *, case: Case, root: Path) -> AgentUnderTes
     """Resolve `spec`: a callable, a registered name, ``module:attribute``, an instruction file, or a mapping that
     describes a command or a URL.
 
-    A name that is not registered is looked for in the conftest.py files from `root` down to the case. A file is
-    looked up beside the case, then in its suites' folders (the nearest first), then below `root`; a module with `root`
-    first on ``sys.path``. Raises UnknownAgentError; a broken instruction file is a SpecError.
+    A name is looked up in the conftest.py files from the case up to `root`. A file is looked up beside the case, then
+    in its suites' folders (the nearest first), then below `root`; a module with `root` first on ``sys.path``. Raises
+    UnknownAgentError; a broken instruction file is a SpecError.
     """
     permissions = _get_permissions(spec, case, root)
+    folder = locate_case_folder(case, root)
+    is_name = isinstance(spec, str) and bool(spec.strip()) and ":" not in spec and not spec.endswith(".md")
+    if is_name:
+        prepare_folder(folder, root)
+    with look_up_from(folder):
+        return _resolve(spec, case, root, permissions)
+
+
+def _resolve(spec: AgentObject, case: Case, root: Path, permissions: Permissions | None) -> AgentUnderTest:
     if permissions is not None and (reason := explain_agent(spec, permissions, AGENTS.__contains__)):
         raise UnknownAgentError(f"agent {format_value(spec)} is refused: {reason}")
     if isinstance(spec, Mapping):
@@ -96,8 +107,8 @@ def resolve_agent(spec: AgentObject, *, case: Case, root: Path) -> AgentUnderTes
         kinds = "a name, module:attribute, an instruction file or a mapping"
         raise UnknownAgentError(f"'agent' is {kinds}, got {spec!r}")
     spec = spec.strip()
-    if spec in AGENTS:
-        return _get_registered_agent(spec)
+    if (registration := AGENTS.find(spec)) is not None:
+        return _get_registered_agent(spec, registration)
     if spec.endswith(".md"):
         return _build_instruction_agent(spec, case, root)
     if ":" in spec:
@@ -105,21 +116,24 @@ def resolve_agent(spec: AgentObject, *, case: Case, root: Path) -> AgentUnderTes
         if reason := explain_callable(spec, permissions):
             raise UnknownAgentError(f"agent '{spec}' is refused: {reason}")
         return build_agent(spec, imported)
-    return _find_in_conftests(spec, case, root)
+    raise UnknownAgentError(_explain_unknown(spec, locate_case_folder(case, root) or root, root))
 
 
-def _get_registered_agent(name: str) -> AgentUnderTest:
-    run: AgentObject = AGENTS.get(name)
-    options = AGENTS.get_options(name)
-    resolved = _resolved.get(name)
-    if resolved is None or resolved.run is not run or resolved.threads != options.get("threads", 1):
-        resolved = _resolved[name] = build_agent(name, run, **options)
+def locate_case_folder(case: Case, root: Path) -> Path | None:
+    """Return the folder of a case, for which names are looked up; None for one without a place."""
+    return None if case.path is None else (root / case.path).parent
+
+
+def _get_registered_agent(name: str, registration: Registration) -> AgentUnderTest:
+    resolved = _resolved.get(registration)
+    if resolved is None:
+        resolved = _resolved[registration] = build_agent(name, registration.item, **registration.options)
     return resolved
 
 
-def _list_registered() -> str:
+def _list_registered(where: str = "") -> str:
     names = ", ".join(f"'{name}'" for name in AGENTS)
-    return f"Registered: {names}" if names else "No agent is registered"
+    return f"Registered{where}: {names}" if names else f"No agent is registered{where}"
 
 
 def _import_attribute(spec: str, root: Path) -> AgentObject:
@@ -165,9 +179,8 @@ def load_case_instruction(case: Case, root: Path) -> Instruction | None:
 def _build_mcp_agent(spec: JsonObject, case: Case, root: Path) -> AgentUnderTest:
     from evalkit.agents.mcp.agent import build_mcp_agent  # few cases are about an MCP server
 
-    if isinstance(spec["mcp"], str) and spec["mcp"] not in MCP_SERVERS:
-        put_first_on_path(root)
-        import_conftests(next(_list_folders(case, root)), root)
+    if isinstance(spec["mcp"], str):
+        prepare_folder(locate_case_folder(case, root), root)
 
     def load(name: str) -> Instruction:
         return _find_instruction(name, case, root, _get_permissions(spec, case, root))
@@ -223,20 +236,28 @@ def _list_folders(case: Case, root: Path) -> Iterator[Path]:
     yield root
 
 
-def _find_in_conftests(name: str, case: Case, root: Path) -> AgentUnderTest:
-    """Find the agent that a conftest.py of the case's folder, or one above it, registers."""
-    put_first_on_path(root)
-    folder = next(_list_folders(case, root))
-    import_conftests(folder, root)
-    if name in AGENTS:
-        return _get_registered_agent(name)
-    explanation = _explain_other_registration(name, folder.resolve(), root.resolve())
-    if explanation:
-        raise UnknownAgentError(explanation)
+def _explain_unknown(name: str, folder: Path, root: Path) -> str:
     hint = did_you_mean(name, AGENTS)
+    elsewhere = _explain_elsewhere(name, folder.resolve(), root.resolve(), is_like=not hint)
+    if elsewhere or (not hint and (elsewhere := _explain_above(name, root.resolve()))):
+        return f"{elsewhere}. {_list_registered(' for this folder')}"
     how = f'An agent is registered in conftest.py with @evalkit.agent("{name}"), or named as package.module:attribute'
     advice = "" if hint else f". {how} or instruction.md"
-    raise UnknownAgentError(f"unknown agent '{name}'{hint or '.'} {_list_registered()}{advice}")
+    return f"unknown agent '{name}'{hint or '.'} {_list_registered()}{advice}"
+
+
+def prepare_folder(folder: Path | None, root: Path) -> None:
+    """Import the conftest.py files that belong to the cases of `folder`, unless they were imported already."""
+    folder = root if folder is None else folder
+    if (folder, root) not in _prepared:
+        put_first_on_path(root)
+        import_conftests(folder, root)
+        _prepared.add((folder, root))
+
+
+def note_imported(file: str) -> None:
+    """Note that pytest has imported a conftest.py."""
+    _imported.add(os.path.realpath(file))
 
 
 def import_conftests(folder: Path, root: Path) -> None:
@@ -248,11 +269,13 @@ def import_conftests(folder: Path, root: Path) -> None:
     inside = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
     with _conftest_lock:
         for depth in range(len(inside) + 1):
-            file = root.joinpath(*inside[:depth], "conftest.py")
+            file = root.joinpath(*inside[:depth], CONFTEST)
             # pytest, or an earlier case, may have imported it under another name.
-            modules = list(sys.modules.values())
-            if file.is_file() and not any(getattr(module, "__file__", None) == str(file) for module in modules):
+            if not file.is_file() or str(file) in _imported:
+                continue
+            if not any(getattr(module, "__file__", None) == str(file) for module in list(sys.modules.values())):
                 _import_file(file, root)
+            _imported.add(str(file))
 
 
 def _import_file(file: Path, root: Path) -> None:
@@ -270,18 +293,34 @@ def _import_file(file: Path, root: Path) -> None:
         raise UnknownAgentError(f"importing {path} raised {type(error).__name__}: {error}") from error
 
 
-def _explain_other_registration(name: str, folder: Path, root: Path) -> str:
-    """Explain what to do about an agent that a conftest.py of another folder registers; "" if none does.
+def _explain_elsewhere(name: str, folder: Path, root: Path, *, is_like: bool) -> str:
+    """Explain what to do about an agent of this name that is registered for other folders, or of one that `is_like` it;
+    "" if there is none.
 
-    The files are read, not run.
+    The conftest.py files are read, not run.
     """
-    for file, names in _find_registrations(root):
-        if name in names and not folder.is_relative_to(file.parent):
-            both = Path(os.path.commonpath([file.parent, folder])) if folder.is_relative_to(root) else root
-            here, better = (path.relative_to(root).as_posix() for path in (file, both / "conftest.py"))
-            return f"agent '{name}' is registered in {here}, for the cases of that folder alone; move it to {better}"
+    others = {
+        registered: file
+        for file, names in reversed(_find_registrations(root))
+        for registered in names
+        if not folder.is_relative_to(file.parent)
+    }
+    like = name if name in others else find_nearest(name, others) if is_like else None
+    subject = f"agent '{name}'" if like == name else f"unknown agent '{name}'; '{like}'"
+    if like is not None:
+        file = others[like]
+        both = Path(os.path.commonpath([file.parent, folder])) if folder.is_relative_to(root) else root
+        here, better = (path.relative_to(root).as_posix() for path in (file, both / CONFTEST))
+        return f"{subject} is registered in {here}, for the cases of that folder alone; move it to {better}"
+    if is_like and (elsewhere := AGENTS.explain_elsewhere(name)):
+        return f"unknown agent '{name}'{elsewhere}; import it in {CONFTEST} of a folder above both"
+    return ""
+
+
+def _explain_above(name: str, root: Path) -> str:
+    """Explain what to do about an agent that a conftest.py above the root registers; "" if none does."""
     for above in root.parents[:_FOLDERS_ABOVE]:  # pytest was started below the project
-        file = above / "conftest.py"
+        file = above / CONFTEST
         if file.is_file() and name in _read_agent_names(file):
             return (
                 f"agent '{name}' is registered in {file}, above the root of this run, {root}; "
@@ -298,8 +337,8 @@ def _find_registrations(root: Path) -> tuple[tuple[Path, frozenset[str]], ...]:
         if number == _MOST_FOLDERS:
             break
         inner[:] = sorted(name for name in inner if name not in _FOREIGN and not name.startswith("."))
-        if "conftest.py" in files:
-            file = Path(folder, "conftest.py")
+        if CONFTEST in files:
+            file = Path(folder, CONFTEST)
             registrations.append((file, _read_agent_names(file)))
     return tuple(registrations)
 

@@ -19,6 +19,7 @@ from evalkit.checks.expectation import Expectation
 from evalkit.functions.mocks.answers import Answer, MockSet
 from evalkit.jsonvalue import is_json_equal
 from evalkit.model.case import TRACE, Case, Repeat
+from evalkit.model.registry import look_up_from
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import (
@@ -161,7 +162,9 @@ async def arun_with_sweeps(
     transcript = next((run.transcript for run in verdict.runs if run.passed), verdict.transcript)
     passing = PassingRun(inner_watch.state, transcript, (settings or Settings()).apply_variant(case.variant))
     done: list[SweepRun] = []
-    for planned in (planned for sweep in sweeps for planned in sweep.plan(passing)):
+    with look_up_from(case.folder):
+        planned_runs = [planned for sweep in sweeps for planned in sweep.plan(passing)]
+    for planned in planned_runs:
 
         def complete(
             hung: Verdict, planned: PlannedRun = planned, done: tuple[SweepRun, ...] = tuple(done)

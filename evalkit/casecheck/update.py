@@ -21,6 +21,7 @@ from evalkit.errors import EvalkitError, KeyPath, SpecError, UsageError
 from evalkit.functions.mocks.files import to_answer
 from evalkit.jsonvalue import JsonDict, JsonValue
 from evalkit.model.case import Case, split_case_id
+from evalkit.model.registry import look_up_from
 from evalkit.model.template import TemplateError, follow_path
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
@@ -79,9 +80,10 @@ def build_update(verdict: Verdict, root: FilePath) -> Update | None:
         if transcript.fault is not None:
             raise UpdateRefusedError(f"the run ended early: {transcript.fault.message}")
         editor = YamlEditor(old)
-        for line in verdict.calls:
-            if line.call is not None and line.expectation and line.status == FAILED:
-                _update_call(editor, line, line.call)
+        with look_up_from(path.parent):
+            for line in verdict.calls:
+                if line.call is not None and line.expectation and line.status == FAILED:
+                    _update_call(editor, line, line.call)
         for check in verdict.checks:
             if check.status == FAILED and check.check in HANDOFF_KINDS:
                 _update_handoffs(editor, check.check, transcript)

@@ -114,7 +114,8 @@ class _Compilation:
             elif find_text_argument(key) and not get_close_matches(key, names, 1, 0.85):
                 hint = f"; it belongs in a call of {_CALLS}{hint.replace('; did', ', or did')}"
             elif not hint:
-                hint = f"; a key of your own needs a check registered with @evalkit.check({format_value(key)})"
+                hint = CHECKS.explain_elsewhere(key)
+                hint = hint or f"; a key of your own needs a check registered with @evalkit.check({format_value(key)})"
         self.reader.report_unknown_key(self.path, key, names, hint)
         return False
 

@@ -31,7 +31,7 @@ from evalkit.checks.reasons import (
 )
 from evalkit.errors import KeyPath, UsageError, find_nearest, format_path
 from evalkit.jsonvalue import to_hashable
-from evalkit.model.registry import CHECKS
+from evalkit.model.registry import CHECKS, get_lookup_folder
 from evalkit.model.rubric import RUBRIC_KEYS, Rubric, RubricError, parse_rubric
 from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates, strip_literals
 from evalkit.model.transcript import Grade, Grading, Transcript
@@ -71,11 +71,12 @@ class CustomCheck(Demand, Struct, frozen=True):
     key: str
     expected: Any  # with Templates where the case has templates
     path: KeyPath
+    folder: str | None  # for which its name is looked up
     has_templates: bool = False
 
     def judge(self, evidence: Evidence) -> CheckResult:
         """Call the function."""
-        function = CHECKS.get(self.key)
+        function = CHECKS.get(self.key, self.folder)
         if function is None:
             message = "can't be judged: no check of this name is registered in this process"
             return build_unmeasured(self.key, message, format_path(self.path), "run")
@@ -134,7 +135,7 @@ def read_custom(reader: ExpectationReader, path: KeyPath, value: object) -> Cust
     """Read a key that a user registered."""
     check_references(reader, path, value)
     compiled, has_templates = _parse_templates(reader, path, value)
-    return CustomCheck(str(path[-1]), compiled, path, has_templates)
+    return CustomCheck(str(path[-1]), compiled, path, get_lookup_folder(), has_templates)
 
 
 def _parse_templates(reader: ExpectationReader, path: KeyPath, value: object) -> tuple[Any, bool]:

@@ -38,7 +38,7 @@ from evalkit.config import read_options
 from evalkit.errors import SpecError, UsageError, did_you_mean
 from evalkit.gate.decision import EXIT_STATUS
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.registry import AGENTS
+from evalkit.model.registry import AGENTS, look_up_from
 from evalkit.model.run import MET, MISSED, NOT_MEASURED
 from evalkit.model.settings import Settings
 from evalkit.operators.judged import describe_grade, describe_grader, quote
@@ -64,7 +64,8 @@ def score_cases(paths: Sequence[str], leave_out: Sequence[str], *, untrusted: bo
             case_scores.append(CaseScore(loaded.id, skipped=f"error: {loaded.problems[0]}"))
         else:
             agent = project.agent if loaded.case.agent is None else None
-            case_scores.append(compute_score(observe(loaded.case, agent, project.settings), leave_out=leave_out))
+            with look_up_from(loaded.case.folder):
+                case_scores.append(compute_score(observe(loaded.case, agent, project.settings), leave_out=leave_out))
     if not case_scores:
         raise UsageError(explain_no_case(paths or project.paths))
     return case_scores
@@ -145,9 +146,9 @@ def smoke_cases(paths: Sequence[str], *, untrusted: bool = False) -> list[SmokeR
         functions = {function.name: function for function in (instruction and instruction.available_functions) or ()}
         agent = loaded.case.agent or project.agent
         known_names = {name for name, count in counts.items() if count > (name in own_names)}
-        is_registered = isinstance(agent, str) and agent in AGENTS
-        known_names |= _list_texts(getattr(AGENTS.get(str(agent)), "__code__", None)) if is_registered else set()
-        results.append(SmokeRow(run_smoke_check(loaded.case, project.settings, functions, known_names)))
+        with look_up_from(loaded.case.folder):
+            known_names |= _list_texts(getattr(AGENTS.get(agent), "__code__", None))
+            results.append(SmokeRow(run_smoke_check(loaded.case, project.settings, functions, known_names)))
     if not results:
         raise UsageError(explain_no_case(paths or project.paths))
     return results

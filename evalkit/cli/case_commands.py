@@ -17,7 +17,7 @@ from evalkit.cli.project import OUTPUT, format_examples, open_project, write_out
 from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
 from evalkit.errors import RemoteAgentError, UnknownAgentError, UsageError
 from evalkit.jsonvalue import JsonObject
-from evalkit.model.registry import CHECKS, MCP_SERVERS, OPERATORS
+from evalkit.model.registry import CHECKS, OPERATORS, look_up_from
 from evalkit.reports.run_file import build_run_schema
 from evalkit.spec.schema import build_case_schema, build_policies_schema, build_suite_schema
 from evalkit.text.format import escape_json_commands, escape_lines
@@ -68,11 +68,12 @@ def schema(kind: str) -> None:
         click.echo(json.dumps(fixed[kind](), indent=2))
         return
     open_project().import_all_conftests()
+    checks, operators = CHECKS.list_all(), OPERATORS.list_all()
     if kind == "policies":
-        click.echo(json.dumps(build_policies_schema(OPERATORS), indent=2))
+        click.echo(json.dumps(build_policies_schema(operators), indent=2))
         return
     build = build_suite_schema if kind == "suite" else build_case_schema
-    click.echo(json.dumps(build(CHECKS, OPERATORS), indent=2))
+    click.echo(json.dumps(build(checks, operators), indent=2))
 
 
 @click.command(
@@ -409,16 +410,19 @@ def describe_tools(server: str) -> str:
 
     project = open_project()
     described: str | JsonObject = server
+    folder: Path | None = None
     permissions = project.settings.permissions
     if server.endswith((".yaml", ".yml")):
-        agent = project.load_case(server).agent
+        case = project.load_case(server)
+        agent, folder = case.agent, case.folder
         if not isinstance(agent, Mapping) or "mcp" not in agent:
             raise UsageError(f"{server}: its agent is no MCP server; it would be one with `agent: {{mcp: ...}}`")
         described = agent["mcp"]
-    if isinstance(described, str) and described not in MCP_SERVERS:
+    if isinstance(described, str) and folder is None:
         project.import_all_conftests()
     try:
-        tools = asyncio.run(fetch_tools(find_server(described, permissions), project.root))
+        with look_up_from(folder):
+            tools = asyncio.run(fetch_tools(find_server(described, permissions), project.root))
     except (RemoteAgentError, UnknownAgentError) as error:
         raise UsageError(str(error)) from None
     return json.dumps({"tools": [{"name": name, **tool} for name, tool in tools.items()]}, indent=2, ensure_ascii=False)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from evalkit.lint.facts.python_files import measure_closeness
 from evalkit.lint.facts.records import SUITE, DeclaredFunction
+from evalkit.model.registry import CONFTEST
 
 T = TypeVar("T")
 
@@ -133,6 +134,11 @@ def list_folders(file: str) -> list[str]:
     """Return the folders of a path from the root, the innermost first; the root itself is the empty text."""
     parts = file.split("/")[:-1]
     return ["/".join(parts[:length]) for length in range(len(parts), -1, -1)]
+
+
+def is_conftest(file: str) -> bool:
+    """Return whether a file is one of those that pytest imports for their folder."""
+    return file.rpartition("/")[2] == CONFTEST
 
 
 def is_near(file: str, other_file: str) -> bool:

@@ -35,10 +35,10 @@ from evalkit.lint.facts.python_code import CodeReader, import_declaring_files, l
 from evalkit.lint.facts.python_files import PythonFile
 from evalkit.lint.facts.records import SUITE, UNREADABLE, DeclaredFunction, Prompt, ValueTree
 from evalkit.lint.finding import ERROR, NOTE, SEVERITIES, WARNING, Finding
-from evalkit.lint.names import list_folders
+from evalkit.lint.names import is_conftest, list_folders
 from evalkit.lint.options import LintOptions
 from evalkit.lint.rules import FAMILIES, RULES, RULES_BY_NAME
-from evalkit.model.registry import CHECKS, OPERATORS, Registry
+from evalkit.model.registry import CHECKS, OPERATORS
 from evalkit.spec.files import DEFAULT_PATHS, explain_missing_path, find_cases
 from evalkit.spec.load import examine_case
 from evalkit.spec.rows import list_case_files
@@ -73,7 +73,7 @@ def gather(options: LintOptions) -> ProjectFacts:
     facts.code.value_trees += filter(None, map(read_headings, facts.documents))
     if options.imports:
         facts.findings += import_declaring_files(reader, options.root)
-    _read_cases(facts, options)
+    _read_cases(facts, reader, options)
     facts.declarations = _remove_duplicates([*facts.declarations, *facts.code.declarations])
     patched = {
         function.patch.rpartition(":")[2].rpartition(".")[2] for function in facts.declarations if function.patch
@@ -152,19 +152,14 @@ def _remove_duplicates(declared: list[DeclaredFunction]) -> list[DeclaredFunctio
     return list(distinct.values())
 
 
-def _read_cases(facts: ProjectFacts, options: LintOptions) -> None:
+def _read_cases(facts: ProjectFacts, reader: CodeReader, options: LintOptions) -> None:
     folders = options.cases if options.cases is not None else DEFAULT_PATHS
     if options.cases is None and not (options.root / folders[0]).exists():
         return
-    # The checks and operators of the project's code, which is not run, are registered meanwhile.
-    added: list[tuple[Registry, str]] = []
-    for kind, table in (("check", CHECKS), ("operator", OPERATORS)):
-        for name in facts.code.registered_names.get(kind, ()):
-            if name not in table:
-                table.add(name, lambda expected, actual: True)
-                added.append((table, name))
     visited: set[str] = set()
-    try:
+    root = os.path.abspath(options.root)
+    with CHECKS.forgetting(), OPERATORS.forgetting():
+        _add_names(facts, reader, root)
         listed = [(folder, case_file) for folder in folders for case_file in find_cases([folder], options.root)]
         for folder, case_file in listed:
             below = _to_relative(os.path.normpath(options.root / folder), options.root)
@@ -175,16 +170,22 @@ def _read_cases(facts: ProjectFacts, options: LintOptions) -> None:
             if case_file.problem is not None:
                 facts.misnamed_files.append((case_file.path, case_file.problem))
                 continue
-            root = os.path.abspath(options.root)
             for path in list_case_files(os.path.abspath(case_file.path), root):
                 try:
                     facts.cases.append(CaseFacts(examine_case(path, root=root, mocks=options.mocks), root))
                 except SpecError as error:
                     facts.case_problems += error.problems
-    finally:
-        for table, name in added:
-            table.remove(name)
     facts.declarations += _find_case_declarations(facts.cases)
+
+
+def _add_names(facts: ProjectFacts, reader: CodeReader, root: str) -> None:
+    """Add the checks and operators that the project's code registers, which is not run."""
+    for kind, table in (("check", CHECKS), ("operator", OPERATORS)):
+        for name, files in facts.code.registered.get(kind, {}).items():
+            for file in files:
+                conftests = [file] if is_conftest(file) else reader.list_importing_conftests(file)
+                folders = frozenset(os.path.dirname(os.path.join(root, conftest)) for conftest in conftests)
+                table.add_unread(name, os.path.join(root, file), folders or None)
 
 
 def _find_case_declarations(cases: list[CaseFacts]) -> Iterator[DeclaredFunction]:

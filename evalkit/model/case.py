@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -265,6 +266,14 @@ class Case(Struct, frozen=True, kw_only=True):
             has_chosen_agent=chosen is not None,
             is_as_written=chosen in (None, agent) and settings == self.settings and values.keys() <= in_force,
         )
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the folder of its file, for which names that users register are looked up; None without a file."""
+        if self.path is None:
+            return None
+        root = self.permissions.folders[0] if self.permissions is not None and self.permissions.folders else ""
+        return Path(os.path.abspath(os.path.join(root, self.path))).parent
 
     def locate(self, path: KeyPath, *, key: bool = False) -> Location:
         """Locate the value at `path` (`key`: its key) in its file, e.g. ``("expected_output", "must", 0)``."""

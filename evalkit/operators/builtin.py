@@ -41,12 +41,13 @@ class Custom(Matcher, frozen=True):
 
     name: str
     expected: Any
+    folder: str | None  # for which its name is looked up
 
     def evaluate(self, actual: object) -> bool:
         return self._call_function(actual) is True
 
     def _call_function(self, actual: object) -> bool | str:
-        function = OPERATORS.get(self.name)
+        function = OPERATORS.get(self.name, self.folder)
         if function is None:
             raise Undecided(f"the operator ${self.name} is not registered in this process")
         try:
@@ -112,5 +113,5 @@ def suggest_operator(name: str) -> str:
     """Word what to write instead of an unknown operator, as the end of a message."""
     if name in INSTEAD:
         return f"; did you mean {INSTEAD[name]}?"
-    hint = did_you_mean(name, [*list_operators(), *MODIFIERS])
+    hint = did_you_mean(name, [*list_operators(), *MODIFIERS]) or OPERATORS.explain_elsewhere(name.removeprefix("$"))
     return hint or f"; known are {', '.join(list_operators())}; {{$literal: ...}} makes it data"

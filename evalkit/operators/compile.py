@@ -24,7 +24,7 @@ from evalkit.jsonvalue import (
     map_leaves,
     walk_leaves,
 )
-from evalkit.model.registry import OPERATORS
+from evalkit.model.registry import OPERATORS, get_lookup_folder, look_up_from
 from evalkit.model.template import (
     Literal,
     Template,
@@ -272,9 +272,9 @@ class Compiler:
         data = self._parse_operand(value, path)
         modifiers = {key: self._parse_operand(siblings[key], (*path[:-1], key)) for key in MODIFIERS if key in siblings}
         if any(isinstance(leaf, Template) for _, leaf in walk_leaves([data, modifiers])):
-            return Deferred(name, data, modifiers, self.mode)
+            return Deferred(name, data, modifiers, self.mode, get_lookup_folder())
         if operator is None:
-            return Custom(name[1:], strip_literals(data))
+            return Custom(name[1:], strip_literals(data), get_lookup_folder())
         all_operands = {**siblings, **strip_literals(modifiers)}
         return operator.build(Operand(name, strip_literals(data), all_operands, path, self))
 
@@ -355,6 +355,7 @@ class Deferred(Matcher, frozen=True):
     value: Any  # with Template objects in it
     modifiers: JsonObject
     mode: str
+    folder: str | None  # for which names of operators are looked up
 
     @property
     def has_templates(self) -> bool:
@@ -382,10 +383,11 @@ class Deferred(Matcher, frozen=True):
         modifiers = strip_literals(render_templates(self.modifiers, resolve))
         operator = BUILTIN_OPERATORS.get(self.name)
         if operator is None:
-            return Custom(self.name[1:], strip_literals(value))
+            return Custom(self.name[1:], strip_literals(value), self.folder)
         compiler = Compiler(self.mode)
         operand_value = strip_literals(value) if operator.operand_form == DATA else value
-        matcher = operator.build(Operand(self.name, operand_value, modifiers, (), compiler))
+        with look_up_from(self.folder):
+            matcher = operator.build(Operand(self.name, operand_value, modifiers, (), compiler))
         if compiler.problems:
             raise TemplateError(f"{self.describe()}: {compiler.problems[0].message}")
         return matcher

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from msgspec import Struct
 
-from evalkit.errors import Location, Problem, SpecError, did_you_mean, format_file_path
+from evalkit.agents.registry import note_imported
+from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, format_file_path
 from evalkit.model.case import Case, split_case_id, split_variant
-from evalkit.model.registry import AGENTS
+from evalkit.model.registry import AGENTS, CONFTEST, look_up_from
 from evalkit.model.variant import AGENT, CaseVariant
 from evalkit.plugin.configuration import Configuration, is_listing
 from evalkit.spec.files import FoundFile, check_file, find_cases, is_case_name
@@ -103,6 +104,7 @@ class Collection:
             return
         self._can_ignore = None
         self.folder_hooks.clear()
+        note_conftests(self._config)
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Ignore all but cases and the tests that evalkit_paths names, without paths on the command line.
@@ -145,7 +147,12 @@ class Collection:
             if file is None:
                 return None
         problem = None if file is None else file.problem
-        return CaseFile.from_parent(parent, path=file_path, name=file_path.name, hooks=self, problem=problem)
+        # pytest names a file outside of its root by the folder that the command line names: those of two are one.
+        case_id = format_file_path(path, self._config.rootpath)
+        node_id = case_id if os.path.isabs(case_id) else None
+        return CaseFile.from_parent(
+            parent, path=file_path, name=file_path.name, nodeid=node_id, hooks=self, problem=problem
+        )
 
     def load(self, path: str, variant: CaseVariant | None) -> Case:
         """Load a case. While pytest collects, none of the code that it names is imported."""
@@ -214,13 +221,18 @@ class Collection:
         """Raise UsageError for a compared agent of no known name. A worker of xdist leaves that to the verdicts."""
         if hasattr(self._config, "workerinput"):
             return
-        variants = {item.variant.label: item.variant for item in items if isinstance(item, CaseItem) and item.variant}
-        for name in dict.fromkeys(variant.values.get(AGENT, "") for variant in variants.values()):
+        compared = dict.fromkeys(
+            (item.variant.values.get(AGENT, ""), item.path.parent)
+            for item in items
+            if isinstance(item, CaseItem) and item.variant
+        )
+        for name, folder in compared:
             is_name = name and ":" not in name and not name.endswith(".md")
-            if is_name and name not in AGENTS:
-                listed = ", ".join(f"'{registered}'" for registered in AGENTS) or "none"
-                unknown = f"unknown agent '{name}'{did_you_mean(name, AGENTS) or '.'}"
-                raise pytest.UsageError(f"evalkit: --evalkit-compare: {unknown} Registered: {listed}")
+            with look_up_from(folder):
+                if is_name and name not in AGENTS:
+                    listed = ", ".join(f"'{registered}'" for registered in AGENTS) or "none"
+                    unknown = f"unknown agent '{name}'{did_you_mean(name, AGENTS) or '.'}"
+                    raise pytest.UsageError(f"evalkit: --evalkit-compare: {unknown} Registered: {listed}")
 
     def mark(self, item: CaseItem, tags: tuple[str, ...]) -> None:
         """Make marks of tags; a tag that is no mark's name is a keyword."""
@@ -242,6 +254,14 @@ class Collection:
         output: dict[str, object] | None = getattr(self._config, "workeroutput", None)
         if output is not None:
             output["evalkit"] = {"selected": self.selected_ids, "collected": self.collected_count}
+
+
+def note_conftests(config: pytest.Config) -> None:
+    """Note which conftest files pytest has imported, so that evalkit does not import them again."""
+    for plugin in config.pluginmanager.get_plugins():
+        file = getattr(plugin, "__file__", None)
+        if isinstance(file, str) and os.path.basename(file) == CONFTEST:
+            note_imported(file)
 
 
 class TagMarks:
@@ -329,6 +349,8 @@ class CaseFile(pytest.File):
             return self._hooks.load(f"{self.path}{row}", variant), ()
         except SpecError as error:
             return None, error.problems
+        except UsageError as error:  # a name that is registered twice
+            return None, (Problem(Location(self.case_id), str(error)),)
         except Exception as error:  # a defect of ours must not stop the other files from being run
             message = f"evalkit failed to load this file: {type(error).__name__}: {error}; please report it"
             return None, (Problem(Location(self.case_id), message),)

@@ -23,13 +23,23 @@ from msgspec.structs import replace
 
 from evalkit.agents.contract import build_called_agent, find_opening
 from evalkit.agents.model_choice import aclose_shared
-from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, format_file_path
+from evalkit.agents.registry import prepare_folder
+from evalkit.errors import (
+    Location,
+    Problem,
+    SpecError,
+    UnknownAgentError,
+    UsageError,
+    did_you_mean,
+    format_file_path,
+)
 from evalkit.execution.executor import RunRequest, build_defect_verdict
 from evalkit.model.case import Case
+from evalkit.model.registry import AGENTS
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.case_runner import build_executor, build_sweeps, select_run_case
-from evalkit.plugin.collection import MARKED_CASE_ID, NAME, CaseItem, Collection, TagMarks
+from evalkit.plugin.collection import MARKED_CASE_ID, NAME, CaseItem, Collection, TagMarks, note_conftests
 from evalkit.plugin.configuration import EXCHANGE_KEY, Configuration, is_listing, read_configuration
 from evalkit.plugin.fixture import EvalkitCase
 from evalkit.plugin.nested_loop import can_run_here, run_here
@@ -77,6 +87,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         message = str(error)
     if message is not None:  # outside of `except`: pytest would show both exceptions
         pytest.fail(message, pytrace=False)
+    note_conftests(metafunc.config)
     check_targets = not is_listing(metafunc.config)
     cases = [
         _load_marked_case(path, file.problem, root, tests.configuration.settings, check_targets)
@@ -185,9 +196,12 @@ def _load_marked_case(
     if problem is not None:
         return MarkedCase(case_id, None, (problem,))
     try:
+        prepare_folder(Path(path).parent, root)
         return MarkedCase(case_id, load_case(path, root=root, settings=settings, check_targets=check_targets))
     except SpecError as error:
         return MarkedCase(case_id, None, error.problems)
+    except (UnknownAgentError, UsageError) as error:  # a conftest.py that can't be imported, a name registered twice
+        return MarkedCase(case_id, None, (Problem(Location(case_id), str(error)),))
     except Exception as error:  # a defect of ours must not stop the other tests
         message = f"evalkit failed to load this file: {type(error).__name__}: {error}; please report it"
         return MarkedCase(case_id, None, (Problem(Location(case_id), message),))
@@ -269,7 +283,9 @@ class MarkedTests:
         """Fail the test of a broken file before any fixture is made."""
         marked_case = _get_marked_case(item)
         if marked_case is not None:
-            item.stash[_STATE] = MarkedRun(marked_case, self._run, self._arun, item.config)
+            folder = item.path.parent
+            runs = (partial(run, folder) for run in (self._run, self._arun))
+            item.stash[_STATE] = MarkedRun(marked_case, *runs, item.config)
             if marked_case.case is None:
                 raise CaseError("the file is not a valid case")
 
@@ -279,8 +295,9 @@ class MarkedTests:
         assert fixture is not None, "set-up has refused broken files"
         return fixture
 
-    async def _arun(self, case: Case, agent: Any) -> Verdict:
+    async def _arun(self, test_folder: Path, case: Case, agent: Any) -> Verdict:
         """Run a case on the loop of the test."""
+        agent = _find_named(agent, case, test_folder)
         default = self.configuration.agent if case.agent is None else None
         try:
             return await self._run_case(case, default if agent is None else agent, self.configuration.settings)
@@ -289,11 +306,12 @@ class MarkedTests:
         finally:
             await aclose_shared()  # connections that belong to this loop
 
-    def _run(self, case: Case, agent: Any) -> Verdict:
+    def _run(self, test_folder: Path, case: Case, agent: Any) -> Verdict:
+        agent = _find_named(agent, case, test_folder)
         if agent is None:
             return self._run_request(RunRequest(case, self.configuration.agent if case.agent is None else None))
         if callable(agent) and can_run_here() and build_called_agent("", agent).is_async:
-            return run_here(self._arun(case, agent))
+            return run_here(self._arun(test_folder, case, agent))
         context, thread = copy_context(), BorrowedThread()
         context.run(current_agent_thread.set, AgentThread(thread.call_soon))
         capture = (
@@ -350,6 +368,13 @@ class MarkedTests:
                 set_longrepr(report, self._display.build_trace(verdict))
         if self._collection is not None:
             attach_verdict(report, wire, self._config)
+
+
+def _find_named(agent: Any, case: Case, test_folder: Path) -> Any:
+    """Find the agent that a test names, which may be registered for its own folder alone."""
+    if not isinstance(agent, str) or AGENTS.find(agent, os.fspath(case.folder or test_folder)) is not None:
+        return agent
+    return AGENTS.get(agent, os.fspath(test_folder)) or agent
 
 
 def _get_marked_case(item: pytest.Item) -> MarkedCase | None:

@@ -125,10 +125,12 @@ def get_folder(case_id: str) -> str:
 
 def label_folders(folders: Collection[str]) -> dict[str, str]:
     """Return for each folder its path without the part that all share; "" where there is but one."""
-    shared = posixpath.commonpath(folders) if len(folders) > 1 and all(folders) else ""
+    is_apart = len(set(map(posixpath.isabs, folders))) > 1  # a case outside of the project's root has its whole path
+    shared = posixpath.commonpath(folders) if len(folders) > 1 and all(folders) and not is_apart else ""
     names = {folder: posixpath.basename(folder) if folder == shared else folder for folder in folders}
     return {
-        folder: (name.removeprefix(f"{shared}/") or ".") if len(names) > 1 else "" for folder, name in names.items()
+        folder: (name.removeprefix(f"{shared}/" if shared else "") or ".") if len(names) > 1 else ""
+        for folder, name in names.items()
     }
 
 

@@ -36,6 +36,7 @@ from evalkit.functions.mocks.state import CallProbe, SqlProbe, read_state
 from evalkit.functions.patching import patch_functions
 from evalkit.functions.targets import suggest_target
 from evalkit.model.case import Case
+from evalkit.model.registry import look_up_from
 from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelTurn, RunFault, Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, Reason, Verdict
@@ -110,11 +111,12 @@ async def _plan_and_run(case: Case, agent: object, settings: Settings, watch: Wa
         transcript = Transcript(input=dict(case.input), stop_reason="skipped")
         verdict = build_verdict(case, NOT_RUN, (reason,), transcript, summary=f"skipped: {case.skip}")
         return apply_quarantine(case, verdict)
-    try:
-        plan = plan_case(case, agent, settings)
-    except (MeasurementError, SpecError) as error:
-        return apply_quarantine(case, build_error_verdict(case, error))
-    return apply_quarantine(case, await _run_repeats(plan, watch))
+    with look_up_from(case.folder):
+        try:
+            plan = plan_case(case, agent, settings)
+        except (MeasurementError, SpecError) as error:
+            return apply_quarantine(case, build_error_verdict(case, error))
+        return apply_quarantine(case, await _run_repeats(plan, watch))
 
 
 async def _run_repeats(plan: CasePlan, watch: Watchdog) -> Verdict:

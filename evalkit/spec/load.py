@@ -21,6 +21,7 @@ from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.model.case import Case, Declaration, Permissions, Repeat, split_case_id
+from evalkit.model.registry import look_up_from
 from evalkit.model.settings import Settings
 from evalkit.model.template import has_braces
 from evalkit.spec.case_reader import CaseReader
@@ -320,14 +321,15 @@ class _CaseLoader:
         data, file_problems = attach_files(data, source, self.root, self.permissions)
         parts = CompiledCase()
         if filler is None or not filler.problems:
-            parts = compile_case(
-                data,
-                stem=self.stem,
-                mocks=MockFiles(self.mocks, None if filler is None else filler.fill_included, self.permissions),
-                check_targets=check_targets,
-                permissions=self.permissions,
-                policies=policies,
-            )
+            with look_up_from(None if self.file is None else os.path.dirname(self.file)):
+                parts = compile_case(
+                    data,
+                    stem=self.stem,
+                    mocks=MockFiles(self.mocks, None if filler is None else filler.fill_included, self.permissions),
+                    check_targets=check_targets,
+                    permissions=self.permissions,
+                    policies=policies,
+                )
         parts.problems = (*file_problems, *parts.problems)
         if self.row is not None and filler is not None:
             note = f" (row {self.row.id}, {self.row.location})"

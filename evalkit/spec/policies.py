@@ -6,6 +6,7 @@ and no file can take one away or replace it. A case that need not keep one says 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from msgspec import Struct
 from evalkit.checks.policies import KEY, SuitePolicy, read_policies
 from evalkit.errors import Location, Problem, did_you_mean, format_file_path
 from evalkit.fields.reader import FieldReader
+from evalkit.model.registry import look_up_from
 from evalkit.spec.files import POLICY_FILE, Layer, Source, Stamp, find_inherited
 from evalkit.text.format import describe_type
 from evalkit.yamlfile.events import read_file
@@ -73,7 +75,8 @@ def _read_file(layer: Layer) -> PolicySet:
         return PolicySet(problems=parsed.problems or (wrong,))
     source = Source((layer,))
     locations = {name: source.locate((name,), key=True) for name in parsed.value}
-    policies, path_problems = read_policies(parsed.value, locations)
+    with look_up_from(None if layer.path is None else os.path.dirname(layer.path)):
+        policies, path_problems = read_policies(parsed.value, locations)
     problems = (
         Problem(source.locate(problem.path, key=problem.at_key), problem.message, problem.code)
         for problem in path_problems

@@ -198,7 +198,7 @@ def test_an_agent_of_another_folder_s_conftest_is_told_where_it_belongs(tmp_path
         resolved("afar", tmp_path, **case)
     assert str(caught.value) == (
         "agent 'afar' is registered in scenarios/other/deep/conftest.py, for the cases of that folder alone; "
-        "move it to scenarios/conftest.py"
+        "move it to scenarios/conftest.py. No agent is registered for this folder"
     )
     with pytest.raises(UnknownAgentError, match=r"^unknown agent 'hidden'"):
         resolved("hidden", tmp_path, **case)
@@ -213,5 +213,5 @@ def test_an_agent_of_a_conftest_above_the_root_is_told_where_to_start(tmp_path: 
         resolved("higher", root)
     assert str(caught.value) == (
         f"agent 'higher' is registered in {above}, above the root of this run, {root}; "
-        "start in the project's folder, or put a pyproject.toml there"
+        "start in the project's folder, or put a pyproject.toml there. No agent is registered for this folder"
     )

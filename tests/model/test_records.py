@@ -152,7 +152,9 @@ def test_the_same_function_registers_again_and_another_is_refused_with_both_plac
     table = Registry("agent")
     table.build_decorator("a", threads=2)(first)
     table.add("a", first, threads=3)
-    assert table.get_options("a") == {"threads": 3}
+    found = table.find("a")
+    assert found is not None
+    assert found.options == {"threads": 3}
     with pytest.raises(UsageError) as caught:
         table.add("a", second)
     message = str(caught.value)

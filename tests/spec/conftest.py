@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -47,10 +46,7 @@ def own_checks() -> Iterator[Callable[[str], None]]:
     names: list[str] = []
 
     def register(name: str) -> None:
-        def judge(expected: Any, transcript: Any) -> bool:
-            return True
-
-        CHECKS.add(name, judge)
+        CHECKS.add_unread(name, __file__, None)
         names.append(name)
 
     yield register

@@ -66,17 +66,15 @@ def find_server(described: str | JsonObject, permissions: Permissions | None) ->
         name = str(described.get("url") or words)
         return parse_server(shorten(name, 80), described)
     configured = dict(() if permissions is None else permissions.mcp_servers)
-    if described in MCP_SERVERS:
-        options = MCP_SERVERS.get_options(described)
-        return ServerSpec(name=described, factory=MCP_SERVERS.get(described), **options)
+    if (registration := MCP_SERVERS.find(described)) is not None:
+        return ServerSpec(name=described, factory=registration.item, **registration.options)
     if described in configured:
         return parse_server(described, json.loads(configured[described]))
     names = [*configured, *MCP_SERVERS]
     listed = f"; there are {', '.join(names)}" if names else ""
     advice = f"describe it in [tool.evalkit.mcp_servers.{described}], or register it with @evalkit.mcp_server"
-    raise UnknownAgentError(
-        f"there is no MCP server '{described}'{listed}{did_you_mean(described, names) or f'; {advice}'}"
-    )
+    hint = did_you_mean(described, names) or MCP_SERVERS.explain_elsewhere(described) or f"; {advice}"
+    raise UnknownAgentError(f"there is no MCP server '{described}'{listed}{hint}")
 
 
 async def fetch_tools(server: ServerSpec, root: Path) -> dict[str, JsonDict]:

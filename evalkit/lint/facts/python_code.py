@@ -45,7 +45,7 @@ from evalkit.lint.facts.records import (
 )
 from evalkit.lint.facts.signatures import Resolver, SignatureReader
 from evalkit.lint.finding import Finding
-from evalkit.lint.names import split_words
+from evalkit.lint.names import is_conftest, split_words
 
 _DECLARES = re.compile(
     r"FunctionDeclaration|input_?[sS]chema|[\"'](?:parameters|function)[\"']|@\s*(?:\w+\.)*\w*(?:tool|function)"
@@ -124,6 +124,20 @@ class CodeReader:
         """Return whether `importer` imports `file`, directly or through others."""
         return file in self._find_reachable(importer)
 
+    def list_importing_conftests(self, file: str) -> list[str]:
+        """Return the conftest.py files that import `file`, directly or through others."""
+        files = {python_file.relative_path: python_file for python_file in self.files}
+        importing = []
+        for conftest in filter(is_conftest, files):
+            visited, pending = {conftest}, [conftest]
+            while pending:
+                imported = self._python_files.find_imports(files[pending.pop()])
+                new = {imported_file.relative_path for imported_file in imported} - visited
+                visited |= new
+                pending += new
+            importing += [conftest] if file in visited else []
+        return importing
+
     def _find_reachable(self, name: str) -> frozenset[str]:
         """Return the files that were read and that the file imports, directly or through others; and itself."""
         if name not in self._reachable:
@@ -161,8 +175,7 @@ class CodeReader:
             if is_own and kind in _REGISTERING and len(node.args) == 1:  # @evalkit.agent("desk")
                 name = self._evaluator.evaluate(node.args[0], visit.scope)
                 if isinstance(name, str):
-                    self.code.registered_names.setdefault(kind, set()).add(name)
-                    self.code.agents |= {name: file.relative_path} if kind == "agent" else {}
+                    self.code.registered.setdefault(kind, {}).setdefault(name, []).append(file.relative_path)
         tables.finish()
         for qualified, function in file.functions.items():
             if not function.name.startswith("__") and not _is_endpoint(function):

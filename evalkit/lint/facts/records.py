@@ -193,8 +193,7 @@ class CodeFacts(Struct):
     affixes: set[tuple[str, str]] = field(default_factory=set)  # getattr(self, f"do_{name}"): what stands around it
     prompts: list[Prompt] = field(default_factory=list)
     native_call_files: set[str] = field(default_factory=set)  # files that pass functions to a call: tools=...
-    agents: dict[str, str] = field(default_factory=dict)  # registered name -> file
-    registered_names: dict[str, set[str]] = field(default_factory=dict)  # "check", "operator" -> names
+    registered: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # "agent", "check", ... -> name -> files
     called_names: set[str] = field(default_factory=set)  # functions that agents call: task.call("name")
     # Whether some file uses both, by imports; None where that is not known.
     is_used_with: Callable[[str, str], bool] | None = None

@@ -17,7 +17,15 @@ from evalkit.functions.mcp import METHODS
 from evalkit.lint.facts.project import CaseCall, CaseFacts, ProjectFacts
 from evalkit.lint.facts.records import DECORATED, SUITE, UNKNOWN, DeclaredFunction
 from evalkit.lint.finding import ERROR, WARNING, Edit, Finding, Rename, Rule
-from evalkit.lint.names import DeclarationScope, find_relative, is_alike, is_handoff, is_related, list_folders
+from evalkit.lint.names import (
+    DeclarationScope,
+    find_relative,
+    is_alike,
+    is_conftest,
+    is_handoff,
+    is_related,
+    list_folders,
+)
 from evalkit.model.template import is_operator
 from evalkit.spec.files import POLICY_FILE, SUITE_FILE, make_case_name
 
@@ -423,13 +431,20 @@ class KnownFunctionsFinder:
             self._by_key[key] = self._find_of_agent(case, agent, own)
         return self._by_key[key]
 
+    def _find_agent_file(self, agent: str, case_file: str) -> str:
+        """Return the file that registers the agent of a case: the nearest conftest.py, else a module; else the case."""
+        files = self._facts.code.registered.get("agent", {}).get(agent, ())
+        folders = list_folders(case_file)
+        near = [file for file in files if not is_conftest(file) or file.rpartition("/")[0] in folders]
+        return max(near, key=lambda file: (is_conftest(file), file.count("/")), default=case_file)
+
     def _find_of_agent(self, case: CaseFacts, agent: str, own: list[DeclaredFunction]) -> KnownFunctions:
         if agent.endswith(".md"):
             file = case.find_instruction_file(agent)
             functions = [*own, *(function for function in self._facts.declarations if function.file == file)]
             return KnownFunctions(functions, is_complete=bool(functions))
         module, colon, _ = agent.partition(":")
-        agent_file = module.replace(".", "/") + ".py" if colon else self._facts.code.agents.get(agent, case.file)
+        agent_file = module.replace(".", "/") + ".py" if colon else self._find_agent_file(agent, case.file)
         outer_folders = list_folders(case.file)  # functions inside a folder of other cases are another suite's
         surrounding = [
             function

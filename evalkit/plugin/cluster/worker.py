@@ -30,6 +30,7 @@ from evalkit.errors import EvalkitError
 from evalkit.execution.executor import Executor, RunRequest
 from evalkit.functions.threads import start_daemon_thread
 from evalkit.model.case import Case
+from evalkit.model.registry import map_root
 from evalkit.model.settings import Settings
 from evalkit.plugin.capture import CaseOutput, OutputRouting, begin_output
 from evalkit.plugin.cluster.exchange import TOPIC, Files, RecordingDirectory, SpentByProcess
@@ -151,6 +152,7 @@ def _import_project(spec: RunSpec) -> str | None:
             continue
         return f"it imported {os.path.relpath(changed, root)} before that file changed; start the workers anew"
     _roots.add(spec.root)
+    map_root(spec.origin, spec.root)
     sys.path[:0] = [entry for entry in (*spec.python_path, spec.root) if entry not in sys.path]
     return None
 
