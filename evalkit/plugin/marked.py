@@ -284,8 +284,8 @@ class MarkedTests:
         marked_case = _get_marked_case(item)
         if marked_case is not None:
             folder = item.path.parent
-            runs = (partial(run, folder) for run in (self._run, self._arun))
-            item.stash[_STATE] = MarkedRun(marked_case, *runs, item.config)
+            run, arun = partial(self._run, folder), partial(self._arun, folder)
+            item.stash[_STATE] = MarkedRun(marked_case, run, arun, item.config)
             if marked_case.case is None:
                 raise CaseError("the file is not a valid case")
 
