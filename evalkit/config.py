@@ -14,7 +14,7 @@ from iniconfig import IniConfig, ParseError
 
 from evalkit.bounds import read_bounds
 from evalkit.errors import UsageError
-from evalkit.fields.reader import describe_unknown_key
+from evalkit.fields.reader import describe_unknown_key, suggest_key
 from evalkit.model.case import Permissions
 from evalkit.text.format import parse_percentage
 
@@ -321,6 +321,22 @@ _HTTP_KEYS: dict[str, Callable[[Any], Any]] = {
     "own_calls": _read_strings,
 }
 
+
+def _read_http(value: object) -> dict[str, Any]:
+    """Read the table of HTTP. A problem names the key that it is of."""
+    if not isinstance(value, dict):
+        raise ValueError(f"a table with {', '.join(_HTTP_KEYS)}")
+    settings = {}
+    for key, item in value.items():
+        if key not in _HTTP_KEYS:
+            raise UsageError(f": {describe_unknown_key(key, hint=suggest_key(key, [*_HTTP_KEYS], {}))}")
+        try:
+            settings[key] = _HTTP_KEYS[key](item)
+        except ValueError as error:
+            raise UsageError(f".{key}: {item!r} is not {error}") from None
+    return settings
+
+
 # Every key of [tool.evalkit], and how its value is read.
 CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "paths": _read_strings,
@@ -366,7 +382,7 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "limits": _read_limits,
     "requests_per_minute": _read_per_minute,
     "tokens_per_minute": _read_per_minute,
-    "http": _build_table_reader(_HTTP_KEYS),
+    "http": _read_http,
     "secret_keys": _read_strings,
     "allow_commands": _read_strings,
     "allow_imports": _read_strings,

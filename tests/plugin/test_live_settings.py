@@ -232,14 +232,23 @@ def test_an_agents_own_client_does_not_reach_the_network_unless_its_host_is_igno
         (
             [],
             'http = {hosts = ["a"]}',
-            "tool.evalkit.http: {'hosts': ['a']} is not a table with cassettes, ignore_hosts, ignore_fields, "
-            "ignore_text, harmless, harmless_programs, own_calls",
+            "tool.evalkit.http: unknown key 'hosts'; did you mean 'ignore_hosts'?",
         ),
         (
             [],
             'http = {ignore_text = ["("]}',
-            "tool.evalkit.http: {'ignore_text': ['(']} is not a list of regular expressions (missing ), unterminated "
+            "tool.evalkit.http.ignore_text: ['('] is not a list of regular expressions (missing ), unterminated "
             "subpattern at position 0)",
+        ),
+        ([], "http = {ignore_hosts = 5}", "tool.evalkit.http.ignore_hosts: 5 is not a list of texts"),
+        ([], "http = {harmless = []}", "tool.evalkit.http.harmless: [] is not a list of texts"),
+        ([], "http = {harmless_programs = [1]}", "tool.evalkit.http.harmless_programs: [1] is not a list of texts"),
+        ([], "http = {own_calls = {}}", "tool.evalkit.http.own_calls: {} is not a list of texts"),
+        (
+            [],
+            "http = 5",
+            "tool.evalkit.http: 5 is not a table with cassettes, ignore_hosts, ignore_fields, "
+            "ignore_text, harmless, harmless_programs, own_calls",
         ),
     ],
 )
