@@ -129,7 +129,7 @@ class StartedProgram(Struct, eq=False):
 
 class ChildWatch(Struct, eq=False):
     """The programs of one run. `open_relay` returns the variables that lead one to the run's own server, and who is
-    there; it gets the program's environment."""
+    there; `build_proxy` those that keep one off the internet. Both get the program's environment."""
 
     report: str
     offline_hosts: tuple[str, ...] | None  # patterns of hosts that may be reached; None: all may
@@ -137,6 +137,7 @@ class ChildWatch(Struct, eq=False):
     harmless: tuple[str, ...]
     list_peers: Callable[[], list[str]]
     open_relay: Callable[[Mapping[str, str]], tuple[Mapping[str, str], Relay | None]]
+    build_proxy: Callable[[Mapping[str, str]], Mapping[str, str]]
     owner: int = field(default_factory=os.getpid)
     programs: list[StartedProgram] = field(default_factory=list)
 
@@ -154,10 +155,12 @@ class ChildWatch(Struct, eq=False):
                 write_report(self.report, STARTED, 0, program.name)
             self.programs.append(program)
             merged = {**merged, **self._build_watch(program)}
+            texts = {os.fsdecode(name): os.fsdecode(value) for name, value in merged.items()}
             if kind == CHILD:
-                texts = {os.fsdecode(name): os.fsdecode(value) for name, value in merged.items()}
                 variables, program.relay = self.open_relay(texts)
                 merged |= variables
+            if self.offline_hosts is not None and not is_python(unwrap(words)):
+                merged |= self.build_proxy(texts)
         if self.offline_hosts is not None:
             merged |= build_guard_environment(self.offline_hosts, self.report)
         if program is not None or self.offline_hosts is not None:

@@ -18,7 +18,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
 from functools import partial, wraps
 from importlib.abc import MetaPathFinder
@@ -32,7 +32,6 @@ from evalkit.agents.child_guard import (
     REFUSED,
     ChildWatch,
     ProcessPatches,
-    Relay,
     choose_report_path,
     read_report,
     write_report,
@@ -72,7 +71,8 @@ class GuardedRun:
             http.ignore_hosts,
             http.harmless_programs,
             lambda: [*OWN_HOSTS, *OWN_PEERS],
-            self._open_relay,
+            lambda environment: self._get_relay().serve(environment),
+            lambda environment: self._get_relay().build_proxy_environment(environment),
         )
         self.relay: ChildRelay | None = None
         self.older_connections = measure_older(task)
@@ -80,12 +80,12 @@ class GuardedRun:
         # Code outside of cases may run there.
         self.older_threads = {thread for thread in threading.enumerate() if not thread.name.startswith(AGENT_THREADS)}
 
-    def _open_relay(self, environment: Mapping[str, str]) -> tuple[Mapping[str, str], Relay | None]:
+    def _get_relay(self) -> ChildRelay:
         from evalkit.agents.remote.child_relay import ChildRelay  # few agents start a program
 
         if self.relay is None:
-            self.relay = ChildRelay(self.task)
-        return self.relay.serve(environment)
+            self.relay = ChildRelay(self.task, partial(write_report, self.report, REFUSED))
+        return self.relay
 
 
 def _find_loop() -> object:

@@ -88,7 +88,7 @@ def outcome(verdict: Verdict) -> str:
     if verdict.status == "passed":
         return "green"
     code = verdict.reasons[0].code
-    assert verdict.status == ("error" if code in (UNSEEN, "unread_item") else "failed")
+    assert verdict.status == ("error" if code == UNSEEN else "failed")
     return code
 
 
@@ -331,7 +331,7 @@ WAYS: list[Any] = [
     (by_openai, RED),
     (by_thread_pool, RED),
     (by_model_of_the_task, RED),
-    (by_boto3, "unread_item"),
+    (by_boto3, RED),
     (by_websocket, UNSEEN),
     (by_websocket_of_aiohttp, UNSEEN),
     (by_socket, UNSEEN),
@@ -663,3 +663,14 @@ def test_several_cases_at_once_have_their_own_connections(run: Callable[..., Ver
         verdicts = list(pool.map(run, [by_socket, do_nothing, by_socket, do_nothing]))
 
     assert [outcome(verdict) for verdict in verdicts] == [UNSEEN, "green", UNSEEN, "green"]
+
+
+@needs_curl
+def test_offline_a_program_in_another_language_reaches_no_service(run: Callable[..., Verdict]) -> None:
+    def ask(task: Any, port: int) -> None:
+        subprocess.run(["curl", "-s", "https://api.example.com/v1"], check=False)
+
+    verdict = run(ask, live=False)
+
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
+    assert "a process that the agent started connects to api.example.com:443" in verdict.reasons[0].message

@@ -44,6 +44,9 @@ def note(report: str, *words: object) -> None:
 
 def install_guard() -> None:
     """Refuse what leads to the internet, and note what the run is to know, from now on."""
+    for name in ("https_proxy", "HTTPS_PROXY"):  # that of programs in other languages, which refuses all
+        if "EVALKIT_PROXY" in os.environ and os.environ.get(name) == os.environ["EVALKIT_PROXY"]:
+            del os.environ[name]
     rules = load("evalkit_offline_rules", AGENTS, "offline_rules.py")
     refused_hosts = None if HOSTS is None else HOSTS.splitlines()
 

@@ -409,16 +409,16 @@ class FunctionsApp:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         path, _, rest = scope["path"][len(self._base) :].partition("/")
         if not secrets.compare_digest(scope["path"][: len(self._base)].encode(), self._base.encode()):
-            await _send_json(send, 404, {"error": {"type": "not_found", "message": "there is nothing at this URL"}})
+            await send_json(send, 404, {"error": {"type": "not_found", "message": "there is nothing at this URL"}})
             return
         self.was_asked |= path != SPANS_PATH
         if path == "mcp" and not rest:
             if has_mcp():
                 await self._mcp(scope, receive, send)
             else:
-                await _send_json(send, 501, {"error": {"type": "not_installed", "message": NEEDS_EXTRA}})
+                await send_json(send, 501, {"error": {"type": "not_installed", "message": NEEDS_EXTRA}})
         elif path == "functions" and not rest and scope["method"] == "GET":
-            await _send_json(send, 200, await self._list_functions())
+            await send_json(send, 200, await self._list_functions())
         elif path == "call" and rest and scope["method"] == "POST":
             await self._serve_call(rest, scope, receive, send)
         elif path == SPANS_PATH and self._spans is not None and scope["method"] == "POST":
@@ -428,7 +428,7 @@ class FunctionsApp:
             try:
                 response = await self._relay.answer(scope["method"], url, headers, (await receive())["body"])
             except EvalkitError as error:  # 400: clients try again after others
-                await _send_json(send, 400, {"error": {"type": error.code, "code": error.code, "message": str(error)}})
+                await send_json(send, 400, {"error": {"type": error.code, "code": error.code, "message": str(error)}})
                 return
             lines = [(b"content-type", response.get_header("content-type").encode("latin-1"))]
             lines.append((b"content-length", str(len(response.body)).encode()))
@@ -437,7 +437,7 @@ class FunctionsApp:
         else:
             endpoint = f"{scope['method']} /{'/'.join(filter(None, (path, rest)))}"
             message = f"there is no {endpoint}; there are GET /functions, POST /call/<name> and /mcp"
-            await _send_json(send, 404, {"error": {"type": "not_found", "message": message}})
+            await send_json(send, 404, {"error": {"type": "not_found", "message": message}})
 
     async def _serve_call(self, name: str, scope: Message, receive: Receive, send: Send) -> None:
         query = parse_qs(_read_query(scope))
@@ -446,7 +446,7 @@ class FunctionsApp:
             message = (
                 f"'turn' counts from 0 and 'channel' is one of {', '.join(CHANNELS)}; got {turn!r} and {channel!r}"
             )
-            await _send_json(send, 400, {"error": {"type": "bad_request", "message": message}})
+            await send_json(send, 400, {"error": {"type": "bad_request", "message": message}})
             return
         body, malformed = (await receive())["body"], None
         try:
@@ -462,7 +462,7 @@ class FunctionsApp:
         )
         agent = query.get("agent", [None])[-1]
         result = await self._task.execute_remote_call(call, turn=int(turn) if turn else None, agent=agent)
-        await _send_json(send, 200, result)
+        await send_json(send, 200, result)
 
 
 async def _receive_spans(spans: SpanReceiver, signal: str, scope: Message, receive: Receive, send: Send) -> None:
@@ -470,7 +470,7 @@ async def _receive_spans(spans: SpanReceiver, signal: str, scope: Message, recei
     try:
         kind, body = spans.receive(signal, headers, (await receive())["body"])
     except SpanError as error:  # 400: exporters don't try again
-        await _send_json(send, 400, {"error": {"type": "unreadable", "message": str(error)}})
+        await send_json(send, 400, {"error": {"type": "unreadable", "message": str(error)}})
         return
     lines = [(b"content-type", kind.encode("ascii")), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": lines})
@@ -482,7 +482,7 @@ def _read_query(scope: Message) -> str:
     return query.decode("latin-1")
 
 
-async def _send_json(send: Send, status: int, data: object) -> None:
+async def send_json(send: Send, status: int, data: object) -> None:
     body = json.dumps(data, default=str).encode("ascii")
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
