@@ -57,6 +57,8 @@ def read_conversations(path: Path, form: str | None = None) -> Iterator[Conversa
 
 def _find_gap(conversation: Conversation) -> str:
     """Return what a conversation lacks to be a case; "" if nothing."""
+    if conversation.is_service_error:
+        return f"the model's service failed: {conversation.error}"
     replies = [event for event in conversation.events if isinstance(event, ModelReply)]
     if not replies or any(reply.is_blank for reply in replies):
         return "its spans hold no messages; record them with content (gen_ai.output.messages)"

@@ -7,7 +7,7 @@ in the form of chat completions, and what those modules leave unread, is a matte
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from types import ModuleType
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -28,29 +28,49 @@ from evalkit.traces.log_formats import (
     merge_events,
     read_usage,
 )
-from evalkit.traces.messages import read_messages
-from evalkit.wire import anthropic_messages, gemini_content, openai_responses
+from evalkit.traces.messages import holds_call, read_messages
+from evalkit.wire import (
+    anthropic_messages,
+    bedrock_converse,
+    gemini_content,
+    gemini_interactions,
+    ollama_chat,
+    openai_responses,
+)
+from evalkit.wire.bodies import read_values, split_unread
+from evalkit.wire.reading import as_mapping
 from evalkit.wire.records import Answer, Call, Item, Reply, Text, Unread
+from evalkit.wire.table import APIS, Api, find_api, find_api_by_reply
 
-CHAT, RESPONSES, GEMINI, ANTHROPIC = "openai", "responses", "gemini", "anthropic"
-_APIS: dict[str, ModuleType] = {
-    RESPONSES: openai_responses,
-    GEMINI: gemini_content,
-    ANTHROPIC: anthropic_messages,
+CHAT = "openai"  # chat completions, in any dialect
+_FORMS = {
+    "responses": openai_responses.NAME,
+    "gemini": gemini_content.NAME,
+    "anthropic": anthropic_messages.NAME,
+    "bedrock": bedrock_converse.NAME,
+    "interactions": gemini_interactions.NAME,
 }
-FORMS = (CHAT, *_APIS)
-_KEYS = {"messages": CHAT, "contents": GEMINI, "input": RESPONSES}
+FORMS = (CHAT, *_FORMS)
+GEMINI = "gemini"
+_KEYS = {"messages": CHAT, "contents": GEMINI, "input": "responses"}  # of requests that no API claims
 
 
 def find_form(request: JsonObject) -> str | None:
-    """Return the form of a request by its keys; None if it is none."""
+    """Return the form of a request: the API that its body is of, else what its keys say; None if it is none."""
     form = next((form for key, form in _KEYS.items() if isinstance(request.get(key), list | str)), None)
-    return ANTHROPIC if form == CHAT and anthropic_messages.is_request(request) else form
+    if form is None:
+        return None
+    api = find_api("", request)
+    return next((name for name, of_api in _FORMS.items() if api is not None and of_api == api.NAME), form)
+
+
+def _get_api(form: str) -> Api:
+    return next(api for api in APIS if _FORMS[form] == api.NAME)
 
 
 def read_request(form: str, request: JsonObject) -> Parts:
     """Return the system text of a request, and what its history says, asks for and answers."""
-    key = next(key for key, name in _KEYS.items() if name in (form, CHAT if form == ANTHROPIC else form))
+    key = "messages" if form == CHAT else _get_api(form).KEY
     if key not in request:
         raise UnreadableLogError(f"a record of format '{form}' has no '{key}'; got {', '.join(map(repr, request))}")
     beside = join_system(request)
@@ -59,8 +79,8 @@ def read_request(form: str, request: JsonObject) -> Parts:
         return "\n\n".join(filter(None, (beside, system))), events
     if not isinstance(request[key], str):
         list_objects(request, key)  # what is no object would be passed over
-    items = _APIS[form].read_request(request).items
-    if form == ANTHROPIC and any(isinstance(item, Unread) for item in items):  # a dialect: calls beside the content
+    items = _get_api(form).read_request(request).items
+    if key == "messages" and any(isinstance(item, Unread) for item in items):  # a dialect: calls beside the content
         system, events = read_messages(_list_messages(request[key]))
     else:
         system, events = _to_system(items), to_events(items)
@@ -82,45 +102,66 @@ def _list_messages(value: object) -> list[object]:
     return [{"role": "user", "content": value}] if isinstance(value, str) else []
 
 
-def read_response(form: str, response: JsonObject) -> list[Event]:
-    """Return what a reply says and asks for; nothing if there is none."""
-    if form == CHAT:
-        return read_messages(list_choice(response))[1]
-    reply = _read_reply(form, response)
-    if reply is None:
+def read_response(form: str, response: object) -> list[Event]:
+    """Return what a reply says and asks for, whole or in pieces; nothing if there is none. Raise UnreadableLogError."""
+    values = _list_values(response)
+    if not values:
+        return [ModelReply(response)] if isinstance(response, str) and response else []
+    api = find_api_by_reply(values) or (None if form == CHAT else _get_api(form))
+    is_piece = api is not None and api.NAME not in _SAME_FORM and api.is_streamed(values[0])
+    whole = values[0] if len(values) == 1 and not is_piece else None
+    if whole is not None and "choices" in whole:
+        return read_messages(list_choices(whole))[1]
+    if api is None or not (any(map(api.is_value, values)) or isinstance(values[0].get(_ANSWERS.get(form, "")), list)):
+        if holds_call(values):
+            raise UnreadableLogError(f"its reply could hold a call, in no known form; got {', '.join(values[0])}")
         return []
-    if form == ANTHROPIC and any(isinstance(item, Unread) for item in reply.items):
-        message = {**response, "role": "assistant", "finish_reason": response.get("stop_reason")}
-        return read_messages([message])[1]
-    if reply.end == "malformed_call" and not reply.calls:
-        raise UnreadableLogError(f"the model's last reply ended with {reply.end_message}: its call is not on record")
-    return to_events(reply.items) or ([] if reply.failure is not None else [ModelReply()])
+    reply = api.read_reply(whole) if whole is not None else _read_stream(api, values)
+    if whole is not None and form != GEMINI and any(isinstance(item, Unread) for item in reply.items):
+        with suppress(UnreadableLogError):  # a dialect
+            return read_messages([{**whole, "role": "assistant", "finish_reason": whole.get("stop_reason")}])[1]
+    if whole is None and not reply.has_ended and reply.failure is None:
+        raise UnreadableLogError("its reply is a piece of a stream, not the whole reply")
+    if not reply.calls and reply.end_message is not None and reply.end in ("length", "malformed_call", "truncated"):
+        raise UnreadableLogError(f"the last reply ended with {reply.end_message}: its call is not on record")
+    piece = ModelReply(model=reply.model, usage=reply.usage)
+    return to_events(reply.items, piece) or ([] if reply.failure is not None else [piece])
 
 
-def _read_reply(form: str, response: JsonObject) -> Reply | None:
-    if form == GEMINI:
-        response = to_wire_keys(response)
-        if "candidates" not in response and isinstance(response.get("content"), Mapping):
-            response = {**response, "candidates": [response]}  # ADK records the first one without the list
-    key = {RESPONSES: "output", GEMINI: "candidates", ANTHROPIC: "content"}[form]
-    if not isinstance(response.get(key), list) and not isinstance(response.get("error"), Mapping):
-        return None
-    reply: Reply = _APIS[form].read_reply(response)
-    return reply
+_SAME_FORM = (gemini_content.NAME, ollama_chat.NAME)  # a whole reply looks like a piece of one
+_ANSWERS = {"responses": "output", GEMINI: "candidates", "anthropic": "content"}  # the keys of replies, of each form
 
 
-def list_choice(response: JsonObject) -> Iterator[JsonDict]:
-    """Yield the message of the first choice, with the reason for its end. Raise UnreadableLogError if it has none."""
-    choice = next(filter_mappings(response.get("choices")), None)
-    if choice is None:
-        return
-    message = choice.get("message")
-    if isinstance(message, Mapping):
-        yield {"finish_reason": choice.get("finish_reason"), **message, "role": "assistant"}
-    elif isinstance(choice.get("text"), str):
-        yield {"role": "assistant", "content": choice["text"]}
-    else:
-        raise UnreadableLogError("its first choice holds no message: a piece of a stream, not the whole reply")
+def _list_values(response: object) -> list[JsonObject]:
+    """Return the values of a reply: one, its pieces, or those in a text of events."""
+    if isinstance(response, str):
+        response = split_unread(read_values(response.encode("utf-8", "replace")))[0]
+    values = [*filter_mappings(response if isinstance(response, list) else [response])]
+    values = [to_wire_keys(value) if "candidates" in value else value for value in values]
+    if len(values) == 1 and "parts" in as_mapping(values[0].get("content")):
+        return [{"candidates": [to_wire_keys(values[0])]}]  # ADK records the first one without the list
+    return values
+
+
+def _read_stream(api: Api, values: list[JsonObject]) -> Reply:
+    reader = api.StreamReader()
+    for value in values:
+        reader.feed(value)
+    return reader.finish()
+
+
+def list_choices(response: JsonObject) -> Iterator[JsonDict]:
+    """Yield the message of the first choice, with the reason for its end, and of the others what they ask for. Raise
+    UnreadableLogError if there is none."""
+    for number, choice in enumerate(filter_mappings(response.get("choices"))):
+        message = choice.get("message")
+        if isinstance(message, Mapping) and (not number or holds_call(message)):
+            text = {"content": None} if number else {}
+            yield {"finish_reason": choice.get("finish_reason"), **message, "role": "assistant", **text}
+        elif isinstance(choice.get("text"), str) and not number:
+            yield {"role": "assistant", "content": choice["text"]}
+        elif not number:
+            raise UnreadableLogError("its first choice holds no message: a piece of a stream, not the whole reply")
 
 
 def _to_system(items: Iterable[Item]) -> str:
@@ -157,21 +198,28 @@ def _to_logged(call: Call) -> LoggedCall:
     return LoggedCall(call.name, call.arguments, call.call_id, request_id=call.request_id)
 
 
-def read_exchange(form: str, request: JsonObject, response: JsonObject, source: str) -> Conversation:
+def read_exchange(form: str, request: JsonObject, response: object, source: str) -> Conversation:
     """Return the conversation of a request and the reply to it. Raise UnreadableLogError where there is none."""
     system, events = read_request(form, request)
-    conversation = build_exchange(system, [*events, *read_response(form, response)], request, source)
-    usage, model = read_usage(response.get("usage") or response.get("usageMetadata")), response.get("model")
-    *before, last = conversation.events
-    if isinstance(last, ModelReply) and (usage or isinstance(model, str)):
-        last = replace(last, usage=usage or last.usage, model=model if isinstance(model, str) else last.model)
-    return replace(conversation, events=(*before, last), is_request=True)
+    about = as_mapping(response)
+    failure = about.get("error") if about.get("error") and not about.get("choices") else None
+    replied = read_response(form, response)
+    conversation = build_exchange(system, [*events, *replied], request, source, is_failure=failure is not None)
+    *before, last = conversation.events or (None,)
+    if isinstance(last, ModelReply) and last.usage is None:
+        usage, model = read_usage(about.get("usage") or about.get("usageMetadata")), about.get("model")
+        last = replace(last, usage=usage, model=model if isinstance(model, str) else last.model)
+        conversation = replace(conversation, events=(*before, last))
+    error = None if failure is None else str(as_mapping(failure).get("message") or failure)
+    return replace(conversation, is_request=True, error=error, is_service_error=error is not None)
 
 
-def build_exchange(system: str, events: Iterable[Event], request: JsonObject, source: str) -> Conversation:
+def build_exchange(
+    system: str, events: Iterable[Event], request: JsonObject, source: str, *, is_failure: bool = False
+) -> Conversation:
     """Return a conversation of events. Raise UnreadableLogError where no model has replied."""
     kept = [event for event in drop_requests(events) if not isinstance(event, LoggedMessage) or event.text]
-    if not any(isinstance(event, ModelReply) for event in kept):
+    if not is_failure and not any(isinstance(event, ModelReply) for event in kept):
         raise UnreadableLogError("there is no reply of a model in it")
     return Conversation(events=merge_events(kept), system=system, functions=tuple(list_tools(request)), source=source)
 
@@ -179,5 +227,6 @@ def build_exchange(system: str, events: Iterable[Event], request: JsonObject, so
 def list_tools(request: JsonObject) -> list[JsonObject]:
     """List the declarations of a request, each as its service takes it."""
     tools = [*filter_mappings(request.get("tools")), *filter_mappings(request.get("functions"))]
-    config = request.get("config")
-    return [*tools, *filter_mappings(config.get("tools"))] if isinstance(config, Mapping) else tools
+    tools += filter_mappings(as_mapping(request.get("config")).get("tools"))
+    of_bedrock = filter_mappings(as_mapping(request.get("toolConfig")).get("tools"))
+    return [*tools, *(tool["toolSpec"] for tool in of_bedrock if isinstance(tool.get("toolSpec"), Mapping))]

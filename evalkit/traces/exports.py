@@ -22,7 +22,7 @@ from evalkit.traces.exchanges import (
     build_exchange,
     find_form,
     join_system,
-    list_choice,
+    list_choices,
     list_tools,
     read_exchange,
     read_request,
@@ -410,7 +410,7 @@ def _find_replies(outputs: object) -> list[JsonDict]:
         return messages[first:]  # some list the request before it
     if not isinstance(outputs, Mapping):
         return []
-    if choice := [*list_choice(outputs)]:
+    if choice := [*list_choices(outputs)]:
         return choice
     generations = outputs.get("generations")  # several are offered, the first is taken
     if isinstance(generations, list) and generations:

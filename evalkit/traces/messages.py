@@ -33,6 +33,7 @@ from evalkit.traces.log_formats import (
     list_objects,
     read_value,
 )
+from evalkit.wire.reading import is_like_call
 
 SYSTEM, USER, MODEL, TOOL = "system", "user", "assistant", "tool"
 _ROLES = {
@@ -371,3 +372,14 @@ def join_results(blocks: object) -> object:
         return jsons[0] if len(jsons) == 1 else jsons
     is_text = len(texts) == len(blocks) or not any(block.get("type") not in ("text", "image") for block in texts)
     return join_texts(blocks) if is_text else blocks
+
+
+def holds_call(value: object) -> bool:
+    """Return whether a call, or a piece of one, stands anywhere in a value."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if is_like_call(item):
+            return True
+        pending += item.values() if isinstance(item, Mapping) else item if isinstance(item, list) else ()
+    return False

@@ -14,7 +14,7 @@ from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.transcript import Usage
-from evalkit.traces.exchanges import GEMINI, find_form, list_choice, list_tools, read_request, read_response
+from evalkit.traces.exchanges import GEMINI, find_form, list_choices, list_tools, read_request, read_response
 from evalkit.traces.log_formats import (
     Conversation,
     Event,
@@ -30,9 +30,8 @@ from evalkit.traces.log_formats import (
     read_value,
 )
 from evalkit.traces.log_records import CHOICE, DETAILS, EVENT_ROLES
-from evalkit.traces.messages import check_reason, join_results, read_messages
+from evalkit.traces.messages import check_reason, holds_call, join_results, read_messages
 from evalkit.traces.otlp_values import parse_integer, to_attributes, to_integer
-from evalkit.traces.span_dialects import holds_call
 from evalkit.traces.span_files import drop_copies, list_spans
 from evalkit.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case
 
@@ -398,7 +397,7 @@ def _read_openinference(tree: JsonObject, attributes: JsonObject) -> tuple[Sides
     )
     request, response = (read_value(attributes.get(f"{side}.value")) for side in ("input", "output"))
     if asked and not replied and isinstance(response, Mapping):  # some write down what was asked alone
-        replied = [*list_choice(response)]
+        replied = [*list_choices(response)]
     if asked or replied:
         system, events = _read_list(asked)
         return (system, events, _read_list([{**message, "role": "assistant"} for message in replied])[1]), tools

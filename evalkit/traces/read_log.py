@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import UsageError
+from evalkit.jsonvalue import JsonObject
 from evalkit.text.format import cut_between_words
 from evalkit.traces.exchanges import FORMS, find_form, read_exchange
 from evalkit.traces.exports import EXPORTS, Record
@@ -37,6 +38,10 @@ _LINES = (".jsonl", ".ndjson")
 _MOST_LINES = 3  # that are no JSON, reported one by one
 _HISTORIES = ("traj", "history", "conversation", "chat_history")  # of agents on test beds
 _WRAPPERS = (("request", "response"), ("body", "response"), ("kwargs", "output"))
+_REPLY_KEYS = (  # of a reply in the record of its request
+    *("choices", "output", "candidates", "content", "message", "done", "role", "type", "object"),
+    *("status", "stop_reason", "stopReason", "usage", "usageMetadata", "model", "modelVersion"),
+)
 _EXPECTED = (
     "expected {messages, tools}, {contents, tools}, {input, tools}, {request, response}, OTLP/JSON spans, "
     "or what ADK, LangSmith or Langfuse export"
@@ -195,12 +200,12 @@ def _read_conversation(record: object, form: str | None, source: str) -> Convers
         record = {"messages": record}
     if not isinstance(record, Mapping):
         raise UnreadableLogError(f"a record is a JSON object, got {cut_between_words(json.dumps(record))}")
-    request, response = record, record
+    request: JsonObject = record
+    response: object = {key: record[key] for key in _REPLY_KEYS if key in record}
     for outer, answer in _WRAPPERS:  # where a log keeps both
         inner = record.get(outer)
         if isinstance(inner, Mapping) and find_form(inner) is not None:
-            request = inner
-            response = record[answer] if isinstance(record.get(answer), Mapping) else {}
+            request, response = inner, record.get(answer)
             break
     if find_form(request) is None:
         listed = next((record[key] for key in _HISTORIES if is_conversation(record.get(key))), None)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.traces.log_formats import decode_result, read_value
+from evalkit.traces.messages import holds_call
 from evalkit.traces.otlp_values import to_attributes
-from evalkit.wire.reading import is_like_call
 from evalkit.wire.records import Reply
 from evalkit.wire.table import find_api_by_reply
 
@@ -62,17 +62,6 @@ def _read_chunks(attributes: JsonDict, events: object) -> JsonDict:
     if holds_call(chunks) and not holds_call(attributes.get("output.value")):
         return {"problem": "its events hold pieces of calls that its output lacks"}
     return {}
-
-
-def holds_call(value: object) -> bool:
-    """Return whether a call, or a piece of one, stands anywhere in a value."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if is_like_call(item):
-            return True
-        pending += item.values() if isinstance(item, Mapping) else item if isinstance(item, list) else ()
-    return False
 
 
 def _translate_any_agent(attributes: JsonObject) -> JsonDict:

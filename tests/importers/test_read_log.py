@@ -16,6 +16,7 @@ from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcr
 from evalkit.model.verdict import Verdict
 from evalkit.reports.otel import render_otlp_lines
 from evalkit.traces.log_formats import Conversation, FunctionAnswer, LoggedCall, LoggedMessage, ModelReply
+from evalkit.traces.read_log import read_log
 
 WriteLog = Callable[..., Path]
 
@@ -165,6 +166,105 @@ def test_calls_of_chat_completions_in_another_form_are_read_or_a_problem(log: Wr
     ):
         (problem,) = read_conversations(log({"request": request, "response": response}))
         assert f"it holds {what}.tool_calls at " in str(problem)
+
+
+CHAT_OF_TWO = {
+    "model": "m",
+    "messages": [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "Weather?"},
+    ],
+}
+PIECES = [
+    {
+        "choices": [
+            {
+                "index": 0,
+                "delta": {
+                    "tool_calls": [{"index": 0, "id": "c1", "function": {"name": "get_weather", "arguments": "{}"}}]
+                },
+            }
+        ]
+    },
+    {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("response", "events"),
+    [
+        ("It is clear.", (ModelReply("It is clear."),)),
+        (PIECES, (ModelReply("", (LoggedCall("get_weather", {}, "c1"),)),)),
+        (
+            "".join(f"data: {json.dumps(piece)}\n\n" for piece in PIECES),
+            (ModelReply("", (LoggedCall("get_weather", {}, "c1"),)),),
+        ),
+        (  # Ollama's own
+            {
+                "message": {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+                "done": True,
+            },
+            (ModelReply("", (LoggedCall("f", {}),)),),
+        ),
+        (  # of a gateway to Anthropic
+            {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "It is clear."}]},
+            (ModelReply("It is clear."),),
+        ),
+        (  # some gateways give the calls in a second choice
+            {
+                "choices": [
+                    {"message": {"content": "a"}},
+                    {
+                        "message": {
+                            "content": "b",
+                            "tool_calls": [{"id": "c1", "function": {"name": "f", "arguments": "{}"}}],
+                        }
+                    },
+                ]
+            },
+            (ModelReply("a", (LoggedCall("f", {}, "c1"),)),),
+        ),
+        ({"error": {"message": "overloaded"}}, ()),
+    ],
+)
+def test_a_reply_is_read_whatever_form_it_has(response: Any, events: tuple[Any, ...], log: WriteLog) -> None:
+    (found,) = read_log(log({"request": CHAT_OF_TWO, "response": response}))
+    assert isinstance(found, Conversation), found
+    assert named(found.events[3:]) == events
+    assert (found.error, found.is_service_error) == ((None, False) if events else ("overloaded", True))
+
+
+@pytest.mark.parametrize(
+    ("response", "problem"),
+    [
+        ({"result": {"name": "f", "arguments": {}}}, "its reply could hold a call, in no known form; got result"),
+        (PIECES[:1], "its reply is a piece of a stream, not the whole reply"),
+    ],
+)
+def test_a_reply_that_may_hold_a_call_is_not_passed_over(response: Any, problem: str, log: WriteLog) -> None:
+    (found,) = read_log(log({"request": CHAT_OF_TWO, "response": response}))
+    assert str(found) == f"log.jsonl:1: {problem}"
+
+
+def test_a_request_to_bedrock_is_a_conversation(log: WriteLog) -> None:
+    use = {"toolUse": {"toolUseId": "c1", "name": "get_weather", "input": {"city": "Paris"}}}
+    result = {"toolResult": {"toolUseId": "c1", "content": [{"json": {"sky": "clear"}}]}}
+    request = {
+        "system": [{"text": "Be brief."}],
+        "messages": [
+            {"role": "user", "content": [{"text": "Weather in Paris?"}]},
+            {"role": "assistant", "content": [{"text": "Let me see."}, use]},
+            {"role": "user", "content": [result]},
+        ],
+        "toolConfig": {"tools": [{"toolSpec": {**WEATHER, "inputSchema": {"json": SCHEMA}}}]},
+    }
+    reply = {
+        "output": {"message": {"role": "assistant", "content": [{"text": "It is clear."}]}},
+        "stopReason": "end_turn",
+    }
+    (found,) = conversations(log({"request": request, "response": reply}))
+    assert (named(found.events), found.system, found.functions) == (EVENTS, "Be brief.", (WEATHER,))
 
 
 def test_a_permission_and_the_call_that_needed_it_are_one(log: WriteLog) -> None:
