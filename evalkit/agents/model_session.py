@@ -36,6 +36,7 @@ from evalkit.errors import (
     UsageError,
 )
 from evalkit.functions.call_log import DIRECT, CallContext, CallLog, FunctionTable
+from evalkit.functions.context_propagation import run_outside
 from evalkit.functions.handoffs import get_acting_agent
 from evalkit.jsonvalue import JsonObject, JsonValue
 from evalkit.model.case import Declaration
@@ -370,7 +371,7 @@ class ModelSession:
         if not is_cassette:
             self._live_requests.append(start)
         try:
-            with self._waiting_time.measure(), self._bypass():
+            with self._waiting_time.measure(), self._bypass(), run_outside():
                 yield
         except DECISIVE_ERRORS as error:
             self.fault = self.fault or error

@@ -25,6 +25,7 @@ from evalkit.agents.clock import keep_time, now
 from evalkit.agents.model_choice import aclose_shared
 from evalkit.agents.offline import keep_guard, remove_guard
 from evalkit.errors import EvalkitError
+from evalkit.functions.context_propagation import go_outside
 from evalkit.functions.threads import restore_thread_hooks, start_daemon_thread
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
@@ -415,6 +416,7 @@ class BackgroundLoop:
         return task
 
     def _run(self) -> None:
+        go_outside()
         asyncio.set_event_loop(self._loop)
         while not self._is_over:
             try:

@@ -3,6 +3,9 @@
 Tasks and `asyncio.to_thread` keep context variables; `Thread.start`, `ThreadPoolExecutor.submit` and with it
 `run_in_executor` lose them. While anything needs it (a patch, a cassette of HTTP traffic) these start points carry this
 one variable and nothing else, so that the agent's own context variables behave as they do in production.
+
+evalkit itself is no case's: judging, checks, operators, hooks and fixtures run in `run_outside`, where patched
+functions are the original ones. A thread that a fixture starts has lost that, and is in no context.
 """
 
 from __future__ import annotations
@@ -10,17 +13,66 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.targets import AnyFunction
 
 CURRENT_CASE: ContextVar[PatchedCase | None] = ContextVar("evalkit_case", default=None)
+_NOWHERE = object()
+# For which case, or none, the code here is evalkit's own: what enters another case is the agent's again.
+_OUTSIDE_OF: ContextVar[object] = ContextVar("evalkit_outside", default=_NOWHERE)
 PATCH_LOCK = threading.RLock()  # over everything that is installed, and over ACTIVE_CASES
 ACTIVE_CASES: list[PatchedCase] = []
+
+
+def is_outside() -> bool:
+    """Return whether the code here is evalkit's own: it judges, sets up, looks on."""
+    return _OUTSIDE_OF.get() is CURRENT_CASE.get()
+
+
+@contextmanager
+def run_outside() -> Iterator[None]:
+    """Run evalkit's own code: patched functions are the original ones, also in tasks that the code inside starts."""
+    token = _OUTSIDE_OF.set(CURRENT_CASE.get())
+    try:
+        yield
+    finally:
+        _OUTSIDE_OF.reset(token)
+
+
+@contextmanager
+def run_inside() -> Iterator[None]:
+    """Run the agent's code again, inside of `run_outside`."""
+    token = _OUTSIDE_OF.set(_NOWHERE)
+    try:
+        yield
+    finally:
+        _OUTSIDE_OF.reset(token)
+
+
+def go_outside() -> None:
+    """Make all of this thread's code evalkit's own, from now on."""
+    _OUTSIDE_OF.set(CURRENT_CASE.get())
+
+
+class CaseFunctions(Protocol):
+    """The functions of a case's run: the dispatcher."""
+
+    @property
+    def task(self) -> Any: ...
+
+    @property
+    def call(self) -> AnyFunction: ...
+
+    @property
+    def acall(self) -> AnyFunction: ...
+
+    @property
+    def record_fault(self) -> AnyFunction: ...
 
 
 class PatchedCase:
@@ -30,7 +82,7 @@ class PatchedCase:
     real function: its calls are refused, and all other callers get the real function.
     """
 
-    def __init__(self, dispatcher: FakeDispatcher, names: Mapping[Hashable, str], remove: Callable[[], None]) -> None:
+    def __init__(self, dispatcher: CaseFunctions, names: Mapping[Hashable, str], remove: Callable[[], None]) -> None:
         self.dispatcher = dispatcher
         self.task = dispatcher.task  # alive for as long as any code runs in the case's context
         self.names = names

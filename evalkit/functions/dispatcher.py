@@ -34,6 +34,7 @@ from evalkit.functions.call_log import (
     TemplateRoots,
     build_error_result,
 )
+from evalkit.functions.context_propagation import run_outside
 from evalkit.functions.declarations import explain_broken_returns, find_return_problems
 from evalkit.functions.handoffs import HandoffLog, get_acting_agent
 from evalkit.functions.mocks.answers import (
@@ -298,13 +299,15 @@ class FakeDispatcher:
             context = replace(context, agent=agent)
         if is_served:
             context = replace(context, is_served=True)
-        return self.call_log.open(name, arguments, context, offered_names, real)
+        with run_outside():
+            return self.call_log.open(name, arguments, context, offered_names, real)
 
     def _finish(self, call: PendingCall, started: float) -> None:
         if call.selection is not None and isinstance(call.selection.leaf, RealAnswer) and not call.context.as_is:
             call.elapsed_ms = (time.perf_counter() - started) * 1000
-        self._responder.finish(call)
-        self.call_log.close(call)
+        with run_outside():
+            self._responder.finish(call)
+            self.call_log.close(call)
 
     async def _acomplete(self, call: PendingCall) -> None:
         started = time.perf_counter()

@@ -6,9 +6,9 @@ the ones made by ``from shop.clients import check`` and by tables of tools inclu
 module-level name that refers to it.
 
 A target is installed once, however many cases patch it, and restored always. Its hook asks who is calling: the case of
-the context answers from its mocks; a case that does not patch this function gets the real one, as it would alone. A
-call without context never reaches the real function while cases patch it: it is the only active case's, or it is
-refused, and the cases that it may belong to can't be measured.
+the context answers from its mocks; a case that does not patch this function gets the real one, as it would alone, and
+so does evalkit itself, which judges meanwhile. A call without context never reaches the real function while cases patch
+it: it is the only active case's, or it is refused, and the cases that it may belong to can't be measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from keyword import iskeyword
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, Protocol, cast
 
 from evalkit.errors import FunctionError, MockError
@@ -31,6 +31,7 @@ from evalkit.functions.context_propagation import (
     CURRENT_CASE,
     PATCH_LOCK,
     PatchedCase,
+    is_outside,
     start_propagation,
     stop_propagation,
 )
@@ -47,6 +48,7 @@ from evalkit.functions.targets import (
     copy_bare,
     find_object,
     find_patch_target,
+    is_foreign,
     is_module,
 )
 from evalkit.jsonvalue import JsonDict
@@ -68,6 +70,7 @@ class PatchPoint:
             ASYNC_GENERATOR: self._generate_async,
         }
         self._swap: Swap = swap_for(target, hooks.get(target.kind, self._handle_call))
+        self._is_foreign = is_foreign(target.function)
 
     @property
     def implementation(self) -> AnyFunction | None:
@@ -85,7 +88,9 @@ class PatchPoint:
         self._swap.remove()
 
     def _handle_call(self, args: tuple[object, ...], kwargs: JsonDict) -> object:
-        case = find_responsible_case(self)
+        # evalkit asks the clock, or makes JSON, amid the agent's run: no call of the agent.
+        is_own = self._is_foreign and _is_evalkits(sys._getframe(2))
+        case = None if is_own else find_responsible_case(self)
         return self._swap.real(*args, **kwargs) if case is None else self._call_mock(case, args, kwargs)
 
     def _call_mock(self, case: PatchedCase, args: tuple[object, ...], kwargs: JsonDict) -> object:
@@ -150,16 +155,30 @@ class PatchPoint:
             _REAL_POINTS.reset(token)
 
 
+# These modules call functions on behalf of the agent: what it hands to threads and tasks, what they have wrapped.
+_AGENTS_MODULES = (
+    *("evalkit.functions.context_propagation", "evalkit.functions.targets", "evalkit.functions.patching"),
+    *("evalkit.agents.offline", "evalkit.agents.child_guard", "evalkit.cassettes.http.interception"),
+    *("evalkit.cassettes.http.websocket_observer", "evalkit.adapters."),
+)
+
+
+def _is_evalkits(caller: FrameType) -> bool:
+    """Return whether code of evalkit calls a function for its own sake."""
+    name = str(caller.f_globals.get("__name__"))
+    return name.startswith("evalkit.") and not name.startswith(_AGENTS_MODULES)
+
+
 def find_responsible_case(point: PatchPoint) -> PatchedCase | None:
     """Return the case that answers a call made here, None for the real function; MockError if it can't be found."""
-    if point in _REAL_POINTS.get():
+    if point in _REAL_POINTS.get() or is_outside():
         return None
     case: PatchedCase | None = CURRENT_CASE.get()
     if case is None:
         with PATCH_LOCK:
             active = list(ACTIVE_CASES)
         if not any(point in other.names for other in active):
-            return None
+            return None  # whosever call it is
         if len(active) == 1:
             return active[0]
         how = f"outside of any case while {len(active)} cases run, so nobody knows whose call it is"

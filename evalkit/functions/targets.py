@@ -313,6 +313,12 @@ def suggest_target(name: str, permissions: Permissions | None) -> str | None:
     return targets[0] if len(targets) == 1 else None
 
 
+def is_foreign(function: object) -> bool:
+    """Return whether `function` is Python's or an installed package's, and not the project's own."""
+    code = getattr(function, "__code__", None)
+    return isinstance(function, BuiltinFunctionType) if code is None else is_installed(code.co_filename)
+
+
 def is_module(owner: object) -> bool:
     return isinstance(owner, ModuleType)
 

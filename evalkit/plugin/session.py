@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from evalkit.agents.grader import check_graders
 from evalkit.agents.model_choice import check_model
 from evalkit.errors import UsageError, did_you_mean
+from evalkit.functions.context_propagation import run_outside
 from evalkit.functions.threads import start_daemon_thread
 from evalkit.model.case import get_case_name, split_case_id, split_variant
 from evalkit.plugin.case_runner import CaseRunner
@@ -36,6 +38,9 @@ PATIENCE_S = 3.0  # threads that are about to end need no mention
 
 def start(config: pytest.Config) -> None:
     """Register the plugin objects of this process; a worker of xdist has no collector of results."""
+    outside = ExitStack()
+    outside.enter_context(run_outside())  # hooks, fixtures and tests are no case's, whatever cases run meanwhile
+    config.add_cleanup(outside.close)
     try:
         refuse_moved_root(config)
         configuration = read_configuration(config)

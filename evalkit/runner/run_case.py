@@ -31,6 +31,7 @@ from evalkit.errors import (
     StaleCassetteError,
     UsageError,
 )
+from evalkit.functions.context_propagation import go_outside, run_inside, run_outside
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.state import CallProbe, SqlProbe, read_state
 from evalkit.functions.patching import patch_functions
@@ -105,6 +106,11 @@ def _check_arguments(case: Case, settings: Settings | None) -> Settings:
 
 
 async def _plan_and_run(case: Case, agent: object, settings: Settings, watch: Watchdog) -> Verdict:
+    with run_outside():
+        return await _plan_and_run_outside(case, agent, settings, watch)
+
+
+async def _plan_and_run_outside(case: Case, agent: object, settings: Settings, watch: Watchdog) -> Verdict:
     if case.skip is not None and check_quarantine(case)[0]:
         location = str(case.locate(("skip",)))
         reason = Reason(code="skipped", message=case.skip or "skipped", place="skip", location=location)
@@ -274,7 +280,8 @@ async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
     case, user = run.plan.case, get_user(run.plan.case)
     try:
         if user is not None:
-            await run_simulated_conversation(run, user, partial(_run_turn, run, agent))
+            with run_outside():
+                await run_simulated_conversation(run, user, partial(_run_turn, run, agent))
             return
         messages: Sequence[object] = [turn.user for turn in case.turns] or [run.task.input]
         for index, message in enumerate(messages):
@@ -291,7 +298,8 @@ async def _run_turn(run: RunState, agent: AgentUnderTest, index: int, message: o
     remaining = deadline_s - (now() - run.start_time) + task.queueing_time.seconds
     run.timeout_s = agent.timeout_s if agent.timeout_s is not None and agent.timeout_s < remaining else None
     limit = max(remaining if run.timeout_s is None else run.timeout_s, 0.0)
-    outcome = await call_agent(agent, task, limit, on_late_end=run.release_resources)
+    with run_inside():
+        outcome = await call_agent(agent, task, limit, on_late_end=run.release_resources)
     if not outcome.abandoned:
         run.release_resources()  # the watchdog may have abandoned it while it blocked the loop
     reply = _read_reply(outcome, run)
@@ -341,6 +349,7 @@ class _BackgroundRun:
         self._verdict: Verdict | None = None
         self._error: BaseException | None = None
         self._context = contextvars.copy_context()
+        self._context.run(go_outside)  # the loop itself is no case's
         self._closed = threading.Event()
         self._task: asyncio.Task[None] | None = None
 

@@ -7,7 +7,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -17,10 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import evalkit
 from evalkit.agents.task import Task
 from evalkit.errors import SpecError
 from evalkit.functions.context_propagation import ACTIVE_CASES, bind
 from evalkit.model.case import Case, Declaration
+from evalkit.model.registry import CHECKS, OPERATORS
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import Verdict
 from evalkit.runner.run_case import arun_case, run_case
@@ -324,3 +326,112 @@ def test_the_failure_of_a_patched_function_is_blamed_on_the_line_that_called_it(
     awaiting = 'asyncio.run(send("ana@example.com", f"It is {found[\'status\']}."))'
     line = {"answer": f"17, in answer: {awaiting}", "aanswer": f"22, in aanswer: await {awaiting[12:-1]}"}[agent]
     assert verdict.reasons[0].message == (f"the agent raised TimeoutError: no answer\n  at {shop.__name__}.py:{line}")
+
+
+# Patches belong to their case.
+
+UNTIDY = '{"text": "untidy"}'
+OTHERS = """
+def is_tidy(text):
+    return "untidy" not in text
+"""
+
+
+@pytest.fixture
+def rules() -> Iterator[list[Callable[[str], bool]]]:
+    """Register a check and an operator of the project's own, which ask the function in the list."""
+    asked: list[Callable[[str], bool]] = []
+    evalkit.check("tidy_here")(lambda expected, transcript: asked[0](transcript.response))
+    evalkit.operator("tidy_here")(lambda operand, actual: asked[0](str(actual)))
+    yield asked
+    CHECKS.remove("tidy_here")
+    OPERATORS.remove("tidy_here")
+
+
+@pytest.mark.parametrize("expected", [{"tidy_here": True}, {"response_json": {"text": {"$tidy_here": True}}}])
+def test_a_case_is_judged_by_the_real_functions(
+    make_case: MakeCase, make_module: MakeModule, rules: list[Callable[[str], bool]], expected: dict[str, Any]
+) -> None:
+    """Whatever another case, whose agent is at work, or this one has put in their place."""
+    shop = make_module(OTHERS)
+    rules.append(shop.is_tidy)
+    functions = {"f": {"patch": f"{shop.__name__}:is_tidy"}}
+    victim = make_case({}, expected)
+    other = make_case({"f": True}, expected, functions=functions)
+
+    async def run_both() -> tuple[Verdict, Verdict]:
+        done = asyncio.Event()
+
+        async def slow(task: Task) -> str:
+            await done.wait()
+            return UNTIDY
+
+        others = asyncio.create_task(arun_case(other, slow))
+        await asyncio.sleep(0.01)
+        verdict = await arun_case(victim, lambda task: UNTIDY)
+        done.set()
+        return verdict, await others
+
+    verdicts = asyncio.run(run_both())
+    assert [verdict.status for verdict in verdicts] == ["failed", "failed"]
+    assert [call for verdict in verdicts for call in verdict.transcript.calls] == []
+
+
+def test_evalkit_asks_the_real_clock_amid_the_run_of_a_case_that_patches_it(make_case: MakeCase) -> None:
+    """The agent's own question is its call; those of evalkit are none."""
+    functions = {name: {"patch": f"{target}"} for name, target in (("now", "time:time"), ("tick", "time:perf_counter"))}
+    functions["dump"] = {"patch": "json:dumps"}
+    case = make_case({"now": 1.0, "tick": 2.0, "dump": "{}"}, {"expected_function_calls": ["now"]}, functions=functions)
+
+    def agent(task: Task) -> str:
+        task.log.info("at %s", task.clock_ms)
+        return str(time.time())
+
+    verdict = run_case(case, agent)
+    assert (verdict.status, verdict.transcript.response) == ("passed", "1.0")
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_a_thread_that_lost_its_case_never_reaches_the_real_function(
+    make_case: MakeCase, make_module: MakeModule, carried: bool
+) -> None:
+    """While one agent runs it is its call; of two nobody knows whose it is, and `bind` tells."""
+    shop = make_module(SHOP)
+    functions = {"check_warranty": {"patch": f"{shop.__name__}:Client.check"}}
+    work: queue.Queue[Any] = queue.Queue()
+
+    def serve() -> None:
+        while (job := work.get()) is not None:
+            function, done = job
+            try:
+                done.append(function("SN1"))
+            except Exception as error:
+                done.append(error)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+
+    async def agent(task: Task) -> str:
+        function, done = shop.Client().check, list[Any]()
+        await asyncio.sleep(0.05 if "both" in task.message else 0)
+        work.put((bind(function) if carried else function, done))
+        while not done:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05 if "both" in task.message else 0)
+        return str(done[0])
+
+    def case_of(message: str) -> Case:
+        keys = {"message": message, "mock_function_responses": {"check_warranty": "mocked"}}
+        return make_case(None, {"expected_function_calls": ["check_warranty"]}, functions=functions, input=keys)
+
+    async def run_both() -> list[Verdict]:
+        return list(await asyncio.gather(*(arun_case(case_of("both"), agent) for _ in range(2))))
+
+    assert run_case(case_of("alone"), agent).status == "passed"
+    verdicts = asyncio.run(run_both())
+    work.put(None)
+    thread.join()
+    assert shop.REACHED == []
+    assert [verdict.status for verdict in verdicts] == (["passed"] * 2 if carried else ["error"] * 2)
+    if not carried:
+        assert "hand work to older threads with evalkit.bind(function)" in verdicts[0].reasons[0].message
