@@ -309,7 +309,7 @@ class StreamReader:
             for step in self._steps.values():
                 built = step.build()
                 if step.is_whole or has_ended or built.get("type") == "model_output":
-                    steps.append(built)
+                    steps += [built] if built else []
                 else:
                     broken = step.describe()
         whole = {key: value for key, value in self._reply.items() if key != "outputs"}

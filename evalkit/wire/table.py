@@ -200,11 +200,13 @@ def read_exchange(
         return None
     api = find_api(url, data)
     if api is None or (mappings and not any(api.is_value(value) or value.get("error") for value in mappings)):
-        api = find_api_by_reply(mappings) or api
+        # A gateway that translates; or a service that takes what a model's takes, and is none (a store of memories).
+        is_its_path = api is not None and _get_path(url).endswith(tuple(api.PATHS))
+        api = find_api_by_reply(mappings) or (api if is_its_path or not mappings else None)
     if api is None:
         if data is None or not looks_like_model_request(data):
             return None
-        unread: Item = build_unread("unknown_api", f"{method} {url.partition('?')[0]}", data)
+        unread: Item = build_unread(f"unknown_api.{urlsplit(url).hostname}", f"{method} {url.partition('?')[0]}", data)
         return Exchange(api="", url=url, request=Request(items=(unread,)), duration_ms=duration_ms)
     request = _read_request(api, data, url)
     reply = read_reply_values(api, status, mappings, unparsed)

@@ -350,7 +350,7 @@ def test_an_error_within_a_stream_is_the_services_failure(api: str, values: list
 def test_an_http_error_is_the_services_failure(api: str) -> None:
     reply = read(api, {"error": {"message": "slow down"}}, status=429)
 
-    assert reply.failure == Failure("slow down", 429)
+    assert reply.failure == Failure("HTTP 429: slow down", 429)
 
 
 @pytest.mark.parametrize(
