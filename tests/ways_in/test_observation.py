@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import smtplib
 import socket
 import socketserver
 import sqlite3
@@ -443,6 +444,12 @@ def use_redis(task: Any, port: int) -> None:
     server.server_close()
 
 
+def use_mail(task: Any, port: int) -> None:
+    """A server of mail at a port that was drawn by lot, as tests have it."""
+    with pytest.raises(smtplib.SMTPException):  # it says HTTP
+        smtplib.SMTP("127.0.0.1", port, timeout=0.2)
+
+
 def use_telemetry(task: Any, port: int) -> None:
     exporter = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     trace = pytest.importorskip("opentelemetry.sdk.trace")
@@ -460,7 +467,7 @@ def do_nothing(task: Any, port: int) -> None: ...
 
 BESIDES = [
     *(use_database, use_service, use_programs, use_python_child, use_asyncio_server, use_process_pool),
-    *(use_spawned_pool, use_unix_socket, use_statsd, use_redis, use_telemetry, do_nothing),
+    *(use_spawned_pool, use_unix_socket, use_statsd, use_redis, use_mail, use_telemetry, do_nothing),
 ]
 
 

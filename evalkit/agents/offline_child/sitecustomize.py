@@ -66,7 +66,7 @@ def install_guard() -> None:
 
 def watch(rules: ModuleType, guard: Any) -> None:
     """Note that the process has begun, and from now on its connections and the programs that it starts."""
-    ports = load("evalkit_other_ports", os.path.dirname(AGENTS), "cassettes", "http", "other_ports.py")
+    others = load("evalkit_other_services", os.path.dirname(AGENTS), "cassettes", "http", "other_services.py")
     programs = load("evalkit_child_programs", AGENTS, "child_programs.py")
     report, number = WATCH["report"], WATCH["child"]
     note(report, "began", number, os.getpid())
@@ -80,10 +80,11 @@ def watch(rules: ModuleType, guard: Any) -> None:
     def audit(event: str, args: tuple[Any, ...]) -> None:
         if event == "socket.connect":
             place = rules.find_destination(event, args)
-            if place is None or rules.is_datagram(args[0]) or place[1] in ports.OTHER_PORTS:
+            if place is None or rules.is_datagram(args[0]) or place[1] in others.OTHER_PORTS:
                 return
             host, port = guard.find_name(place[0]), place[1]
-            if not any(rules.is_ignored(name, port, WATCH["hosts"]) for name in (host, place[0])):
+            is_other = others.is_opened_by(sys._getframe(1), others.OTHER_CLIENTS)
+            if not is_other and not any(rules.is_ignored(name, port, WATCH["hosts"]) for name in (host, place[0])):
                 note(report, "connected", number, f"{host}:{port}")
         elif event in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
             program, words, *_, environment = args

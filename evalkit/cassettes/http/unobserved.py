@@ -1,8 +1,8 @@
 """Connections that no interception carries: an audit hook sees who opens them, and not what they say.
 
 A connection that an intercepted client opens is carried: what goes over it is read, or answered from a cassette. Any
-other one may lead to a model, unless its port is that of a database, a queue or the like. It counts for the case that
-opened it, and for each later case in which something is sent over it: clients keep connections.
+other one may lead to a model, unless its port or its library is that of a database, a queue or the like. It counts for
+the case that opened it, and for each later case in which something is sent over it: clients keep connections.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from types import FrameType
 
 from msgspec import Struct
 
-from evalkit.cassettes.http.other_ports import OTHER_PORTS
+from evalkit.cassettes.http.other_services import OTHER_CLIENTS, OTHER_PORTS, is_opened_by
 
 _carried: ContextVar[bool] = ContextVar("evalkit_carried", default=False)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
@@ -146,7 +145,10 @@ def _audit(event: str, args: tuple[object, ...]) -> None:
     if event == "socket.connect" and (port in OTHER_PORTS or f"{host}:{port}" in OWN_PEERS):
         return
     owner = _find_owner(host, int(port))
-    if owner is None or (owner is OUTSIDE and _is_client(sys._getframe(1))):
+    if owner is None:
+        return
+    others = OTHER_CLIENTS | _CLIENTS if owner is OUTSIDE else OTHER_CLIENTS
+    if event == "socket.connect" and is_opened_by(sys._getframe(1), others):
         return
     with _lock:
         if event == "socket.bind":
@@ -155,12 +157,3 @@ def _audit(event: str, args: tuple[object, ...]) -> None:
             return  # a server that the agent itself has opened in this run: what that does is seen
         elif len(_connections) < _MOST:
             _connections.append(Connection(sock.fileno(), host, int(port), None if owner is OUTSIDE else owner))
-
-
-def _is_client(frame: FrameType | None) -> bool:
-    """Return whether a client runs whose requests are intercepted while cases run."""
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in _CLIENTS:
-            return True
-        frame = frame.f_back
-    return False
