@@ -98,7 +98,8 @@ class ModelSession:
         self._call_log = call_log
         self._pending_calls = PendingToolCalls(call_log)
         self._streams: list[RunningStream] = []
-        self._live_requests: list[float] = []  # when those began that wait for the service, without its queue
+        # Requests that wait for a service: its name, and when they began, without its queue.
+        self._live_requests: list[tuple[str, float]] = []
         self._lock = threading.Lock()
         self._ledger = Ledger()
         self._own_answers: list[tuple[str, JsonValue]] = []  # of the application, to calls that no mock has answered
@@ -117,15 +118,28 @@ class ModelSession:
                 turns[stream.index] = stream.build_turn()
             return tuple(turns)
 
-    def describe_hung_request(self, limit_s: float) -> str:
+    def describe_hung_request(self, limit_s: float, others: Iterable[tuple[str, float]] = ()) -> str:
         """Describe a live request that is the reason why `limit_s` seconds have passed, if there is one: it has waited
-        for half of them, or ten times as long as for the slowest reply."""
+        for half of them, or ten times as long as for the slowest reply. `others` are requests of the agent's own
+        clients, with the seconds that they have waited."""
         with self._lock:
-            waited_s = now() - self._queueing_time.seconds - min(self._live_requests, default=float("inf"))
+            end = now() - self._queueing_time.seconds
+            waiting = [*((service, end - start) for service, start in self._live_requests), *others]
             slowest_s = max((turn.duration_ms / 1000 for turn in self._turns), default=float("inf"))
-        if waited_s < limit_s / 2 and waited_s < max(10 * slowest_s, 1.0):
+        service, waited_s = max(waiting, key=lambda request: request[1], default=("", 0.0))
+        if not waiting or (waited_s < limit_s / 2 and waited_s < max(10 * slowest_s, 1.0)):
             return ""
-        return f"the model's service ({getattr(self.provider, 'name', 'model')}) had not answered for {waited_s:.1f} s"
+        return f"the model's service ({service}) had not answered for {waited_s:.1f} s"
+
+    @contextmanager
+    def watch_request(self, service: str) -> Iterator[None]:
+        """Know of a request to a service, inside, that waits for its answer."""
+        request = service, now() - self._queueing_time.seconds
+        self._live_requests.append(request)
+        try:
+            yield
+        finally:
+            self._live_requests.remove(request)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model, and record its turn."""
@@ -367,11 +381,14 @@ class ModelSession:
         """
         is_cassette = self.provider is not None and self.provider.name == "cassette"
         token = None if is_cassette else queue_context.set(self._queueing_time.measure)
-        start = now() - self._queueing_time.seconds
-        if not is_cassette:
-            self._live_requests.append(start)
+        service = getattr(self.provider, "name", "model")
         try:
-            with self._waiting_time.measure(), self._bypass(), run_outside():
+            with (
+                nullcontext() if is_cassette else self.watch_request(service),
+                self._waiting_time.measure(),
+                self._bypass(),
+                run_outside(),
+            ):
                 yield
         except DECISIVE_ERRORS as error:
             self.fault = self.fault or error
@@ -379,7 +396,6 @@ class ModelSession:
         finally:
             if token is not None:
                 queue_context.reset(token)
-                self._live_requests.remove(start)
 
     def _open_provider(self) -> Provider:
         if self.provider is None:

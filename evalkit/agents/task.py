@@ -223,7 +223,15 @@ class Task:
 
     def describe_hung_request(self, limit_s: float) -> str:
         """Describe a request that the model's service did not answer, if that is why `limit_s` seconds are over."""
-        return "" if self._opened_session is None else self._opened_session.describe_hung_request(limit_s)
+        running = [] if self.http_traffic is None else self.http_traffic.list_running()
+        others = [(tee.url.partition("?")[0], tee.waited_s) for tee in running]
+        if self._opened_session is None and not others:
+            return ""
+        return self._session.describe_hung_request(limit_s, others)
+
+    def watch_request(self, service: str) -> AbstractContextManager[None]:
+        """Know of a request to a model's service, inside, that waits for its answer."""
+        return self._session.watch_request(service)
 
     @property
     def clock_ms(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonValue
 from evalkit.model.transcript import AgentValue, ModelCall, ModelTurn, Usage
@@ -167,6 +168,13 @@ class Exchange(Struct, frozen=True, kw_only=True):
     reply: Reply | None = None
     is_turn: bool = True  # False: token counts, embeddings, a list of models
     duration_ms: float = 0.0
+
+    def mark_break(self) -> Exchange:
+        """Return the exchange, whose response is read to its end, with a failure if the reply broke off there."""
+        reply = self.reply
+        if reply is None or reply.failure is not None or reply.has_ended or reply.end != "truncated":
+            return self
+        return replace(self, reply=replace(reply, failure=Failure("the stream broke off", is_midstream=True)))
 
     def list_unread(self) -> list[Unread]:
         """List what could not be read, in the request and in the reply."""

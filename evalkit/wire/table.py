@@ -29,7 +29,7 @@ from evalkit.wire import (
 from evalkit.wire.blame import read_refused
 from evalkit.wire.bodies import read_values, split_unread
 from evalkit.wire.reading import as_mapping, build_unread
-from evalkit.wire.records import Exchange, Item, Reply, Request
+from evalkit.wire.records import Exchange, Failure, Item, Reply, Request
 
 
 class Stream(Protocol):
@@ -213,6 +213,17 @@ def read_exchange(
     if reply.model is None and reply.failure is None:
         reply = replace(reply, model=request.model)
     return Exchange(api=api.NAME, url=url, request=request, reply=reply, duration_ms=duration_ms)
+
+
+def read_failed_exchange(method: str, url: str, body: bytes, message: str) -> Exchange | None:
+    """Read a request to a model's service whose response did not come, or broke off; None for one to any other."""
+    if not is_candidate(method, url, body):
+        return None
+    data = parse_body(body)
+    api = find_api(url, data)
+    request = Request() if api is None else _read_request(api, data, url)
+    reply = Reply(end="other", failure=Failure(message), has_ended=False)
+    return Exchange(api=api.NAME if api is not None else "", url=url, request=request, reply=reply)
 
 
 def _read_request(api: Api, data: JsonObject | None, url: str) -> Request:

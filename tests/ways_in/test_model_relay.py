@@ -224,4 +224,7 @@ def test_a_service_that_is_down_is_an_error(run: Callable[..., Verdict], monkeyp
     verdict = run(PYTHON, record="all")
 
     assert (verdict.status, verdict.reasons[0].code) == ("error", "provider_error")
-    assert "POST http://127.0.0.1:9/v1/chat/completions: connecting to 127.0.0.1:9 failed" in verdict.reasons[0].message
+    assert (
+        "http://127.0.0.1:9/v1/chat/completions: UnreachableError: connecting to 127.0.0.1:9 failed"
+        in verdict.reasons[0].message
+    )

@@ -8,6 +8,7 @@ process are: the turns, and every call that the model asked for, are known.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.budget import ClientBudget
 from evalkit.wire.records import Exchange
+from evalkit.wire.table import read_failed_exchange
 
 MAX_REPLY = 50_000_000  # bytes of a model's reply
 # What belongs to one connection, and is not passed on.
@@ -60,6 +62,7 @@ class RelayTask(Protocol):
 
     def record_fault(self, error: EvalkitError) -> None: ...
     def record_exchange(self, exchange: Exchange, *, waited_ms: float = 0.0) -> ModelTurn | None: ...
+    def watch_request(self, service: str) -> AbstractContextManager[None]: ...
 
 
 def build_model_environment(
@@ -121,12 +124,15 @@ class ModelRelay:
         sent = request if toggled is None else toggled.request
         start = perf_counter()
         try:
-            with bypass_interception():
+            with bypass_interception(), self._task.watch_request(request.url):
                 answer = await send_request(sent.method, sent.url, passed_on, sent.body, limit=MAX_REPLY)
         except UnreachableError as error:
-            fault = ProviderError(f"the model's service failed: {request.method} {request.url}: {error}")
-            self._task.record_fault(fault)
-            raise fault from None
+            failed = read_failed_exchange(request.method, request.url, request.body, str(error))
+            if exchange is not None:
+                exchange.fail(error)
+            elif failed is not None:
+                self._task.record_exchange(failed, waited_ms=(perf_counter() - start) * 1000)
+            raise ProviderError(f"the model's service failed: {request.method} {request.url}: {error}") from None
         response = HttpResponse(answer.status, "", tuple(answer.headers.items()), answer.body)
         if toggle is not None and toggled is not None:
             response = toggle.restore(toggled, response)
@@ -134,7 +140,7 @@ class ModelRelay:
         if exchange is not None:
             exchange.record_response(response)
         elif (read := read_http_exchange(request, response, duration_ms)) is not None:
-            turn = self._task.record_exchange(read, waited_ms=duration_ms)
+            turn = self._task.record_exchange(read.mark_break(), waited_ms=duration_ms)
             if turn is not None and self._task.client_budget is not None:
                 self._task.client_budget.add(turn)
         return response

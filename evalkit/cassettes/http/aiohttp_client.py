@@ -88,7 +88,7 @@ def make_start(real: Callable[..., Any]) -> Callable[..., Any]:
         tee.begin(self.status, self.reason or "", headers, is_unpacked=is_unpacked)
         reader = self.content
         if reader.is_eof() and not getattr(reader, "_buffer", None):
-            tee.end()
+            tee.end(is_whole=True)
         else:
             _readers[id(reader)] = tee
         return response
@@ -101,7 +101,10 @@ def make_close(real: Callable[..., Any]) -> Callable[..., Any]:
 
     def close(self: Any) -> Any:
         tee = _readers.pop(id(self.content), None) if self.content is not None else None
-        if tee is not None:
+        error = self.content.exception() if tee is not None else None
+        if tee is not None and isinstance(error, Exception):
+            tee.fail(error)
+        elif tee is not None:
             tee.end()
         return real(self)
 
@@ -118,7 +121,7 @@ def make_read_chunk(real: Callable[..., bytes]) -> Callable[..., bytes]:
             tee.feed(content)
             if self._eof and not self._buffer:
                 _readers.pop(id(self), None)
-                tee.end()
+                tee.end(is_whole=True)
         return content
 
     return _read_nowait_chunk

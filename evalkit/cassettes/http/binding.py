@@ -28,6 +28,7 @@ from evalkit.model.settings import Settings
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.budget import get_run_budget
 from evalkit.wire.records import Exchange
+from evalkit.wire.table import read_failed_exchange
 
 _open_traffic: list[Traffic] = []
 _lock = threading.Lock()
@@ -69,9 +70,17 @@ class _TrafficListener:
         exchange = read_http_exchange(request, response, duration_ms)
         task = self._task()
         if exchange is not None and task is not None:
+            if is_live and response.is_whole:
+                exchange = exchange.mark_break()
             turn = task.record_exchange(exchange, waited_ms=duration_ms if is_live else 0.0)
             if turn is not None and is_live:
                 self._budget.add(turn)
+
+    def on_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> None:
+        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        exchange = read_failed_exchange(request.method, request.url, request.body, message)
+        if exchange is not None and (task := self._task()) is not None:
+            task.record_exchange(exchange, waited_ms=duration_ms)
 
 
 def create_traffic(task: RunTask, settings: Settings) -> Traffic:

@@ -253,7 +253,8 @@ class TeeFile:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
-    def _take(self, content: bytes) -> bytes:
+    def _take(self, content: bytes, *, is_end: bool) -> bytes:
+        """Take what the client has read. `is_end`: more was asked for, and nothing more will come."""
         if content and not self._chunked:
             self._tee.feed(content)
             if self._left is not None:
@@ -261,8 +262,10 @@ class TeeFile:
         elif content:
             self._buffer += content
             self._unchunk()
-        if (not content and not self._chunked) or self._left == 0:
-            self._tee.end()
+        if self._left == 0 or (is_end and not self._chunked and self._left is None):
+            self._tee.end(is_whole=True)
+        elif is_end:
+            self._tee.fail(ConnectionError("the connection was closed in the middle of the response"))
         return content
 
     def _unchunk(self) -> None:
@@ -277,7 +280,7 @@ class TeeFile:
                 self._chunk_left = int(line.partition(b";")[0].strip() or b"0", 16)
                 self._is_at_size = False
                 if not self._chunk_left:
-                    self._tee.end()
+                    self._tee.end(is_whole=True)
                     return
             piece = bytes(self._buffer[: self._chunk_left])
             del self._buffer[: len(piece)]
@@ -288,18 +291,21 @@ class TeeFile:
             if not self._is_at_size:
                 return
 
-    def read(self, *args: Any) -> bytes:
-        return self._take(self._file.read(*args))
+    def read(self, size: int = -1) -> bytes:
+        content = self._file.read(size)
+        return self._take(content, is_end=size < 0 or len(content) < size)
 
-    def read1(self, *args: Any) -> bytes:
-        return self._take(self._file.read1(*args))
+    def read1(self, size: int = -1) -> bytes:
+        content = self._file.read1(size)
+        return self._take(content, is_end=not content and size != 0)
 
-    def readline(self, *args: Any) -> bytes:
-        return self._take(self._file.readline(*args))
+    def readline(self, size: int = -1) -> bytes:
+        content = self._file.readline(size)
+        return self._take(content, is_end=not content and size != 0)
 
     def readinto(self, buffer: Any) -> int:
         count: int = self._file.readinto(buffer)
-        self._take(bytes(memoryview(buffer)[:count]))
+        self._take(bytes(memoryview(buffer)[:count]), is_end=not count and len(buffer) > 0)
         return count
 
     def close(self) -> None:

@@ -86,16 +86,24 @@ class TeeStream:
         self._tee = tee
 
     def __iter__(self) -> Any:
-        for piece in self._stream:
-            self._tee.feed(piece)
-            yield piece
-        self._tee.end()
+        try:
+            for piece in self._stream:
+                self._tee.feed(piece)
+                yield piece
+        except Exception as error:
+            self._tee.fail(error)
+            raise
+        self._tee.end(is_whole=True)
 
     async def __aiter__(self) -> Any:
-        async for piece in self._stream:
-            self._tee.feed(piece)
-            yield piece
-        self._tee.end()
+        try:
+            async for piece in self._stream:
+                self._tee.feed(piece)
+                yield piece
+        except Exception as error:
+            self._tee.fail(error)
+            raise
+        self._tee.end(is_whole=True)
 
     def close(self) -> None:
         self._tee.end()

@@ -66,6 +66,7 @@ class HttpResponse(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     is_unpacked: bool = False  # the body stands without its ``Content-Encoding``
+    is_whole: bool = True  # False: the client did not read it to its end
 
     def get_header(self, name: str) -> str:
         """Return the value of a header, whose name is given in lower case; "" without it."""

@@ -18,7 +18,6 @@ class Observer:
     def __init__(self, listener: TrafficListener, ignore_hosts: tuple[str, ...] = ()) -> None:
         self.listener = listener
         self.ignore_hosts = ignore_hosts
-        self.failures: list[str] = []
         self.hosts: set[str] = set()  # that requests went to, by any client that is intercepted
         self.is_open = True
         self._running = TeeGroup()
@@ -32,7 +31,8 @@ class Observer:
         return self._running.add(
             Tee(
                 partial(self.listener.on_response, request, is_live=True),
-                on_failure=lambda error: self.failures.append(f"{request.method} {request.url}: {error!r}"),
+                on_failure=partial(self.listener.on_failure, request),
+                url=request.url,
             )
         )
 
@@ -40,6 +40,10 @@ class Observer:
         """Note a channel that stays unread, unless no model is at `host`."""
         if host not in OWN_HOSTS and not is_ignored_host(host, self.ignore_hosts):
             self.listener.on_unobserved(CHANNEL, host)
+
+    def list_running(self) -> list[Tee]:
+        """List the replies of models that are waited for."""
+        return self._running.list_running()
 
     def close(self) -> None:
         """End the run: replies that are still read are on record as far as they came."""

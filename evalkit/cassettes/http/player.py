@@ -47,6 +47,7 @@ from evalkit.errors import EvalkitError, KeyPath, MissingCassetteError, StaleCas
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
 from evalkit.model.parts import InputPart, replace_content
+from evalkit.wire.table import is_candidate
 from evalkit.yamlfile.events import Limits, raise_problems
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump
@@ -104,6 +105,9 @@ class TrafficListener(Protocol):
 
     def on_response(self, request: HttpRequest, response: HttpResponse, duration_ms: float, *, is_live: bool) -> None:
         """Handle a response that was played, or came in live and was recorded, and took `duration_ms`."""
+
+    def on_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> None:
+        """Handle a request whose response did not come, or broke off."""
 
 
 class Player:
@@ -168,7 +172,12 @@ class Player:
                 exchange: JsonDict = {"request": request_data}
                 self._exchanges.append(exchange)
                 self._credentials |= dict.fromkeys(request.credentials)
-                tee = Tee(partial(self._listener.on_response, request, is_live=True), partial(_record, exchange))
+                tee = Tee(
+                    partial(self._listener.on_response, request, is_live=True),
+                    partial(_record, exchange),
+                    partial(self._listener.on_failure, request),
+                    request.url if is_candidate(request.method, request.url, request.body) else "",
+                )
                 return self._running.add(tee), 0.0
             response = self._play(self._mask(request_data), secrets, self._cassette)
             is_recorded = self._cassette.kind == "recorded"
@@ -176,6 +185,10 @@ class Player:
             return played, float(response.get("duration_ms") or 0)
 
     # -- what the run asks
+
+    def list_running(self) -> list[Tee]:
+        """List the replies of models that are waited for."""
+        return [tee for tee in self._running.list_running() if tee.url]
 
     @property
     def is_open(self) -> bool:

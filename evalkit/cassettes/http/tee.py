@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from time import perf_counter
 
+from msgspec.structs import replace
+
 from evalkit.cassettes.http.messages import HttpResponse
 
 _LAST_LINE = b"[DONE]"  # of a stream of OpenAI's kind: clients stop reading there, and go on with the reply
@@ -17,14 +19,17 @@ _LAST_LINE = b"[DONE]"  # of a stream of OpenAI's kind: clients stop reading the
 
 class Tee:
     """A response on its way. `on_reply` gets it as soon as nothing more of a reply can come, `on_end` when it is over;
-    both once, with the milliseconds since the request. `on_failure` is called where no response came."""
+    both once, with the milliseconds since the request. `on_failure` is called where no response came, or it broke off;
+    `url` is the request's."""
 
     def __init__(
         self,
         on_reply: Callable[[HttpResponse, float], None],
         on_end: Callable[[HttpResponse, float], None] = lambda response, duration_ms: None,
-        on_failure: Callable[[BaseException], None] = lambda error: None,
+        on_failure: Callable[[BaseException, float], None] = lambda error, duration_ms: None,
+        url: str = "",
     ) -> None:
+        self.url = url
         self._on_reply = on_reply
         self._on_end = on_end
         self._on_failure = on_failure
@@ -34,7 +39,13 @@ class Tee:
         self._pieces: list[bytes] = []
         self._tail = b""
         self._is_told = False
+        self._is_whole = False
         self.is_over = False
+
+    @property
+    def waited_s(self) -> float:
+        """The seconds since the request."""
+        return perf_counter() - self._start
 
     def begin(
         self, status: int, reason: str, headers: tuple[tuple[str, str], ...], *, is_unpacked: bool = False
@@ -49,29 +60,31 @@ class Tee:
         if _LAST_LINE in self._tail:
             self._tell()
 
-    def end(self) -> None:
-        """End the response: whole, or as far as the client read it."""
+    def end(self, *, is_whole: bool = False) -> None:
+        """End the response: `is_whole`, or as far as the client read it."""
         with self._lock:
             if self.is_over:
                 return
             self.is_over = True
+            self._is_whole = is_whole
         self._tell()
         if self._head is not None:
             self._on_end(*self._build_response())
 
     def fail(self, error: BaseException) -> None:
-        """End a request without a response."""
+        """End a request without a response, or one whose response broke off: what came of it is told."""
         with self._lock:
             if self.is_over:
                 return
             self.is_over = True
-        self._on_failure(error)
+        self._tell()
+        self._on_failure(error, self.waited_s * 1000 if self._head is None else 0.0)
 
     def record_response(self, response: HttpResponse) -> None:
         """Take a response that came whole."""
         self.begin(response.status, response.reason, response.headers, is_unpacked=response.is_unpacked)
         self.feed(response.body)
-        self.end()
+        self.end(is_whole=True)
 
     def _tell(self) -> None:
         with self._lock:
@@ -82,11 +95,8 @@ class Tee:
 
     def _build_response(self) -> tuple[HttpResponse, float]:
         assert self._head is not None
-        head = self._head
-        response = HttpResponse(
-            head.status, head.reason, head.headers, b"".join(self._pieces), is_unpacked=head.is_unpacked
-        )
-        return response, (perf_counter() - self._start) * 1000
+        response = replace(self._head, body=b"".join(self._pieces), is_whole=self._is_whole)
+        return response, self.waited_s * 1000
 
 
 class TeeGroup:
@@ -99,6 +109,10 @@ class TeeGroup:
         """Add a response; those that are over are forgotten."""
         self._tees = [*(other for other in self._tees if not other.is_over), tee]
         return tee
+
+    def list_running(self) -> list[Tee]:
+        """List those that are not over."""
+        return [tee for tee in self._tees if not tee.is_over]
 
     def end(self) -> None:
         """End those that are left, as far as they came."""

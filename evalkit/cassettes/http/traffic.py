@@ -50,6 +50,10 @@ class Traffic:
         if self.request_toggle is not None and method.upper() == "POST":
             self.request_toggle.note_client(url, client)
 
+    def list_running(self) -> list[Tee]:
+        """List the replies of models that are waited for."""
+        return [*self.observer.list_running(), *([] if self.player is None else self.player.list_running())]
+
     def close(self) -> None:
         """End the run: responses that are still read are on record as far as they came."""
         for part in (self.player, self.request_toggle, self.observer):

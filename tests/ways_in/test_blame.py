@@ -1,0 +1,211 @@
+"""Blame, from end to end: a model's service that fails is no failure of the agent, whatever the agent makes of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.errors import ProviderError
+from evalkit.model.case import Case
+from evalkit.model.settings import Settings
+from evalkit.model.transcript import ModelRequest
+from evalkit.model.verdict import Verdict
+from evalkit.runner.run_case import run_case
+
+MakeCase = Callable[..., Case]
+httpx = pytest.importorskip("httpx")
+
+MESSAGE = {"role": "assistant", "content": "yes"}
+ANSWER = {"id": "r", "model": "m", "choices": [{"finish_reason": "stop", "message": MESSAGE}]}
+BEGUN = b'data: {"id": "r", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "I l"}}]}\n\n'
+FAILED = b'data: {"error": {"message": "the engine is overloaded", "code": 503}}\n\n'
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as the first step of the path says: /500/v1/chat/completions."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        way = self.path.split("/")[1]
+        if way == "hang":
+            time.sleep(3)
+        elif way.isdecimal():
+            self.reply(int(way), json.dumps(ANSWER if way == "200" else {"error": {"message": f"no {way}"}}).encode())
+        elif way == "full":
+            self.reply(400, b'{"error": {"message": "too long", "code": "context_length_exceeded"}}')
+        elif way == "event":
+            self.reply(200, BEGUN + FAILED, "text/event-stream")
+        elif way == "end":
+            self.reply(200, BEGUN, "text/event-stream")
+        else:
+            self.send_response(200)
+            self.send_header("content-length", "100000")
+            self.end_headers()
+            self.wfile.write(BEGUN)
+            self.close_connection = True
+
+    def reply(self, status: int, content: bytes, kind: str = "application/json") -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def ask(base: str, way: str, text: str = "hi") -> None:
+    """Ask the service, and make nothing of a failure."""
+    body = {"model": "m", "messages": [{"role": "user", "content": text}], "stream": way in ("event", "end", "cut")}
+    with suppress(httpx.HTTPError):
+        httpx.post(f"{base}/{way}/v1/chat/completions", json=body, timeout=10)
+
+
+def ask_by_urllib(base: str, way: str, text: str = "hi") -> None:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
+    request = urllib.request.Request(f"{base}/{way}/v1/chat/completions", body, {"content-type": "application/json"})
+    with suppress(OSError, Exception):
+        urllib.request.urlopen(request).read()
+
+
+@pytest.fixture
+def run(make_case: MakeCase, tmp_path: Path, base: str) -> Callable[..., Verdict]:
+    def run_agent(agent: Callable[..., Any], expected: Any = None, record: str | None = None, **keys: Any) -> Verdict:
+        case = make_case({}, {"response_contains": "sorry", **(expected or {})}, **keys)
+        settings = Settings(root=tmp_path, model=f"openai:m?base_url={base}/500/v1&retries=0", record=record)
+        return run_case(case, lambda task: agent(task) or "sorry", settings)
+
+    return run_agent
+
+
+def outcome(verdict: Verdict) -> str:
+    return "passed" if verdict.status == "passed" else f"{verdict.status}: {verdict.reasons[0].code}"
+
+
+WORLD, REFUSED = "error: provider_error", "failed: refused_request"
+CASES = {
+    "200": "passed",
+    "401": WORLD,
+    "403": WORLD,
+    "429": WORLD,
+    "500": WORLD,
+    "full": WORLD,
+    "event": WORLD,
+    "end": WORLD,
+    "cut": WORLD,
+    "400": REFUSED,
+    "404": REFUSED,
+    "500 200": "passed",
+    "400 200": "passed",
+    "200 500": WORLD,
+    "429 429 cut 200": "passed",
+}
+
+
+@pytest.mark.parametrize("ways", CASES)
+@pytest.mark.parametrize("record", [None, "all"])
+def test_a_failed_request_that_an_agent_makes_a_text_of(
+    run: Callable[..., Verdict], base: str, ways: str, record: str | None
+) -> None:
+    def agent(task: Any) -> None:
+        for way in ways.split():
+            ask(base, way)
+
+    verdict = run(agent, record=record)
+    assert outcome(verdict) == CASES[ways], verdict.reasons
+
+
+@pytest.mark.parametrize("way", ["500", "cut"])
+def test_a_client_on_http_client_is_seen_too(run: Callable[..., Verdict], base: str, way: str) -> None:
+    assert outcome(run(lambda task: ask_by_urllib(base, way))) == WORLD
+
+
+def test_another_conversation_makes_nothing_good(run: Callable[..., Verdict], base: str) -> None:
+    def agent(task: Any) -> None:
+        ask(base, "500", "classify this")
+        ask(base, "200", "hello")
+
+    assert outcome(run(agent)) == WORLD
+
+
+def test_a_service_that_refuses_the_connection(run: Callable[..., Verdict]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    verdict = run(lambda task: ask(f"http://127.0.0.1:{port}", "200"))
+    assert outcome(verdict) == WORLD
+    assert f"http://127.0.0.1:{port}/200/v1/chat/completions: ConnectError" in verdict.reasons[0].message
+
+
+def test_a_service_that_hangs_until_the_deadline(run: Callable[..., Verdict], base: str) -> None:
+    verdict = run(lambda task: ask(base, "hang"), settings={"deadline_s": 0.6})
+    assert outcome(verdict) == WORLD
+    assert "/hang/v1/chat/completions) had not answered for 0." in verdict.reasons[0].message
+
+
+def test_retries_of_the_agents_own_until_the_deadline(run: Callable[..., Verdict], base: str) -> None:
+    def agent(task: Any) -> None:
+        while True:
+            ask(base, "429")
+            time.sleep(0.05)
+
+    assert outcome(run(agent, settings={"deadline_s": 0.6})) == WORLD
+
+
+def test_an_agent_that_swallows_what_its_own_model_raises(run: Callable[..., Verdict]) -> None:
+    async def agent(task: Any) -> None:
+        with suppress(ProviderError):
+            await task.turn(ModelRequest(messages=tuple(task.messages)))
+
+    assert outcome(run(lambda task: task.wait(agent(task)))) == WORLD
+
+
+def test_an_own_service_that_fails_is_the_agents_matter(run: Callable[..., Verdict], base: str) -> None:
+    def agent(task: Any) -> None:
+        ask(base, "200")
+        httpx.post(f"{base}/503/stock", content=b"7").raise_for_status()
+
+    assert outcome(run(agent)) == "failed: agent_raised"
+
+
+class TestCasesThatAreAboutIt:
+    def test_the_case_passes_if_a_request_failed(self, run: Callable[..., Verdict], base: str) -> None:
+        expected = {"model_failure": True}
+        for ways, wanted in (("500", "passed"), ("400", "passed"), ("200", "failed: no_model_failure")):
+            assert outcome(run(lambda task, ways=ways: ask(base, ways), expected)) == wanted
+
+    def test_an_agent_that_breaks_down_fails(self, run: Callable[..., Verdict], base: str) -> None:
+        expected = {"model_failure": True}
+
+        def agent(task: Any) -> None:
+            httpx.post(f"{base}/500/v1/chat/completions", json={"model": "m", "messages": []}).raise_for_status()
+
+        assert outcome(run(agent, expected)) == "failed: agent_raised"
+        hanging = run(lambda task: ask(base, "hang"), expected, settings={"deadline_s": 0.6})
+        assert outcome(hanging) == "failed: deadline"
+
+    def test_it_is_recorded_and_replayed(self, run: Callable[..., Verdict], base: str, tmp_path: Path) -> None:
+        expected = {"model_failure": True}
+        for record in ("all", "none"):
+            record_mode = None if record == "none" else record
+            assert outcome(run(lambda task: ask(base, "500"), expected, record=record_mode)) == "passed"
