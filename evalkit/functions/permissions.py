@@ -18,13 +18,14 @@ import shlex
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from types import ModuleType
 from urllib.parse import urlsplit
 
 from evalkit.model.case import Permissions
+from evalkit.model.registry import AGENTS, CHECKS, OPERATORS
 from evalkit.text.url import is_loopback
 
 _FOREIGN = frozenset({"node_modules", "site-packages", "dist-packages"})
@@ -77,6 +78,38 @@ def explain_callable(target: str, permissions: Permissions | None) -> str:
         if reason:
             return reason
     return ""
+
+
+# What judges can't be mocked by what is judged. Python's own functions are everybody's.
+_JUDGES = frozenset(("builtins", "evalkit", "pytest", "_pytest", "pluggy"))
+
+
+def explain_replacement(owner: object, *functions: object, agent: object = None) -> str:
+    """Explain why a file may not have a function of `owner` replaced, which is all of `functions` by the ways that lead
+    to it; "" if it may. `agent` is the one that the file names, where it is not registered."""
+    for value in (owner, *functions):
+        home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        code_home = getattr(inspect.unwrap(value), "__globals__", {}).get("__name__") if callable(value) else None
+        for module in (home, code_home):
+            if isinstance(module, str) and (top := module.partition(".")[0]) in _JUDGES:
+                return f"'{top}' judges and runs all cases; name the function that calls it"
+    for registry in (AGENTS, CHECKS, OPERATORS):
+        for name, item in registry.list_items():
+            if _is_entry(item, functions):
+                return f"it is the {registry.kind} '{name}'; name a function that it calls"
+    return "it is the agent of the case; name a function that it calls" if _is_entry(agent, functions) else ""
+
+
+def _is_entry(item: object, functions: Sequence[object]) -> bool:
+    """Return whether one of `functions` is what is registered, or what is called when it is."""
+    entries = [item]
+    while entries[-1] is not None:
+        last = entries[-1]
+        inner = getattr(last, "__wrapped__", None) or getattr(last, "__func__", None)
+        entries.append(last.func if isinstance(last, partial) else inner)
+    if not inspect.isroutine(item) and not isinstance(item, type | partial):
+        entries.append(inspect.getattr_static(type(item), "__call__", None))
+    return any(entry is function for entry in entries if entry is not None for function in functions)
 
 
 def _is_listed(module: str, modules: Sequence[str]) -> bool:

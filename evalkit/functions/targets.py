@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from evalkit.errors import MockError, did_you_mean
-from evalkit.functions.permissions import explain_callable, explain_import, is_installed
+from evalkit.functions.permissions import explain_callable, explain_import, explain_replacement, is_installed
 from evalkit.functions.threads import start_daemon_thread
 from evalkit.functions.tool_objects import find_held_functions, has_home
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
@@ -194,8 +194,11 @@ class PatchTarget(Struct, frozen=True, eq=False):
         return arguments
 
 
-def find_patch_target(text: object, permissions: Permissions | None = None) -> PatchTarget:
-    """Return the target that `text` names. TargetError where there is none, or none that can or may be replaced."""
+def find_patch_target(text: object, permissions: Permissions | None = None, agent: object = None) -> PatchTarget:
+    """Return the target that `text` names. TargetError where there is none, or none that can or may be replaced.
+
+    A file, which has `permissions`, may not replace what judges, nor the `agent` that it names.
+    """
     dispatching = _DISPATCHING.fullmatch(text) if isinstance(text, str) else None
     target = dispatching[1] if dispatching else text
     refuse_import(target, _PATCH_EXAMPLE, permissions, is_called=False)
@@ -224,6 +227,8 @@ def find_patch_target(text: object, permissions: Permissions | None = None) -> P
         own = _find_signature(copy_bare(function), takes_self)
         if own is not None and not any(parameter.kind in _VARIABLE for parameter in own.parameters.values()):
             shown = own  # Python binds by names, whatever is shown
+    if permissions is not None and (reason := explain_replacement(owner, value, stored, function, agent=agent)):
+        raise TargetError(f"'{text}' is refused: {reason}")
     dispatch = None
     if dispatching is not None:
         dispatch = Dispatch(dispatching[2], dispatching[3])
@@ -237,15 +242,15 @@ def find_patch_target(text: object, permissions: Permissions | None = None) -> P
 
 
 def find_patch_problem(
-    text: object, *, check_exists: bool = True, permissions: Permissions | None = None
+    text: object, *, check_exists: bool = True, permissions: Permissions | None = None, agent: object = None
 ) -> str | None:
     """Find why `text` can't or may not be patched; None if it can.
 
-    Without `check_exists` nothing is imported, and only its form is judged.
+    Without `check_exists` nothing is imported, and only its form is judged. `agent`: see `find_patch_target`.
     """
     try:
         if check_exists:
-            find_patch_target(text, permissions)
+            find_patch_target(text, permissions, agent)
         elif not isinstance(text, str) or ":" not in text:
             raise TargetError(f"{text!r} does not name a Python object; write it as {_PATCH_EXAMPLE!r}")
     except TargetError as error:

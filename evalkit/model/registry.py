@@ -180,6 +180,10 @@ class Registry:
         """Remove a name, wherever it is registered."""
         self._entries.pop(name, None)
 
+    def list_items(self) -> list[tuple[str, Any]]:
+        """List all names, whatever folder they hold for, with what is registered under them."""
+        return [(name, entry.item) for name, entries in self._entries.items() for entry in entries]
+
     def list_all(self) -> list[str]:
         """List the names that hold for any folder."""
         return [name for name, entries in self._entries.items() if entries]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -27,7 +27,7 @@ from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.mocks.state import read_probe
 from evalkit.functions.permissions import UNTRUSTED, explain_agent
-from evalkit.functions.targets import TargetError, check_form, find_callable
+from evalkit.functions.targets import TargetError, check_form, find_callable, find_patch_problem
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import CaseSettings, Declaration, Permissions, UserTurn
 from evalkit.model.registry import AGENTS
@@ -49,6 +49,7 @@ from evalkit.spec.policies import read_exceptions
 from evalkit.text.format import format_value
 
 _USER_EXAMPLE = "shop.users:answer"
+_AGENT_EXAMPLE = "shop.agents:answer"
 _RUN_ONLY_KEYS = (
     "processing_time_ms",
     "max_overhead_ms",
@@ -96,6 +97,8 @@ def compile_case(
         case.settings = CaseSettings(**values, temperature_is_set="temperature" in values)
     if data.get("functions") is not None:
         case.functions = _read_functions(reader, data, check_targets, permissions)
+        if check_targets and permissions is not None and isinstance(data.get("agent"), str):
+            _refuse_patched_agent(reader, case.functions, data["functions"], data["agent"].strip(), permissions)
     declared = {function.name: function for function in case.functions}
     case_input = data["input"] if isinstance(data.get("input"), dict) else {}
     if case_input:
@@ -127,6 +130,24 @@ def _compile_expectations(
     expectations = _ExpectationCompiler(reader, case_input, known_functions, data.get("expected_output"), defaults)
     case.turns = expectations.compile_turns() if "turns" in case_input else ()
     case.expectation = expectations.compile_case_expectation(data, case.turns)
+
+
+def _refuse_patched_agent(
+    reader: CaseReader, functions: Sequence[Declaration], data: Any, agent: str, permissions: Permissions
+) -> None:
+    """Report a patch of the agent that the case names as ``module:attribute``: it would not be the one under test."""
+    if ":" not in agent or agent in AGENTS or not any(function.patch for function in functions):
+        return
+    try:
+        item = find_callable(agent, _AGENT_EXAMPLE, permissions)
+    except TargetError:  # reported when the agent is looked for
+        return
+    for function in functions:
+        problem = find_patch_problem(function.patch, permissions=permissions, agent=item) if function.patch else None
+        if problem:
+            names = [entry["name"] for entry in data] if isinstance(data, list) else []
+            place = names.index(function.name) if names else function.name
+            reader.add_problem(("functions", place, "patch"), f"cannot patch: {problem}")
 
 
 def _read_mocks(

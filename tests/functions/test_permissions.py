@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from evalkit.errors import SpecError
 from evalkit.functions.permissions import UNTRUSTED, explain_agent, explain_callable, explain_import
-from evalkit.functions.targets import TargetError, find_callable
+from evalkit.functions.targets import TargetError, find_callable, find_patch_problem
 from evalkit.model.case import Permissions
+from evalkit.model.registry import AGENTS, CHECKS, OPERATORS
+from evalkit.model.settings import Settings
+from evalkit.spec.load import load_case
 
 OWN = """\
 import os
@@ -233,3 +238,117 @@ def test_untrusted_data_starts_nothing_whatever_is_allowed(permissions: Permissi
     assert explain_import("own_desk_p", untrusted, is_called=False) == "", "the project has imported it by itself"
     assert explain_import("own_desk_p", untrusted, is_called=True) == UNTRUSTED
     assert explain_import("os", untrusted, is_called=False) == UNTRUSTED
+
+
+JUDGED = """\
+import functools
+import json
+import evalkit
+from evalkit import judge
+from pytest import approx
+
+@evalkit.agent("plain_j")
+def plain(task): return look_up(task.message)
+
+class Desk:
+    def __call__(self, task): return self.answer(task)
+    def answer(self, task): return "yes"
+    def look_up(self, serial): return serial
+desk = evalkit.agent("desk_j")(Desk())
+class Other(Desk): ...
+bound = evalkit.agent("bound_j")(Other().answer)
+partly = evalkit.agent("partly_j")(functools.partial(Desk.look_up, None))
+
+@evalkit.check("check_j")
+def check(expected, transcript): return is_tidy(expected)
+@evalkit.operator("operator_j")
+def operator(expected, actual): return is_tidy(actual)
+
+def is_tidy(text): return True
+def look_up(serial): return serial
+def spare(task): return "no agent that is registered"
+print_it = print
+"""
+
+
+@pytest.fixture
+def judged(permissions: Permissions) -> Iterator[str]:
+    """The name of an own module that registers agents, a check and an operator."""
+    Path(permissions.folders[0], "judged_p.py").write_text(JUDGED, "utf-8")
+    __import__("judged_p")
+    yield "judged_p"
+    for name in ("plain_j", "desk_j", "bound_j", "partly_j"):
+        AGENTS.remove(name)
+    CHECKS.remove("check_j")
+    OPERATORS.remove("operator_j")
+
+
+JUDGES = "' judges and runs all cases; name the function that calls it"
+
+
+@pytest.mark.parametrize("is_untrusted", [False, True])
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("judged_p:look_up", ""),
+        ("judged_p:is_tidy", ""),
+        ("judged_p:spare", ""),
+        ("judged_p:json.dumps", ""),
+        ("judged_p:plain", "it is the agent 'plain_j'; name a function that it calls"),
+        ("judged_p:desk", "it is the agent 'desk_j'; name a function that it calls"),
+        ("judged_p:Desk.__call__", "it is the agent 'desk_j'; name a function that it calls"),
+        ("judged_p:Desk.answer", "it is the agent 'bound_j'; name a function that it calls"),
+        ("judged_p:partly", "it is the agent 'partly_j'; name a function that it calls"),
+        ("judged_p:check", "it is the check 'check_j'; name a function that it calls"),
+        ("judged_p:operator", "it is the operator 'operator_j'; name a function that it calls"),
+        ("judged_p:judge", f"'evalkit{JUDGES}"),
+        ("judged_p:evalkit.judge", f"'evalkit{JUDGES}"),
+        ("judged_p:evalkit.Task.call", f"'evalkit{JUDGES}"),
+        ("judged_p:approx", f"'_pytest{JUDGES}"),
+        ("judged_p:print_it", f"'builtins{JUDGES}"),
+        ("builtins:abs", f"'builtins{JUDGES}"),
+        ("evalkit.checks.reader:Phrases.find_missing", f"'evalkit{JUDGES}"),
+        ("_pytest.runner:runtestprotocol", f"'_pytest{JUDGES}"),
+    ],
+)
+def test_what_judges_may_not_be_patched(
+    permissions: Permissions, judged: str, target: str, reason: str, is_untrusted: bool
+) -> None:
+    problem = find_patch_problem(target, permissions=replace(permissions, untrusted=is_untrusted))
+    module = target.partition(":")[0]
+    if is_untrusted and module not in (judged, "builtins"):
+        reason = UNTRUSTED
+    assert problem == (f"'{target}' is refused: {reason}" if reason else None)
+
+
+def test_other_members_of_an_agents_class_may_be_patched(permissions: Permissions, judged: str) -> None:
+    """Tools are often methods."""
+    Path(permissions.folders[0], "tools_p.py").write_text(
+        "import evalkit\n"
+        "class Desk:\n"
+        "    def __call__(self, task): return self.look_up(task.message)\n"
+        "    def look_up(self, serial): return serial\n"
+        'desk = evalkit.agent("tools_p")(Desk())\n',
+        "utf-8",
+    )
+    assert find_patch_problem("tools_p:Desk.look_up", permissions=permissions) is None
+    assert find_patch_problem("tools_p:desk.look_up", permissions=permissions) is None
+    AGENTS.remove("tools_p")
+
+
+def test_the_agent_that_a_case_names_may_not_be_patched_by_it(permissions: Permissions, judged: str) -> None:
+    data = {
+        "agent": "judged_p:spare",
+        "functions": {"f": {"patch": "judged_p:spare"}, "g": {"patch": "judged_p:look_up"}},
+        "input": {"message": "hi"},
+        "expected_output": {"expected_function_calls": ["g"]},
+    }
+    root = Path(permissions.folders[0])
+    file = root / "a_001.yaml"
+    file.write_text(json.dumps(data), "utf-8")
+    with pytest.raises(SpecError) as raised:
+        load_case(file, root=root, settings=Settings(permissions=permissions))
+    (problem,) = raised.value.problems
+    why = "it is the agent of the case; name a function that it calls"
+    assert problem.message == f"cannot patch: 'judged_p:spare' is refused: {why}"
+    assert problem.location.line == 1
