@@ -31,7 +31,9 @@ from evalkit.plugin.verdicts import (
     build_case_error,
     build_invalid_file_verdict,
     from_report,
+    from_test_report,
     get_reason_or_status,
+    ignore_xfail_mark,
     serialize,
     set_properties,
 )
@@ -268,8 +270,11 @@ class CaseRunner:
             is_overlapped = self._scheduled_until > self._positions[item] + 1
             self._unattributed_filter.filter_report(item, report, run.sections if is_overlapped else None)
         report.sections = [(escape_controls(name), escape_lines(self._redact(text))) for name, text in report.sections]
+        ignore_xfail_mark(report)
         if run.verdict is None and not report.passed:
             run.verdict = from_report(item, call, report)
+        elif run.verdict is not None and call.excinfo is not None and not run.is_reported:
+            run.verdict = from_test_report(run.verdict, item, report)
         if run.is_reported or run.verdict is None:
             return
         run.is_reported = True

@@ -403,9 +403,10 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         self.config.stash[RUNNER].run(self)
 
-    def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
+    def reportinfo(self) -> tuple[os.PathLike[str] | str, int, str]:
+        """Return the place of the case, with a line: pytest asserts that what a mark skips has one."""
         place = self._locate_row()
-        return self.path if place is None else self.config.rootpath / place[0], place and place[1], self.name
+        return (self.path, 0, self.name) if place is None else (self.config.rootpath / place[0], place[1], self.name)
 
     def _locate_row(self) -> tuple[str, int] | None:
         """Return the file and the line, from 0, of the row that the item is."""

@@ -51,6 +51,7 @@ from evalkit.plugin.verdicts import (
     attach_verdict,
     build_case_error,
     build_invalid_file_verdict,
+    build_unrun_verdict,
     from_test_report,
     has_own_text,
     serialize,
@@ -352,7 +353,11 @@ class MarkedTests:
         if state.marked_case.case is None:
             verdict = build_invalid_file_verdict(state.marked_case.id, state.marked_case.problems)
         else:
-            verdict = from_test_report(state.marked_case.case, state.verdict, item, report)
+            verdict = (
+                build_unrun_verdict(state.marked_case.case, item, report)
+                if state.verdict is None
+                else from_test_report(state.verdict, item, report)
+            )
         wire = serialize(verdict, self._config, self._redact)
         verdict = wire.verdict
         set_properties(item, verdict)

@@ -156,13 +156,23 @@ def from_report(item: CaseItem, call: pytest.CallInfo[None], report: pytest.Test
     return build_unjudged_verdict(item.case, status, reason, summary="")
 
 
-def from_test_report(case: Case, verdict: Verdict | None, item: pytest.Item, report: pytest.TestReport) -> Verdict:
-    """Return the verdict of a test that runs a case: the agent's, unless the test or its fixtures end worse.
+def ignore_xfail_mark(report: pytest.TestReport) -> None:
+    """Take off the report of a case what pytest has made of a mark `xfail`, which a hook may set.
 
-    `verdict` is the agent's, None if the test did not run it; `report` is pytest's report of the test.
+    Cases have a key for that, with a reason, and with an end, which lint, the gate and reports know.
     """
-    if verdict is None:
-        return _build_unrun_verdict(case, item, report)
+    reason = report.__dict__.pop("wasxfail", None)
+    if reason is not None and report.skipped:
+        advice = f"a case is put in quarantine by its key: `xfail: {reason or 'reason'}`"
+        report.sections.append(("evalkit", f"the mark xfail of pytest counts for tests, not for cases; {advice}"))
+
+
+def from_test_report(verdict: Verdict, item: pytest.Item, report: pytest.TestReport) -> Verdict:
+    """Return the verdict of a case's item, or of a test that runs a case: the agent's, unless a hook, the test or its
+    fixtures end worse.
+
+    `verdict` is the agent's; `report` is pytest's report of the test.
+    """
     xfail = getattr(report, "wasxfail", None)
     if not verdict.passed:
         return verdict if xfail is None or verdict.quarantined else replace(verdict, quarantined=xfail or "xfail")
@@ -185,7 +195,8 @@ def has_own_text(verdict: Verdict, report: pytest.TestReport) -> bool:
     return is_timeout or code in (TEST_FAILED, CASE_NOT_RUN, SKIPPED_CODE)
 
 
-def _build_unrun_verdict(case: Case, item: pytest.Item, report: pytest.TestReport) -> Verdict:
+def build_unrun_verdict(case: Case, item: pytest.Item, report: pytest.TestReport) -> Verdict:
+    """Return the verdict of a case whose test did not run it."""
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = Reason(code=SKIPPED_CODE, message=_read_skip_reason(report))
         return build_unjudged_verdict(case, NOT_RUN, reason, summary="")

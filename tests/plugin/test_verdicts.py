@@ -193,6 +193,50 @@ def test_a_quarantined_case_is_xfailed_or_xpassed_and_leaves_the_gate(
     result.stdout.fnmatch_lines(["gate met: 1 of 1 cases passed*", "  quarantined: scenarios/flaky_001.yaml"])
 
 
+HOOKS = {  # what conftest files do to items: how the good case ends, how the bad one does
+    "mark.skip(reason='slow')": ("not_run", "not_run"),
+    "mark.skipif(True, reason='slow')": ("not_run", "not_run"),
+    "mark.xfail(reason='bug 7')": ("passed", "failed"),
+    "mark.xfail(reason='bug 7', strict=True)": ("passed", "failed"),
+    "mark.xfail(reason='bug 7', run=False)": ("not_run", "not_run"),
+    "mark.usefixtures('tmp_path')": ("passed", "failed"),
+}
+
+
+@pytest.mark.parametrize("mark", HOOKS)
+def test_marks_that_a_hook_sets_give_one_result_everywhere(project: Project, mark: str) -> None:
+    """pytest's manual has hooks that skip what is slow. Quarantine is a key of cases: a mark `xfail` makes none."""
+    project.case("good_001")
+    project.case("bad_001", WRONG)
+    project.write(
+        "scenarios/conftest.py",
+        "import pytest\n\ndef pytest_collection_modifyitems(items):\n"
+        f"    for item in items: item.add_marker(pytest.{mark})\n",
+    )
+    result = project.run("--junitxml=junit.xml", "-rs")
+    good, bad = HOOKS[mark]
+    assert project.statuses() == {"bad_001": bad, "good_001": good}
+    counts = {"passed": [good, bad].count("passed"), "failed": [good, bad].count("failed")}
+    skipped = [good, bad].count("not_run")
+    result.assert_outcomes(**counts, skipped=skipped)
+    (suite,) = ElementTree.parse(project.root / "junit.xml").getroot()
+    assert (suite.attrib["failures"], suite.attrib["skipped"]) == (str(counts["failed"]), str(skipped))
+    assert ("its key: `xfail: bug 7`" in result.stdout.str()) == ("xfail" in mark and bad == "failed")
+
+
+def test_a_hook_that_raises_after_a_case_has_passed_fails_it(project: Project) -> None:
+    project.case("good_001")
+    project.write(
+        "scenarios/conftest.py",
+        "import pytest\n\n@pytest.hookimpl(wrapper=True)\ndef pytest_runtest_call(item):\n"
+        "    yield\n    assert not 'a thread is left'\n",
+    )
+    project.run().assert_outcomes(failed=1)
+    (verdict,) = project.run_file.verdicts
+    assert verdict.reasons[0].code == "test_failed"
+    assert "a thread is left" in verdict.reasons[0].message
+
+
 def test_what_ends_a_case_from_outside_leaves_its_quarantine(project: Project) -> None:
     """A timeout plugin, say."""
     project.case("known_001", xfail="known")
@@ -395,7 +439,7 @@ def test_a_defect_of_evalkit_itself_is_an_error_that_says_so(project: Project, m
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("defect")
 
-    monkeypatch.setattr("evalkit.execution.executor.arun_case", broken)
+    monkeypatch.setattr("evalkit.plugin.case_runner.arun_case", broken)
     project.case("good_001")
     result = project.run()
     result.assert_outcomes(errors=1)
