@@ -27,6 +27,10 @@ from evalkit.wire.records import CLIENT, SERVER, SERVICE, Answer, Failure, Item,
 NAME = "anthropic_messages"
 PATHS = ("/messages",)
 KEY = "messages"  # of a request's body
+# For recordings: `Api` says what they are.
+VOLATILE: Mapping[str, str] = {"id": "id", "request_id": "request", "encrypted_content": "encrypted"}
+TIMES: tuple[str, ...] = ("created_at",)
+WORDS = frozenset({"input"})
 ENDS = {
     "end_turn": "stop",
     "stop_sequence": "stop",

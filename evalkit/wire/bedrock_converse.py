@@ -31,6 +31,10 @@ from evalkit.wire.records import CLIENT, SERVICE, Answer, Failure, Item, Reply, 
 NAME = "bedrock_converse"
 PATHS = ("/converse", "/converse-stream")
 KEY = "messages"  # of a request's body
+# For recordings: `Api` says what they are.
+VOLATILE: Mapping[str, str] = {"toolUseId": "call"}
+TIMES: tuple[str, ...] = ()
+WORDS = frozenset({"input"})
 
 ENDS = {
     "end_turn": "stop",
@@ -74,7 +78,8 @@ def is_value(data: JsonObject) -> bool:
 
 def is_streamed(value: JsonObject) -> bool:
     """Return whether a value is an event of a stream: an object with one key, the event's name."""
-    return len(value) == 1 and bool(_EVENTS & set(value))
+    kind, data = next(iter(value.items())) if len(value) == 1 else ("", None)
+    return kind in _EVENTS and isinstance(data, Mapping) and (kind != "metadata" or "usage" in data)
 
 
 # -- blocks

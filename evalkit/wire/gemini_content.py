@@ -28,6 +28,12 @@ from evalkit.wire.records import CLIENT, SERVICE, Answer, Call, Failure, Item, R
 NAME = "gemini_content"
 PATHS = (":generateContent", ":streamGenerateContent")
 KEY = "contents"  # of a request's body
+# For recordings: `Api` says what they are.
+VOLATILE: Mapping[str, str] = {
+    "id": "id", "responseId": "response", "thoughtSignature": "signature", "thought_signature": "signature",
+}  # fmt: skip
+TIMES: tuple[str, ...] = ("createTime",)
+WORDS = frozenset({"args"})
 
 _BLOCKED = """SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR ESCALATION PUP_LIMITED_DISABLED
     IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"""

@@ -30,6 +30,12 @@ from evalkit.wire.records import CLIENT, SERVER, SERVICE, Answer, Failure, Item,
 NAME = "gemini_interactions"
 PATHS = ("/interactions",)
 KEY = "input"  # of a request's body
+# For recordings: `Api` says what they are.
+VOLATILE: Mapping[str, str] = {
+    "id": "id", "call_id": "call", "interaction_id": "id", "event_id": "event", "signature": "signature",
+}  # fmt: skip
+TIMES: tuple[str, ...] = ("created", "updated")
+WORDS = frozenset({"arguments"})
 
 # Tools by the names of their steps, ``google_search_call`` and ``google_search_result``: who carries them out.
 _TOOLS = {
@@ -77,7 +83,7 @@ def is_value(data: JsonObject) -> bool:
 
 def is_streamed(value: JsonObject) -> bool:
     """Return whether a value is an event of a stream."""
-    return isinstance(value.get("event_type"), str)
+    return str(value.get("event_type")).startswith(("interaction.", "step.", "content."))
 
 
 # -- steps

@@ -26,6 +26,10 @@ from evalkit.wire.records import Answer, Failure, Item, Reply, Request, Text, Th
 NAME = "ollama_chat"
 PATHS = ("/api/chat", "/api/generate")
 KEY = "messages"  # of a request's body
+# For recordings: `Api` says what they are.
+VOLATILE: Mapping[str, str] = {"id": "call"}
+TIMES: tuple[str, ...] = ("created_at",)
+WORDS = frozenset({"arguments"})
 
 _ENDS = {"stop": "stop", "length": "length", "load": "stop", "unload": "stop"}
 _KNOWN = frozenset({"role", "content", "thinking", "tool_calls", "images", "tool_name", "tool_call_id"})

@@ -35,6 +35,13 @@ from evalkit.wire.records import SERVICE, Answer, Call, Failure, Item, Reply, Re
 NAME = "openai_chat"
 PATHS = ("/chat/completions", "/completions")
 KEY = "messages"  # of a request's body
+# For recordings: `Api` says what they are.
+VOLATILE: Mapping[str, str] = {
+    "id": "id", "system_fingerprint": "fingerprint", "thought_signature": "signature", "obfuscation": "padding",
+    "encrypted_content": "encrypted", "request_id": "request",
+}  # fmt: skip
+TIMES: tuple[str, ...] = ("created",)
+WORDS = frozenset({"arguments", "input"})
 
 ENDS = {
     "stop": "stop",

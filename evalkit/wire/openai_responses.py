@@ -45,6 +45,13 @@ from evalkit.wire.records import (
 NAME = "openai_responses"
 PATHS = ("/responses",)
 KEY = "input"  # of a request's body
+# For recordings: `Api` says what they are.
+VOLATILE: Mapping[str, str] = {
+    "id": "id", "call_id": "call", "item_id": "item", "response_id": "response", "request_id": "request",
+    "encrypted_content": "encrypted", "obfuscation": "padding",
+}  # fmt: skip
+TIMES: tuple[str, ...] = ("created_at", "completed_at")
+WORDS = frozenset({"arguments", "input", "parameters"})
 ENDINGS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
 
 # Calls by their kind: the one who carries them out, and the key of what was asked.

@@ -42,7 +42,9 @@ class Stream(Protocol):
 class Api(Protocol):
     """One API of model services: a module of this package, or an object that a user registers.
 
-    `read_refusal`, which one may have beside these, reads a reply that comes as an HTTP error.
+    It may have more: `read_refusal` reads a reply that comes as an HTTP error. For recordings, `VOLATILE` has the keys
+    of what the service draws anew with each reply and what their stand-ins are called, `TIMES` those of times, `WORDS`
+    those of the model's own words, below which nothing is the service's.
     """
 
     NAME: str
@@ -169,6 +171,11 @@ def find_api_by_reply(values: Sequence[object]) -> Api | None:
             if api.is_value(value) and (api.NAME != anthropic_messages.NAME or _is_message(value)):
                 return api
     return None
+
+
+def find_api_of_value(value: object) -> Api | None:
+    """Find the API of a reply's value, or of an event."""
+    return next((api for api in APIS if isinstance(value, Mapping) and api.is_value(value)), None)
 
 
 def _is_message(value: JsonObject) -> bool:

@@ -3,9 +3,6 @@
 Of a request, the answers to functions that it brings and the function that it forces are read. Replies are read as
 turns, and normalised for a recording.
 
-OpenAI's chat completions and responses, Anthropic's messages and Gemini's contents are read, whole or streamed, so that
-the client's turns, tokens and cost are known.
-
 Ids, time stamps and signatures, which services draw anew, go through a whole conversation: the client sends them back.
 So each is replaced by a numbered stand-in everywhere in the cassette, and replay is as consistent as the recording was.
 Other services' replies stay as they are: their ids may be the subject of a case.
@@ -14,10 +11,8 @@ Other services' replies stay as they are: their ids may be the subject of a case
 from __future__ import annotations
 
 import base64
-import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,8 +20,9 @@ from msgspec.structs import replace
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, unpack_content
 from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
 from evalkit.model.transcript import CallAnswer, ModelTurn
+from evalkit.wire.bodies import read_values, split_unread
 from evalkit.wire.records import Exchange
-from evalkit.wire.table import APIS, find_api, parse_body, read_exchange
+from evalkit.wire.table import APIS, Api, find_api, find_api_of_value, parse_body, read_exchange
 
 
 class RequestReading(Struct, frozen=True):
@@ -76,24 +72,8 @@ def _unpack(response: HttpResponse) -> bytes:
 
 # -- stand-ins
 
-# key of a model's reply -> what its stand-ins are called
-_IDS = {
-    "id": "id",
-    "call_id": "call",
-    "responseId": "response",
-    "response_id": "response",
-    "item_id": "item",
-    "request_id": "request",
-    "system_fingerprint": "fingerprint",
-    "thoughtSignature": "signature",
-    "thought_signature": "signature",
-    "encrypted_content": "encrypted",
-    "obfuscation": "padding",
-}
-_TIMES = ("created", "created_at", "completed_at", "createTime")
 _SHORTEST = 8  # shorter ids are a server's own counters, which do not change
-_TIME_TEXT = re.compile(r'("(?:created|created_at|completed_at)"\s*:\s*)\d+')
-_BASE64 = ("thoughtSignature", "thought_signature", "encrypted_content")
+_BASE64 = ("signature", "encrypted")  # names of stand-ins for what is base64
 _TO_URL_SAFE = str.maketrans("+/", "-_")
 
 
@@ -102,17 +82,18 @@ def normalise_exchanges(exchanges: list[JsonDict]) -> list[JsonDict]:
     names: dict[str, str] = {}
     counts: dict[str, int] = {}
     for exchange in exchanges:
-        for reply in _find_replies(exchange["response"]):
-            for key, value in _find_random_values(reply):
-                if value not in names:
-                    # Return the prefix of an id, ``call_`` of ``call_9xYz``, which clients may look at.
-                    prefix = re.match(r"[A-Za-z]{2,12}[_-]", value)
-                    kind = prefix[0] if prefix is not None and key not in _BASE64 else f"{_IDS[key]}-"
-                    counts[kind] = counts.get(kind, 0) + 1
-                    # Clients send bytes back in the other of base64's two alphabets.
-                    for form in {value, value.translate(_TO_URL_SAFE)} if key in _BASE64 else {value}:
-                        name = f"{kind}{counts[kind]}"
-                        names[form] = base64.b64encode(name.encode()).decode() if key in _BASE64 else name
+        api, values = find_replies(exchange["response"])
+        for kind, value in _find_random_values(values, api):
+            if value not in names:
+                # The prefix of an id stays, ``call_`` of ``call_9xYz``: clients may look at it.
+                prefix = re.match(r"[A-Za-z]{2,12}[_-]", value)
+                is_base64 = kind in _BASE64
+                begin = prefix[0] if prefix is not None and not is_base64 else f"{kind}-"
+                counts[begin] = counts.get(begin, 0) + 1
+                # Clients send bytes back in the other of base64's two alphabets.
+                for form in {value, value.translate(_TO_URL_SAFE)} if is_base64 else {value}:
+                    name = f"{begin}{counts[begin]}"
+                    names[form] = base64.b64encode(name.encode()).decode() if is_base64 else name
     names = {value: names[value] for value in sorted(names, key=len, reverse=True)}
 
     def replace_names(text: str) -> str:
@@ -126,63 +107,41 @@ def normalise_exchanges(exchanges: list[JsonDict]) -> list[JsonDict]:
     normalised = []
     renamed = map_strings(exchanges, replace_names) if names else exchanges
     for original, exchange in zip(exchanges, renamed, strict=True):
-        if any(True for _ in _find_replies(original["response"])):
-            response = dict(exchange["response"])
+        api, _ = find_replies(original["response"])
+        if api is not None:
+            response, times = dict(exchange["response"]), getattr(api, "TIMES", ())
             if "json" in response:
-                response["json"] = _reset_times(response["json"])
-            if "text" in response:
-                response["text"] = _TIME_TEXT.sub(r"\g<1>0", response["text"])
+                response["json"] = _reset_times(response["json"], times)
+            if "text" in response and times:
+                response["text"] = re.sub(rf'("(?:{"|".join(times)})"\s*:\s*)\d+', r"\g<1>0", response["text"])
             exchange = {**exchange, "response": response}
         normalised.append(exchange)
     return normalised
 
 
-def _find_random_values(data: object) -> Iterator[tuple[str, str]]:
-    """Find random values and their keys, in the order of the reply."""
+def _find_random_values(data: object, api: Api | None) -> Iterator[tuple[str, str]]:
+    """Find random values, in the order of the reply, and what their stand-ins are called."""
+    volatile: Mapping[str, str] = getattr(api, "VOLATILE", {})
     if isinstance(data, Mapping):
         for key, value in data.items():
-            if key in _IDS and isinstance(value, str) and len(value) >= _SHORTEST:
-                yield key, value
-            elif key not in ("arguments", "args", "input", "parameters"):  # what the model says is no id of the service
-                yield from _find_random_values(value)
+            if key in volatile and isinstance(value, str) and len(value) >= _SHORTEST:
+                yield volatile[key], value
+            elif key not in getattr(api, "WORDS", ()):  # what the model says is no id of the service
+                yield from _find_random_values(value, api)
     elif isinstance(data, list):
         for item in data:
-            yield from _find_random_values(item)
+            yield from _find_random_values(item, api)
 
 
-def _find_replies(response: JsonObject) -> Iterator[object]:
-    """Find the JSON of a model's reply: one value, or the events of a stream. Nothing for other services."""
+def find_replies(response: JsonObject) -> tuple[Api | None, list[object]]:
+    """Find the JSON of a model's reply in a recorded response, one value or the events of a stream, and its API.
+    Nothing for other services."""
     if "json" in response:
         values = response["json"] if isinstance(response["json"], list) else [response["json"]]
-    elif str(response.get("text", "")).lstrip()[:1] in ("{", "["):
-        try:
-            data = json.loads(response["text"])
-        except (ValueError, RecursionError):
-            return
-        values = data if isinstance(data, list) else [data]
-    elif isinstance(response.get("text"), str) and "data:" in response["text"]:
-        values = []
-        for line in response["text"].splitlines():
-            if line.startswith("data:"):
-                with suppress(ValueError):
-                    values.append(json.loads(line[len("data:") :]))
     else:
-        return
-    if any(is_model_reply(value) for value in values):
-        yield from values
-
-
-def is_model_reply(value: object) -> bool:
-    """Tell whether `value` looks like a reply of OpenAI's, Anthropic's or Google's API, or an event of its stream."""
-    if not isinstance(value, Mapping):
-        return False
-    if isinstance(value.get("candidates"), list) or {"usageMetadata", "promptFeedback"} & set(value):
-        return True
-    if str(value.get("object", "")).startswith(("chat.completion", "text_completion")) or "choices" in value:
-        return True
-    if value.get("object") == "response" or str(value.get("type", "")).startswith("response."):
-        return True
-    return value.get("type") in ("message", "message_start")
+        values, _ = split_unread(read_values(str(response.get("text") or "").encode("utf-8", "surrogatepass")))
+    api = next((api for value in values if (api := find_api_of_value(value)) is not None), None)
+    return api, [] if api is None else values
 
 
 def is_model_exchange(exchange: JsonObject) -> bool:
@@ -191,20 +150,17 @@ def is_model_exchange(exchange: JsonObject) -> bool:
     data = request.get("json")
     if isinstance(data, Mapping) and find_api(str(request["url"]), data) is not None:
         return True
-    return any(True for _ in _find_replies(exchange.get("response") or {}))
+    return find_replies(exchange.get("response") or {})[0] is not None
 
 
-def _reset_times(data: object) -> object:
+def _reset_times(data: object, keys: Collection[str]) -> object:
     if isinstance(data, Mapping):
+        zero = {int: 0, float: 0, str: "1970-01-01T00:00:00Z"}
         return {
-            key: 0
-            if key in _TIMES and isinstance(value, (int, float))
-            else "1970-01-01T00:00:00Z"
-            if key in _TIMES and isinstance(value, str)
-            else _reset_times(value)
+            key: zero.get(type(value), value) if key in keys else _reset_times(value, keys)
             for key, value in data.items()
         }
-    return [_reset_times(value) for value in data] if isinstance(data, list) else data
+    return [_reset_times(value, keys) for value in data] if isinstance(data, list) else data
 
 
 _UUID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE)
