@@ -45,7 +45,7 @@ from evalkit.model.case import CaseSettings, Declaration
 from evalkit.model.parts import PARTS, TEXT, InputPart, build_user_message, list_parts, read_parts
 from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, HttpSettings, Settings
 from evalkit.model.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
-from evalkit.model.unobserved import PROGRAM, SERVICE, Unobserved
+from evalkit.model.unobserved import CHILD, PROGRAM, SERVICE, Unobserved
 from evalkit.model.variant import MODEL, TEMPERATURE, VariantValues
 from evalkit.providers.base import Provider
 from evalkit.providers.budget import ClientBudget
@@ -121,7 +121,7 @@ class Task:
         self.request_toggle: RequestToggle | None = None  # asks in the other way what its client asks a live model
         self.client_budget: ClientBudget | None = None  # for agents whose own client goes live
         self.note_lost: Callable[[str], None] | None = None  # in a forked process, whose records are lost
-        self.was_served = False  # an agent in another process came to the run's own server
+        self.was_served = False  # a program or service came to the run's own server
         self.unobserved: list[Unobserved] = []  # parts of this run that nothing saw
         self.is_live = False  # a model is asked, and nothing is recorded or played
         self.on_turn_end: list[Callable[[], None]] = []  # called when the agent has answered the user
@@ -477,8 +477,9 @@ class Task:
 
     @property
     def unseen_parts(self) -> tuple[Unobserved, ...]:
-        """The parts of this run that nothing saw: no program or service that came to the run's own server."""
-        return tuple(part for part in self.unobserved if not (self.was_served and part.kind in (PROGRAM, SERVICE)))
+        """The parts of this run that nothing saw: no programs and services where one came to the run's own server."""
+        came = (PROGRAM, SERVICE, CHILD) if self.was_served else ()
+        return tuple(part for part in self.unobserved if part.source or part.kind not in came)
 
     def enter_fork(self, note_lost: Callable[[str], None]) -> None:
         """Make this the task of a forked process: what is recorded in it is lost, and noted by `note_lost`."""

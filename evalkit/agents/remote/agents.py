@@ -222,8 +222,7 @@ class CommandAgent(Struct, frozen=True, eq=False):
 
     async def __call__(self, task: Task) -> Reply:
         spans = None if self.traced_case is None else SpanReceiver()
-        server = task.serve(model_urls={**os.environ, **self.env}, spans=spans)
-        async with server as served:
+        async with task.serve(model_urls={**os.environ, **self.env}, spans=spans) as served:
             child = await self._start(task, served)
             try:
                 await child.send_and_wait(build_request(task, served))
@@ -234,7 +233,6 @@ class CommandAgent(Struct, frozen=True, eq=False):
                 raise
             finally:
                 await child.end()
-                task.was_served |= server.was_asked
         if child.stderr:
             task.log.info("%s, stderr:\n%s", self.who, child.stderr)
         try:
@@ -506,8 +504,7 @@ class UrlAgent(Struct, frozen=True, eq=False):
     async def __call__(self, task: Task) -> Reply:
         trace = RequestTrace()
         spans = None if self.traced_case is None else SpanReceiver()
-        server = task.serve(spans=spans)
-        async with server as served:
+        async with task.serve(spans=spans) as served:
             headers = {"content-type": "application/json", "accept": "application/json, text/plain", **self.headers}
             headers |= {} if spans is None else {"traceparent": trace.header}
             request = build_request(task, served, is_traced=spans is not None)
@@ -521,7 +518,6 @@ class UrlAgent(Struct, frozen=True, eq=False):
                 raise self._make_error("output_limit", f"answered with more than {limit:,} bytes{more}") from None
             if spans is not None and 200 <= answer.status < 300:
                 await self._wait_for_spans(task, spans, trace)
-        task.was_served |= server.was_asked
         if spans is None:
             task.note_unobserved(SERVICE, self.url)
         try:

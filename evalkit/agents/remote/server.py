@@ -59,7 +59,9 @@ LOGGER = logging.getLogger("evalkit.agent")
 
 
 class ServedTask(Protocol):
-    """The part of a task that the server works on."""
+    """The part of a task that the server works on. `was_served`: something came for a function, or to a model."""
+
+    was_served: bool
 
     def describe_functions(self) -> list[JsonDict]: ...
     async def execute_remote_call(
@@ -345,11 +347,6 @@ class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
         self._server = HttpServer(self._app, self._app.note_loss)
         self._url_file: str | None = None
 
-    @property
-    def was_asked(self) -> bool:
-        """True once something came for a function, or to a model."""
-        return self._app.was_asked
-
     async def __aenter__(self) -> FunctionUrls:
         await self._server.__aenter__()
         base = f"http://127.0.0.1:{self._server.port}/{self._token}"
@@ -369,6 +366,7 @@ class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
                     os.unlink(self._url_file)
             await self._server.__aexit__(kind, error, trace)
         finally:
+            self._task.was_served |= self._app.was_asked
             await self._app.aclose()
 
     def __enter__(self) -> FunctionUrls:
