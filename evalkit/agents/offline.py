@@ -39,6 +39,7 @@ from evalkit.agents.child_guard import (
 from evalkit.agents.offline_rules import NetworkGuard, is_ignored
 from evalkit.agents.task import Task
 from evalkit.cassettes.http.interception import is_bypassed
+from evalkit.cassettes.http.other_services import OTHER_GRPC_SERVICES, OTHER_PORTS
 from evalkit.cassettes.http.player import OWN_HOSTS
 from evalkit.cassettes.http.unobserved import OUTSIDE, OWN_PEERS, forget, list_unread, measure_older
 from evalkit.cassettes.http.unobserved import watch as watch_connections
@@ -331,6 +332,17 @@ def _patch_grpc(module: ModuleType) -> None:
                 setattr(owner, name, _check_grpc_call(real))
 
 
+def _note_grpc_call(host: str, port: str, method: bytes | str) -> None:
+    """Note a call whose service may be that of a model."""
+    number = int(port) if port.isdecimal() else 443
+    name = method.decode("utf-8", "replace") if isinstance(method, bytes) else method
+    owner = None if number in OTHER_PORTS else _find_owner(host, number)
+    if isinstance(owner, Task) and not name.removeprefix("/").startswith(OTHER_GRPC_SERVICES):
+        run = _runs.get(owner)
+        if run is not None and not is_ignored(host, number, run.ignore_hosts):
+            owner.note_unobserved(CONNECTION, f"{host}:{number}")
+
+
 def _check_grpc_call(real: Callable[..., object]) -> Callable[..., object]:
     @wraps(real)
     def call(self: Any, *args: object, **options: object) -> object:
@@ -339,7 +351,9 @@ def _check_grpc_call(real: Callable[..., object]) -> Callable[..., object]:
         if _guard.is_active and not target.startswith("unix"):
             address = target.rpartition("/")[2].removeprefix("ipv4:").removeprefix("ipv6:").removeprefix("dns:")
             host, _, port = address.rpartition(":")
-            _guard.examine(host.strip("[]") or address, port)
+            host = host.strip("[]") or address
+            _guard.examine(host, port)
+            _note_grpc_call(host, port, self._method)
         return real(self, *args, **options)
 
     call.evalkit_guard = True  # type: ignore[attr-defined]

@@ -307,8 +307,14 @@ def by_spawned_process(task: Any, port: int) -> None:
     child.join()
 
 
+def by_grpc(task: Any, port: int) -> None:
+    grpc = pytest.importorskip("grpc")
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, pytest.raises(grpc.RpcError):
+        channel.unary_unary("/google.ai.generativelanguage.v1.GenerativeService/GenerateContent")(b"", timeout=1)
+
+
 def by_c(task: Any, port: int) -> None:
-    """A client in C, as gRPC's or curl_cffi's: Python does not see its connection."""
+    """A client in C, as curl_cffi's: Python does not see its connection."""
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = libc.socket(socket.AF_INET, socket.SOCK_STREAM, 0)
     address = struct.pack("=HH4s8x", socket.AF_INET, socket.htons(port), socket.inet_aton("127.0.0.1"))
@@ -348,6 +354,7 @@ WAYS: list[Any] = [
     (by_socket_of_a_forked_process, UNSEEN),
     (by_call_in_a_forked_process, UNSEEN),
     (by_spawned_process, UNSEEN),
+    (by_grpc, UNSEEN),
     pytest.param(by_c, UNSEEN, marks=pytest.mark.xfail(strict=True, reason="clients in C and Rust are blind")),
 ]
 
@@ -444,6 +451,12 @@ def use_redis(task: Any, port: int) -> None:
     server.server_close()
 
 
+def use_store_over_grpc(task: Any, port: int) -> None:
+    grpc = pytest.importorskip("grpc")
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, pytest.raises(grpc.RpcError):
+        channel.unary_unary("/qdrant.Points/Search")(b"", timeout=1)
+
+
 def use_mail(task: Any, port: int) -> None:
     """A server of mail at a port that was drawn by lot, as tests have it."""
     with pytest.raises(smtplib.SMTPException):  # it says HTTP
@@ -467,7 +480,16 @@ def do_nothing(task: Any, port: int) -> None: ...
 
 BESIDES = [
     *(use_database, use_service, use_programs, use_python_child, use_asyncio_server, use_process_pool),
-    *(use_spawned_pool, use_unix_socket, use_statsd, use_redis, use_mail, use_telemetry, do_nothing),
+    *(
+        use_spawned_pool,
+        use_unix_socket,
+        use_statsd,
+        use_redis,
+        use_store_over_grpc,
+        use_mail,
+        use_telemetry,
+        do_nothing,
+    ),
 ]
 
 

@@ -23,6 +23,22 @@ _CLIENTS = """
 OTHER_CLIENTS = frozenset(_CLIENTS.split())
 
 
+# Services over gRPC that are no model's, by the beginning of their names.
+OTHER_GRPC_SERVICES = (
+    *("etcdserverpb.", "grpc.health.", "grpc.reflection.", "milvus.", "opentelemetry.", "qdrant.", "temporal.api."),
+    *("google.bigtable.", "google.cloud.bigquery.", "google.cloud.secretmanager.", "google.cloud.tasks."),
+    *(
+        "google.datastore.",
+        "google.devtools.",
+        "google.firestore.",
+        "google.iam.",
+        "google.logging.",
+        "google.monitoring.",
+    ),
+    *("google.pubsub.", "google.spanner.", "google.storage.", "weaviate."),
+)
+
+
 def is_opened_by(frame: FrameType | None, packages: frozenset[str]) -> bool:
     """Return whether code of one of `packages` runs in `frame`, or led to it since the agent was called."""
     while frame is not None:
