@@ -161,7 +161,7 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
         yield path.name, {"messages": data} if isinstance(data, list) else data
 
 
-_LISTS = ("data", "runs", "spans", "traces")
+_LISTS = ("data", "runs", "spans", "traces", "loglines")
 
 
 def _find_list(data: object) -> list[Any] | None:

@@ -100,7 +100,7 @@ def _read_parts(content: object, role: str, place: str, choice: int = 0) -> Iter
 
 
 def _read_part(part: JsonObject, role: str, place: str, choice: int) -> Iterator[Item]:
-    kind = next((key for key in part if key in _CALLS), None)
+    kind = next((key for key in part if key in _CALLS and part[key] is not None), None)
     if kind is not None:
         yield _read_call_part(kind, part[kind], place, choice)
     elif part.get("thought"):

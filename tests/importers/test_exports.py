@@ -109,7 +109,10 @@ def test_a_session_of_adk_is_a_conversation(log: WriteLog) -> None:
     events = [
         {"author": "user", "content": CONTENT},
         {"author": "desk", "content": {"role": "model", "parts": [{"functionCall": USE}]}},
-        {"author": "desk", "content": {"role": "user", "parts": [{"functionResponse": USED}]}},
+        {  # as a dump with all that is null
+            "author": "desk",
+            "content": {"role": "user", "parts": [{"executable_code": None, "function_response": USED, "text": None}]},
+        },
         {"author": "desk", "partial": True, "content": {"role": "model", "parts": [{"text": "It is"}]}},
         {"author": "desk", "content": FINAL},
         {"author": "desk", "actions": {"stateDelta": {}}},
