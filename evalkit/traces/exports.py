@@ -433,7 +433,8 @@ def _find_replies(outputs: object) -> list[JsonDict]:
 
 def _is_of_claude_code(record: JsonObject) -> bool:
     of_session = "sessionId" in record and ("uuid" in record or "leafUuid" in record)
-    return of_session or record.keys() == {"type", "summary", "leafUuid"}
+    is_line = record.get("type") in ("user", "assistant") and "role" in as_mapping(record.get("message"))  # of a page
+    return of_session or is_line or record.keys() == {"type", "summary", "leafUuid"}
 
 
 def _may_be_of_claude_code(record: JsonObject) -> bool:

@@ -457,6 +457,13 @@ def test_a_session_of_claude_code_is_a_conversation(log: WriteLog) -> None:
     assert list_facts(conversation.events) == WHOLE
 
 
+def test_a_page_of_session_lines_is_a_conversation(tmp_path: Path) -> None:
+    lines = [{"type": message["role"], "timestamp": "2026", "message": message} for message in (ASKED, REPLIED)]
+    path = tmp_path / "session.json"
+    path.write_text(json.dumps({"loglines": lines}), "utf-8")
+    assert list_facts(read_one(path).events) == ["Weather in Paris?", ("It is clear.", [])]
+
+
 def test_calls_in_other_lines_of_a_session_are_not_lost(log: WriteLog) -> None:
     said = {"type": "user", "sessionId": "s", "uuid": "u", "message": ASKED}
     use = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "delete", "input": {}}]}
