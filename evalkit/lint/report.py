@@ -154,7 +154,7 @@ def _remove_duplicates(declared: list[DeclaredFunction]) -> list[DeclaredFunctio
 
 def _read_cases(facts: ProjectFacts, reader: CodeReader, options: LintOptions) -> None:
     folders = options.cases if options.cases is not None else DEFAULT_PATHS
-    if options.cases is None and not (options.root / folders[0]).exists():
+    if options.cases is None and not os.path.lexists(options.root / folders[0]):
         return
     visited: set[str] = set()
     root = os.path.abspath(options.root)
@@ -167,6 +167,9 @@ def _read_cases(facts: ProjectFacts, reader: CodeReader, options: LintOptions) -
             if relative_path in visited or options.is_excluded(relative_path, below=below, code=False):
                 continue
             visited.add(relative_path)
+            if case_file.problem is not None and case_file.is_unreadable:
+                facts.case_problems.append(case_file.problem)
+                continue
             if case_file.problem is not None:
                 facts.misnamed_files.append((case_file.path, case_file.problem))
                 continue

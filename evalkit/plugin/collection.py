@@ -23,7 +23,7 @@ from evalkit.model.case import Case, split_case_id, split_variant
 from evalkit.model.registry import AGENTS, CONFTEST, look_up_from
 from evalkit.model.variant import AGENT, CaseVariant
 from evalkit.plugin.configuration import Configuration, is_listing
-from evalkit.spec.files import FoundFile, check_file, find_cases, is_case_name
+from evalkit.spec.files import FoundFile, check_file, find_cases, find_unreadable, is_case_name
 from evalkit.spec.load import FileScan, TagScanner, load_case
 from evalkit.spec.rows import RowFile, open_rows
 from evalkit.spec.suites import may_name_python
@@ -153,6 +153,20 @@ class Collection:
         return CaseFile.from_parent(
             parent, path=file_path, name=file_path.name, nodeid=node_id, hooks=self, problem=problem
         )
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Collect also what pytest passes over in a folder of cases: links that lead nowhere, and pipes."""
+        report = yield
+        if isinstance(collector, pytest.Directory) and f"{collector.path}{os.sep}".startswith(self._prefixes):
+            for file in find_unreadable(os.fspath(collector.path), os.fspath(self._configuration.root)):
+                found = CaseFile.from_parent(
+                    collector, path=file.path, name=file.path.name, hooks=self, problem=file.problem
+                )
+                report.result = [*(report.result or ()), found]
+        return report
 
     def load(self, path: str, variant: CaseVariant | None) -> Case:
         """Load a case. While pytest collects, none of the code that it names is imported."""

@@ -281,7 +281,7 @@ class _ConfigurationReader:
             injections=bool(self._config.getoption("evalkit_injections")),
             parity=self._read_parity(),
             cache=bool(self._config.getoption("evalkit_cache")),
-            payloads=self.read_path("payloads") or next(filter(Path.is_file, [root / DEFAULT_PAYLOADS]), None),
+            payloads=self.read_path("payloads") or next(filter(os.path.lexists, [root / DEFAULT_PAYLOADS]), None),
             traces=self._read_traces(),
             shard=self._read_shard(),
             variants=self._read_variants(settings, baseline),

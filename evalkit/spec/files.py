@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache, reduce
@@ -40,10 +41,12 @@ _RULE = "a case file is named <category>_<number>.yaml in small letters, digits,
 
 
 class FoundFile(Struct, frozen=True):
-    """A case file (`problem` is None), or a file that looks like one and is none, with the reason."""
+    """A case file (`problem` is None), or a file that looks like one and is none, with the reason; `is_unreadable`: it
+    stands there, and nothing can be read from it."""
 
     path: Path
     problem: Problem | None = None
+    is_unreadable: bool = False
 
 
 def drop_modules(paths: Iterable[str]) -> tuple[str, ...]:
@@ -107,14 +110,48 @@ def _find_in_folder(folder: str, root: str, entered: set[str]) -> Iterator[Found
     if real in entered:
         return  # a link in a circle, or a folder that was named twice
     entered.add(real)
-    with os.scandir(folder) as entries:
-        listed = sorted(entries, key=lambda entry: entry.name)
+    try:
+        with os.scandir(folder) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        problem = Problem(Location(format_file_path(folder, root)), f"can't be read: {error.strerror}")
+        yield FoundFile(Path(folder), problem, is_unreadable=True)
+        return
     for entry in listed:
-        if entry.is_dir():
+        if (unreadable := _check_readable(entry, root)) is not None:
+            yield unreadable
+        elif entry.is_dir():
             if not entry.name.startswith(".") and entry.name not in SKIPPED_FOLDERS:
                 yield from _find_in_folder(entry.path, root, entered)
         elif (file := check_file(entry.path, root)) is not None:
             yield file
+
+
+def find_unreadable(folder: str, root: str) -> Iterator[FoundFile]:
+    """Find what stands in a folder of cases and can't be read, in the order of the names."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if (found := _check_readable(entry, root)) is not None:
+                yield found
+
+
+def _check_readable(entry: os.DirEntry[str], root: str) -> FoundFile | None:
+    """Return a link that leads nowhere, or in a circle, and a pipe or the like under the name of a YAML file; None for
+    what can be read. A case, or a whole folder of cases, could stand there: it is never absent.
+    """
+    if entry.name.startswith(".") or entry.name in (*SKIPPED_FOLDERS, SUITE_FILE, POLICY_FILE):
+        return None  # the last two are read, and missed, by those who inherit from them
+    try:
+        mode = os.stat(entry.path).st_mode
+    except OSError as error:
+        link = f"a link to {os.readlink(entry.path)!r}, which leads nowhere: " if entry.is_symlink() else ""
+        why = f"{link}{error.strerror}"
+    else:
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or not entry.name.lower().endswith(CASE_ENDINGS):
+            return None
+        why = "it is no ordinary file but a device, a pipe or the like"
+    problem = Problem(Location(format_file_path(entry.path, root)), f"can't be read: {why}")
+    return FoundFile(Path(entry.path), problem, is_unreadable=True)
 
 
 def check_file(path: str | Path, root: str | Path) -> FoundFile | None:
@@ -189,6 +226,8 @@ def find_inherited(name: str, folder: str, root: str) -> tuple[Stamp, ...]:
         try:
             status = os.stat(path)
         except OSError:
+            if os.path.lexists(path):  # a link that leads nowhere: whoever reads it says so
+                stamps.append((path, 0, 0))
             continue
         stamps.append((path, status.st_mtime_ns, status.st_size))
     return tuple(stamps)

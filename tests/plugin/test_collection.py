@@ -393,3 +393,14 @@ def pytest_sessionstart(session):
     result = project.run("-s")
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(["ASKED a_001.yaml c_001.yaml"])
+
+
+@pytest.mark.parametrize("name", ["suite.yaml", "policies.yaml", "b_001.yaml", "injections.yaml", "folder", "loop"])
+def test_what_stands_in_a_folder_of_cases_and_leads_nowhere_is_an_error(name: str, project: Project) -> None:
+    """A submodule that was not fetched is enough; a suite, a rule or a folder of cases would be missing in silence."""
+    project.case("a_001")
+    link = project.root / "scenarios" / name
+    link.symlink_to(name if name == "loop" else f"../nowhere/{name}")
+    result = project.run("-q")
+    assert result.ret == 6
+    result.stdout.fnmatch_lines(["*can't be read: *"])

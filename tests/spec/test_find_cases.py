@@ -121,6 +121,25 @@ def test_linked_folders_are_followed_and_circles_end(project: Any) -> None:
     assert list(found(project.root, "scenarios")) == ["scenarios/b_1.yaml", "scenarios/shared/a_1.yaml"]
 
 
+def test_what_can_not_be_read_is_never_absent(project: Any) -> None:
+    project.write({"scenarios/b_1.yaml": ""})
+    folder = project.root / "scenarios"
+    for name, target in (("a_1.yaml", "gone"), ("folder", "../gone"), ("loop", "loop"), (".#b_1.yaml", "lock")):
+        os.symlink(target, folder / name)
+    os.mkfifo(folder / "pipe.yaml")
+    assert found(project.root, "scenarios") == {
+        "scenarios/a_1.yaml": "scenarios/a_1.yaml: can't be read: a link to 'gone', which leads nowhere: "
+        "No such file or directory",
+        "scenarios/b_1.yaml": None,
+        "scenarios/folder": "scenarios/folder: can't be read: a link to '../gone', which leads nowhere: "
+        "No such file or directory",
+        "scenarios/loop": "scenarios/loop: can't be read: a link to 'loop', which leads nowhere: "
+        "Too many levels of symbolic links",
+        "scenarios/pipe.yaml": "scenarios/pipe.yaml: can't be read: it is no ordinary file but a device, a pipe or the "
+        "like",
+    }
+
+
 def test_a_path_that_does_not_exist_is_a_usage_error(project: Any) -> None:
     with pytest.raises(UsageError) as caught:
         list(find_cases(["nowhere"], project.root))
