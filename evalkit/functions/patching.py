@@ -158,8 +158,9 @@ class PatchPoint:
 # These modules call functions on behalf of the agent: what it hands to threads and tasks, what they have wrapped.
 _AGENTS_MODULES = (
     *("evalkit.functions.context_propagation", "evalkit.functions.targets", "evalkit.functions.patching"),
-    *("evalkit.agents.offline", "evalkit.agents.child_guard", "evalkit.cassettes.http.interception"),
-    *("evalkit.cassettes.http.websocket_observer", "evalkit.adapters."),
+    *("evalkit.agents.offline", "evalkit.agents.child_guard", "evalkit.cassettes.http.aiohttp_client"),
+    *("evalkit.cassettes.http.http_client", "evalkit.cassettes.http.httpx_client"),
+    *("evalkit.cassettes.http.websocket_client", "evalkit.adapters."),
 )
 
 

@@ -84,7 +84,7 @@ CHAT = "https://h/v1/chat/completions"
         ([exchange({}, {"token": "warranty", "next_page_token": "abc", "logprobs": [{"token": "Hel"}]})],
          [], ["warranty", "abc", "Hel"], []),
         # credentials of requests, wherever a service repeats them
-        ([exchange({}, {"error": "wrong key: cred-of-4711"}, headers={"x-a": "cred-of-4711", "location": "/a?token=abc1"})],
+        ([exchange({}, {"error": "wrong key: cred-of-4711"}, headers={"location": "/a?token=abc1"})],
          ["cred-of-4711", "abc1"], ["wrong key: redacted"], []),
         ([exchange({}, {}, headers={"set-cookie": [f"s={SESSION}; Path=/; Expires=Wed, 01 Jan 2030", "lang=en"]})],
          [SESSION, "2030"], ["Path=/", "lang=en"], []),

@@ -177,7 +177,7 @@ def _receive(get_response: Callable[[], HTTPResponse], tee: Tee | None) -> HTTPR
     if tee is not None:
         tee.begin(response.status, response.reason or "", tuple(response.getheaders()))
         if response.fp is None or (response.length == 0 and not response.chunked):
-            tee.end()
+            tee.end(is_whole=True)
         else:
             file: Any = TeeFile(response.fp, tee, chunked=bool(response.chunked), length=response.length)
             response.fp = file

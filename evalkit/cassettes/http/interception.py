@@ -17,11 +17,9 @@ from types import ModuleType
 from typing import Any
 
 from evalkit.cassettes.http import aiohttp_client as aiohttp
-from evalkit.cassettes.http import http_client
+from evalkit.cassettes.http import http_client, websocket_client
 from evalkit.cassettes.http import httpx_client as httpx
-from evalkit.cassettes.http import websocket_observer as ws
 from evalkit.cassettes.http.import_hook import PatchAfterImport
-from evalkit.cassettes.http.observer import Observer
 from evalkit.cassettes.http.traffic import Traffic
 
 Method = Callable[..., Any]  # of a client library's class
@@ -92,12 +90,6 @@ def is_bypassed(*, anywhere: bool = False) -> bool:
 def find_traffic() -> Traffic | None:
     """Find what handles a request that is sent here; None if it goes its own way."""
     return None if _is_bypassed.get() else _find_current()
-
-
-def find_observer() -> Observer | None:
-    """Find what reads the traffic of this code; None where nothing does."""
-    traffic = find_traffic()
-    return None if traffic is None else traffic.observer
 
 
 def _patch_imported_module(module: ModuleType) -> None:
@@ -173,12 +165,12 @@ CLIENTS: dict[str, list[tuple[str, str, Maker]]] = {
         ("StreamReader", "_read_nowait_chunk", aiohttp.make_read_chunk),
     ],
     "websockets.asyncio.connection": [
-        ("Connection", "send", lambda real: ws.make_send(find_observer, is_async=True)(real)),
-        ("Connection", "recv", lambda real: ws.make_recv(find_observer, is_async=True)(real)),
+        ("Connection", "send", websocket_client.make_send(find_traffic)),
+        ("Connection", "recv", websocket_client.make_async_recv),
     ],
     "websockets.sync.connection": [
-        ("Connection", "send", lambda real: ws.make_send(find_observer, is_async=False)(real)),
-        ("Connection", "recv", lambda real: ws.make_recv(find_observer, is_async=False)(real)),
+        ("Connection", "send", websocket_client.make_send(find_traffic)),
+        ("Connection", "recv", websocket_client.make_recv),
     ],
 }
 _import_hook = PatchAfterImport(CLIENTS, _patch_imported_module)

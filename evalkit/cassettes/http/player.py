@@ -129,6 +129,7 @@ class Player:
         self._played: set[int] = set()
         self._exchanges: list[JsonDict] = []  # recorded now, in the order of the requests, with all secrets
         self._credentials: dict[str, None] = {}  # of the requests
+        self.unplayable: dict[str, None] = {}  # what the agent asked in a way that is not recorded
         self._running = TeeGroup()
         self.input_files: list[InputPart] = []  # images and files of the case, which requests hold as their hashes
 
@@ -215,8 +216,13 @@ class Player:
     def save(self) -> Iterable[str]:
         """Write the recorded exchanges, if there are any. Return what will not be replayed as it was."""
         done = [exchange for exchange in self._exchanges if "response" in exchange]
+        warnings = [
+            f"a WebSocket is not recorded, so the case can't be replayed: the agent asked {url}"
+            for url in self.unplayable
+            if self.is_recording
+        ]
         if not done:
-            return ()
+            return warnings
         hidden, touched = hide_secrets(done, self._options.secrets, self._credentials)
         path = self._options.path
         exchanges = normalise_exchanges(hidden)
@@ -225,7 +231,7 @@ class Player:
                 exchanges = keep_volatile(list(load_http_cassette(path, "").exchanges), exchanges)
         places = list(dict.fromkeys(touched))
         write_http_cassette(path, exchanges, places)
-        return [explain_redaction(self._options.format_path(path), places)] if places else ()
+        return [*warnings, *([explain_redaction(self._options.format_path(path), places)] if places else ())]
 
     # -- inside
 

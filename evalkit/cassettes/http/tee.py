@@ -47,6 +47,11 @@ class Tee:
         """The seconds since the request."""
         return perf_counter() - self._start
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the response's head has come."""
+        return self._head is not None
+
     def begin(
         self, status: int, reason: str, headers: tuple[tuple[str, str], ...], *, is_unpacked: bool = False
     ) -> None:
@@ -67,6 +72,8 @@ class Tee:
                 return
             self.is_over = True
             self._is_whole = is_whole
+            if not is_whole and not self._pieces and self._head is not None and self._head.status < 400:
+                self._is_told = True  # nobody began to read it
         self._tell()
         if self._head is not None:
             self._on_end(*self._build_response())

@@ -54,6 +54,11 @@ class Traffic:
         """List the replies of models that are waited for."""
         return [*self.observer.list_running(), *([] if self.player is None else self.player.list_running())]
 
+    def note_unplayable(self, url: str) -> None:
+        """Note a request that no cassette holds, to which there will be no answer on replay."""
+        if self.player is not None:
+            self.player.unplayable[url] = None
+
     def close(self) -> None:
         """End the run: responses that are still read are on record as far as they came."""
         for part in (self.player, self.request_toggle, self.observer):
