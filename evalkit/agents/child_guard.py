@@ -150,23 +150,29 @@ class ChildWatch(Struct, eq=False):
         program = None
         if kind is not None and not is_harmless(words, self.harmless):
             program = StartedProgram(next(_numbers), tuple(words), kind, describe_command(words, self.harmless))
-            # A process that was forked has a list of its own.
-            if os.getpid() != self.owner and not is_python(unwrap(words)):
+            merged |= self._build_watch(program)
+            if os.getpid() == self.owner:
+                self.programs.append(program)
+                merged |= self._open_server(program, merged)
+            elif not is_python(unwrap(words)):  # a process that was forked, whose list is lost
                 write_report(self.report, STARTED, 0, program.name)
-            self.programs.append(program)
-            merged = {**merged, **self._build_watch(program)}
-            texts = {os.fsdecode(name): os.fsdecode(value) for name, value in merged.items()}
-            if kind == CHILD:
-                variables, program.relay = self.open_relay(texts)
-                merged |= variables
-            if self.offline_hosts is not None and not is_python(unwrap(words)):
-                merged |= self.build_proxy(texts)
         if self.offline_hosts is not None:
             merged |= build_guard_environment(self.offline_hosts, self.report)
         if program is not None or self.offline_hosts is not None:
             path = merged.get("PYTHONPATH") or merged.pop(b"PYTHONPATH", None)
             merged["PYTHONPATH"] = _prepend_guard(os.fsdecode(path) if path else None)
         return merged, program
+
+    def _open_server(self, program: StartedProgram, environment: Mapping[Any, Any]) -> dict[str, str]:
+        """Return the variables that lead a program to the run's own server."""
+        texts = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
+        variables: dict[str, str] = {}
+        if program.kind == CHILD:
+            found, program.relay = self.open_relay(texts)
+            variables |= found
+        if self.offline_hosts is not None and not is_python(unwrap(program.words)):
+            variables |= self.build_proxy(texts)
+        return variables
 
     def _build_watch(self, program: StartedProgram) -> dict[str, str]:
         os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
