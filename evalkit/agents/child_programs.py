@@ -13,20 +13,26 @@ from fnmatch import fnmatch
 
 # Programs that ask no model and call none of the agent's functions, whatever their arguments.
 _HARMLESS = """
-    : [ arch awk base64 basename bzip2 cal cat cd chmod chown cksum clear cmp column comm cp cut date dd df diff dirname
-    dot dpkg du echo egrep exit export expr false ffmpeg ffprobe fgrep file find fmt fold free gawk git gpg grep
-    groups gs gunzip gzip head hexdump hg hostname iconv id identify join jq kill ldconfig ldd less ln locale ls
-    lsb_release lscpu lsof md5sum mkdir mkfifo mktemp more mv nl nproc numfmt nvidia-smi od openssl pandoc paste patch
-    pdfinfo pdftoppm pdftotext pgrep ping pip printenv printf ps pwd qpdf readlink realpath rg rm rmdir sed seq set
-    sha1sum sha256sum shuf sleep soffice sort split sqlite3 stat strings stty svn sysctl tail tar tee test tesseract
-    touch tput tr trap tree true tsort tty type umask uname uniq unlink unzip uptime wait wc weasyprint which who whoami
-    wkhtmltopdf xxd xz yes yq zcat zip zstd
+    : [ arch awk base64 basename break bzip2 c++ cal cat cc cd chmod chown chrome chromedriver chromium cksum clang
+    clear cmp column comm continue convert cp createdb cut date dd df diff dirname dmesg done dot dpkg dropdb du echo
+    egrep esac espeak exit export expr false fc-list fc-match ffmpeg ffprobe fgrep fi file find firefox fmt fold for
+    free g++ gawk gcc geckodriver getconf getent git google-chrome gpg grep groups gs gunzip gzip hdfs head hexdump hg
+    hostname iconv id identify ifconfig inkscape ip join jq kill kubectl latexmk ld ldconfig ldd less libreoffice ln
+    local locale ls lsb_release lscpu lsof lualatex magick md5sum mkdir mkfifo mktemp mongosh more mv mysql mysqldump
+    netstat nl nm nproc numfmt nvidia-smi objdump od openssl pandoc paste patch pbcopy pbpaste pdfinfo pdflatex
+    pdftoppm pdftotext pg_dump pg_restore pgrep ping pip printenv printf ps psql pwd qpdf read readlink realpath
+    redis-cli return rg rm rmdir rsync ruff say scp sed selenium-manager seq set sftp sha1sum sha256sum shift shuf
+    sleep soffice sort sox split sqlcmd sqlite3 ss stat strings strip stty svn sw_vers sysctl system_profiler tail tar
+    tee tesseract test touch tput tr trap tree true tsort tty type umask uname uniq unlink unset unzip uptime vm_stat
+    wait wc weasyprint which who whoami wkhtmltopdf xclip xelatex xxd xz yes yq zcat zip zstd }
 """
 HARMLESS_PROGRAMS = frozenset(_HARMLESS.split())
+_BROWSER_DRIVER = "playwright/driver"  # a Node of its own
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
 # They run the program that their arguments name, and nothing else.
 LAUNCHERS = frozenset({"env", "nice", "nohup", "timeout", "time", "stdbuf", "uv", "poetry", "pipenv", "hatch", "pdm"})
 INTERPRETERS = SHELLS | {"node", "nodejs", "deno", "bun", "npx", "java", "ruby", "perl", "php", "pwsh", "docker"}
+_PREFIXES = frozenset({"if", "elif", "while", "until", "then", "else", "do", "{", "!", "time"})  # a command follows
 _PYTHON = re.compile(r"(python[\d.]*w?|pypy[\d.]*)(\.exe)?")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*")
 
@@ -40,10 +46,14 @@ def describe_command(words: Sequence[str], patterns: Iterable[str] = ()) -> str:
     """Return what a command is known by: its program, with the script where an interpreter runs one; of several
     commands of a shell the first that is not harmless."""
     commands = [unwrap(command) for command in list_commands(words)]
-    first, *rest = next((command for command in commands if not is_harmless(command, patterns)), commands[0]) or [""]
-    name = get_name(first)
-    script = next((word for word in rest if not word.startswith("-")), None)
-    is_script = (name in INTERPRETERS or is_python([first])) and script is not None and "-c" not in rest
+    return name_command(next((command for command in commands if not is_harmless(command, patterns)), commands[0]))
+
+
+def name_command(words: Sequence[str]) -> str:
+    """Return the name of a command's program, with its script where it is an interpreter."""
+    name = get_name(words[0]) if words else ""
+    script = next((word for word in words[1:] if not word.startswith("-")), None)
+    is_script = (name in INTERPRETERS or is_python(words[:1])) and script is not None and "-c" not in words
     return f"{name} {script}" if is_script else name
 
 
@@ -90,7 +100,7 @@ def split_shell(text: str) -> list[list[str]]:
                 commands.append([])
             elif is_file:
                 is_file = False
-            elif commands[-1] or not _ASSIGNMENT.fullmatch(token):
+            elif commands[-1] or not (token in _PREFIXES or _ASSIGNMENT.fullmatch(token)):
                 commands[-1].append(token)
     except ValueError:
         return []
@@ -104,9 +114,10 @@ def is_harmless(words: Sequence[str], patterns: Iterable[str] = ()) -> bool:
     """
     name = get_name(words[0]) if words else ""
     line = " ".join([name, *words[1:]])
-    if any(fnmatch(name, pattern) or fnmatch(line, pattern) or fnmatch(line, f"{pattern} *") for pattern in patterns):
+    known_as = (name, name_command(words), line)
+    if any(fnmatch(text, pattern) or fnmatch(line, f"{pattern} *") for pattern in patterns for text in known_as):
         return True
     commands = [unwrap(command) for command in list_commands(words)]
     if commands != [list(words)]:
         return all(is_harmless(command, patterns) for command in commands)
-    return name in HARMLESS_PROGRAMS
+    return name in HARMLESS_PROGRAMS or (bool(words) and _BROWSER_DRIVER in words[0])

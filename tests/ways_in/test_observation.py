@@ -33,6 +33,7 @@ from typing import Any
 
 import pytest
 
+from evalkit.agents.child_programs import describe_command, is_harmless
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import HttpSettings, Settings
 from evalkit.model.transcript import ModelRequest
@@ -703,3 +704,31 @@ def test_offline_a_program_in_another_language_reaches_no_service(run: Callable[
 
     assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
     assert "a process that the agent started connects to api.example.com:443" in verdict.reasons[0].message
+
+
+@pytest.mark.parametrize(
+    ("words", "known_as"),
+    [
+        (["git", "status"], ""),
+        (["/usr/bin/git", "status"], ""),
+        (["sh", "-c", "cd src && git log | head -1 > log.txt; true"], ""),
+        (["bash", "-lc", "LANG=C ls 2>&1"], ""),
+        (["sh", "-c", "for f in *; do if test -d $f; then echo $f; fi; done"], ""),
+        (["timeout", "5", "grep", "x", "y"], ""),
+        (["env", "LANG=C", "sort"], ""),
+        (["sh", "-c", "cd src; curl http://x"], "curl"),
+        (["sh", "-c", "echo $(curl http://x)"], "sh"),
+        (["sh", "-c", "echo 'unended"], "sh"),
+        (["bash", "run.sh"], "bash run.sh"),
+        (["node", "--no-warnings", "agent.js"], "node agent.js"),
+        (["timeout", "5", "curl", "x"], "curl"),
+        (["uv", "run", "agent.py"], "agent.py"),
+        ([], ""),
+    ],
+    ids=str,
+)
+def test_a_program_is_known_by_its_name_or_that_of_its_script(words: list[str], known_as: str) -> None:
+    assert is_harmless(words) is (known_as == "" and bool(words))
+    if known_as:
+        assert describe_command(words) == known_as
+        assert is_harmless(words, [known_as])
