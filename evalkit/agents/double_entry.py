@@ -15,14 +15,14 @@ from evalkit.wire.records import Exchange
 _GO_ON = "a part of the traffic with the model went unseen"
 
 
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a name is one of `patterns`, such as ``search_*``."""
-    return any(fnmatch(name, pattern) for pattern in patterns)
+def find_pattern(name: str, patterns: Iterable[str]) -> str:
+    """Return the first of `patterns`, such as ``search_*``, that a name fits; "" if none does."""
+    return next((pattern for pattern in patterns if fnmatch(name, pattern)), "")
 
 
 def find_unread(exchange: Exchange, harmless: Iterable[str]) -> UnreadItemError | None:
     """Return the fault of an exchange in which something can't be read that is not `harmless`; None if all was read."""
-    item = next((item for item in exchange.list_unread() if not matches(item.what, harmless)), None)
+    item = next((item for item in exchange.list_unread() if not find_pattern(item.what, harmless)), None)
     if item is None:
         return None
     return UnreadItemError(

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.clock import WaitingTime, now
-from evalkit.agents.double_entry import build_finding_fault, find_unread, matches
+from evalkit.agents.double_entry import build_finding_fault, find_pattern, find_unread
 from evalkit.cassettes.fingerprint import describe_request
 from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.errors import (
@@ -41,7 +41,16 @@ from evalkit.functions.handoffs import get_acting_agent
 from evalkit.jsonvalue import JsonObject, JsonValue
 from evalkit.model.case import Declaration
 from evalkit.model.settings import HttpSettings
-from evalkit.model.transcript import APPLICATION, HISTORY, NOBODY, CallAnswer, ModelCall, ModelRequest, ModelTurn
+from evalkit.model.transcript import (
+    APPLICATION,
+    HISTORY,
+    NOBODY,
+    SERVICE,
+    CallAnswer,
+    ModelCall,
+    ModelRequest,
+    ModelTurn,
+)
 from evalkit.providers.base import Provider
 from evalkit.providers.pacing import queue_context
 from evalkit.providers.turns import Chunk, fetch_pieces
@@ -107,6 +116,7 @@ class ModelSession:
         self.own_calls: set[str] = set()  # patterns of calls that the agent's framework writes into histories
         self._exchange_ids: set[str] = set()
         self._http = http
+        self._approvals: dict[str | None, tuple[Call, CallContext]] = {}  # of hosted calls that wait for them, by id
         self.failures: list[Failure] = []  # of requests to models, those too that a later one made good
 
     @property
@@ -215,21 +225,51 @@ class ModelSession:
     def _record_hosted(
         self, index: int, hosted: Iterable[tuple[Call, Answer | None]], calls: Sequence[Call] = ()
     ) -> None:
-        """Record the calls that the model's service carried out itself for turn `index`, whose reply holds `calls`."""
+        """Record the calls that the model's service carried out itself for turn `index`, whose reply holds `calls`.
+
+        One that waits for approval is recorded once it is known what came of it.
+        """
         for call, answer in hosted:
-            error = FunctionError("error", str(answer.value)) if answer is not None and answer.is_error else None
             before = takewhile(partial(is_not, call), calls)
             position = sum(other.carrier == CLIENT for other in before) - 0.5  # between the application's
             context = CallContext.of_call(
-                call.to_model_call(), index, position=position, refusal=error, answered_by=call.carrier
+                call.to_model_call(),
+                index,
+                position=position,
+                answered_by=SERVICE,
+                user_turn=self._call_log.user_turn,
+                admitted_by=find_pattern(call.name, self._http.own_calls),
             )
-            self._call_log.record(call.to_model_call(), None if answer is None else answer.value, context)
+            if call.request_id in self._approvals:
+                context = self._approvals.pop(call.request_id)[1]
+            if answer is None and call.call_id is not None and call.kind == "mcp_approval_request":
+                self._approvals[call.call_id] = call, context
+            else:
+                error = FunctionError("error", str(answer.value)) if answer is not None and answer.is_error else None
+                value = None if answer is None else answer.value
+                self._call_log.record(call.to_model_call(), value, replace(context, refusal=error))
+
+    def _record_approvals(self, answers: Mapping[str | None, JsonValue] | None = None) -> None:
+        """Record the calls that waited for approval and were refused with `answers`, by id; without any, all."""
+        for call_id in list(self._approvals):
+            if answers is None:
+                why, answered_by = (
+                    f"the model asked for {self._approvals[call_id][0].name}, and nobody answered",
+                    NOBODY,
+                )
+            elif call_id in answers:
+                why, answered_by = str(answers[call_id]), APPLICATION
+            else:
+                continue
+            call, context = self._approvals.pop(call_id)
+            error = FunctionError("unanswered" if answered_by == NOBODY else "denied", why)
+            self._call_log.record(call.to_model_call(), None, replace(context, refusal=error, answered_by=answered_by))
 
     def _record_findings(self, request: Request) -> None:
         """Record what the history of a request says has happened, and no reply was seen to ask for."""
         for finding in self._ledger.add_request(request):
             asked, answer = finding.call or finding.answer, finding.answer
-            if asked is not None and asked.name and matches(asked.name, (*self._http.own_calls, *self.own_calls)):
+            if asked is not None and asked.name and find_pattern(asked.name, (*self._http.own_calls, *self.own_calls)):
                 continue
             self.fault = self.fault or build_finding_fault(finding)
             if finding.call is not None:
@@ -239,7 +279,9 @@ class ModelSession:
 
     def record_answers(self, answers: Iterable[CallAnswer]) -> None:
         """Record the pending calls that `answers` belong to: the application has answered them itself."""
+        answers = list(answers)
         with self._lock:
+            self._record_approvals({answer.call_id: answer.value for answer in answers if answer.is_error})
             for answer in answers:
                 pending = self._pending_calls.take_answered(answer)
                 if pending is None:
@@ -268,6 +310,7 @@ class ModelSession:
         A call that was made in the end, at a second request or as text, is no other.
         """
         with self._lock:
+            self._record_approvals()
             for pending in self._pending_calls.take_unanswered():
                 call = pending.call
                 if not self._call_log.has_call(call.name, call.arguments, pending.since):

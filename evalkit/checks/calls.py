@@ -24,7 +24,7 @@ from evalkit.checks.expected_calls import (
 from evalkit.checks.matching.plan import Assignment, InOrder, Leaf, Pair, Position, list_children, walk
 from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_failures, build_pass, build_unmeasured
 from evalkit.errors import KeyPath, find_nearest, format_path
-from evalkit.model.transcript import NOT_MOCKED, FunctionCall
+from evalkit.model.transcript import HISTORY, NOT_MOCKED, FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CheckResult, Score
 from evalkit.text.format import format_count, format_value
 
@@ -37,7 +37,24 @@ _UNPROVEN = (
 
 
 def judge_calls(expected: ExpectedCallList, evidence: Evidence) -> CallsResult:
-    """Compare the calls with the list, and explain what differs."""
+    """Compare the calls with the list, and explain what differs.
+
+    Calls that the project admits are compared where the list has their function; those that a history alone shows meet
+    nothing.
+    """
+    names = {leaf.function_name for leaf in expected.leaves}
+    apart = [c for c in evidence.calls if c.channel == HISTORY or (c.admitted_by and c.name not in names)]
+    if not apart:
+        return _judge_all(expected, evidence)
+    indices = {call.index for call in apart}
+    judged = _judge_all(expected, evidence.select(tuple(c for c in evidence.calls if c.index not in indices)))
+    for call in apart:
+        later = (place for place, line in enumerate(judged.lines) if line.call and line.call.index > call.index)
+        judged.lines.insert(next(later, len(judged.lines)), CallResult(call))
+    return judged
+
+
+def _judge_all(expected: ExpectedCallList, evidence: Evidence) -> CallsResult:
     leaves = expected.bind(evidence)
     calls = evidence.calls
     if expected.is_plain and len(calls) == len(leaves):

@@ -32,6 +32,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from copy import copy
 from datetime import date
 from decimal import Decimal
 from functools import cached_property
@@ -420,6 +421,12 @@ class Evidence:
         self._grounding: Grounding | None = None
         self._messages: list[list[str]] | None = None
         self._resolve: Resolve | None = None
+
+    def select(self, calls: tuple[FunctionCall, ...]) -> Evidence:
+        """Return the evidence with these of its calls alone to be judged."""
+        selected = copy(self)
+        selected.calls = calls
+        return selected
 
     @property
     def resolve(self) -> Resolve:

@@ -19,7 +19,7 @@ from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
 from evalkit.checks.reasons import NOT_JUDGED, OTHER_RANK, RANK, build_reason, build_unmeasured, rank
 from evalkit.checks.run_checks import JudgeCriteria, ModelFailure, StopReason, report_questions
-from evalkit.errors import KeyPath, MeasurementError, ProviderError, format_path
+from evalkit.errors import KeyPath, MeasurementError, ProviderError, UnreadItemError, UnseenCallError, format_path
 from evalkit.model.case import Case, UserTurn
 from evalkit.model.rubric import Rubric
 from evalkit.model.transcript import APPLICATION, RunFault, Transcript
@@ -229,9 +229,11 @@ def _build_faulted(
     """Build the judgement of a run that ended early. After a fault of the world, missing calls are no failure."""
     reason = build_reason(fault.code, fault.message, "")
     if not fault.measured:
+        reasons = (*_find_broken_bans(fault, calls), reason)
+        status = ERROR if len(reasons) == 1 else FAILED
         made_calls = tuple(verdict for verdict in calls if verdict.call is not None)
         return Judgement(
-            status=ERROR, reasons=(reason,), calls=made_calls, checks=checks, summary=format_summary((reason,))
+            status=status, reasons=reasons, calls=made_calls, checks=checks, summary=format_summary(reasons)
         )
     expected = stop_reason.is_explicit and stop_reason.stop_reason == evidence.transcript.stop_reason
     shown_checks = tuple(result for result in checks if result.check != stop_reason.key or expected)
@@ -241,6 +243,14 @@ def _build_faulted(
     status = _decide_status(calls, shown_checks) if expected else FAILED
     summary = format_summary(reasons) if reasons else format_pass_summary(calls, checks)
     return Judgement(status=status, reasons=reasons, calls=calls, checks=shown_checks, score=score, summary=summary)
+
+
+def _find_broken_bans(fault: RunFault, calls: Sequence[CallVerdict]) -> tuple[Reason, ...]:
+    """Return the forbidden calls of a run of which a part went unseen: what was seen of it holds all the same."""
+    if fault.code not in (UnreadItemError.code, UnseenCallError.code):
+        return ()
+    results = (result for verdict in calls for result in verdict.results if result.check == ForbiddenCalls.key)
+    return tuple(reason for result in results for reason in result.reasons)
 
 
 def sort_reasons(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> tuple[Reason, ...]:

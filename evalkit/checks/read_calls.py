@@ -61,7 +61,7 @@ from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.fields.reader import suggest_boolean
 from evalkit.jsonvalue import KINDS, NULL
 from evalkit.model.template import is_operator
-from evalkit.model.transcript import ANSWERERS, DENIED, NOBODY
+from evalkit.model.transcript import ANSWERERS, DENIED, NOBODY, SERVICE
 from evalkit.operators.compile import Mode
 from evalkit.text.format import format_value
 
@@ -179,9 +179,10 @@ class CallReader:
         return ExpectedCall(id, path, format_path(path), name, tuple(checks), has_templates=has_templates)
 
     def _read_function(self, path: KeyPath, item: object, keys: Mapping[str, Any]) -> str | None:
-        return self.reader.read_function(
-            path if isinstance(item, str) else (*path, "function_name"), keys["function_name"]
-        )
+        name_path = path if isinstance(item, str) else (*path, "function_name")
+        if keys.get("answered_by") == SERVICE:  # a tool of the model's service, which no case declares
+            return self.reader.read_name(name_path, keys["function_name"], "the name of a function")
+        return self.reader.read_function(name_path, keys["function_name"])
 
     def _read_keys(self, path: KeyPath, item: object, known_keys: Mapping[str, object]) -> dict[str, Any] | None:
         """Return the mapping that `item` is or stands for, without the keys that it may not have."""

@@ -32,6 +32,7 @@ from evalkit.model.transcript import (
     NOBODY,
     NOT_MOCKED,
     SERVER,
+    SERVICE,
     AgentValue,
     Approval,
     FunctionCall,
@@ -154,6 +155,7 @@ class CallContext(Struct, frozen=True, kw_only=True):
     answered_by: str | None = None
     user_turn: int | None = None  # None: the user's turn of now
     agent: str | None = None
+    admitted_by: str = ""
 
     @classmethod
     def of_call(
@@ -167,6 +169,7 @@ class CallContext(Struct, frozen=True, kw_only=True):
         answered_by: str | None = None,
         user_turn: int | None = None,
         agent: str | None = None,
+        admitted_by: str = "",
     ) -> CallContext:
         """Return the context of a call that stands in model turn `turn`."""
         return cls(
@@ -181,6 +184,7 @@ class CallContext(Struct, frozen=True, kw_only=True):
             answered_by=answered_by,
             user_turn=user_turn,
             agent=agent,
+            admitted_by=admitted_by,
         )
 
 
@@ -273,6 +277,7 @@ class PendingCall(Struct, kw_only=True):
             mock_rule=self.selection.label or None if self.selection is not None else None,
             agent=context.agent,
             approval=self.approval,
+            admitted_by=context.admitted_by,
         )
 
 
@@ -358,7 +363,8 @@ class CallLog:
             real=real,
         )
         declaration = self._functions.find_declaration(name)
-        if declaration is not None and isinstance(call.arguments, dict) and context.malformed is None:
+        is_hosted = context.answered_by == SERVICE  # a tool that the service declares itself
+        if declaration is not None and isinstance(call.arguments, dict) and context.malformed is None and not is_hosted:
             call.violations = find_argument_violations(declaration, call.arguments)
         if declaration is not None and context.answered_by is None and context.refusal is None:
             call.needs_approval = declaration.needs_approval

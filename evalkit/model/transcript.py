@@ -88,12 +88,13 @@ class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     problem: str | None = None
     violations: tuple[Violation, ...] = ()
     repairs: tuple[str, ...] = ()  # what the text-call parser mended
-    # APPLICATION: the agent's own code or framework; SERVER: the MCP server under test; NOBODY: it was refused, or left
-    # unanswered
+    # APPLICATION: the agent's own code or framework; SERVER: the MCP server under test; SERVICE: the model's, or an MCP
+    # server that it asks; NOBODY: it was refused, or left unanswered
     answered_by: str = always_written(MOCK)
     mock_rule: str | None = None  # the rule of the mock that answered, e.g. "$sequence[1]"
     agent: str | None = None  # the agent that made it, where agents have names
     approval: Approval | None = None  # None: no person was asked
+    admitted_by: str = ""  # the pattern of the project's `own_calls` that names it: no list of expected calls has to
 
     @property
     def is_in_vain(self) -> bool:

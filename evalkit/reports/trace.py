@@ -15,7 +15,16 @@ from msgspec.structs import replace
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import get_case_name
 from evalkit.model.parts import format_part, list_parts
-from evalkit.model.transcript import APPLICATION, DELEGATION, DENIED, FunctionCall, Handoff, Transcript
+from evalkit.model.transcript import (
+    APPLICATION,
+    DELEGATION,
+    DENIED,
+    HISTORY,
+    SERVICE,
+    FunctionCall,
+    Handoff,
+    Transcript,
+)
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, SweepRun, Verdict
 from evalkit.reports.summary import JUDGE_CHECK
 from evalkit.text.format import (
@@ -262,6 +271,8 @@ def _format_call(call: FunctionCall, width: int, breaks_at: int, *, shows_agent:
     how = f" [as {escape_controls(call.requested_name)}]" if call.requested_name else ""
     how += " [written as text]" if call.channel == "text" else ""
     is_denied = call.approval is not None and call.approval.answer == DENIED
+    how += " [carried out by the model's service]" if call.answered_by == SERVICE else ""
+    how += " [known by a request's history alone]" if call.channel == HISTORY else ""
     how += " [answered by the application]" if call.answered_by == APPLICATION and not is_denied else ""
     if call.approval is not None:
         how += f" [approval: {call.approval.answer}{_format_asked(call)}]"

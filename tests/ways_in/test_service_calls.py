@@ -1,0 +1,128 @@
+"""Calls that a model's service carried out itself count, and need neither a mock nor a declaration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from evalkit.model.case import Case
+from evalkit.model.settings import HttpSettings, Settings
+from evalkit.model.verdict import Verdict
+from evalkit.reports.trace import render_trace
+from evalkit.runner.run_case import run_case
+from evalkit.wire.table import read_exchange
+
+MakeCase = Callable[..., Case]
+URL = "https://api.openai.com/v1/responses"
+SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "rain"}}
+ASK = {"type": "function_call", "call_id": "call_9", "name": "get_weather", "arguments": "{}"}
+REFUND = {"name": "refund", "arguments": '{"id": 7}'}
+APPROVAL = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "s", **REFUND}
+MCP_CALL = {"type": "mcp_call", "id": "mcp_1", "server_label": "s", "status": "completed", **REFUND}
+MCP_CALL |= {"approval_request_id": "mcpr_1", "output": "refunded"}
+UNSEEN = {"type": "function_call", "call_id": "call_x1", **REFUND}
+UNSEEN_ANSWER = {"type": "function_call_output", "call_id": "call_x1", "output": "ok"}
+USER = {"role": "user", "content": "hi"}
+FORBID: dict[str, Any] = {"expected_function_calls": []}
+
+
+@pytest.fixture
+def run(make_case: MakeCase, tmp_path: Path) -> Callable[..., Verdict]:
+    """A case over exchanges: the input of each request, and the output of its reply."""
+
+    def run_exchanges(expected: Any, *exchanges: Any, own_calls: tuple[str, ...] = (), **keys: Any) -> Verdict:
+        def agent(task: Any) -> str:
+            for number, (sent, output) in enumerate(exchanges):
+                reply = {"id": f"resp_{number}", "object": "response", "status": "completed", "output": output}
+                body = json.dumps({"model": "m", "input": sent}).encode()
+                exchange = read_exchange("POST", URL, body, 200, json.dumps(reply).encode())
+                task.record_exchange(exchange)
+            return "done"
+
+        settings = Settings(root=tmp_path, http=HttpSettings(own_calls=own_calls))
+        return run_case(make_case({}, expected, **keys), agent, settings)
+
+    return run_exchanges
+
+
+def list_calls(verdict: Verdict) -> list[tuple[str, str, str]]:
+    return [(call.name, call.answered_by, call.outcome) for call in verdict.transcript.calls]
+
+
+def test_a_search_is_a_call(run: Callable[..., Verdict]) -> None:
+    verdict = run(FORBID, ([USER], [SEARCH]))
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("failed", ["unexpected_call"])
+    assert list_calls(verdict) == [("web_search", "service", "ok")]
+    assert "web_search" in render_trace(verdict)
+    assert "[carried out by the model's service]" in render_trace(verdict)
+
+
+def test_an_expected_call_admits_it(run: Callable[..., Verdict]) -> None:
+    expected = [{"function_name": "web_search", "answered_by": "service"}]
+    assert run({"expected_function_calls": expected}, ([USER], [SEARCH])).status == "passed"
+
+
+def test_the_project_admits_it_but_for_a_ban(run: Callable[..., Verdict]) -> None:
+    assert run(FORBID, ([USER], [SEARCH]), own_calls=("web_*",)).status == "passed"
+    banned = run({"forbidden_function_calls": ["web_search"]}, ([USER], [SEARCH]), own_calls=("web_*",))
+    assert [reason.code for reason in banned.reasons] == ["forbidden_call"]
+
+
+def test_declarations_of_the_case_say_nothing_about_it(run: Callable[..., Verdict]) -> None:
+    functions = {"web_search": {"parameters": {"type": "object", "required": ["q"]}}, "other": {}}
+    expected: Any = {"expected_function_calls": ["web_search"]}
+    assert run(expected, ([USER], [SEARCH]), functions=functions).status == "passed"
+    expected = {"expected_function_calls": [{"function_name": "web_search", "answered_by": "service"}]}
+    assert run(expected, ([USER], [SEARCH]), functions={"other": {}}).status == "passed"
+
+
+def test_it_stands_in_its_place_in_the_reply(run: Callable[..., Verdict]) -> None:
+    answer = {"type": "function_call_output", "call_id": "call_9", "output": "rain"}
+    late = {**SEARCH, "id": "ws_2"}
+    verdict = run({"extra_calls": "allow", "expected_function_calls": ["get_weather"]},
+                  ([USER], [SEARCH, ASK, late]), ([USER, SEARCH, ASK, late, answer], []))  # fmt: skip
+    assert [name for name, _, _ in list_calls(verdict)] == ["web_search", "get_weather", "web_search"]
+
+
+class TestApprovals:
+    def test_a_call_that_was_approved_is_one(self, run: Callable[..., Verdict]) -> None:
+        yes = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+        expected = {"expected_function_calls": [{"function_name": "refund", "arguments": {"id": 7}}]}
+        verdict = run(expected, ([USER], [APPROVAL]), ([USER, APPROVAL, yes], [MCP_CALL]))
+        assert verdict.status == "passed", verdict.reasons
+        assert list_calls(verdict) == [("refund", "service", "ok")]
+        assert verdict.transcript.calls[0].turn == 0
+
+    def test_one_that_was_refused_is_a_failed_call(self, run: Callable[..., Verdict]) -> None:
+        no = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False, "reason": "too much"}
+        verdict = run({"response_contains": "done"}, ([USER], [APPROVAL]), ([USER, APPROVAL, no], []))
+        assert list_calls(verdict) == [("refund", "application", "error")]
+        assert verdict.transcript.calls[0].result == {"error": {"type": "denied", "message": "too much"}}
+
+    def test_one_that_nobody_answered_is_an_attempt(self, run: Callable[..., Verdict]) -> None:
+        verdict = run({"forbidden_function_calls": ["refund"]}, ([USER], [APPROVAL]))
+        assert list_calls(verdict) == [("refund", "nobody", "error")]
+        assert [reason.code for reason in verdict.reasons] == ["forbidden_call"]
+
+
+class TestHistories:
+    EXCHANGES: ClassVar[Any] = (([USER], []), ([USER, UNSEEN, UNSEEN_ANSWER], []))
+
+    def test_a_call_that_only_a_history_shows_meets_no_expectation(self, run: Callable[..., Verdict]) -> None:
+        verdict = run({"expected_function_calls": ["refund"], "extra_calls": "allow"}, *self.EXCHANGES)
+        assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["unseen_call"])
+        assert "refund(id=7): a part of the traffic" in verdict.reasons[0].message
+        assert verdict.reasons[0].message.endswith('own_calls = ["refund"]')
+        assert "[known by a request's history alone]" in render_trace(verdict)
+
+    def test_it_breaks_a_ban(self, run: Callable[..., Verdict]) -> None:
+        verdict = run({"forbidden_function_calls": ["refund"]}, *self.EXCHANGES)
+        assert verdict.status == "failed"
+        assert [reason.code for reason in verdict.reasons] == ["forbidden_call", "unseen_call"]
+
+    def test_the_project_says_that_it_is_the_agents_own(self, run: Callable[..., Verdict]) -> None:
+        assert run(FORBID, *self.EXCHANGES, own_calls=("refund",)).status == "passed"
