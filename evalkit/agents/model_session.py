@@ -322,7 +322,8 @@ class ModelSession:
     ) -> bool:
         """Record a call that no function has answered, unless code has executed it with other arguments. Return whether
         it is recorded."""
-        if self._call_log.claim_direct_call(pending.call.name, pending.since):
+        is_executed = self._call_log.claim_direct_call(pending.call.name, pending.since)
+        if is_executed and pending.call.malformed is None:  # what code has made of unreadable arguments is its own
             return False
         context = CallContext.of_call(
             pending.call,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.model.transcript import FunctionCall, ModelRequest
+from evalkit.model.transcript import CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
 
 TOOLS = '''\
 def tool_search(query: str, limit: int = 5):
@@ -235,6 +235,30 @@ def test_a_call_that_code_makes_with_other_arguments_is_no_second_one(tools: Any
         tools.tool_search(query="hotel", limit=3)
 
     assert [origin(call) for call in calls_of(agent, tools, NATIVE)] == [("direct", None, None)]
+
+
+def test_arguments_that_code_has_repaired_stay_a_malformed_call_of_the_model() -> None:
+    """LlamaIndex reads what it can of broken JSON, and calls its tool with that."""
+    broken = ModelCall(name="search", arguments='{"query": "ho', call_id="c1", malformed="it breaks off")
+
+    def agent(task: evalkit.Task) -> str:
+        task.record_turn(ModelTurn(calls=(broken,)))
+        task.call("search", query="ho")
+        task.record_turn(ModelTurn(text="done"), answers=[CallAnswer("found", "c1")])
+        return "done"
+
+    case = evalkit.case_from_dict(
+        {
+            "input": {"message": "hello", "mock_function_responses": {"search": "found"}},
+            "expected_output": {"expected_function_calls": [{"function_name": "search", "outcome": "any"}]},
+        }
+    )
+    verdict = evalkit.run_case(case, agent)
+    assert "malformed_call" in [reason.code for reason in verdict.reasons]
+    assert [(call.channel, call.problem) for call in verdict.transcript.calls] == [
+        ("direct", None),
+        ("native", "malformed_call"),
+    ]
 
 
 def test_an_agent_may_record_itself_what_it_answers(tools: Any) -> None:
