@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
@@ -20,8 +19,9 @@ from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, unpack_co
 from evalkit.cassettes.http.player import is_ignored_host
 from evalkit.errors import ProviderError
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.providers.table import PROVIDERS
-from evalkit.streaming import parse_values
+from evalkit.wire import anthropic_messages, gemini_content, openai_chat, openai_responses
+from evalkit.wire.bodies import read_values
+from evalkit.wire.table import APIS, Api, read_reply_values
 
 REQUEST_TOGGLE = "request_toggle"  # the key of Settings.extra
 STREAMED, WHOLE = "streamed", "whole"
@@ -29,20 +29,11 @@ _REFUSALS = (400, 404, 405, 422, 501)  # of a service that has only one way
 _OWN_HEADERS = ("content-type", "content-length", "content-encoding", "transfer-encoding")
 
 
-class Wire(Struct, frozen=True):
-    """The API of a model's service: how a stream is joined to a whole reply, and a whole reply cut to a stream."""
-
-    ending: str  # of its URLs' paths
-    join: Callable[[Sequence[JsonObject]], JsonDict]
-    split: Callable[[JsonObject, JsonObject], Iterator[JsonDict]]  # of the reply, and the body of the request
-    last_line: str = ""
-
-
 class ToggledRequest(Struct, frozen=True):
     """A request in the other way, and what makes its response the one that the client waits for."""
 
     request: HttpRequest
-    wire: Wire
+    api: Api
     mode: str  # in which the service is asked
     original: HttpRequest
 
@@ -55,28 +46,29 @@ class ToggledRequest(Struct, frozen=True):
             return response
         encoding = response.get_header("content-encoding")
         content = unpack_content(response.body, encoding) if encoding else response.body
-        try:
-            values = [value for value in parse_values((content or b"").decode()) if isinstance(value, Mapping)]
-            failed = next((value["error"] for value in values if value.get("error")), None)
-            if not values or failed is not None:
-                raise ValueError(f"it says {json.dumps(failed)[:200]}" if failed else "it is no JSON")
-            if self.mode == STREAMED:
-                content_type, text = "application/json", json.dumps(self.wire.join(values))
-            else:
-                content_type, text = self._format_stream(values[0])
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
-            message = f"{self.request.host}, asked for a {self.mode} reply, gave none: {error}"
-            raise ProviderError(message) from error
+        values = [value for value in read_values(content or b"") if isinstance(value, Mapping)]
+        reply = read_reply_values(self.api, response.status, values, ())
+        failure = reply.failure.message if reply.failure is not None else None
+        if reply.raw is None or failure is not None or not reply.has_ended:
+            problem = f"it says {failure}" if failure else "it is no JSON"
+            if values and not failure:
+                problem = f"the stream broke off: {reply.end_message or 'it has no end'}"
+            raise ProviderError(f"{self.request.host}, asked for a {self.mode} reply, gave none: {problem}")
+        if self.mode == STREAMED:
+            whole = _COMPLETIONS.get(self.api.NAME, _keep)(reply.raw, values)
+            content_type, text = "application/json", json.dumps(whole)
+        else:
+            content_type, text = self._format_stream(reply.raw)
         headers = tuple((name, value) for name, value in response.headers if name.lower() not in _OWN_HEADERS)
         return replace(response, headers=(*headers, ("content-type", content_type)), body=text.encode())
 
     def _format_stream(self, reply: JsonObject) -> tuple[str, str]:
-        events = list(self.wire.split(reply, json.loads(self.original.body)))
-        if self.wire is GEMINI and ("alt", "sse") not in parse_qsl(urlsplit(self.original.url).query):
+        events = list(_SPLITS[self.api.NAME](reply, json.loads(self.original.body)))
+        if self.api.NAME == gemini_content.NAME and ("alt", "sse") not in parse_qsl(urlsplit(self.original.url).query):
             return "application/json", json.dumps(events)
         lines = (f"event: {event['type']}\n" if isinstance(event.get("type"), str) else "" for event in events)
         text = "".join(f"{line}data: {json.dumps(event)}\n\n" for line, event in zip(lines, events, strict=True))
-        return "text/event-stream", text + self.wire.last_line
+        return "text/event-stream", text + ("data: [DONE]\n\n" if self.api.NAME == openai_chat.NAME else "")
 
 
 class RequestToggle:
@@ -111,14 +103,14 @@ class RequestToggle:
 
     def toggle(self, request: HttpRequest) -> ToggledRequest | None:
         """Return the request in the other way; None for one that goes out as it is."""
-        wire = find_wire(request.url) if request.method.upper() == "POST" else None
-        if wire is None or not self._is_open:
+        api = find_toggled_api(request.url) if request.method.upper() == "POST" else None
+        if api is None or not self._is_open:
             return None
         if is_ignored_host(request.host, self._ignore_hosts):
             self.add_obstacle(f"{request.host} is one of ignore_hosts in [tool.evalkit.http]")
             return None
         try:
-            toggled = _toggle_request(request, wire)
+            toggled = _toggle_request(request, api)
         except ValueError as error:
             self.add_obstacle(f"a request to {request.host} {error}")
             return None
@@ -144,7 +136,7 @@ class RequestToggle:
 
     def note_client(self, url: str, client: str) -> None:
         """Note a request of a client library whose requests can't be changed."""
-        if self._is_open and find_wire(url) is not None:
+        if self._is_open and find_toggled_api(url) is not None:
             self.add_obstacle(f"the agent's client asks by {client}, and only requests over httpx can be changed")
 
     def add_obstacle(self, obstacle: str) -> None:
@@ -153,31 +145,32 @@ class RequestToggle:
             self.obstacles.append(obstacle)
 
 
-def find_wire(url: str) -> Wire | None:
-    """Find the API to which a request goes; None for any other."""
+def find_toggled_api(url: str) -> Api | None:
+    """Find the API to which a request goes, if it can be asked in the other way; None for any other."""
     path = urlsplit(url).path.rstrip("/")
-    if path.endswith((_GEMINI_WHOLE, _GEMINI_STREAMED)):
-        return GEMINI
-    return next((wire for wire in WIRES if path.endswith(wire.ending)), None)
+    return next((api for api in APIS if api.NAME in _SPLITS and path.endswith(tuple(api.PATHS))), None)
 
 
-def _toggle_request(request: HttpRequest, wire: Wire) -> ToggledRequest:
+def _toggle_request(request: HttpRequest, api: Api) -> ToggledRequest:
     """Raises ValueError for a request that has no other way."""
     body = json.loads(request.body)
     if not isinstance(body, dict):
         raise ValueError("is no JSON object")
-    if wire is GEMINI:
+    if api.NAME == gemini_content.NAME:
         if _count_candidates(body) > 1:
             raise ValueError("asks for several replies at once (candidateCount)")
         toggled, mode = _toggle_gemini(request)
-        return ToggledRequest(toggled, wire, mode, request)
+        return ToggledRequest(toggled, api, mode, request)
     if body.get("n") not in (None, 1):
         raise ValueError("asks for several replies at once (n)")
     mode = WHOLE if body.get("stream") is True else STREAMED
     body = {key: value for key, value in body.items() if key not in ("stream", "stream_options")}
     if mode == STREAMED:
-        body |= {"stream": True, **({"stream_options": {"include_usage": True}} if wire is CHAT_COMPLETIONS else {})}
-    return ToggledRequest(replace(request, body=json.dumps(body).encode()), wire, mode, request)
+        body |= {
+            "stream": True,
+            **({"stream_options": {"include_usage": True}} if api.NAME == openai_chat.NAME else {}),
+        }
+    return ToggledRequest(replace(request, body=json.dumps(body).encode()), api, mode, request)
 
 
 _GEMINI_WHOLE, _GEMINI_STREAMED = ":generateContent", ":streamGenerateContent"
@@ -199,32 +192,39 @@ def _toggle_gemini(request: HttpRequest) -> tuple[HttpRequest, str]:
     return replace(request, url=urlunsplit((parts.scheme, parts.netloc, path, query, ""))), mode
 
 
-def _join_stream(service: str, events: Sequence[JsonObject]) -> JsonDict:
-    """Join a stream to the reply that would have come whole. Raises ValueError where the stream broke off."""
-    turn = PROVIDERS[service]().read_stream(events)
-    if turn.finish_reason == "truncated" or not isinstance(turn.raw, Mapping):
-        raise ValueError(f"the stream broke off: {turn.finish_message or 'it has no end'}")
-    return dict(turn.raw)
+def _keep(reply: JsonObject, values: Sequence[JsonObject]) -> JsonObject:
+    return reply
 
 
-# -- OpenAI's chat completions
+def _complete_response(reply: JsonObject, values: Sequence[JsonObject]) -> JsonObject:
+    """Take the items as they were streamed: a service may list others at the end."""
+    done = [value for value in values if value.get("type") == "response.output_item.done"]
+    items = [value["item"] for value in sorted(done, key=lambda value: value.get("output_index") or 0)]
+    return {**reply, "output": items or reply.get("output") or []}
 
 
-def _join_completion(chunks: Sequence[JsonObject]) -> JsonDict:
-    reply = _join_stream("openai", chunks)
-    if not reply["choices"][0].get("finish_reason"):
-        raise ValueError("the stream broke off: it has no finish reason")
-    message = reply["choices"][0]["message"]
-    for index, call in enumerate(message.get("tool_calls", ())):
-        call |= {"type": call.get("type") or "function", "id": call.get("id") or f"call_{index}"}
-    if not message.get("content") and (message.get("tool_calls") or message.get("refusal")):
-        message["content"] = None  # as a whole reply says it
-    if reply["choices"][0]["finish_reason"] == "function_call":  # as clients of the older API read it
-        (call,) = message.pop("tool_calls")
-        message["function_call"] = call["function"]
-    reply["choices"][0]["index"] = 0
-    first = {key: chunks[0][key] for key in ("id", "created", "model") if key in chunks[0]}
-    return {"id": "chatcmpl", "created": 0, **first, **reply, "object": "chat.completion"}
+def _complete_chat(reply: JsonObject, values: Sequence[JsonObject]) -> JsonObject:
+    """Complete what was joined from chunks by what clients look for in a whole reply."""
+    choice = reply["choices"][0]
+    message = {**choice["message"]}
+    calls = [
+        {**call, "type": call.get("type") or "function", "id": call.get("id") or f"call_{index}"}
+        for index, call in enumerate(message.pop("tool_calls", ()))
+    ]
+    message["content"] = message.get("content") or (None if calls or message.get("refusal") else "")
+    if choice.get("finish_reason") == "function_call":  # as clients of the older API read it
+        message["function_call"] = calls.pop()["function"]
+    if calls:
+        message["tool_calls"] = calls
+    first = {key: values[0][key] for key in ("id", "created", "model") if key in values[0]}
+    choices = [{"index": 0, **choice, "message": message}]
+    return {"id": "chatcmpl", "created": 0, **first, **reply, "object": "chat.completion", "choices": choices}
+
+
+_COMPLETIONS = {openai_chat.NAME: _complete_chat, openai_responses.NAME: _complete_response}
+
+
+# -- whole replies, cut to streams
 
 
 def _split_completion(reply: JsonObject, body: JsonObject) -> Iterator[JsonDict]:
@@ -239,19 +239,6 @@ def _split_completion(reply: JsonObject, body: JsonObject) -> Iterator[JsonDict]
     yield {**about, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]}
     if (body.get("stream_options") or {}).get("include_usage"):
         yield {**about, "choices": [], "usage": reply.get("usage")}
-
-
-# -- OpenAI's responses
-
-
-def _join_response(events: Sequence[JsonObject]) -> JsonDict:
-    ends = ("response.completed", "response.incomplete", "response.failed")
-    reply = next((event["response"] for event in events if event.get("type") in ends), None)
-    if reply is None:
-        raise ValueError("the stream broke off: it has no end")
-    done = [event for event in events if event.get("type") == "response.output_item.done"]
-    items = [event["item"] for event in sorted(done, key=lambda event: event.get("output_index") or 0)]
-    return {**reply, "output": items or reply.get("output") or []}
 
 
 def _split_response(reply: JsonObject, body: JsonObject) -> Iterator[JsonDict]:
@@ -284,9 +271,6 @@ def _list_response_events(reply: JsonObject) -> Iterator[JsonDict]:
     yield {"type": f"response.{status if status in ('incomplete', 'failed') else 'completed'}", "response": reply}
 
 
-# -- Anthropic's messages
-
-
 def _split_message(reply: JsonObject, body: JsonObject) -> Iterator[JsonDict]:
     yield {"type": "message_start", "message": {**reply, "content": [], "stop_reason": None}}
     for index, block in enumerate(reply["content"]):
@@ -308,15 +292,13 @@ def _split_message(reply: JsonObject, body: JsonObject) -> Iterator[JsonDict]:
     yield {"type": "message_stop"}
 
 
-# -- Gemini's contents
-
-
 def _split_contents(reply: JsonObject, body: JsonObject) -> Iterator[JsonDict]:
     yield dict(reply)
 
 
-CHAT_COMPLETIONS = Wire("/chat/completions", _join_completion, _split_completion, "data: [DONE]\n\n")
-RESPONSES = Wire("/responses", _join_response, _split_response)
-MESSAGES = Wire("/v1/messages", partial(_join_stream, "anthropic"), _split_message)
-GEMINI = Wire(_GEMINI_WHOLE, partial(_join_stream, "gemini"), _split_contents)
-WIRES = (CHAT_COMPLETIONS, RESPONSES, MESSAGES)
+_SPLITS: Mapping[str, Callable[[JsonObject, JsonObject], Iterator[JsonDict]]] = {
+    openai_chat.NAME: _split_completion,
+    openai_responses.NAME: _split_response,
+    anthropic_messages.NAME: _split_message,
+    gemini_content.NAME: _split_contents,
+}
