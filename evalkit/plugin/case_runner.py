@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from evalkit.checks.policies import get_policies
 from evalkit.execution.executor import Executor, RunCase, RunRequest
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.plugin.borrowed_thread import BorrowedThread, can_cut_off
 from evalkit.plugin.capture import CaseOutput, OpenStreams, OutputRouting, UnattributedOutputFilter, begin_output
 from evalkit.plugin.collection import RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration, is_one_at_a_time
@@ -182,7 +183,10 @@ class CaseRunner:
         if self.traces is not None:
             case, agent = self.traces.prepare(case)
         if self._concurrency == 1:
-            return RunRequest(case, agent)
+            if not can_cut_off():
+                return RunRequest(case, agent)
+            thread = BorrowedThread(is_cut_off=True)
+            return RunRequest(case, agent, thread.lend(), thread)
         context = copy_context()
         context.run(begin_output, self._outputs.setdefault(case.id, CaseOutput()))
         return RunRequest(case, agent, context, on_verdict=self._land_verdict)

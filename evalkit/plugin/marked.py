@@ -9,12 +9,9 @@ from __future__ import annotations
 import glob
 import os
 import re
-import threading
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
-from contextvars import copy_context
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
@@ -38,6 +35,7 @@ from evalkit.model.case import Case
 from evalkit.model.registry import AGENTS
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Verdict
+from evalkit.plugin.borrowed_thread import BorrowedThread
 from evalkit.plugin.case_runner import build_executor, build_sweeps, select_run_case
 from evalkit.plugin.collection import MARKED_CASE_ID, NAME, CaseItem, Collection, TagMarks, note_conftests
 from evalkit.plugin.configuration import EXCHANGE_KEY, Configuration, is_listing, read_configuration
@@ -58,7 +56,6 @@ from evalkit.plugin.verdicts import (
     set_properties,
 )
 from evalkit.reports.trace import TraceOptions, render_trace
-from evalkit.runner.agent_threads import AgentThread, current_agent_thread
 from evalkit.spec.files import SKIPPED_FOLDERS, FoundFile, check_file, find_cases
 from evalkit.spec.load import load_case
 from evalkit.spec.rows import list_case_files
@@ -313,14 +310,13 @@ class MarkedTests:
             return self._run_request(RunRequest(case, self.configuration.agent if case.agent is None else None))
         if callable(agent) and can_run_here() and build_called_agent("", agent).is_async:
             return run_here(self._arun(test_folder, case, agent))
-        context, thread = copy_context(), BorrowedThread()
-        context.run(current_agent_thread.set, AgentThread(thread.call_soon))
+        thread = BorrowedThread()
         capture = (
             CapturePytestOutcome(agent)
             if (callable(agent) and find_opening(agent) is None and not build_called_agent("", agent).is_async)
             else None
         )
-        verdict = self._run_request(RunRequest(case, capture or agent, context, thread))
+        verdict = self._run_request(RunRequest(case, capture or agent, thread.lend(), thread))
         if capture is not None and capture.outcome is not None:
             raise capture.outcome
         return verdict
@@ -386,37 +382,6 @@ def _get_marked_case(item: pytest.Item) -> MarkedCase | None:
     callspec = getattr(item, "callspec", None)
     parameter = None if callspec is None else callspec.params.get(FIXTURE)
     return parameter if isinstance(parameter, MarkedCase) else None
-
-
-class BorrowedThread(threading.Event):
-    """The thread of a test, which calls a sync agent while the test waits for this event, the verdict.
-
-    Fixtures make objects that belong to their thread: a sqlite3 connection, a transaction of Django. An agent that a
-    test hands over is therefore called where the test runs.
-    """
-
-    __test__ = False  # no test, whatever its name looks like
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-
-    def call_soon(self, work: Callable[[], None]) -> None:
-        self._work.put(work)
-
-    def set(self) -> None:
-        super().set()
-        self._work.put(None)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        if not self.is_set():
-            try:
-                work = self._work.get(timeout=timeout)
-            except Empty:
-                return self.is_set()
-            if work is not None:
-                work()
-        return self.is_set()
 
 
 class CapturePytestOutcome:

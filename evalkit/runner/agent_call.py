@@ -20,7 +20,7 @@ from msgspec import Struct
 from evalkit.agents.clock import Occupancy, current_occupancy, give_time_back, now
 from evalkit.agents.contract import AgentUnderTest
 from evalkit.agents.task import Task
-from evalkit.runner.agent_threads import Work, current_agent_thread
+from evalkit.runner.agent_threads import Work, current_agent_thread, offer_event_loop
 
 # How long a cancelled agent may take to clean up before it is abandoned.
 GRACE_S = 0.5
@@ -49,8 +49,8 @@ async def call_agent(
 ) -> CallOutcome:
     """Run ``agent.run(task)`` for at most `timeout_s` seconds.
 
-    `on_late_end` is called, from any thread, when an abandoned agent ends after all. Raises nothing but CancelledError,
-    when the caller itself is cancelled; the agent is cancelled with it.
+    `on_late_end` is called, from any thread, when an abandoned agent ends after all. Raises CancelledError when the
+    caller itself is cancelled, and the agent with it; and what the owner of the agent's thread has raised in it.
     """
     if agent.is_async:
         return await _run_within(partial(agent.run, task), task, timeout_s, agent, on_late_end)
@@ -64,7 +64,7 @@ async def call_agent(
     def run_agent() -> object:
         threads.append(threading.get_ident())
         try:
-            with nullcontext() if occupancy is None else occupancy.measure_thread():
+            with nullcontext() if occupancy is None else occupancy.measure_thread(), offer_event_loop():
                 return context.run(agent.run, task)
         finally:
             late.record()
@@ -75,8 +75,11 @@ async def call_agent(
         stuck_in = [call for ident in threads for call in list_thread_calls(ident)]
         hung_request = task.describe_hung_request(timeout_s)
         late.record()
+        agent_thread.cut_off()
         return CallOutcome(timed_out=True, abandoned=True, stuck_in=stuck_in, hung_request=hung_request)
     outcome = finished.result()
+    if outcome.error is not None and agent_thread.is_from_outside(outcome.error):
+        raise outcome.error
     if outcome.error is None and inspect.isawaitable(outcome.value):
         return await _run_within(lambda: outcome.value, task, timeout_s, agent, on_late_end)
     return outcome

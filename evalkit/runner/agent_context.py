@@ -14,12 +14,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from msgspec.structs import replace
+
 from evalkit.agents.contract import AgentUnderTest, build_called_agent
 from evalkit.model.transcript import RunFault
 from evalkit.runner.agent_call import GRACE_S, CallOutcome, start_in_thread
 from evalkit.runner.agent_threads import (
     TEARDOWN_S,
-    AgentThread,
     DedicatedThread,
     current_agent_thread,
     register_open_agent,
@@ -76,7 +77,11 @@ class AgentContext:
                 )
                 return None
             run.phase = ""
-            current_agent_thread.set(AgentThread(self._submit, self._context, self._opening.is_async))
+            current_agent_thread.set(
+                replace(
+                    self._caller_thread, submit=self._submit, context=self._context, is_async=self._opening.is_async
+                )
+            )
             return build_called_agent(name, outcome.value)
         except BaseException:
             await self._give_up()
@@ -111,6 +116,7 @@ class AgentContext:
     async def _give_up(self) -> None:
         """Abandon a set-up that has not ended. If it ends after all, it is torn down at once."""
         self._is_thread_lost = True
+        self._caller_thread.cut_off()
         self._teardown_due.set()
         if self._opening.is_async and not self._is_set_up():
             self._task.cancel()

@@ -7,17 +7,19 @@ process alive. These threads are not joined.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
 from typing import Any
+from warnings import catch_warnings, simplefilter
 from weakref import WeakSet
 
 from msgspec import Struct
@@ -75,11 +77,17 @@ _open: WeakSet[asyncio.Task[None]] = WeakSet()
 
 class AgentThread(Struct, frozen=True):
     """The thread that runs an agent's code: `submit` gives it work, which must not raise. `context` None: each call
-    has a copy of the caller's."""
+    has a copy of the caller's.
+
+    `cut_off` ends the work whose time is over, if that can be done. `is_from_outside` tells an exception that the
+    thread's owner has raised in the agent's code from those of the agent.
+    """
 
     submit: Callable[[Work], None] = run_in_daemon_thread
     context: Context | None = None
     is_async: bool = False  # the context belongs to tasks of the event loop, which may enter it at any time
+    cut_off: Callable[[], None] = lambda: None
+    is_from_outside: Callable[[BaseException], bool] = lambda error: False
 
     def get_thread_context(self) -> Context:
         """Return the context for work in a thread."""
@@ -89,6 +97,49 @@ class AgentThread(Struct, frozen=True):
 
 
 current_agent_thread: ContextVar[AgentThread] = ContextVar("evalkit_host", default=AgentThread())  # noqa: B039  # frozen
+
+
+_local = threading.local()
+_loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()  # of all threads
+
+
+@atexit.register
+def _close_loops() -> None:
+    for loop in list(_loops):
+        with suppress(RuntimeError):  # an agent has left it running
+            loop.close()
+
+
+@contextmanager
+def offer_event_loop() -> Iterator[None]:
+    """Let this thread have an event loop for ``asyncio.get_event_loop()``, as the main thread of a script has one.
+
+    A thread keeps its loop from one agent to the next, as a script does from one call to the next. The main thread's
+    own is used, if there is one that is open.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and _has_open_loop():
+        yield
+        return
+    loop: asyncio.AbstractEventLoop | None = getattr(_local, "loop", None)
+    if loop is None or loop.is_closed() or loop.is_running():
+        loop = _local.loop = asyncio.new_event_loop()
+        _loops.add(loop)
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        if not is_main:
+            asyncio.set_event_loop(None)
+
+
+def _has_open_loop() -> bool:
+    with catch_warnings():
+        simplefilter("ignore", DeprecationWarning)  # that there is none, and one is made
+        try:
+            return not asyncio.get_event_loop().is_closed()
+        except RuntimeError:
+            return False
 
 
 class DedicatedThread:

@@ -286,3 +286,82 @@ def test_a_thread_that_keeps_python_from_ending_is_named(project: Project, agent
         f"evalkit: the run is over, and Python waits for threads that did not end: {name}\n",
         "evalkit: agents should end what they start; Ctrl-C ends it now\n",
     ]
+
+
+SCRIPTS = """\
+import asyncio, signal, threading, time
+import evalkit
+
+async def work():
+    return "done"
+
+@evalkit.agent("loop")
+def loop(task):
+    task.call("check", id="A1")
+    return asyncio.get_event_loop().run_until_complete(work())
+
+@evalkit.agent("run")
+def run(task):
+    task.call("check", id="A1")
+    return asyncio.run(work())
+
+@evalkit.agent("alarm")
+def alarm(task):
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert threading.current_thread() is threading.main_thread()
+    task.call("check", id="A1")
+    return "done"
+
+@evalkit.agent("hang")
+def hang(task):
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        try:
+            time.sleep(600)
+        except BaseException:  # an agent that catches whatever comes
+            if task.message == "once":
+                raise
+    return "done"
+"""
+
+
+@pytest.mark.parametrize(("options", "names"), [
+    ((), ("loop", "run", "loop")),
+    (("--evalkit-concurrency=1",), ("loop", "run", "loop", "alarm")),
+    (("-n", "1", "-x"), ("alarm", "loop")),
+])  # fmt: skip
+def test_a_sync_agent_finds_what_a_script_has(
+    project: Project, options: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    """An event loop in any thread; one at a time, the main thread."""
+    project.write("scenarios/conftest.py", SCRIPTS)
+    for number, name in enumerate(names):
+        project.case(f"{name}_{number:03}", agent=name)
+    project.run_apart(*options).assert_outcomes(passed=len(names))
+
+
+@pytest.mark.parametrize("message", ["once", "ever"])
+def test_a_sync_agent_that_hangs_in_the_main_thread_is_cut_off(project: Project, message: str) -> None:
+    project.write("scenarios/conftest.py", SCRIPTS)
+    calls = {"message": message, "mock_function_responses": {"check": 1}}
+    project.case("a_001", agent="hang", input=calls, settings={"deadline_s": 0.3}, repeat={"runs": 2, "min_pass": 2})
+    project.case("b_001", agent="alarm")
+    project.run_apart("--evalkit-concurrency=1")
+    assert project.statuses() == {"a_001": "failed", "b_001": "passed"}
+    assert {reason.code for reason in project.run_file.verdicts[0].reasons} >= {"deadline"}
+
+
+def test_a_timeout_that_fires_in_a_sync_agent_in_the_main_thread_is_no_exception_of_the_agent(project: Project) -> None:
+    project.write(
+        "scenarios/conftest.py",
+        SCRIPTS + "\nimport pytest\n\n"
+        "def out_of_time(*_): pytest.fail('Timeout (>0.3s) from pytest-timeout.')\n\n"
+        "@pytest.hookimpl(wrapper=True)\ndef pytest_runtest_call():\n"
+        "    signal.signal(signal.SIGALRM, out_of_time)\n    signal.setitimer(signal.ITIMER_REAL, 0.3)\n"
+        "    try: return (yield)\n    finally: signal.setitimer(signal.ITIMER_REAL, 0)\n",
+    )
+    project.case("a_001", agent="hang", input={"message": "once", "mock_function_responses": {"check": 1}})
+    project.case("b_001", agent="run")
+    project.run_apart("--evalkit-concurrency=1")
+    assert project.statuses() == {"a_001": "failed", "b_001": "passed"}
+    assert [reason.code for reason in project.run_file.verdicts[0].reasons] == ["deadline"]
