@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections import Counter
 from time import perf_counter
 
 from msgspec import Struct
@@ -40,7 +39,7 @@ class Ledger:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: list[Call] = []
-        self._ids: dict[str, str] = {}  # call id -> name, of calls that replies made
+        self._ids: dict[str, set[str]] = {}  # call id -> names, of calls that replies made
         self._texts: list[str] = []  # of replies, in which calls may be written
         self._conversations: dict[str, str] = {}  # id of a reply -> its conversation
         self._begun: set[str] = set()  # conversations
@@ -64,7 +63,9 @@ class Ledger:
             if reply.reply_id:
                 self._conversations[reply.reply_id] = "" if request is None else self.find_conversation(request)
             self._seen += reply.calls
-            self._ids.update({call.call_id: call.name for call in reply.calls if call.call_id})
+            for call in reply.calls:
+                if call.call_id:
+                    self._ids.setdefault(call.call_id, set()).add(call.name)
             if reply.text:
                 self._texts.append(reply.text)
 
@@ -134,8 +135,8 @@ class Ledger:
 
     def _has_id(self, call: Call) -> bool:
         """Return whether a reply made a call of this id. Frameworks rename functions (``mcp__shop__find``)."""
-        name = None if call.call_id is None else self._ids.get(call.call_id)
-        return name is not None and (name == call.name or len(call.call_id or "") >= _LONG_ID)
+        names = self._ids.get(call.call_id or "")
+        return names is not None and (call.name in names or len(call.call_id or "") >= _LONG_ID)
 
     def _find_unmatched(self, calls: list[Call]) -> list[Call]:
         """Return the calls of a history that no reply was seen to make."""
@@ -143,8 +144,8 @@ class Ledger:
         if not unmatched:
             return []
         # By name and arguments, and then by name alone: as often as replies have asked, less those that ids explain.
-        taken = Counter(call.call_id for call in calls if self._has_id(call))
-        left = [call for call in self._seen if not (call.call_id and call.call_id in taken)]
+        taken = {_identify(call) for call in calls if self._has_id(call)}
+        left = [call for call in self._seen if not (call.call_id and _identify(call) in taken)]
         rest: list[Call] = []
         for call in unmatched:
             same = next((seen for seen in left if seen.name == call.name and seen.arguments == call.arguments), None)
@@ -163,6 +164,11 @@ class Ledger:
 
 
 _LONG_ID = 8  # characters: shorter ids are counters, which several replies share
+
+
+def _identify(call: Call) -> tuple[str | None, str]:
+    """Return what tells a call from others that replies made: its id, if that is no counter's, else with its name."""
+    return call.call_id, "" if len(call.call_id or "") >= _LONG_ID else call.name
 
 
 def _find_opening(request: Request) -> str:
