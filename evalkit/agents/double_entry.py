@@ -10,6 +10,8 @@ from fnmatch import fnmatch
 from evalkit.errors import UnreadItemError, UnseenCallError
 from evalkit.text.format import format_arguments
 from evalkit.wire.ledger import UNSEEN_CALL, UNSEEN_REPLY, Finding
+from evalkit.wire.reading import explain_unread
+from evalkit.wire.reading import find_unread as find_unread_item
 from evalkit.wire.records import Exchange
 
 _GO_ON = "a part of the traffic with the model went unseen"
@@ -22,13 +24,10 @@ def find_pattern(name: str, patterns: Iterable[str]) -> str:
 
 def find_unread(exchange: Exchange, harmless: Iterable[str]) -> UnreadItemError | None:
     """Return the fault of an exchange in which something can't be read that is not `harmless`; None if all was read."""
-    item = next((item for item in exchange.list_unread() if not find_pattern(item.what, harmless)), None)
+    item = find_unread_item(exchange.list_unread(), harmless)
     if item is None:
         return None
-    return UnreadItemError(
-        f"the traffic with {exchange.url.partition('?')[0]} holds what evalkit can't read: {item}\n"
-        f'If it can hold no call of a function, say so in [tool.evalkit.http]: harmless = ["{item.what}"]'
-    )
+    return UnreadItemError(explain_unread(f"the traffic with {exchange.url.partition('?')[0]}", item))
 
 
 def build_finding_fault(finding: Finding) -> UnseenCallError:

@@ -51,7 +51,7 @@ from evalkit.model.transcript import (
     ModelRequest,
     ModelTurn,
 )
-from evalkit.providers.base import Provider
+from evalkit.providers.base import Provider, harmless_items
 from evalkit.providers.pacing import queue_context
 from evalkit.providers.turns import Chunk, fetch_pieces
 from evalkit.streaming import StreamAccumulator
@@ -453,6 +453,7 @@ class ModelSession:
 
     def _begin_request(self, request: ModelRequest) -> Request:
         """Record what a request says has happened, and the answers that come back with it; log it."""
+        harmless_items.set(self._http.harmless)
         history = read_model_request(request)
         self._record_findings(history)
         self.record_answers(_find_answers(request.messages))

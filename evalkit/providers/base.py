@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from msgspec import Struct
@@ -14,7 +15,8 @@ from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.model.parts import PARTS, TEXT, InputPart
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
-from evalkit.wire.records import Reply, Unread
+from evalkit.wire.reading import explain_unread, find_unread
+from evalkit.wire.records import Reply
 
 
 @runtime_checkable
@@ -112,11 +114,15 @@ def require_whole(turn: ModelTurn, service: str, *, is_streamed: bool) -> ModelT
     return turn
 
 
+# Patterns of items of replies that hold no call, as the run's settings name them.
+harmless_items: ContextVar[tuple[str, ...]] = ContextVar("evalkit_harmless_items", default=())
+
+
 def require_readable(reply: Reply, service: str) -> Reply:
     """Return a live reply. Raises UnreadItemError for one that holds what evalkit can't read, which could be a call."""
-    unread = next((item for item in reply.items if isinstance(item, Unread)), None)
+    unread = find_unread(reply.items, harmless_items.get())
     if unread is not None:
-        raise UnreadItemError(f"{service} answered something that evalkit can't read: {unread}")
+        raise UnreadItemError(explain_unread(f"the answer of {service}", unread))
     return reply
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from fnmatch import fnmatch
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -26,6 +27,21 @@ def build_unread(what: str, place: str, value: object) -> Unread:
     except (TypeError, ValueError):
         text = repr(value)
     return Unread(what, place, cut_between_words(text, 200))
+
+
+def find_unread(items: Iterable[Item], harmless: Iterable[str]) -> Unread | None:
+    """Return the first item that can't be read and is not named by one of the patterns `harmless`."""
+    patterns = tuple(harmless)
+    unread = (item for item in items if isinstance(item, Unread))
+    return next((item for item in unread if not any(fnmatch(item.what, pattern) for pattern in patterns)), None)
+
+
+def explain_unread(where: str, item: Unread) -> str:
+    """Explain what can't be read, and the line that ends it."""
+    return (
+        f"{where} holds what evalkit can't read: {item}\n"
+        f'If it can hold no call of a function, say so in [tool.evalkit.http]: harmless = ["{item.what}"]'
+    )
 
 
 def check_keys(data: JsonObject, known: Collection[str], what: str, place: str) -> Iterator[Unread]:

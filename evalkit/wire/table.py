@@ -97,8 +97,7 @@ def wire_api(api: A) -> A:
 _NO_TURNS = re.compile(
     r"(/embeddings|/models(/[^/:]+)*|/count_tokens|/count-tokens|:countTokens|:(batch)?[eE]mbedContents?|/moderations"
     r"|/files(/.*)?|/batches(/.*)?|/uploads(/.*)?|/cachedContents(/.*)?|/audio/\w+|/images/\w+|/rerank|/tokenize"
-    r"|/detokenize|/input_items|/api/(tags|show|pull|embed|embeddings|version|ps)|/conversations(/.*)?"
-    r"|/responses/compact|/responses/input_tokens)$"
+    r"|/detokenize|/input_items|/api/(tags|show|pull|embed|embeddings|version|ps)|/responses/compact|/responses/input_tokens)$"
 )
 # A reply that is looked up again, or asked to go on: ``/responses/resp_1``.
 _KEPT = re.compile(r"/(responses|interactions)/")
@@ -135,12 +134,17 @@ def is_candidate(method: str, url: str, body: bytes) -> bool:
     """Return whether a request may go to a model: its path is an API's, or its body looks like it."""
     path = _get_path(url)
     is_kept = _KEPT.search(path) is not None
-    if _NO_TURNS.search(path) or (method.upper() == "GET" and not is_kept):
+    if _has_no_turns(path) or (method.upper() == "GET" and not is_kept):
         return False
     if is_kept or any(path.endswith(tuple(api.PATHS)) for api in APIS):
         return True
     data = parse_body(body)
     return data is not None and looks_like_model_request(data)
+
+
+def _has_no_turns(path: str) -> bool:
+    is_an_apis = any(path.endswith(tuple(api.PATHS)) for api in APIS)  # behind any prefix, such as ``/files``
+    return _NO_TURNS.search(path) is not None and not is_an_apis
 
 
 def _get_path(url: str) -> str:
@@ -151,7 +155,7 @@ def looks_like_model_request(data: JsonObject) -> bool:
     """Return whether a body declares functions, or holds messages with roles, at its top."""
     if any(_declares_functions(tool) for key in ("tools", "functions") for tool in filter_mappings(data.get(key))):
         return True
-    for key in ("messages", "contents", "input"):
+    for key in ("messages", "contents", "input", "inputs"):
         roles = [str(item["role"]).lower() for item in filter_mappings(data.get(key)) if "role" in item]
         if roles and _ROLES.issuperset(roles):
             return True
@@ -198,7 +202,7 @@ def read_exchange(
     *, charset: str = "utf-8",
 ) -> Exchange | None:  # fmt: skip
     """Read an exchange with a model's service; None for one with any other. Never raises."""
-    if _NO_TURNS.search(_get_path(url)):
+    if _has_no_turns(_get_path(url)):
         return None
     data = parse_body(request_body)
     values, unparsed = split_unread(read_values(content, charset))

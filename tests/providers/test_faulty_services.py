@@ -195,4 +195,4 @@ def test_content_that_cannot_be_read_is_no_answer_of_the_model(content: object, 
     verdict = judge("gemini", lambda to: to.sendall(_head(len(text), kind) + text.encode()), stream=stream)
 
     assert (verdict.status, verdict.reasons[0].code) == ("error", "unread_item")
-    assert "gemini (m) answered something that evalkit can't read: gemini_content." in verdict.reasons[0].message
+    assert "the answer of gemini (m) holds what evalkit can't read: gemini_content." in verdict.reasons[0].message

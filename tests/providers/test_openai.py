@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +19,15 @@ from msgspec.structs import replace
 
 from evalkit.errors import ProviderError, UnreadItemError
 from evalkit.model.case import Declaration
+from evalkit.model.settings import HttpSettings, Settings
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.adaptive_pace import Turn
 from evalkit.providers.client import ClientOptions
 from evalkit.providers.openai import OpenAIProvider, build_messages, read_reply, read_stream
 from evalkit.providers.pacing import Limiter, RetryPolicy
 from evalkit.providers.table import open_provider
+from evalkit.runner.run_case import run_case
+from evalkit.spec.load import case_from_dict
 from tests.providers.asking import ask_provider
 
 Row = dict[str, Any]
@@ -551,9 +555,36 @@ def test_a_stream_of_something_else_is_one_clear_message(replay: Any, answer: An
     replay.answers[:] = [answer(f"data: {json.dumps(chunk)}\n\n")]
 
     with pytest.raises(
-        UnreadItemError, match=r"^openai \(m\) answered something that evalkit can't read: openai_chat\."
+        UnreadItemError, match=r"^the answer of openai \(m\) holds what evalkit can't read: openai_chat\."
     ):
         asked(provider(replay, stream=True))
+
+
+STRANGE = {"choices": [{"message": {"content": [{"type": "text", "text": "Hello."}, {"type": "novelty"}]},
+                         "finish_reason": "stop"}]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("harmless", "status"), [((), "error"), (("openai_chat.part.novelty",), "passed"), (("*.part.*",), "passed")]
+)
+def test_an_item_that_nobody_knows_is_an_error_unless_the_user_says_that_it_is_harmless(
+    replay: Any, tmp_path: Path, harmless: tuple[str, ...], status: str
+) -> None:
+    replay.answers[:] = [replay.answer(json.dumps(STRANGE))]
+    data = {"input": {"message": "Hi."}, "expected_output": {"expected_function_calls": []}}
+    case = case_from_dict(data, tmp_path / "case_001.yaml", root=tmp_path)
+    settings = Settings(root=tmp_path, model=f"openai:m?base_url={replay.url}", http=HttpSettings(harmless=harmless))
+
+    async def ask(task: Any) -> str:
+        turn = await task.turn(ModelRequest(messages=({"role": "user", "text": task.message},)))
+        return str(turn.text)
+
+    verdict = run_case(case, ask, settings)
+
+    assert verdict.status == status
+    if not harmless:
+        assert verdict.reasons[0].code == "unread_item"
+        assert 'harmless = ["openai_chat.part.novelty"]' in verdict.reasons[0].message
 
 
 def test_what_may_work_later_is_asked_again(replay: Any, answer: Any) -> None:

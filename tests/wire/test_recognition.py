@@ -22,6 +22,8 @@ CONVERSE_REPLY = {"output": {"message": {"content": [{"text": "Hello."}]}}, "sto
 # name -> (path, request, reply, API, model)
 READ: dict[str, tuple[str, Any, Any, str, str | None]] = {
     "a gateway's path": ("/proxy/team/v1/chat/completions", CHAT, CHAT_REPLY, "openai_chat", "m"),
+    "a gateway's path that sounds like another's": ("/files/proxy/v1/chat/completions", CHAT, CHAT_REPLY, "openai_chat",
+                                                    "m"),
     "a path of its own": ("/ask", CHAT, CHAT_REPLY, "openai_chat", "m"),
     "a gateway that translates": ("/v1/chat/completions", CHAT, MESSAGE, "anthropic_messages", "m"),
     "a request that tells nothing": ("/ask", {"question": "Hi."}, CHAT_REPLY, "openai_chat", None),
@@ -65,6 +67,7 @@ NO_TURNS: dict[str, tuple[str, Any, Any]] = {
     "cached contents": ("/v1beta/cachedContents", {**CONTENTS, "model": "m"}, {"name": "c"}),
     "models": ("/v1/models", None, {"data": []}),
     "a batch": ("/v1/messages/batches", {"requests": [{"params": CHAT}]}, {"id": "b"}),
+    "a conversation that the service keeps": ("/v1/conversations", {"items": HI}, {"object": "conversation"}),
     "moderation": ("/v1/moderations", {"model": "m", "input": "Hi."}, {"results": []}),
     "a chat between people": ("/messages", {"to": "ana", "text": "Hi."}, {"type": "message", "text": "Hi."}),
     "any other service": ("/orders", {"items": [{"name": "drill"}]}, {"id": 1}),
@@ -78,7 +81,12 @@ def test_what_is_no_turn_is_none(path: str, request_data: Any, reply: Any) -> No
 
 @pytest.mark.parametrize(
     "request_data",
-    [CHAT, {"dialogue": 1, "tools": [{"name": "drop", "parameters": {}}]}, {"model": "m", "prompt": "Hi."}],
+    [
+        CHAT,
+        {"dialogue": 1, "tools": [{"name": "drop", "parameters": {}}]},
+        {"model": "m", "prompt": "Hi."},
+        {"model": "m", "inputs": HI},
+    ],
 )
 def test_what_looks_like_a_request_to_a_model_and_is_of_no_known_api_is_unread(request_data: Any) -> None:
     exchange = read("/ask", request_data, {"answer": "Hello."})
