@@ -21,8 +21,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
 from functools import partial, wraps
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +36,7 @@ from evalkit.agents.child_guard import (
 )
 from evalkit.agents.offline_rules import NetworkGuard, is_ignored
 from evalkit.agents.task import Task
+from evalkit.cassettes.http.import_hook import PatchAfterImport
 from evalkit.cassettes.http.interception import is_bypassed
 from evalkit.cassettes.http.other_services import OTHER_GRPC_SERVICES, OTHER_PORTS
 from evalkit.cassettes.http.player import OWN_HOSTS
@@ -129,8 +128,7 @@ def cut_off(task: Task, settings: Settings) -> None:
             for name in _GRPC_MODULES:
                 if name in sys.modules:
                     _patch_grpc(sys.modules[name])
-            if _finder not in sys.meta_path:
-                sys.meta_path.insert(0, _finder)
+            _import_hook.install()
         start_propagation(_NEED)
         _runs[task] = GuardedRun(task, settings.http, is_offline=not goes_out)
 
@@ -306,30 +304,15 @@ _GRPC_MODULES = ("grpc._channel", "grpc.aio._channel")
 _GRPC_CALLS = ("__call__", "with_call", "future")
 
 
-class _PatchAfterImport(MetaPathFinder):
-    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(fullname, path, target) if fullname in _GRPC_MODULES else None
-        if spec is None or spec.loader is None:
-            return None
-        real = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            real(module)
-            _patch_grpc(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-_finder = _PatchAfterImport()
-
-
 def _patch_grpc(module: ModuleType) -> None:
     for owner in [value for name, value in vars(module).items() if name.endswith("MultiCallable")]:
         for name in _GRPC_CALLS:
             real = vars(owner).get(name)
             if real is not None and not hasattr(real, "evalkit_guard"):
                 setattr(owner, name, _check_grpc_call(real))
+
+
+_import_hook = PatchAfterImport(_GRPC_MODULES, _patch_grpc)
 
 
 def _note_grpc_call(host: str, port: str, method: bytes | str) -> None:
