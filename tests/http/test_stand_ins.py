@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,26 @@ def test_secrets_are_hidden_and_words_are_not(
     assert [secret for secret in gone if secret in text] == []
     assert [word for word in kept if word not in text] == []
     assert places == touched
+
+
+@pytest.mark.parametrize("cuts", [[3], [5, 9], [1, 2, 3, 4, 5, 6, 7, 8], []])
+def test_a_secret_that_a_stream_brings_in_pieces_is_hidden(cuts: list[int]) -> None:
+    said = f"it is {KEY}, and {KEY}."
+    begin = said.index(KEY)
+    bounds = [0, *(begin + cut for cut in cuts), *(begin + len(KEY) + 6 + cut for cut in cuts), len(said)]
+    texts = [said[start:end] for start, end in pairwise(bounds)]
+    chunk = {"object": "chat.completion.chunk"}
+    events = [{**chunk, "choices": [{"index": 0, "delta": {"content": text}}]} for text in texts]
+    stream = "".join(f"data: {json.dumps(event)}\r\n\r\n" for event in events) + "data: [DONE]\r\n\r\n"
+    asked = {"method": "POST", "url": CHAT, "json": {**ASKED, "stream": True}}
+    (hidden,), places = hide_secrets([{"request": asked, "response": {"status": 200, "text": stream}}], (), ())
+
+    lines = [line.removeprefix("data: ") for line in hidden["response"]["text"].split("\r\n\r\n")]
+    pieces = [json.loads(line)["choices"][0]["delta"]["content"] for line in lines if line.startswith("{")]
+    name = build_stand_in(KEY, 1)
+    assert "".join(pieces) == f"it is {name}, and {name}."
+    assert len(pieces) == len(texts)
+    assert places == ["/v1/chat/completions"]
 
 
 def test_an_agent_that_logs_in_goes_on_with_the_stand_in(echo: Any, run: Run, cassette: Path) -> None:

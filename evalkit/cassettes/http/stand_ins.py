@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from evalkit.cassettes.http.model_exchanges import is_model_exchange
-from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
+from evalkit.errors import KeyPath
+from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, map_strings, walk_leaves
 from evalkit.text.redact import REDACTED, TOKEN_BEGINNINGS, Redactor, build_redactor
 
 _SECRET_PARAMETERS = frozenset(
@@ -110,7 +111,7 @@ def hide_secrets(
             if form in response:
                 was = response[form]
                 response[form] = (
-                    known.redact_data(was)
+                    _hide_in_pieces(known.redact_data(was), known, stand_ins)
                     if is_model
                     else _hide_in_stream(was, in_responses)
                     if isinstance(was, str)
@@ -171,25 +172,72 @@ def _hide_in_data(value: Any, redactor: Redactor, of_words: Redactor | None) -> 
 
 def _hide_in_stream(text: str, redactor: Redactor) -> str:
     """Hide secrets in a text; in one of events, in the data of each."""
-    if "data:" not in text:
-        return redactor.redact_data(text)
+    return _edit_events(text, redactor.redact_data, lambda data: _hide_in_data(data, redactor, None))
+
+
+def _edit_events(text: str, edit_line: Callable[[str], str], edit_data: Callable[[Any], Any]) -> str:
+    """Edit the data of each event of a stream, and other lines as texts. Events that stay the same stay as written."""
     lines = []
-    for line in text.splitlines(keepends=True):
-        head, mark, rest = line.partition("data:")
-        try:
-            data = json.loads(rest) if mark and not head.strip() else None
-        except (ValueError, RecursionError):
-            data = None
-        clean = data if data is None else _hide_in_data(data, redactor, None)
+    for line in text.splitlines(keepends=True) if "data:" in text else [text]:
+        data, head, end = _parse_event(line)
+        edited = None if data is None else edit_data(copy_json(data))
         if data is None:
-            line = redactor.redact_data(line)
-        elif clean != data:
-            end = rest[len(rest.rstrip()) :]
-            space = " " if rest.startswith(" ") else ""
-            separators = (", ", ": ") if '": ' in rest else (",", ":")
-            line = f"{head}{mark}{space}{json.dumps(clean, ensure_ascii=rest.isascii(), separators=separators)}{end}"
+            line = edit_line(line)
+        elif edited != data:
+            separators = (", ", ": ") if '": ' in line else (",", ":")
+            line = f"{head}{json.dumps(edited, ensure_ascii=line.isascii(), separators=separators)}{end}"
         lines.append(line)
     return "".join(lines)
+
+
+def _parse_event(line: str) -> tuple[Any, str, str]:
+    """Parse the data of an event's line; None for any other line. Return what stands before and behind it, too."""
+    head, mark, rest = line.partition("data:")
+    try:
+        data = json.loads(rest) if mark and not head.strip() else None
+    except (ValueError, RecursionError):
+        data = None
+    content = rest.strip()
+    return (data if isinstance(data, (dict, list)) else None), line[: line.find(content)], line[len(line.rstrip()) :]
+
+
+def _hide_in_pieces(value: Any, redactor: Redactor, stand_ins: StandIns) -> Any:
+    """Hide secrets that a stream brings in pieces, each too short to be known: the first piece has the stand-in."""
+    if not isinstance(value, str) or "data:" not in value:
+        return value
+    pieces: dict[KeyPath, list[str]] = {}
+    for line in value.splitlines():
+        for path, leaf in walk_leaves(_parse_event(line)[0]):
+            if isinstance(leaf, str):
+                pieces.setdefault(path, []).append(leaf)
+    hidden = {path: iter(_join_and_hide(texts, redactor, stand_ins)) for path, texts in pieces.items()}
+
+    def edit(data: Any) -> Any:
+        for path, leaf in list(walk_leaves(data)):
+            if isinstance(leaf, str):
+                holder = data
+                for key in path[:-1]:
+                    holder = holder[key]
+                holder[path[-1]] = next(hidden[path])
+        return data
+
+    return _edit_events(value, lambda line: line, edit)
+
+
+def _join_and_hide(texts: list[str], redactor: Redactor, stand_ins: StandIns) -> list[str]:
+    joined = "".join(texts)
+    if len(set(texts)) == 1 or redactor.redact_data(joined) == joined:  # an id stands in each event
+        return texts
+    for secret in [secret for secret in stand_ins.names if secret in joined]:
+        while (start := joined.find(secret)) >= 0:
+            end, position, edited = start + len(secret), 0, []
+            for text in texts:
+                first, last = max(start - position, 0), max(end - position, 0)
+                has_start = position <= start < position + len(text)
+                edited.append(text[:first] + (stand_ins.names[secret] if has_start else "") + text[last:])
+                position += len(text)
+            texts, joined = edited, "".join(edited)
+    return texts
 
 
 def _hide_in_headers(headers: JsonObject, redactor: Redactor, stand_ins: StandIns) -> JsonDict:
