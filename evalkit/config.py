@@ -388,11 +388,12 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "allow_imports": _read_strings,
     "allow_urls": _read_strings,
     "allow_paths": _read_strings,
+    "allow_env": _read_strings,
     "mcp_servers": _read_servers,
     "bounds": read_bounds,
     "lint": _read_table,  # its own keys are checked by evalkit.lint.options
 }
-PERMISSION_KEYS = ("allow_commands", "allow_imports", "allow_urls", "allow_paths", "mcp_servers")
+PERMISSION_KEYS = ("allow_commands", "allow_imports", "allow_urls", "allow_paths", "allow_env", "mcp_servers")
 
 
 def read_least_agreement(judge_check: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -436,6 +437,7 @@ def build_permissions(
         imports=options.get("allow_imports", ()),
         urls=options.get("allow_urls", ()),
         paths=options.get("allow_paths", ()),
+        variables=options.get("allow_env", ()),
         untrusted=untrusted,
         mcp_servers=options.get("mcp_servers", ()),
     )

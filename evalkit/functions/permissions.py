@@ -22,7 +22,7 @@ from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from types import ModuleType
-from urllib.parse import urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
 from evalkit.model.case import Permissions
 from evalkit.model.registry import AGENTS, CHECKS, OPERATORS
@@ -33,10 +33,85 @@ _INTERPRETERS = re.compile(
     r"(python[0-9.]*|pypy[0-9.]*|node|nodejs|bun|deno|ruby|perl|php|lua|julia|Rscript|bash|sh)(\.exe)?"
 )
 _PYTHON_FLAGS = frozenset(("-u", "-B", "-E", "-I", "-P", "-s", "-S", "-O", "-OO", "-q"))
-_DATA = frozenset((".yaml", ".yml", ".json", ".jsonl", ".md", ".txt", ".csv", ".toml", ".ini", ".cfg", ".xml", ".html"))
-# Variables by which an interpreter, the loader or the shell is given other code to run.
-_CODE_VARIABLES = re.compile(
-    r"PATH|PYTHON.*|LD_.*|DYLD_.*|NODE_.*|BUN_.*|DENO_.*|BASH_ENV|ENV|IFS|SHELLOPTS|PERL.*|RUBY.*|PHP.*|LUA_.*|JULIA_.*|R_.*"
+# What an interpreter or the system runs, by its kind. A file without an ending is code if it begins as such files do.
+_CODE_SUFFIXES = frozenset(
+    (
+        *(".py", ".pyw", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx", ".sh", ".bash", ".rb"),
+        *(".pl", ".php", ".lua", ".jl", ".r", ".exe", ".bat", ".cmd", ".ps1"),
+    )
+)
+_CODE_MAGIC = (b"#!", b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+_CODE, _HOST, _KEY = "gives it other code to run", "chooses a host, or what is trusted as one", "is a key"
+# Variables that a case does not set, by families: a new member of a family is one of them.
+VARIABLE_FAMILIES: Mapping[str, tuple[str, str]] = {
+    "names that are no words": (_CODE, r".*[^A-Z0-9_].*|[0-9].*|"),
+    "paths of programs, and homes of configuration": (
+        _CODE,
+        r"PATH|PATHEXT|HOME|USERPROFILE|HOMEDRIVE|HOMEPATH|APPDATA|LOCALAPPDATA|XDG_.*|CDPATH|TERMINFO.*",
+    ),
+    "loaders": (_CODE, r"LD_.*|DYLD_.*|LIBPATH|SHLIB_PATH|GCONV_PATH|GLIBC_TUNABLES|.*_PRELOAD"),
+    "shells": (
+        _CODE,
+        r"BASH.*|ENV|IFS|SHELL|SHELLOPTS|PS[0-9]|PROMPT_COMMAND|ZDOTDIR|FPATH|KSH_.*|INPUTRC|COMSPEC",
+    ),
+    "programs that others start": (
+        _CODE,
+        r"PAGER|EDITOR|VISUAL|BROWSER|LESSOPEN|LESSCLOSE|GIT_.*|HG_.*|HGRCPATH|SVN_.*|MAKE|MAKEFLAGS|MAKEFILES|CC|CXX|"
+        r"(C|CPP|CXX|LD)FLAGS",
+    ),
+    "Python": (
+        _CODE,
+        r"PYTHON.*|PYPY.*|VIRTUAL_ENV.*|CONDA.*|PIP_.*|UV_.*|POETRY_.*|PDM_.*|PIPENV_.*|PYTEST_.*|COVERAGE_.*|"
+        r"COV_CORE_.*|EVALKIT.*|DJANGO_.*|FLASK_.*|GUNICORN_.*|UVICORN_.*|CELERY_.*",
+    ),
+    "JavaScript": (_CODE, r"NODE.*|NPM_.*|YARN_.*|PNPM_.*|BUN_.*|DENO_.*|TSX_.*|TS_NODE.*|ELECTRON_.*"),
+    "Ruby, Perl, PHP, Lua, Julia, R": (
+        _CODE,
+        r"RUBY.*|GEM_.*|BUNDLE_.*|RAILS_.*|RACK_.*|PERL.*|PHP.*|COMPOSER.*|LUA.*|JULIA_.*|R_.*|RENV_.*",
+    ),
+    "Java, .NET, Go, Rust": (
+        _CODE,
+        r"_?JAVA.*|JDK_.*|JVM_.*|CLASSPATH|MAVEN_.*|GRADLE_.*|DOTNET_.*|CORECLR_.*|COMPLUS_.*|MONO_.*|CARGO_.*|RUST.*|"
+        r"GO(FLAGS|PATH|ROOT|BIN|ENV|PROXY|DEBUG|TOOLCHAIN|PRIVATE|SUMDB|CACHE|MODCACHE|EXPERIMENT|WORK)",
+    ),
+    "containers and remote machines": (_CODE, r"DOCKER_.*|COMPOSE_.*|KUBE.*|HELM_.*|SSH_.*|RSYNC_.*"),
+    "hosts": (
+        _HOST,
+        r"(.*_)?(URL|URI|HOST|HOSTS|HOSTNAME|ENDPOINT|ENDPOINTS|SERVER|API_BASE|DSN|ADDR|ADDRESS)|"
+        r".*(BASE_URL|_ENDPOINT_).*|HOSTALIASES|RES_OPTIONS|LOCALDOMAIN|OTEL_.*",
+    ),
+    "proxies": (_HOST, r"(.*_)?(PROXY|PROXIES)|PROXY_.*"),
+    "certificates": (
+        _HOST,
+        r"SSL.*|OPENSSL_.*|CURL_.*|REQUESTS_.*|.*CA_BUNDLE|.*CA_CERTS?|.*CERT_(FILE|DIR|PATH)|WGETRC|NETRC",
+    ),
+    "clouds": (
+        _HOST,
+        r"(AWS|AZURE|GOOGLE|GCLOUD|GCP|CLOUDSDK|VERTEX|VERTEXAI|CLOUD_ML)_.*|"
+        r".*(AI|ML|CLOUD|VERTEX|BEDROCK)_(REGION|LOCATION|PROJECT|PROJECT_ID|TENANT|TENANT_ID|ORG|ORG_ID)|"
+        r".*USE_(VERTEX|VERTEXAI|BEDROCK|FOUNDRY)",
+    ),
+    "keys": (
+        _KEY,
+        r"(.*_)?(KEY|APIKEY|TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PWD|CREDENTIAL|CREDENTIALS|AUTH|COOKIE|PASSPHRASE)|"
+        r".*(API_?KEY|SECRET|ACCESS_TOKEN|AUTH_TOKEN|CREDENTIALS).*",
+    ),
+}
+_VARIABLE_FAMILIES = [(reason, re.compile(pattern)) for reason, pattern in VARIABLE_FAMILIES.values()]
+_MOST_LINKS = 40
+# Options of a model that choose neither a host nor who pays.
+_MODEL_OPTIONS = frozenset(
+    (
+        "stream",
+        "timeout_s",
+        "retries",
+        "max_reply_bytes",
+        "max_tokens",
+        "temperature",
+        "drop",
+        "api_version",
+        "vertexai",
+    )
 )
 UNTRUSTED = "--evalkit-untrusted refuses what runs code that a file names"
 
@@ -63,13 +138,16 @@ def explain_import(module: str, permissions: Permissions | None, *, is_called: b
 def explain_callable(target: str, permissions: Permissions | None) -> str:
     """Explain why a file may not call `target`, whose module is imported; "" if it may.
 
-    An own module has imported others, and what it has of them (`own:os.system`) is not the project's.
+    An own module has imported others, and what it has of them (`own:os.system`) is not the project's. Nor are the
+    methods of its data (`own:LIMITS.update`), and what lies behind a function (`own:check.__globals__.update`).
     """
     module, _, path = target.partition(":")
     if permissions is None or permissions.untrusted or _is_listed(module, permissions.imports):
         return explain_import(module, permissions, is_called=True)
     value: object = sys.modules.get(module)
     for name in path.split("."):
+        if name.startswith("__"):
+            return f"{name} is Python's own and leads to everything; name a function"
         value = getattr(value, name, None)
         home = value.__name__ if isinstance(value, ModuleType) else None
         if home is None and (inspect.isroutine(value) or isinstance(value, type)):
@@ -77,6 +155,11 @@ def explain_callable(target: str, permissions: Permissions | None) -> str:
         reason = explain_import(home, permissions, is_called=True) if isinstance(home, str) else ""
         if reason:
             return reason
+    if inspect.isbuiltin(value) and not isinstance(value.__self__, ModuleType):
+        return f"it is a method of Python's {type(value.__self__).__name__}; name a function of the project's own"
+    if callable(value) and not inspect.isroutine(value) and not isinstance(value, partial | type):
+        kind = type(value).__module__  # an object that is called: one of the project's own, or what an adapter makes
+        return "" if kind.startswith("evalkit.") else explain_import(kind, permissions, is_called=True)
     return ""
 
 
@@ -116,7 +199,7 @@ def _is_listed(module: str, modules: Sequence[str]) -> bool:
     return any(name == "*" or module == name or module.startswith(f"{name}.") for name in modules)
 
 
-def _is_own(module: str, permissions: Permissions) -> bool:
+def _is_own(module: str, permissions: Permissions, *, if_missing: bool = True) -> bool:
     """Tell whether `module` is in the project's tree. One that does not exist is, so that its absence is reported."""
     top = module.partition(".")[0]
     try:
@@ -127,7 +210,7 @@ def _is_own(module: str, permissions: Permissions) -> bool:
             file = getattr(sys.modules.get(top), "__file__", None)
             return isinstance(file, str) and _is_inside(file, permissions)
     if spec is None:
-        return top not in sys.modules
+        return if_missing and top not in sys.modules
     places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
     return any(place is not None and _is_inside(place, permissions) for place in places)
 
@@ -229,47 +312,96 @@ def _is_below(url: str, allowed: str) -> bool:
 
 
 def _explain_command(spec: Mapping[str, object], permissions: Permissions) -> str:
-    command, cwd, env = spec.get("command"), spec.get("cwd") or "", spec.get("env") or {}
+    command, cwd = spec.get("command"), spec.get("cwd") or ""
     try:
         words = shlex.split(command) if isinstance(command, str) else list(command or ())  # type: ignore[call-overload]
     except (ValueError, TypeError):
         return ""  # reported as no command
     if not words or not all(isinstance(word, str) for word in words) or not isinstance(cwd, str):
         return ""
-    for allowed in map(shlex.split, permissions.commands):
-        if allowed == ["*"] or words[: len(allowed)] == allowed:
-            return ""
+    allowed = [shlex.split(text) for text in permissions.commands]
+    if ["*"] in allowed:
+        return ""
+    if any(words[: len(first)] == first for first in allowed):
+        return _explain_variables(spec.get("env"), permissions)
     folder = Path(permissions.folders[0]) / cwd
     reason = ""
     if not _is_own_program(words, folder, permissions):
         reason = f"'{shlex.join(words[:3])}' is no program of the project's own, nor a script of it"
     elif cwd and folder.resolve() != Path(permissions.folders[0]).resolve() and not _is_inside(folder, permissions):
         reason = f"its folder '{cwd}' is outside of the project"
-    elif isinstance(env, Mapping) and (names := [name for name in env if _CODE_VARIABLES.fullmatch(str(name).upper())]):
-        reason = f"the variable {names[0]} gives it other code to run"
     if not reason:
-        return ""
+        return _explain_variables(spec.get("env"), permissions)
     entry = words[0].replace("\\", "\\\\").replace('"', '\\"')
     return f'{reason}; if cases may start it, write allow_commands = ["{entry}"] into [tool.evalkit]'
+
+
+def _explain_variables(env: object, permissions: Permissions) -> str:
+    """Explain why a file may not set one of these variables of a program; "" if it may set them all."""
+    for name in env if isinstance(env, Mapping) else ():
+        text = str(name).upper()  # Windows knows no case, and some programs read both
+        if name in permissions.variables or "*" in permissions.variables:
+            continue
+        for reason, family in _VARIABLE_FAMILIES:
+            if family.fullmatch(text):
+                entry = str(name).replace("\\", "\\\\").replace('"', '\\"')
+                advice = f'if cases may set it, write allow_env = ["{entry}"] into [tool.evalkit]'
+                return f"the variable {name} {reason}; {advice}"
+    return ""
 
 
 def _is_own_program(words: Sequence[str], folder: Path, permissions: Permissions) -> bool:
     program, *rest = words
     name = PurePath(program).name
+    is_path = os.path.dirname(program) != ""
     if not _INTERPRETERS.fullmatch(name) and program != sys.executable:
-        is_path = os.path.dirname(program) != ""
         return is_path and _is_code(folder / program, permissions)
+    if is_path and (folder / program).is_file() and not _begins_as_code(folder / program):
+        return False  # no interpreter, but a text with its name
     if name.startswith(("python", "pypy")) or program == sys.executable:
         while rest and rest[0] in _PYTHON_FLAGS:
             rest = rest[1:]
         if rest[:1] == ["-m"]:
-            return len(rest) > 1 and _is_own(rest[1], permissions)
+            return len(rest) > 1 and _is_own(rest[1], permissions, if_missing=False)
     elif name in ("bun", "deno") and rest[:1] == ["run"]:
         rest = rest[1:]
     return bool(rest) and not rest[0].startswith("-") and _is_code(folder / rest[0], permissions)
 
 
 def _is_code(path: Path, permissions: Permissions) -> bool:
-    """Tell whether `path` is an own file that is no data: an interpreter reads a YAML file as a script, too."""
-    suffix = path.suffix.lower()
-    return (bool(suffix) or path.is_file()) and suffix not in _DATA and _is_inside(path, permissions)
+    """Return whether `path` is an own file of code, by its own name and by that of each file it is a link to: an
+    interpreter reads a table, an image or a text as a script, too."""
+    seen = 0
+    while True:
+        suffix = path.suffix.lower()
+        if suffix and suffix not in _CODE_SUFFIXES:
+            return False
+        if not path.is_symlink() or (seen := seen + 1) > _MOST_LINKS:
+            break
+        path = path.parent / os.readlink(path)
+    is_code = bool(suffix) or (path.is_file() and _begins_as_code(path))
+    return is_code and not path.is_symlink() and _is_inside(path, permissions)
+
+
+def _begins_as_code(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4).startswith(_CODE_MAGIC)
+    except OSError:
+        return False
+
+
+def explain_model(model: object, permissions: Permissions | None) -> str:
+    """Explain why a file may not name this model, ``kind:MODEL?name=value&...``; "" if it may.
+
+    The key of the environment goes where the address, the place or the project of a cloud says.
+    """
+    if permissions is None or not isinstance(model, str):
+        return ""
+    head, _, query = model.partition("?")
+    names = [unquote_plus(pair.partition("=")[0]).strip().lower() for pair in re.split("[?&;]", query)]
+    refused = [name for name in names if name and name not in _MODEL_OPTIONS]
+    if refused:
+        is_place = refused[0] in ("base_url", "location", "project", "region")
+        return f"a {refused[0]}" if is_place else f"the option '{refused[0]}'"
+    return "a project" if re.match(r"\w+:\s*/*projects/", unquote_plus(head)) else ""

@@ -155,6 +155,7 @@ class Permissions(Struct, frozen=True, kw_only=True):
     imports: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()  # folders outside of the project, from the root
+    variables: tuple[str, ...] = ()  # of the environment of programs
     untrusted: bool = False
     mcp_servers: tuple[tuple[str, str], ...] = ()  # name and description, as JSON, of those in [tool.evalkit]
 

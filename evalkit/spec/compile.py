@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -26,7 +24,7 @@ from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.mocks.state import read_probe
-from evalkit.functions.permissions import UNTRUSTED, explain_agent
+from evalkit.functions.permissions import UNTRUSTED, explain_agent, explain_model
 from evalkit.functions.targets import TargetError, check_form, find_callable, find_patch_problem
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import CaseSettings, Declaration, Permissions, UserTurn
@@ -318,15 +316,11 @@ def _check_permissions(reader: CaseReader, data: JsonDict, permissions: Permissi
 
 
 def _check_model(reader: CaseReader, path: KeyPath, model: object, permissions: Permissions | None) -> None:
-    """Report a model whose address the file chooses."""
-    if (
-        permissions is not None
-        and isinstance(model, str)
-        and re.search(r"[?&]\s*base_url\s*=", unquote(model), re.IGNORECASE)
-    ):
+    """Report a model whose address, or place in a cloud, the file chooses."""
+    if refused := explain_model(model, permissions):
         option = "--evalkit-simulator" if USER_KEY in path else "--evalkit-model"
         message = (
-            f"{format_path(path)} may not name a base_url, where a recording would send the key of the service; "
+            f"{format_path(path)} may not name {refused}, where a recording would send the key of the service; "
             f"write the model into [tool.evalkit], or after {option}"
         )
         reader.add_problem(path, message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.errors import SpecError
-from evalkit.functions.permissions import UNTRUSTED, explain_agent, explain_callable, explain_import
+from evalkit.functions.permissions import (
+    UNTRUSTED,
+    VARIABLE_FAMILIES,
+    explain_agent,
+    explain_callable,
+    explain_import,
+    explain_model,
+)
 from evalkit.functions.targets import TargetError, find_callable, find_patch_problem
 from evalkit.model.case import Permissions
 from evalkit.model.registry import AGENTS, CHECKS, OPERATORS
@@ -26,11 +34,16 @@ from subprocess import getoutput
 from functools import partial
 
 greet = partial(str.upper, "hello")
+LIMITS, NAMES, TEXT = {"most": 3}, ["a"], "a text"
+pool = __import__("concurrent.futures").futures.ThreadPoolExecutor(1)
+getter = __import__("operator").attrgetter("x")
 
 def answer(task):
     return "yes"
 
 class Desk:
+    notes = []
+
     def answer(self, task):
         return "yes"
 
@@ -95,12 +108,39 @@ def test_what_an_own_module_defines_may_be_called(permissions: Permissions, targ
     assert callable(find_callable(f"own_desk_p:{target}", "a:b", permissions))
 
 
-@pytest.mark.parametrize("target", ["os.system", "subprocess.Popen", "getoutput", "partial", "desk.answer.__globals__"])
+DUNDER = "is Python's own and leads to everything; name a function"
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("answer.__globals__.update", f"__globals__ {DUNDER}"),
+        ("desk.answer.__globals__", f"__globals__ {DUNDER}"),
+        ("desk.__class__", f"__class__ {DUNDER}"),
+        ("answer.__call__", f"__call__ {DUNDER}"),
+        ("__builtins__.get", f"__builtins__ {DUNDER}"),
+        ("__loader__.set_data", f"__loader__ {DUNDER}"),
+        ("LIMITS.update", "it is a method of Python's dict; name a function of the project's own"),
+        ("NAMES.append", "it is a method of Python's list; name a function of the project's own"),
+        ("desk.notes.clear", "it is a method of Python's list; name a function of the project's own"),
+        ("TEXT.format", "it is a method of Python's str; name a function of the project's own"),
+    ],
+)
+def test_data_and_what_lies_behind_a_function_may_not_be_called(
+    permissions: Permissions, target: str, reason: str
+) -> None:
+    with pytest.raises(TargetError) as raised:
+        find_callable(f"own_desk_p:{target}", "a:b", permissions)
+    assert str(raised.value) == f"'own_desk_p:{target}' is refused: {reason}"
+    assert explain_callable(f"own_desk_p:{target}", replace(permissions, untrusted=True)) == UNTRUSTED
+    assert explain_callable(f"own_desk_p:{target}", replace(permissions, imports=("own_desk_p",))) == ""
+
+
+@pytest.mark.parametrize("target", ["os.system", "subprocess.Popen", "getoutput", "partial", "pool.submit", "getter"])
 def test_what_an_own_module_has_imported_may_not_be_called(permissions: Permissions, target: str) -> None:
-    if target == "desk.answer.__globals__":
-        assert explain_callable(f"own_desk_p:{target}", permissions) == "", "it is no function; nothing is called"
-        return
-    with pytest.raises(TargetError, match=rf"^'own_desk_p:{target}' is refused: '\w+' is not the project's own code; "):
+    with pytest.raises(
+        TargetError, match=rf"^'own_desk_p:{target}' is refused: '[\w.]+' is not the project's own code; "
+    ):
         find_callable(f"own_desk_p:{target}", "a:b", permissions)
 
 
@@ -175,21 +215,150 @@ def test_other_programs_are_not_started_for_a_file(permissions: Permissions, com
     assert explain({"command": command}, replace(permissions, commands=(f"{first} something else",))) != ""
 
 
+def test_an_own_program_runs_in_the_project(permissions: Permissions) -> None:
+    spec = {"command": ["python", str(Path(permissions.folders[0]) / "own_desk_p.py")], "cwd": "/tmp"}
+    advice = 'if cases may start it, write allow_commands = ["python"] into [tool.evalkit]'
+    assert explain(spec, permissions) == f"its folder '/tmp' is outside of the project; {advice}"
+
+
+# Of each family of variables some members, also such as nobody has thought of.
+MEMBERS = {
+    "names that are no words": ["BASH_FUNC_ls%%", "BASH_FUNC_ls()", "a b", "ÄÖ", "1A", "A=B", ""],
+    "paths of programs, and homes of configuration": ["PATH", "Path", "HOME", "XDG_CONFIG_HOME", "TERMINFO_DIRS"],
+    "loaders": ["LD_PRELOAD", "ld_preload", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "GLIBC_TUNABLES", "NEW_PRELOAD"],
+    "shells": ["BASH_ENV", "BASHOPTS", "ENV", "IFS", "PS4", "ZDOTDIR", "PROMPT_COMMAND"],
+    "programs that others start": ["PAGER", "EDITOR", "GIT_SSH_COMMAND", "GIT_NEW", "MAKEFLAGS", "LESSOPEN"],
+    "Python": ["PYTHONPATH", "PYTHONNEW", "PYTEST_PLUGINS", "COVERAGE_PROCESS_START", "EVALKIT_X", "PIP_INDEX_URL"],
+    "JavaScript": ["NODE_OPTIONS", "NODE_ENV", "NODE_NEW", "BUN_X", "DENO_DIR", "NPM_CONFIG_PREFIX", "TS_NODE_PROJECT"],
+    "Ruby, Perl, PHP, Lua, Julia, R": ["RUBYOPT", "PERL5OPT", "PHPRC", "LUA_INIT", "JULIA_LOAD_PATH", "R_PROFILE"],
+    "Java, .NET, Go, Rust": ["_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "DOTNET_STARTUP_HOOKS", "GOFLAGS", "RUSTC"],
+    "containers and remote machines": ["DOCKER_HOST", "KUBECONFIG", "SSH_AUTH_SOCK", "SSH_ASKPASS"],
+    "hosts": ["OPENAI_BASE_URL", "NEW_BASE_URL", "OPENAI_API_BASE", "OLLAMA_HOST", "DB_URL", "SMTP_SERVER", "OTEL_X"],
+    "proxies": ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "NO_PROXY", "NEW_PROXY"],
+    "certificates": ["SSL_CERT_FILE", "SSLKEYLOGFILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NEW_CA_CERTS"],
+    "clouds": ["AWS_REGION", "GOOGLE_CLOUD_LOCATION", "VERTEXAI_PROJECT", "CLOUD_ML_REGION", "CLAUDE_CODE_USE_VERTEX"],
+    "keys": ["OPENAI_API_KEY", "X_TOKEN", "DB_PASSWORD", "NEW_SECRET_ID", "APP_CREDENTIALS"],
+}
+REASONS = {
+    **dict.fromkeys(("hosts", "proxies", "certificates", "clouds"), "chooses a host, or what is trusted as one"),
+    "keys": "is a key",
+}
+
+
+@pytest.mark.parametrize(("family", "name"), [(family, name) for family in MEMBERS for name in MEMBERS[family]])
+def test_a_variable_of_a_family_is_not_set(permissions: Permissions, family: str, name: str) -> None:
+    pattern = VARIABLE_FAMILIES[family][1]
+    assert re.fullmatch(pattern, name.upper()), "it is in its own family"
+    for key in ("command", "mcp"):
+        command = {"command": ["python", "own_desk_p.py"], "env": {"LANG": "C", name: None}}
+        spec = command if key == "command" else {"mcp": command}
+        reason = explain(spec, permissions)
+        assert reason.endswith(f'; if cases may set it, write allow_env = ["{name}"] into [tool.evalkit]')
+        assert explain(spec, replace(permissions, variables=(name,))) == ""
+        assert explain(spec, replace(permissions, variables=("*",))) == ""
+        assert explain(spec, replace(permissions, commands=("python",))) == reason, "the command may start, no more"
+        assert explain(spec, replace(permissions, commands=("*",))) == ""
+        assert explain(spec, replace(permissions, untrusted=True)) == UNTRUSTED
+    if family in REASONS and not any(
+        re.fullmatch(VARIABLE_FAMILIES[other][1], name.upper()) for other in CODE_FAMILIES
+    ):
+        assert reason.startswith(f"the variable {name} {REASONS[family]};")
+
+
+CODE_FAMILIES = set(VARIABLE_FAMILIES) - set(REASONS)
+
+
+def test_each_family_of_variables_has_members_here() -> None:
+    assert set(MEMBERS) == set(VARIABLE_FAMILIES)
+
+
 @pytest.mark.parametrize(
-    ("more", "why"),
+    "name",
     [
-        ({"cwd": "/tmp"}, "its folder '/tmp' is outside of the project"),
-        ({"env": {"PYTHONPATH": "/tmp"}}, "the variable PYTHONPATH gives it other code to run"),
-        ({"env": {"ld_preload": "x.so"}}, "the variable ld_preload gives it other code to run"),
-        ({"env": {"A": "b", "NODE_OPTIONS": "--require=x"}}, "the variable NODE_OPTIONS gives it other code to run"),
-        ({"env": {"PATH": "."}}, "the variable PATH gives it other code to run"),
+        *("LANG", "LC_ALL", "TZ", "MODE", "DEBUG", "LOG_LEVEL", "PORT", "NO_COLOR", "TERM", "TMPDIR", "DATA_PATH"),
+        *("OPENAI_MODEL", "MAX_TOKENS", "DESK_REGION", "FEATURE_FLAGS", "GOAL", "TODAY", "CUSTOMER_ID", "USER"),
     ],
 )
-def test_an_own_program_is_not_turned_into_another(permissions: Permissions, more: Any, why: str) -> None:
-    spec = {"command": ["python", str(Path(permissions.folders[0]) / "own_desk_p.py")], **more}
-    assert explain(spec, permissions) == (
-        f'{why}; if cases may start it, write allow_commands = ["python"] into [tool.evalkit]'
-    )
+def test_other_variables_are_the_cases_own(permissions: Permissions, name: str) -> None:
+    assert explain({"command": ["python", "own_desk_p.py"], "env": {name: "x"}}, permissions) == ""
+
+
+@pytest.fixture
+def kinds(permissions: Permissions) -> Permissions:
+    """A project with files of many kinds, all with the same script in them, and links."""
+    root = Path(permissions.folders[0])
+    for name in (*DATA_KINDS, "plain", "script", "real.sh", "python"):
+        (root / name).write_text(("#!/bin/sh\n" if name == "script" else "") + "echo hello\n", "utf-8")
+    for link, target in (
+        *(("link.sh", "rows.tsv"), ("link.png", "real.sh"), ("long.sh", "middle.png"), ("middle.png", "real.sh")),
+        *(("good.sh", "real.sh"), ("tool", "real.sh"), ("bad_tool", "rows.tsv"), ("loop.sh", "loop.sh")),
+        *(("out.sh", "../elsewhere_p.py"), ("dead.sh", "nowhere.sh")),
+    ):
+        (root / link).symlink_to(target)
+    return permissions
+
+
+DATA_KINDS = [
+    *("rows.tsv", "rows.ndjson", "rows.csv", "rows.jsonl", "case.yaml", "case.yml", "case.json", "mail.eml"),
+    *(
+        "image.png",
+        "image.JPG",
+        "image.svg",
+        "paper.pdf",
+        "page.html",
+        "notes.md",
+        "notes.txt",
+        "notes.rst",
+        "data.xml",
+    ),
+    *("data.toml", "data.ini", "data.sqlite", "data.parquet", "data.gz", "data.zip", "sound.wav", "run.log", "a.lock"),
+    *("rows.tsv ", "rows.sh.txt", "rows.sh~", "new.kind", "book.ipynb", "mail.eml.bak", ".env"),
+]
+
+
+@pytest.mark.parametrize("interpreter", ["bash", "python", "node", ""])
+@pytest.mark.parametrize(
+    "name", [*DATA_KINDS, "plain", "link.sh", "link.png", "long.sh", "bad_tool", "loop.sh", "out.sh"]
+)
+def test_data_is_not_run_whatever_it_is_named(kinds: Permissions, interpreter: str, name: str) -> None:
+    """A file of data, and a link that is one by its own name, by what it points to, or by a link between."""
+    command = [interpreter, name] if interpreter else [f"./{name}"]
+    assert "is no program of the project's own, nor a script of it" in explain({"command": command}, kinds)
+    assert explain({"mcp": {"command": command}}, kinds) == explain({"command": command}, kinds)
+
+
+@pytest.mark.parametrize("name", ["real.sh", "good.sh", "script", "tool", "agents/desk.py"])
+def test_code_is_run_by_its_kind(kinds: Permissions, name: str) -> None:
+    assert explain({"command": ["bash", name]}, kinds) == explain({"command": [f"./{name}"]}, kinds) == ""
+    assert explain({"command": ["bash", name]}, replace(kinds, untrusted=True)) == UNTRUSTED
+
+
+@pytest.mark.parametrize("command", [["./python", "own_desk_p.py"], ["python", "-m", "no_such_module_p"]])
+def test_what_only_looks_like_an_interpreter_or_a_module_is_not_run(kinds: Permissions, command: list[str]) -> None:
+    assert "is no program of the project's own, nor a script of it" in explain({"command": command}, kinds)
+
+
+@pytest.mark.parametrize(
+    ("model", "refused"),
+    [
+        *(
+            (model, "")
+            for model in ("openai:gpt-4.1", "gemini:m?stream=1&timeout_s=5", "gemini:m?vertexai=1", "m", None)
+        ),
+        ("openai:m?base_url=http://127.0.0.1:9/v1", "a base_url"),
+        ("openai:m?stream=1&base%5Furl=http://127.0.0.1:9/v1", "a base_url"),
+        ("openai:m?stream=1&BASE_URL =x", "a base_url"),
+        ("gemini:m?vertexai=1&location=evil.example/x%3F", "a location"),
+        ("gemini:m?vertexai=1&project=evil", "a project"),
+        ("gemini:projects/evil/locations/eu/models/m?vertexai=1", "a project"),
+        ("bedrock:m?region=eu.evil.example", "a region"),
+        ("openai:m?api_key=x", "the option 'api_key'"),
+        ("openai:m?anything=new", "the option 'anything'"),
+    ],
+)
+def test_a_file_chooses_no_place_to_which_a_key_goes(permissions: Permissions, model: Any, refused: str) -> None:
+    assert explain_model(model, permissions) == explain_model(model, replace(permissions, untrusted=True)) == refused
+    assert explain_model(model, None) == ""
 
 
 @pytest.mark.parametrize(
