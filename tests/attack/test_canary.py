@@ -236,3 +236,61 @@ def test_no_recording_has_a_secret(project: Project, monkeypatch: pytest.MonkeyP
     assert result.ret in (1, 6)
     assert find_leaks(project.root, result.stdout.str(), result.stderr.str()) == []
     assert bool(list(project.root.glob("mocks/cassettes/**/*.yaml"))) is (status == 200)
+
+
+CLIENTS = {
+    "requests": "requests.request('POST', url, json=body, headers=headers, timeout=5)",
+    "httpx": "httpx.request('POST', url, json=body, headers=headers, verify=False)",
+    "urllib3": "urllib3.PoolManager().request('POST', url, json=body, headers=headers)",
+}
+OWN_CLIENT = """
+import httpx, requests, urllib3
+import evalkit
+
+SAID, HELD, VARIABLE = {said!r}, {held!r}, {variable!r}
+
+@evalkit.agent("asks")
+def asks(task):
+    headers = {{"authorization": f"Bearer {{VARIABLE}}", "cookie": f"s={{VARIABLE}}"}}
+    asked = {{"model": "m", "messages": [{{"role": "user", "content": SAID}}], **HELD}}
+    for path, body in (("/login?api_key=" + VARIABLE, {{"text": SAID, **HELD}}), ("/v1/chat/completions", asked)):
+        url = {url!r} + path
+        {use}
+    return "done"
+"""
+
+
+@pytest.mark.parametrize("client", choose(["requests"], list(CLIENTS)))
+@pytest.mark.parametrize(("status", "is_streamed"), [(200, False), (200, True), (401, False)])
+def test_no_recording_of_an_own_client_has_a_secret(
+    project: Project, monkeypatch: pytest.MonkeyPatch, client: str, status: int, is_streamed: bool
+) -> None:
+    """A model says the values that are known for certain; a service says them all."""
+    monkeypatch.setenv("SHOP_TOKEN", VARIABLE)
+    server = ReplayServer()
+    said = f"the key is {VARIABLE} and {SHAPE}"
+    message = {"object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": said}}]}
+    chunks: list[Any] = [
+        {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": piece}}]} for piece in said
+    ]
+    chunks[-1]["choices"][0]["finish_reason"] = "stop"
+    events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
+    headers = {
+        "x-echo": SAID,
+        "set-cookie": f"s={VARIABLE}; Path=/",
+        "x-auth-token": KEYED,
+        "location": f"/?token={KEYED}",
+    }
+    replied = events if is_streamed else json.dumps(message)
+    refused = json.dumps({"error": {"message": SAID}})
+    server.answers = [Answer(json.dumps({**HELD, "text": SAID}), 200, headers=headers)]
+    server.answers += [Answer(replied if status == 200 else refused, status, headers=headers)]
+    names = {"said": SAID, "held": HELD, "variable": VARIABLE, "url": server.url, "use": CLIENTS[client]}
+    project.write("conftest.py", OWN_CLIENT.format(**names))
+    project.case("asks_001", agent="asks", input={"message": SAID})
+    result = project.run_apart("--evalkit-record=all", "-vv", "--junitxml=j.xml")
+    server.close()
+
+    assert len(server.received) == 2
+    assert find_leaks(project.root, result.stdout.str(), result.stderr.str()) == []
+    assert bool(list(project.root.glob("mocks/cassettes/**/*.http.yaml"))) is (status == 200)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from evalkit.agents.remote.server import UnreachableError, send_request
 from evalkit.cassettes.http.interception import bypass_interception
-from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
+from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, find_credentials, get_phrase
 from evalkit.cassettes.http.model_exchanges import read_http_exchange
 from evalkit.cassettes.http.player import Player
 from evalkit.cassettes.http.request_toggle import RequestToggle
@@ -102,7 +102,7 @@ class ModelRelay:
 
     async def answer(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
         """Return the response from the cassette or the service. Raises EvalkitError, which is on record then."""
-        request = HttpRequest(method, url, body, headers.get("content-type", ""))
+        request = HttpRequest(method, url, body, headers.get("content-type", ""), find_credentials(headers.items()))
         player = self._task.http_player
         if player is not None and player.can_handle(request.host):
             outcome = player.begin(request)
@@ -133,7 +133,7 @@ class ModelRelay:
             elif failed is not None:
                 self._task.record_exchange(failed, waited_ms=(perf_counter() - start) * 1000)
             raise ProviderError(f"the model's service failed: {request.method} {request.url}: {error}") from None
-        response = HttpResponse(answer.status, "", tuple(answer.headers.items()), answer.body)
+        response = HttpResponse(answer.status, get_phrase(answer.status), tuple(answer.headers.items()), answer.body)
         if toggle is not None and toggled is not None:
             response = toggle.restore(toggled, response)
         duration_ms = (perf_counter() - start) * 1000

@@ -106,7 +106,7 @@ def serialize_request(request: HttpRequest, ignored: Iterable[str] = ()) -> Json
 def serialize_response(response: HttpResponse, method: str = "GET") -> JsonDict:
     """Serialize `response`, to a request by `method`, for a cassette."""
     data: JsonDict = {"status": response.status}
-    if response.reason != _get_phrase(response.status):
+    if response.reason != get_phrase(response.status):
         data["reason"] = response.reason
     headers = _serialize_headers(response, method)
     encoding, content_type = response.get_header("content-encoding"), response.get_header("content-type")
@@ -179,7 +179,7 @@ def to_response(data: JsonObject, method: str = "GET", *, is_recorded: bool = Tr
         headers = [(name, value) for name, value in headers if name != "content-length"]
         if status != HTTPStatus.NO_CONTENT:
             headers.append(("content-length", str(len(content))))
-    return HttpResponse(status, str(data.get("reason", _get_phrase(status))), tuple(headers), content)
+    return HttpResponse(status, str(data.get("reason", get_phrase(status))), tuple(headers), content)
 
 
 def _list_headers(headers: JsonObject) -> Iterator[tuple[str, str]]:
@@ -188,7 +188,8 @@ def _list_headers(headers: JsonObject) -> Iterator[tuple[str, str]]:
             yield str(key).lower(), str(item)
 
 
-def _get_phrase(status: int) -> str:
+def get_phrase(status: int) -> str:
+    """Return the reason that HTTP gives a status; "" for one of no standard."""
     return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
 
 

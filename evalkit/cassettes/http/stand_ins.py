@@ -122,7 +122,7 @@ def hide_secrets(
         if is_model:
             seen += json.dumps({form: exchange.get("response", {}).get(form) for form in ("json", "text")}, default=str)
         if "headers" in response:
-            response["headers"] = _hide_in_headers(response["headers"], known, stand_ins)
+            response["headers"] = _hide_in_headers(response["headers"], in_requests, stand_ins)
         hidden.append({**exchange, "request": request, **({"response": response} if response else {})})
     return _replace_copies(hidden, {name: stand_ins.names[name] for name in stand_ins.copied}), touched
 
