@@ -172,6 +172,10 @@ class History:
         with other._open(is_new=False) as database:
             runs = database.execute("select * from runs").fetchall()
             cases = database.execute("select * from cases").fetchall()
+            for row in runs:  # what can't be read would make this history unreadable, too
+                _read(HistoryRun, row)
+            for row in cases:
+                _read(CaseRecord, row)
         with self._open() as database:
             return _insert(database, runs, cases, keep)
 

@@ -42,7 +42,7 @@ from evalkit.model.registry import CHECKS, OPERATORS
 from evalkit.spec.files import DEFAULT_PATHS, explain_missing_path, find_cases
 from evalkit.spec.load import examine_case
 from evalkit.spec.rows import list_case_files
-from evalkit.text.format import format_count
+from evalkit.text.format import escape_controls, escape_json_commands, format_count
 
 _LARGEST = 1_000_000  # bytes; nobody writes such files by hand
 _READ = (".py", ".json", *YAML_ENDINGS, *INSTRUCTION_ENDINGS)
@@ -382,15 +382,9 @@ def remove_known(findings: Iterable[Finding], baseline: Counter[FindingKey]) -> 
     return new, hidden, sum(count for count in remaining.values() if count > 0)
 
 
-# Names and texts come from files that anybody may have written: no line breaks, terminal commands, or turns of
-# direction reach a terminal or a log.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Names and texts come from files that anybody may have written: no line breaks, terminal commands, hidden characters or
+# commands to a CI runner reach a terminal or a log.
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-
-
-def escape_unprintable(text: str) -> str:
-    """Return `text` in one line, with unprintable characters as escapes."""
-    return _UNPRINTABLE.sub(lambda char: char[0].encode("unicode_escape").decode(), text)
 
 
 def as_text(report: LintReport) -> str:
@@ -401,7 +395,7 @@ def as_text(report: LintReport) -> str:
         lines.append(f"{finding.location}: {finding.severity} {rule.code} {rule.name}: {finding.message}")
         see = f" (see {finding.related})" if finding.related is not None else ""
         lines.append(f"    {finding.advice}{see}")
-    return "\n".join(escape_unprintable(line) for line in [*lines, format_summary(report)])
+    return "\n".join(escape_controls(line) for line in [*lines, format_summary(report)])
 
 
 def format_summary(report: LintReport) -> str:
@@ -444,7 +438,7 @@ def as_json(report: LintReport) -> str:
             "exit_status": report.exit_status,
         },
     }
-    return json.dumps(data, indent=2)
+    return escape_json_commands(json.dumps(data, indent=2))
 
 
 def _to_place_data(location: Location) -> dict[str, Any]:
@@ -471,7 +465,7 @@ def as_github(report: LintReport) -> str:
 
 
 def _escape_data(text: str) -> str:
-    return escape_unprintable(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
+    return escape_controls(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
 
 
 def as_sarif(report: LintReport, version: str) -> str:
@@ -504,7 +498,7 @@ def as_sarif(report: LintReport, version: str) -> str:
         "columnKind": "unicodeCodePoints",
         "results": results,
     }
-    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+    return escape_json_commands(json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2))
 
 
 def _build_sarif_location(location: Location) -> dict[str, Any]:

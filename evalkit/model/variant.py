@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import prod
 
 from msgspec import Struct
 
@@ -41,6 +42,9 @@ class Dimension(Struct, frozen=True):
     values: tuple[str, ...]
 
 
+_MOST_VARIANTS = 1_000  # each is a run of every case
+
+
 def read_comparison(options: Sequence[str], source: str = "--evalkit-compare") -> tuple[CaseVariant, ...]:
     """Return the variants of ``NAME=VALUE,VALUE`` options: of several, all products, the first name varying slowest.
 
@@ -53,6 +57,9 @@ def read_comparison(options: Sequence[str], source: str = "--evalkit-compare") -
         raise UsageError(f"{source}: '{repeated}' is given twice; write all its values once: {repeated}=a,b,c")
     if not dimensions:
         return ()
+    if (count := prod(len(dimension.values) for dimension in dimensions)) > _MOST_VARIANTS:
+        message = f"{source}: these options make {count:,} variants, more than {_MOST_VARIANTS:,}"
+        raise UsageError(f"{message}; compare fewer values at a time")
     labels = {dimension.name: _build_labels(dimension, source) for dimension in dimensions}
     rows = [dict(zip(names, row, strict=True)) for row in product(*(dimension.values for dimension in dimensions))]
     return tuple(

@@ -13,7 +13,8 @@ import pytest
 from evalkit.errors import UsageError
 from evalkit.lint.finding import NOTE
 from evalkit.lint.options import read_project_options
-from evalkit.lint.report import check_project, escape_unprintable
+from evalkit.lint.report import check_project
+from evalkit.text.format import escape_controls
 
 
 class LintWarning(UserWarning):
@@ -33,9 +34,7 @@ class Linting:
         try:
             for finding in check_project(self._options).findings:
                 if finding.severity != NOTE:
-                    text = escape_unprintable(
-                        f"{finding.rule.code} {finding.name}: {finding.message}; {finding.advice}"
-                    )
+                    text = escape_controls(f"{finding.rule.code} {finding.name}: {finding.message}; {finding.advice}")
                     file = os.path.join(self._options.root, finding.location.file)
                     try:
                         warnings.warn_explicit(text, LintWarning, file, finding.location.line or 1)

@@ -346,7 +346,8 @@ class Journal:
                 for line in (json.dumps({_HEAD_KEY: JOURNAL_VERSION, **(head or {})}), *previous_lines):
                     file.write(f"{line}\n")
             self._named_file = path.open("ab", buffering=0)
-        self._file = TemporaryFile(dir=None if path is None else path.parent)  # noqa: SIM115 - until `close`
+        # Without a buffer: on a full disk that could not be emptied, and raise when it is closed.
+        self._file = TemporaryFile(buffering=0, dir=None if path is None else path.parent)  # noqa: SIM115 - until `close`
 
     def append(self, case_id: str, line: str) -> None:
         """Write a verdict's line, unless it stands there already. It is with the operating system when this returns.
@@ -359,8 +360,8 @@ class Journal:
             if self._named_file is not None and self._named_file.write(data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             start = self._file.seek(0, 2)
-            self._file.write(data)
-            self._file.flush()
+            if self._file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._places[case_id] = start, len(line)
 
     def read_line(self, case_id: str) -> str | None:

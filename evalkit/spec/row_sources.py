@@ -234,6 +234,9 @@ def _explain_line(error: Exception) -> str:
         return f"a quotation mark ends a cell, and no {text.split(' expected')[0]} follows; {_QUOTES}"
     if isinstance(error, csv.Error) and text.startswith("new-line character"):
         return "a line ends with a carriage return alone; save the file with the line ends of Unix or Windows"
+    if isinstance(error, csv.Error) and text.startswith("field larger"):
+        limit = f"a cell has more than {csv.field_size_limit():,} characters"
+        return f"{limit}: a quotation mark may open that nothing closes ({_QUOTES}); JSON Lines may hold longer texts"
     return text
 
 

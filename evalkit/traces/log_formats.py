@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError
-from evalkit.jsonvalue import JsonObject
+from evalkit.jsonvalue import JsonObject, parse_strictly
 from evalkit.model.transcript import Usage
 from evalkit.text.format import cut_between_words
 
@@ -165,9 +165,10 @@ def find_malformed(events: Iterable[Event]) -> str | None:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON. Raise ValueError for anything else, for NaN and infinities, and for what is nested too deep."""
+    """Parse JSON. Raise ValueError for anything else, for NaN and infinities, for a key that stands there twice, and
+    for what is nested too deep."""
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        data = parse_strictly(text)
     except RecursionError:
         raise TooDeepError("it is nested too deep") from None
     if text.count("[") + text.count("{") > _DEEPEST:
@@ -178,10 +179,6 @@ def parse_json(text: str) -> Any:
         if level:
             raise TooDeepError("it is nested too deep")
     return data
-
-
-def _refuse_constant(constant: str) -> object:
-    raise ValueError(f"{constant} is no number in JSON")
 
 
 def read_value(text: object) -> Any:

@@ -135,8 +135,11 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
         raise UsageError(f"{path}: this is not UTF-8: byte {error.start}") from None
     try:
         data = None if path.suffix in _LINES else parse_json(text)
-    except ValueError:
+    except ValueError as error:
         data = _parse_several(text)
+        if data is None and _is_whole(text):
+            yield UsageError(f"{path.name}: {error}")
+            return
     wrong = 0
     # Lines end with a line feed alone: JSON may hold U+2028 and its like as they are.
     for number, line in enumerate(text.split("\n") if data is None else (), 1):
@@ -171,6 +174,17 @@ def _find_list(data: object) -> list[Any] | None:
     lists = [data[key] for key in _LISTS if isinstance(data.get(key), list)]
     is_record = any(export.fits(data) for export in EXPORTS.values())
     return lists[0] if len(lists) == 1 and not is_record else None
+
+
+def _is_whole(text: str) -> bool:
+    """Return whether a text is one value, though not one that is read."""
+    try:
+        json.loads(text)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+    return True
 
 
 _SPACE = re.compile(r"\s*")

@@ -100,6 +100,18 @@ def test_histories_of_several_machines_are_merged(history: History, tmp_path: Pa
     assert [len(run.cases) for run in history.read_runs()] == [2, 2, 2]
 
 
+def test_a_history_that_can_not_be_read_is_not_merged(history: History, tmp_path: Path) -> None:
+    """Its rows would make the other one unreadable, too."""
+    other = History(tmp_path / "other.sqlite")
+    history.add(make_run(1, "pf"))
+    other.add(make_run(2, "pf"))
+    with sqlite3.connect(other.path) as database:
+        database.execute("update cases set passed = 'x'")
+    with pytest.raises(UsageError, match="not readable as a history of evalkit"):
+        history.merge(other)
+    assert [run.started[8:10] for run in history.read_runs()] == ["01"]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

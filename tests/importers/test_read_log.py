@@ -466,6 +466,16 @@ def test_a_line_that_is_no_json_is_said_with_its_place(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
+def test_a_key_that_stands_there_twice_is_a_problem(ending: str, tmp_path: Path) -> None:
+    """The last one would count, in silence."""
+    path = tmp_path / f"log.{ending}"
+    path.write_text('{"messages": [],\n "messages": []}'.replace("\n", "\n" if ending == "json" else ""), "utf-8")
+    (problem,) = read_log(path)
+    said = "the key 'messages' stands twice"
+    assert str(problem) == (f"log.json: {said}" if ending == "json" else f"log.jsonl:1: this is no JSON: {said}")
+
+
 def test_a_line_ends_with_a_line_feed_and_with_nothing_else(tmp_path: Path) -> None:
     """JSON holds U+2028, U+0085 and the like as they are."""
     path = tmp_path / "log.jsonl"

@@ -28,7 +28,7 @@ FINDINGS = (
         rule=RULES_BY_NAME["invalid-case"],
         severity="warning",
         location=Location("scenarios/żółw 1.yaml"),
-        message="a\nb\x1b[31mc\u202e",
+        message="a\nb\x1b[31mc\u202e##vso[x]\u200b\U000e0041",
         advice="d",
     ),
     Finding(rule=NEVER_EXPECTED, severity="note", location=Location("a.md", 2), message="m", advice="n"),
@@ -157,7 +157,7 @@ def test_text_says_what_and_where_and_then_what_to_do() -> None:
         "src/tools, old.py:14:9: error L302 dispatch-name: declared as 'search', dispatched as 'tool_search' in "
         "src/a.py: 100 %",
         "    give both one name (see src/a.py:3:5)",
-        "scenarios/żółw 1.yaml: warning L509 invalid-case: a\\nb\\x1b[31mc\\u202e",
+        "scenarios/żółw 1.yaml: warning L509 invalid-case: a\\x0ab\\x1b[31mc\\u202e\\x23#vso[x]\\u200b\\U000e0041",
         "    d",
         "a.md:2: note L508 never-expected: m",
         "    n",
@@ -184,7 +184,8 @@ def test_json_holds_every_field() -> None:
         "related": {"file": "src/a.py", "line": 3, "column": 5},
         "fixable": False,
     }
-    assert data["findings"][1]["message"] == "a\nb\x1b[31mc\u202e"
+    assert data["findings"][1]["message"] == FINDINGS[1].message
+    assert "##vso[" not in as_json(REPORT)
     assert data["summary"] == {
         "error": 1,
         "warning": 1,
@@ -202,7 +203,8 @@ def test_github_annotations_are_escaped() -> None:
     assert as_github(REPORT).split("\n") == [
         "::error file=src/tools%2C old.py,line=14,col=9,title=L302 dispatch-name::declared as 'search', dispatched as "
         "'tool_search' in src/a.py: 100 %25; give both one name",
-        "::warning file=scenarios/żółw 1.yaml,line=1,col=1,title=L509 invalid-case::a%0Ab\\x1b[31mc\\u202e; d",
+        "::warning file=scenarios/żółw 1.yaml,line=1,col=1,title=L509 invalid-case::a%0Ab\\x1b[31mc\\u202e"
+        "\\x23#vso[x]\\u200b\\U000e0041; d",
         "::notice file=a.md,line=2,col=1,title=L508 never-expected::m; n",
     ]
 

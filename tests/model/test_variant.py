@@ -66,6 +66,10 @@ def test_options_of_a_model_which_may_hold_a_password_stand_in_no_id() -> None:
         (["temperature=0,warm"], "'temperature=0,warm': the temperature 'warm' is not a number, 0 or more"),
         (["temperature=0,-1"], "'temperature=0,-1': the temperature '-1' is not a number, 0 or more"),
         (["p=a/b,a?b"], "two variants would both be called 'p=a-b'; rename one of the files or agents"),
+        (
+            [f"{name}={','.join(map(str, range(30)))}" for name in ("p", "q", "r")],
+            "these options make 27,000 variants, more than 1,000; compare fewer values at a time",
+        ),
         (["p=a/b,a?b", "agent=a,b"], "two variants would both be called 'p=a-b'; rename one of the files or agents"),
     ],
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -193,6 +195,25 @@ def test_a_journal_gives_back_each_case_as_it_was_told_last(tmp_path: Path) -> N
     assert [told.status for told in run.verdicts] == ["failed", "passed"]
     assert run.selected == ("b", "a")
     assert run.interrupted
+
+
+def test_a_journal_on_a_full_disk_fails_where_it_is_written_and_nowhere_else(tmp_path: Path) -> None:
+    """A buffer that can't be emptied would raise once more when it is closed, as a crash at the end of the session."""
+    code = """
+import resource, signal, sys
+from pathlib import Path
+from evalkit.reports.run_file import Journal
+journal = Journal(Path("j.jsonl"))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+try:
+    journal.append("a", "x" * 200)
+except OSError as error:
+    print("not written:", error.errno > 0)
+journal.close()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "not written: True\n"
 
 
 def test_lines_of_the_run_before_are_for_the_reader_until_their_cases_are_told_anew(tmp_path: Path) -> None:

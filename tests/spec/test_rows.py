@@ -313,6 +313,12 @@ MALFORMED = {
         "r.csv:3: the row can't be read: a quotation mark ends a cell, and no ',' follows; "
         'inside quotes, " is written ""; lines 3 to 4 were read as this row',
     ),
+    "a cell that is too long": (
+        "r.csv",
+        "id,x\none,1\ntwo," + "a" * 200_000 + "\n",
+        "r.csv:3: the row can't be read: a cell has more than 131,072 characters: a quotation mark may open that "
+        'nothing closes (inside quotes, " is written ""); JSON Lines may hold longer texts',
+    ),
     "no UTF-8": (
         "r.csv",
         b"id,x\none,1\ntwo,\xff\n",
