@@ -416,6 +416,77 @@ def program(tmp_path: Path) -> dict[str, Any]:
     return {"command": [sys.executable, str(tmp_path / "small.py")]}
 
 
+HANG = """\
+        case "tools/call" if request["params"]["name"] == "hang":
+            import time
+            time.sleep(600)
+"""
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> dict[str, Any]:
+    """A program that does one thing after the other, and hangs in a tool."""
+    tools = '[{"name": "hang", "inputSchema": {"type": "object"}}, {"name": "work"'
+    program = PROGRAM.replace('        case "tools/call" if', f'{HANG}        case "tools/call" if', 1)
+    (tmp_path / "hanging.py").write_text(program.replace('[{"name": "work"', tools, 1))
+    return {"command": [sys.executable, "hanging.py"], "cwd": str(tmp_path), "timeout": 0.5}
+
+
+def make_case(server: dict[str, Any], *calls: str, **keys: Any) -> evalkit.Case:
+    expected = {"expected_function_calls": [expect(name, outcome="any") for name in calls]}
+    return evalkit.case_from_dict(
+        {"agent": {"mcp": server}, "input": {"calls": list(calls)}, "expected_output": expected, **keys}
+    )
+
+
+def outcomes(verdict: Verdict) -> list[str]:
+    return [made.outcome for made in verdict.transcript.calls]
+
+
+def test_a_case_after_a_call_that_hangs_has_a_server_that_answers(hanging: dict[str, Any]) -> None:
+    """Also where the call ended with the deadline, and for a later call of the same case nothing is hidden."""
+    assert outcomes(evalkit.run_case(make_case(hanging, "hang"))) == ["error"]
+    assert outcomes(evalkit.run_case(make_case(hanging, "work", "hang", "work"))) == ["ok", "error", "error"]
+    without_limit = {**hanging, "timeout": None}
+    late = evalkit.run_case(make_case(without_limit, "hang", settings={"deadline_s": 0.5}))
+    assert late.reasons[0].code == "deadline"
+    assert outcomes(evalkit.run_case(make_case(without_limit, "work"))) == ["ok"]
+
+
+def test_a_case_that_waits_behind_a_call_that_hangs_is_answered_by_another_server(hanging: dict[str, Any]) -> None:
+    """Unless it has begun: what it told the server is lost with it, and the case could not be measured."""
+    file = Path(hanging["cwd"]) / "hanging.py"
+    text = file.read_text().replace('print("working ...", flush=True)', "time.sleep(0.2)")
+    file.write_text(text.replace("import json", "import time, json", 1))
+
+    async def run_together() -> list[Verdict]:
+        async def run_later(case: evalkit.Case, delay_s: float) -> Verdict:
+            await asyncio.sleep(delay_s)
+            return await evalkit.arun_case(case)
+
+        await evalkit.arun_case(make_case(hanging, "work"))
+        return await asyncio.gather(
+            run_later(make_case(hanging, "hang"), 0.1),
+            run_later(make_case(hanging, "work"), 0.2),
+            run_later(make_case(hanging, "work", "work"), 0.0),
+        )
+
+    hung, behind, begun = asyncio.run(run_together())
+    assert outcomes(hung) == ["error"]
+    assert outcomes(behind) == ["ok"]
+    assert (begun.status, begun.reasons[0].code) == ("error", "agent_unreachable")
+    assert "hangs in a call of another case, and this case had begun with it" in begun.reasons[0].message
+
+
+def test_a_server_that_still_answers_others_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    MCP_SERVERS.remove("sums")
+    evalkit.mcp_server("sums", timeout=0.2)(lambda: made.append(1) or make_server())
+    for name in ("sleep", "say", "sleep"):
+        run(name, expected_function_calls=[expect(name, outcome="any")])
+    assert len(made) == 1
+
+
 def test_cases_that_want_other_results_of_a_server_have_another_one(program: dict[str, Any]) -> None:
     """A shared one would answer the second case as the first one has asked."""
     plain, whole = (

@@ -7,7 +7,7 @@ of the protocol (lists, resources and prompts) are called as if they were tools.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
@@ -27,8 +27,10 @@ from evalkit.agents.mcp.connection import (
     POOL,
     REQUESTS,
     ServerConnection,
+    ServerRetiredError,
     ServerSpec,
     check_extra,
+    current_user,
     parse_server,
 )
 from evalkit.agents.mcp.results import describe_content
@@ -44,6 +46,9 @@ from evalkit.text.format import shorten
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+
+Connect = Callable[[], Awaitable[ServerConnection]]
 
 
 def build_mcp_agent(
@@ -107,8 +112,11 @@ class McpAgent(Struct, frozen=True, eq=False):
 
         key = f"{self.server.key}{self.root}{hosts}"
         is_service = bool(self.server.url)
-        connection = await start_server(task, lambda: HOST.run(POOL.get(make, key, is_service=is_service)))
-        return await self.answer(task, connection)
+
+        def connect() -> Awaitable[ServerConnection]:
+            return start_server(task, lambda: HOST.run(POOL.get(make, key, is_service=is_service)))
+
+        return await self.answer(task, await connect(), connect)
 
     @asynccontextmanager
     async def open(self, task: Task) -> AsyncIterator[Callable[[Task], object]]:
@@ -132,9 +140,10 @@ class McpAgent(Struct, frozen=True, eq=False):
         check_extra()
         return ServerConnection(self.server, self.root, offline_hosts, choose_report_path())
 
-    async def answer(self, task: Task, connection: ServerConnection) -> Reply:
+    async def answer(self, task: Task, connection: ServerConnection, connect_again: Connect | None = None) -> Reply:
         """Offer the server's tools, and answer the user's turn with them."""
-        session = McpSession(task, connection)
+        session = McpSession(task, connection, connect_again)
+        current_user.set(session)
         await session.refresh()  # another case that shares the server may have made it change its tools
         calls = read_calls(task.input)
         named = [] if calls is None else [name for name, _ in calls]
@@ -172,11 +181,14 @@ async def start_server(task: Task, start: Callable[[], object]) -> ServerConnect
 
 
 class McpSession:
-    """The use of a server by one answer of a case."""
+    """The use of a server by one answer of a case. `connect_again` connects to a new one, where the server hangs in the
+    call of another case."""
 
-    def __init__(self, task: Task, connection: ServerConnection) -> None:
+    def __init__(self, task: Task, connection: ServerConnection, connect_again: Connect | None) -> None:
         self._task = task
         self._connection = connection
+        self._connect_again = connect_again
+        self._answers = 0
         self._crash: RemoteAgentError | None = None
         self._missing: set[str] = set()  # tools that were called, and that the server has not
 
@@ -196,6 +208,24 @@ class McpSession:
 
     async def call(self, name: str, arguments: JsonDict) -> object:
         """Return what the server answers. Raises FunctionError, also after a crash, which `finish` raises again."""
+        started = monotonic()
+        try:
+            value = await self._call(name, arguments)
+        except ServerRetiredError:
+            self._task.queueing_time.add(monotonic() - started)
+            if self._answers or self._connect_again is None:  # a new server does not know what this one was told
+                self._crash = RemoteAgentError(
+                    f"{self._connection.who} hangs in a call of another case, and this case had begun with it; "
+                    "write 'scope: case', which gives each case a server",
+                    code="agent_unreachable",
+                )
+                raise FunctionError(self._crash.code, str(self._crash)) from None
+            self._connection = await self._connect_again()
+            return await self.call(name, arguments)
+        self._answers += 1
+        return value
+
+    async def _call(self, name: str, arguments: JsonDict) -> object:
         connection = self._connection
         names = {declaration.name for declaration in connection.declarations}
         is_method = name in METHODS and name not in names

@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from contextvars import Context
+from contextvars import Context, ContextVar
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PING_S = 1.0  # in which a server answers to a ping, after a call that had no answer
 START_S = 30.0  # in which a server must have answered to `initialize` and `tools/list`
 CLOSE_S = 1.0  # in which a program ends by itself once its input has ended
 END_S = TERM_S + KILL_S + 0.5  # in which it is ended otherwise
@@ -75,6 +76,13 @@ CLOSED = "Connection closed"  # what the client itself says of a connection that
 _MARK = "EVALKIT_MCP_SERVER"  # the variable by which a server's processes are found
 _SHOWN = 200  # characters of a line in a message
 NOT_GIVEN = "evalkit gives servers nothing but calls"
+
+
+current_user: ContextVar[object] = ContextVar("evalkit_mcp_user", default=None)  # the answer of a case that calls
+
+
+class ServerRetiredError(Exception):
+    """The server hangs in the call of another case, so that nothing can be said of this one's."""
 
 
 class ServerSpec(Struct, frozen=True, kw_only=True):
@@ -195,6 +203,9 @@ class ServerConnection:
         self._calls_under_way = 0
         self._output_schemas: dict[str, JsonObject] = {}
         self._has_changed_tools = False  # since they were read
+        self._hanging_user: object = None  # whose call had no answer
+        self._ping: asyncio.Task[bool] | None = None  # after such a call: whether the server answers others
+        self._is_retired = False  # it does not
 
     @property
     def who(self) -> str:
@@ -204,6 +215,39 @@ class ServerConnection:
     def is_open(self) -> bool:
         is_running = self._process is None or (self._process.returncode is None and not self._process.is_flooded)
         return is_running and not self._stop.is_set() and self._task is not None and not self._task.done()
+
+    async def answers(self) -> bool:
+        """Return whether the server may be used: also after a call that hangs, it answers others."""
+        if self._ping is not None:
+            await asyncio.shield(self._ping)
+        return self.is_open
+
+    def _begin_ping(self) -> None:
+        if not self._is_retired and (self._ping is None or self._ping.done()):
+            self._hanging_user = current_user.get()
+            self._ping = asyncio.get_running_loop().create_task(self._check(), context=Context())
+
+    async def _check(self) -> bool:
+        """Ask the server for a sign of life, and retire it if there is none: it works at one call at a time, and hangs
+        in one."""
+        from mcp import MCPError
+        from mcp.types import REQUEST_TIMEOUT, EmptyResult, PingRequest
+
+        if self._client is None or not self.is_open:
+            return False
+        if self.spec.url:
+            bypass_here()
+        try:
+            session = self._client.session
+            await session.send_request(PingRequest(), EmptyResult, request_read_timeout_seconds=PING_S)
+        except MCPError as error:
+            if error.code == REQUEST_TIMEOUT:
+                self._is_retired = True
+                self._stop.set()
+                return False
+        except ValueError:  # an answer of another form is one
+            pass
+        return True
 
     async def open(self) -> None:
         """Start the server, or connect to it, and read its tools. Raises RemoteAgentError."""
@@ -416,6 +460,8 @@ class ServerConnection:
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
+        if self._is_retired:
+            raise self._explain_retired(name)
         if self._client is None or not self.is_open:
             raise await self._make_early_end()
         if self.spec.url:
@@ -425,12 +471,20 @@ class ServerConnection:
             return await self._client.session.send_request(
                 request, result_type, request_read_timeout_seconds=self.spec.timeout_s
             )
+        except asyncio.CancelledError:  # the deadline of the case
+            self._begin_ping()
+            raise
         except MCPError as error:
+            if error.code == REQUEST_TIMEOUT:  # another call may hang, and this one have waited behind it
+                await self.answers()
+            if self._is_retired:
+                raise self._explain_retired(name) from None
             # Servers use the number of the client's own error too.
             is_closed = error.code == CONNECTION_CLOSED and error.message == CLOSED
             if is_closed or not self.is_open:
                 raise await self._make_crash(name) from None
             if error.code == REQUEST_TIMEOUT:
+                self._begin_ping()
                 limit = f"{self.spec.timeout_s:g} s, its limit (agent.mcp.timeout)"
                 raise FunctionError("timeout", f"{name} had not answered after {limit}") from None
             detail = {"code": error.code} if error.data is None else {"code": error.code, "data": error.data}
@@ -441,6 +495,11 @@ class ServerConnection:
             raise BrokenContractError("invalid_result", message) from None
         finally:
             self._calls_under_way -= 1
+
+    def _explain_retired(self, name: str) -> Exception:
+        if self._hanging_user is not current_user.get():
+            return ServerRetiredError()
+        return FunctionError("timeout", f"{name} has no answer: {self.who} hangs in the call before")
 
     async def _make_early_end(self) -> RemoteAgentError:
         """Build the error of a server that had ended before a call: its own fault, if no other case has used it."""
@@ -496,10 +555,14 @@ class ServerPool:
         A program that could not be started is not tried again by each case; a service may have come up since.
         """
         opening = self._connections.get(key)
-        is_needed = opening is None
-        if opening is not None and opening.done():
-            is_needed = is_service if opening.exception() else not opening.result().is_open
-        if opening is None or is_needed:
+        while opening is not None and opening.done():
+            is_done = is_service if opening.exception() else not await opening.result().answers()
+            latest = self._connections.get(key)  # another case may have started a new one meanwhile
+            if latest is opening:
+                opening = None if is_done else opening
+                break
+            opening = latest
+        if opening is None:
             opening = self._connections[key] = asyncio.get_running_loop().create_task(
                 self._open(make()), context=Context()
             )
