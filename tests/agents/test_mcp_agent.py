@@ -459,7 +459,7 @@ def test_a_case_that_waits_behind_a_call_that_hangs_is_answered_by_another_serve
     text = file.read_text().replace('print("working ...", flush=True)', "time.sleep(0.2)")
     file.write_text(text.replace("import json", "import time, json", 1))
 
-    async def run_together() -> list[Verdict]:
+    async def run_together() -> tuple[Verdict, ...]:
         async def run_later(case: evalkit.Case, delay_s: float) -> Verdict:
             await asyncio.sleep(delay_s)
             return await evalkit.arun_case(case)
@@ -478,10 +478,15 @@ def test_a_case_that_waits_behind_a_call_that_hangs_is_answered_by_another_serve
     assert "hangs in a call of another case, and this case had begun with it" in begun.reasons[0].message
 
 
-def test_a_server_that_still_answers_others_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+def test_a_server_that_still_answers_others_is_kept() -> None:
+    made: list[int] = []
+
+    def make() -> Any:
+        made.append(1)
+        return make_server()
+
     MCP_SERVERS.remove("sums")
-    evalkit.mcp_server("sums", timeout=0.2)(lambda: made.append(1) or make_server())
+    evalkit.mcp_server("sums", timeout=0.2)(make)
     for name in ("sleep", "say", "sleep"):
         run(name, expected_function_calls=[expect(name, outcome="any")])
     assert len(made) == 1
