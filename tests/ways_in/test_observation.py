@@ -33,6 +33,7 @@ from typing import Any
 
 import pytest
 
+from evalkit.agents import offline
 from evalkit.agents.child_programs import describe_command, is_harmless
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import HttpSettings, Settings
@@ -82,6 +83,7 @@ def run(make_case: MakeCase, tmp_path: Path, port: int, monkeypatch: pytest.Monk
             return run_case(case, lambda task: task.wait(agent(task, port)) or "done", settings)
         return run_case(case, lambda task: agent(task, port) or "done", settings)
 
+    run_agent.port = port  # type: ignore[attr-defined]
     return run_agent
 
 
@@ -681,6 +683,25 @@ def test_a_connection_that_is_kept_counts_for_each_case_that_uses_it(run: Callab
         assert [outcome(run(agent)) for agent in (ask, ask, do_nothing, ask)] == [UNSEEN, UNSEEN, "green", UNSEEN]
     finally:
         kept[0].close()
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_connection_from_before_the_cases_counts_if_it_is_used(run: Callable[..., Verdict], is_used: bool) -> None:
+    """As a module of the agent's that connects at its import; under TLS the descriptor has another socket by then."""
+
+    def use(task: Any, port: int) -> None:
+        if is_used:
+            later.sendall(REQUEST)
+            later.recv(65536)
+
+    offline.keep_guard(run)
+    first = socket.create_connection(("127.0.0.1", run.port))  # type: ignore[attr-defined]
+    later = socket.socket(fileno=first.detach())
+    try:
+        assert outcome(run(use)) == (UNSEEN if is_used else "green")
+    finally:
+        later.close()
+        offline.remove_guard(run)
 
 
 @pytest.mark.parametrize("live", [True, False])

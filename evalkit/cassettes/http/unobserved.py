@@ -44,10 +44,10 @@ class Connection(Struct, eq=False):
 
     def count_sent(self) -> int | None:
         """Return how much was sent over it so far; None where the system does not say."""
-        # Linux: the number of segments that went out, a field of `struct tcp_info`.
+        # Linux: the number of segments with data that went out, a field of `struct tcp_info`.
         with suppress(OSError, AttributeError, struct.error), _borrow(self.descriptor) as sock:
             info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            count: int = struct.unpack_from("=I", info, 136)[0]
+            count: int = struct.unpack_from("=I", info, 156)[0]
             return count
         return None
 
