@@ -451,6 +451,7 @@ class StreamReader:
             self._failure = replace(failure, is_midstream=bool(self._choices))
         else:
             self._about |= {key: chunk[key] for key in ("id", "model", "usage", "created") if chunk.get(key)}
+            self._about |= {"object": "chat.completion"} if chunk.get("object") else {}
             for choice in filter_mappings(chunk.get("choices")):
                 index = choice.get("index")
                 number = index if isinstance(index, int) else 0
@@ -459,10 +460,10 @@ class StreamReader:
     def finish(self) -> Reply:
         """End the stream: the same reply as if it had come whole, except where it broke off."""
         choices = [choice.build(number) for number, choice in sorted(self._choices.items())]
-        reply = read_reply({"choices": choices, **{key: self._about.get(key) for key in ("usage", "model")}})
+        reply = read_reply({**self._about, "choices": choices})
         if self._refusal is not None:
             return replace(self._refusal, items=(*([Text(reply.text)] if reply.text else []), *self._refusal.items))
-        reply = replace(reply, reply_id=get_text(self._about, "id"), failure=self._failure)
+        reply = replace(reply, failure=self._failure)
         broken = next((choice.broken for choice in self._choices.values() if choice.broken is not None), None)
         if reply.has_ended or (reply.calls and broken is None):
             return reply
