@@ -17,8 +17,8 @@ from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.targets import AgentObject
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
-
-NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
+from evalkit.wire import openai_chat
+from evalkit.wire.building import NO_PARAMETERS
 
 FunctionCallable = Callable[..., Any]
 
@@ -75,17 +75,7 @@ class TaskFunctions(FunctionMapping):
 
     def openai_tools(self) -> list[JsonDict]:
         """Return ``tools=`` of an OpenAI-compatible chat completion."""
-        return [
-            {
-                "type": "function",
-                "function": {
-                    "name": function.name,
-                    "description": function.description,
-                    "parameters": dict(function.parameters or NO_PARAMETERS),
-                },
-            }
-            for function in self.declarations
-        ]
+        return [openai_chat.build_declaration(function) for function in self.declarations]
 
     def gemini_tools(self) -> list[JsonDict]:
         """Return ``tools=`` of a google-genai ``GenerateContentConfig``: one tool with every declaration."""

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
 from typing import Any
 
 from evalkit.errors import ProviderError
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import (
-    BlockWriter,
     ProviderKind,
     SchemaRules,
-    build_call_id,
-    format_result,
-    is_error_result,
     require_readable,
 )
 from evalkit.providers.client import Client, ClientOptions, ClientProvider
@@ -96,60 +90,7 @@ def build_body(request: ModelRequest, *, max_tokens: int) -> JsonDict:
     """Build the request's body without `model`. UsageError for a function whose name the service refuses."""
     for function in request.functions:
         SCHEMA_RULES.check_name(function.name, "Anthropic")
-    body: JsonDict = {
-        "max_tokens": request.max_output_tokens or max_tokens,
-        "messages": build_messages(request.messages),
-    }
-    if request.system:
-        body["system"] = request.system
-    if request.functions:
-        body["tools"] = [
-            {
-                "name": function.name,
-                **({"description": function.description} if function.description else {}),
-                "input_schema": dict(function.parameters or {"type": "object", "properties": {}}),
-            }
-            for function in request.functions
-        ]
-    if request.response_schema is not None:
-        body["output_config"] = {"format": {"type": "json_schema", "schema": dict(request.response_schema)}}
-    return body
-
-
-def _build_part(part: InputPart) -> JsonDict:
-    if part.kind == TEXT:
-        return {"type": "text", "text": part.text}
-    source = {"type": "base64", "media_type": part.mime_type, "data": part.encode_base64()}
-    if part.kind == IMAGE:
-        return {"type": "image", "source": source}
-    if part.is_text_file:
-        source = {"type": "text", "media_type": "text/plain", "data": part.content.decode(errors="replace")}
-    return {"type": "document", "source": source, "title": PurePath(part.name).name}
-
-
-def _build_reply(turn: ModelTurn, position: int) -> list[JsonDict]:
-    sent_back = turn.content.get("content") if isinstance(turn.content, Mapping) else None
-    if isinstance(sent_back, list):
-        return [dict(block) for block in sent_back]
-    blocks: list[JsonDict] = [{"type": "text", "text": turn.text}] if turn.text else []
-    for index, call in enumerate(turn.calls):
-        arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
-        call_id = call.call_id or build_call_id(position, index)
-        blocks.append({"type": "tool_use", "id": call_id, "name": call.name, "input": dict(arguments)})
-    return blocks
-
-
-def _build_result(call_id: str, value: object) -> JsonDict:
-    block: JsonDict = {"type": "tool_result", "tool_use_id": call_id, "content": format_result(value)}
-    return block | ({"is_error": True} if is_error_result(value) else {})
-
-
-build_messages = BlockWriter(
-    build_part=_build_part,
-    build_reply=_build_reply,
-    build_result=_build_result,
-    list_call_ids=lambda blocks: [block["id"] for block in blocks if block["type"] == "tool_use"],
-).build_messages
+    return anthropic_messages.build_request(request, max_tokens=max_tokens)
 
 
 # -- replies

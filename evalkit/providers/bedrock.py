@@ -6,28 +6,20 @@ AWS's client blocks, so that each request waits in a thread of its own. Keys, pr
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
 from time import perf_counter
 from typing import Any
 
 from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, ProviderError
-from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.parts import IMAGE, TEXT, InputPart
+from evalkit.jsonvalue import JsonDict
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import (
-    BlockWriter,
     ProviderKind,
     ProviderOptions,
     SchemaRules,
-    build_call_id,
-    format_result,
-    is_error_result,
     require_readable,
 )
 from evalkit.providers.client import Client
@@ -157,71 +149,7 @@ def build_body(request: ModelRequest, *, max_tokens: int) -> JsonDict:
     """Build the request without `modelId`. UsageError for a function whose name the service refuses."""
     for function in request.functions:
         SCHEMA_RULES.check_name(function.name, "Bedrock")
-    limits: JsonDict = {"maxTokens": request.max_output_tokens or max_tokens}
-    if request.temperature is not None:
-        limits["temperature"] = request.temperature
-    body: JsonDict = {"messages": build_messages(request.messages), "inferenceConfig": limits}
-    system = request.system or ""
-    if request.response_schema is not None:
-        schema = json.dumps(request.response_schema, ensure_ascii=False)
-        system += f"\n\nAnswer with JSON alone, by this JSON Schema:\n{schema}"
-    if system:
-        body["system"] = [{"text": system}]
-    if request.functions:
-        tools = []
-        for function in request.functions:
-            tool: JsonDict = {"name": function.name}
-            if function.description:
-                tool["description"] = function.description
-            tool["inputSchema"] = {"json": dict(function.parameters or {"type": "object", "properties": {}})}
-            tools.append({"toolSpec": tool})
-        body["toolConfig"] = {"tools": tools}
-    return body
-
-
-def _build_result(call_id: str, value: object) -> JsonDict:
-    content = {"json": dict(value)} if isinstance(value, Mapping) else {"text": format_result(value)}
-    status = "error" if is_error_result(value) else "success"
-    return {"toolResult": {"toolUseId": call_id, "content": [content], "status": status}}
-
-
-def _build_part(part: InputPart) -> JsonDict:
-    if part.kind == TEXT:
-        return {"text": part.text}
-    ending = PurePath(part.name).suffix.lstrip(".").lower().replace("jpg", "jpeg")
-    source = {"bytes": part.content}
-    if part.kind == IMAGE:
-        return {"image": {"format": ending or part.mime_type.partition("/")[2], "source": source}}
-    name = re.sub(r"[^A-Za-z0-9 ()\[\]-]+", "-", PurePath(part.name).stem)  # the service takes no other characters
-    return {"document": {"format": ending or "txt", "name": name, "source": source}}
-
-
-def _build_reply(turn: ModelTurn, position: int) -> list[JsonDict]:
-    sent_back = turn.content.get("content") if isinstance(turn.content, Mapping) else None
-    if isinstance(sent_back, list):
-        return [_restore_bytes(block) for block in sent_back]
-    blocks: list[JsonDict] = [{"text": turn.text}] if turn.text else []
-    for index, call in enumerate(turn.calls):
-        arguments = dict(call.arguments) if isinstance(call.arguments, Mapping) else {}
-        call_id = call.call_id or build_call_id(position, index)
-        blocks.append({"toolUse": {"toolUseId": call_id, "name": call.name, "input": arguments}})
-    return blocks
-
-
-def _restore_bytes(block: JsonObject) -> JsonDict:
-    """Return a block as it came: thoughts that the service has encrypted are bytes, and base64 in the record."""
-    thought = block.get("reasoningContent")
-    if isinstance(thought, Mapping) and isinstance(thought.get("redactedContent"), str):
-        return {"reasoningContent": {"redactedContent": base64.b64decode(thought["redactedContent"])}}
-    return dict(block)
-
-
-build_messages = BlockWriter(
-    build_part=_build_part,
-    build_reply=_build_reply,
-    build_result=_build_result,
-    list_call_ids=lambda blocks: [block["toolUse"]["toolUseId"] for block in blocks if "toolUse" in block],
-).build_messages
+    return bedrock_converse.build_request(request, max_tokens=max_tokens)
 
 
 # -- replies

@@ -8,7 +8,6 @@ of them gets lost or reinterpreted on the way.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import re
 import warnings
@@ -18,17 +17,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from evalkit.errors import EvalkitError, ProviderError, UsageError
+from evalkit.errors import EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.case import Declaration
-from evalkit.model.parts import PARTS, TEXT
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import (
     MAX_REPLY_BYTES,
     ProviderKind,
     ProviderOptions,
     SchemaRules,
-    is_error_result,
     limit_replies,
     require_readable,
     require_whole,
@@ -99,7 +96,7 @@ class GeminiProvider:
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
-        contents = build_contents(request.messages)
+        contents = gemini_content.build_contents(request.messages)
         config = {
             **build_config_fields(request),
             "declarations": [build_declaration(function) for function in request.functions],
@@ -330,11 +327,10 @@ def _build_error(
     return ProviderError(f"gemini ({model}): {words}: {text}", status=status, retry_after_s=delay_s, is_final=is_final)
 
 
-# -- requests: contents as wire JSON, and the fields of the config
+# -- requests: the fields of the client's config
 #
 # Function parameters go out as ``parameters_json_schema``, which the API takes as plain JSON Schema; the client's own
-# `parameters` would refuse ``oneOf``, ``const`` and ``$ref``. A model turn goes back as it came, part by part, because
-# thought signatures and their positions are checked by the service.
+# `parameters` would refuse ``oneOf``, ``const`` and ``$ref``.
 
 _SCHEMA_FIELDS = """additionalProperties any_of anyOf default defs description enum example format items
     maxItems maxLength maxProperties maximum minItems minLength minProperties minimum nullable
@@ -344,58 +340,6 @@ SCHEMA_RULES = SchemaRules(
     name_advice="a letter or _ first, then letters, digits, _ . : -, at most 128",
     fields=frozenset(_SCHEMA_FIELDS.split()),
 )
-# What the API accepts in place of the signature of a call that another model (or a person) made.
-FOREIGN_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
-
-
-def build_contents(messages: Iterable[JsonObject]) -> list[JsonDict]:
-    """Build the conversation in the API's form, without replies that have nothing in them (blocked, empty): the API
-    takes no content without parts."""
-    contents: list[JsonDict] = []
-    for message in messages:
-        role = message.get("role")
-        if role == "user":
-            contents.append({"role": "user", "parts": _build_user_parts(message)})
-        elif role == "model":
-            contents.append(_build_model_content(message["turn"]))
-        elif role == "function":
-            parts = []
-            for call, value in message["results"]:
-                result = dict(value) if is_error_result(value) else {"output": value}
-                response: JsonDict = {"name": call.name, "response": result}
-                if call.call_id is not None:
-                    response["id"] = call.call_id
-                parts.append({"functionResponse": response})
-            contents.append({"role": "user", "parts": parts})
-        else:
-            raise UsageError(f"a message's role is user, model or function, got {role!r}")
-    return [content for content in contents if content["parts"]]
-
-
-def _build_user_parts(message: JsonObject) -> list[JsonDict]:
-    parts: list[JsonDict] = []
-    for part in message.get(PARTS, ()):
-        inline = {"mimeType": part.mime_type, "data": part.encode_base64()}
-        parts.append({"text": part.text} if part.kind == TEXT else {"inlineData": inline})
-    return parts or [{"text": message["text"]}]
-
-
-def _build_model_content(turn: ModelTurn) -> JsonDict:
-    if isinstance(turn.content, Mapping) and turn.content.get("parts"):
-        sent = []
-        for part in turn.content["parts"]:
-            call = part.get("functionCall") if isinstance(part, Mapping) else None
-            if isinstance(call, Mapping) and not isinstance(call.get("args"), Mapping | None):
-                part = {**part, "functionCall": {**call, "args": {}}}  # the API takes only objects
-            sent.append(part)
-        return {**turn.content, "parts": sent}
-    parts: list[JsonDict] = [{"text": turn.text}] if turn.text else []
-    for index, call in enumerate(turn.calls):
-        arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
-        call_id = {} if call.call_id is None else {"id": call.call_id}
-        signature = {"thoughtSignature": FOREIGN_SIGNATURE} if index == 0 else {}
-        parts.append({"functionCall": {"name": call.name, "args": dict(arguments), **call_id}, **signature})
-    return {"role": "model", "parts": parts}
 
 
 def build_declaration(function: Declaration) -> JsonDict:

@@ -11,21 +11,16 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
 from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.errors import ProviderError, UsageError
-from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
-from evalkit.model.parts import IMAGE, PARTS, TEXT, InputPart
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.errors import ProviderError
+from evalkit.jsonvalue import JsonDict
+from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import (
     ProviderKind,
     SchemaRules,
-    build_call_id,
-    format_result,
-    pair_results,
     require_readable,
     require_whole,
 )
@@ -49,7 +44,7 @@ class OpenAIProvider(ClientProvider):
 
     def build_body(self, request: ModelRequest) -> JsonDict:
         limit = "max_completion_tokens" if self.options.base_url is None else "max_tokens"  # others know the old key
-        return build_body(request, stream=self.options.stream, limit_key=limit)
+        return openai_chat.build_request(request, stream=self.options.stream, limit_key=limit)
 
     def open_client(self, **arguments: Any) -> Client:
         import openai
@@ -117,89 +112,6 @@ SCHEMA_RULES = SchemaRules(
     refused_at_root=("anyOf", "oneOf", "allOf", "enum", "not"),
     refused_in_strict_mode=frozenset(_REFUSED_IN_STRICT_MODE.split()),
 )
-NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
-
-
-def build_body(request: ModelRequest, *, stream: bool, limit_key: str) -> JsonDict:
-    """Build the request's body without `model`. `limit_key` is the server's key for `max_output_tokens`."""
-    body: JsonDict = {"messages": build_messages(request.system, request.messages)}
-    if request.functions:
-        body["tools"] = []
-        for function in request.functions:
-            declared: JsonDict = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
-            if function.description:
-                declared["description"] = function.description
-            body["tools"].append({"type": "function", "function": declared})
-    options = {"temperature": request.temperature, "seed": request.seed, limit_key: request.max_output_tokens}
-    body |= {key: value for key, value in options.items() if value is not None}
-    if request.response_schema is not None:
-        schema = {"name": "response", "schema": dict(request.response_schema)}
-        body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    if stream:
-        body |= {"stream": True, "stream_options": {"include_usage": True}}
-    return body
-
-
-def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[JsonDict]:
-    """Build the conversation in the API's form. Calls that came without an id get one, so that answers find them."""
-    sent: list[JsonDict] = [{"role": "system", "content": system}] if system else []
-    pending: list[tuple[ModelCall, str]] = []
-    for position, message in enumerate(messages):
-        role = message.get("role")
-        if role == "user":
-            parts = [_build_part(part) for part in message.get(PARTS, ())]
-            sent.append({"role": "user", "content": parts or message["text"]})
-        elif role == "model":
-            reply = _build_reply(message["turn"], position)
-            ids = [call["id"] for call in reply.get("tool_calls", ())]
-            pending = list(zip(message["turn"].calls, ids, strict=False))
-            sent.append(reply)
-        elif role == "function":
-            for call_id, value in pair_results(message["results"], pending, position):
-                sent.append({"role": "tool", "tool_call_id": call_id, "content": format_result(value)})
-        else:
-            raise UsageError(f"a message's role is user, model or function, got {role!r}")
-    return sent
-
-
-def _build_part(part: InputPart) -> JsonDict:
-    """Build a part in the API's form: text files are text to it, and of others it takes images, PDF and sound."""
-    if part.kind == TEXT:
-        return {"type": "text", "text": part.text}
-    if part.kind == IMAGE:
-        return {"type": "image_url", "image_url": {"url": part.build_data_url()}}
-    if part.is_text_file:
-        return {"type": "text", "text": f"{part.name}:\n{part.content.decode(errors='replace')}"}
-    if part.mime_type.startswith("audio/"):
-        sound_format = "mp3" if "mpeg" in part.mime_type else "wav"
-        return {"type": "input_audio", "input_audio": {"data": part.encode_base64(), "format": sound_format}}
-    return {"type": "file", "file": {"filename": PurePath(part.name).name, "file_data": part.build_data_url()}}
-
-
-def _build_reply(turn: ModelTurn, position: int) -> JsonDict:
-    message: JsonDict = dict(turn.content) if isinstance(turn.content, Mapping) else {"role": "assistant"}
-    if "content" not in message:
-        message["content"] = turn.text or None
-    if not turn.calls and message["content"] is None:
-        message["content"] = ""  # of a reply of which nothing came; null stands only beside calls
-    if turn.calls:
-        came: list[JsonObject] = list(message.get("tool_calls") or ())
-        for call in () if came else turn.calls:
-            arguments = call.arguments if call.raw is None else call.raw
-            text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-            came.append({"function": {"name": call.name, "arguments": text}, "id": call.call_id})
-        message["tool_calls"] = []
-        for index, sent in enumerate(came):
-            function = sent["function"]
-            written = function.get("arguments")
-            if isinstance(written, str) and parse_arguments(written)[1] is not None:
-                # vLLM, Ollama and others parse the arguments again, and refuse the whole conversation.
-                function = {**function, "arguments": "{}"}
-            call_id = sent.get("id") or build_call_id(position, index)
-            message["tool_calls"].append({**sent, "function": function, "type": "function", "id": call_id})
-    return message
-
-
 # -- replies
 
 
@@ -244,7 +156,7 @@ class AzureProvider(OpenAIProvider):
         self._api_version = options.api_version
 
     def build_body(self, request: ModelRequest) -> JsonDict:
-        return build_body(request, stream=self.options.stream, limit_key="max_completion_tokens")
+        return openai_chat.build_request(request, stream=self.options.stream, limit_key="max_completion_tokens")
 
     def open_client(self, **arguments: Any) -> Client:
         import openai
@@ -271,7 +183,7 @@ class MistralProvider(OpenAIProvider):
 
     def build_body(self, request: ModelRequest) -> JsonDict:
         """Build the body: another name of the seed, no key that the service does not know, ids in its form."""
-        body = build_body(request, stream=self.options.stream, limit_key="max_tokens")
+        body = openai_chat.build_request(request, stream=self.options.stream, limit_key="max_tokens")
         body.pop("stream_options", None)
         if "seed" in body:
             body["extra_body"] = {"random_seed": body.pop("seed")}

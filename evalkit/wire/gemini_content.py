@@ -6,13 +6,17 @@ thought signatures and their positions are checked by the service.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
+from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
-from evalkit.model.transcript import Usage
+from evalkit.model.parts import PARTS, TEXT
+from evalkit.model.transcript import ModelTurn, Usage
 from evalkit.streaming import CallParts, explain_cut_off, to_wire_keys
+from evalkit.wire.building import is_error_result
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
@@ -194,6 +198,60 @@ def _find_forced_name(data: JsonObject) -> str | None:
     calling = as_mapping(config.get("functionCallingConfig"))
     names = calling.get("allowedFunctionNames") or []
     return str(names[0]) if str(calling.get("mode")).upper() == "ANY" and len(names) == 1 else None
+
+
+# What the API accepts in place of the signature of a call that another model (or a person) made.
+FOREIGN_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
+
+
+def build_contents(messages: Iterable[JsonObject]) -> list[JsonDict]:
+    """Build the conversation in the API's form, without replies that have nothing in them (blocked, empty): the API
+    takes no content without parts. A model's turn goes back as it came, part by part."""
+    contents: list[JsonDict] = []
+    for message in messages:
+        role = message.get("role")
+        if role == "user":
+            contents.append({"role": "user", "parts": _build_user_parts(message)})
+        elif role == "model":
+            contents.append(_build_model_content(message["turn"]))
+        elif role == "function":
+            parts = []
+            for call, value in message["results"]:
+                result = dict(value) if is_error_result(value) else {"output": value}
+                response: JsonDict = {"name": call.name, "response": result}
+                if call.call_id is not None:
+                    response["id"] = call.call_id
+                parts.append({"functionResponse": response})
+            contents.append({"role": "user", "parts": parts})
+        else:
+            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    return [content for content in contents if content["parts"]]
+
+
+def _build_user_parts(message: JsonObject) -> list[JsonDict]:
+    parts: list[JsonDict] = []
+    for part in message.get(PARTS, ()):
+        inline = {"mimeType": part.mime_type, "data": part.encode_base64()}
+        parts.append({"text": part.text} if part.kind == TEXT else {"inlineData": inline})
+    return parts or [{"text": message["text"]}]
+
+
+def _build_model_content(turn: ModelTurn) -> JsonDict:
+    if isinstance(turn.content, Mapping) and turn.content.get("parts"):
+        sent = []
+        for part in turn.content["parts"]:
+            call = part.get("functionCall") if isinstance(part, Mapping) else None
+            if isinstance(call, Mapping) and not isinstance(call.get("args"), Mapping | None):
+                part = {**part, "functionCall": {**call, "args": {}}}  # the API takes only objects
+            sent.append(part)
+        return {**turn.content, "parts": sent}
+    parts: list[JsonDict] = [{"text": turn.text}] if turn.text else []
+    for index, call in enumerate(turn.calls):
+        arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+        call_id = {} if call.call_id is None else {"id": call.call_id}
+        signature = {"thoughtSignature": FOREIGN_SIGNATURE} if index == 0 else {}
+        parts.append({"functionCall": {"name": call.name, "args": dict(arguments), **call_id}, **signature})
+    return {"role": "model", "parts": parts}
 
 
 # -- replies

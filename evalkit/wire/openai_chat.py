@@ -9,15 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import PurePath
 from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.errors import IncompleteCallError
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, join_pieces
-from evalkit.model.transcript import Usage
+from evalkit.errors import IncompleteCallError, UsageError
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, join_pieces, parse_arguments
+from evalkit.model.case import Declaration
+from evalkit.model.parts import IMAGE, PARTS, TEXT, InputPart
+from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.streaming import CUT_OFF, StreamAccumulator, explain_cut_off
 from evalkit.wire.anthropic_messages import read_block
+from evalkit.wire.building import NO_PARAMETERS, build_call_id, format_result, pair_results
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
@@ -201,6 +205,89 @@ def _find_forced_name(data: JsonObject) -> str | None:
         if isinstance(choice, Mapping):
             return get_text(choice.get("function") or choice.get("custom") or choice, "name")
     return None
+
+
+def build_request(request: ModelRequest, *, stream: bool, limit_key: str) -> JsonDict:
+    """Build the request's body without `model`. `limit_key` is the server's key for `max_output_tokens`."""
+    body: JsonDict = {"messages": build_messages(request.system, request.messages)}
+    if request.functions:
+        body["tools"] = [build_declaration(function) for function in request.functions]
+    options = {"temperature": request.temperature, "seed": request.seed, limit_key: request.max_output_tokens}
+    body |= {key: value for key, value in options.items() if value is not None}
+    if request.response_schema is not None:
+        schema = {"name": "response", "schema": dict(request.response_schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return body
+
+
+def build_declaration(function: Declaration) -> JsonDict:
+    """Build the declaration of a function."""
+    declared: JsonDict = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
+    if function.description:
+        declared["description"] = function.description
+    return {"type": "function", "function": declared}
+
+
+def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[JsonDict]:
+    """Build the conversation in the API's form. Calls that came without an id get one, so that answers find them."""
+    sent: list[JsonDict] = [{"role": "system", "content": system}] if system else []
+    pending: list[tuple[ModelCall, str]] = []
+    for position, message in enumerate(messages):
+        role = message.get("role")
+        if role == "user":
+            parts = [_build_part(part) for part in message.get(PARTS, ())]
+            sent.append({"role": "user", "content": parts or message["text"]})
+        elif role == "model":
+            reply = _build_reply(message["turn"], position)
+            ids = [call["id"] for call in reply.get("tool_calls", ())]
+            pending = list(zip(message["turn"].calls, ids, strict=False))
+            sent.append(reply)
+        elif role == "function":
+            for call_id, value in pair_results(message["results"], pending, position):
+                sent.append({"role": "tool", "tool_call_id": call_id, "content": format_result(value)})
+        else:
+            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    return sent
+
+
+def _build_part(part: InputPart) -> JsonDict:
+    """Build a part in the API's form: text files are text to it, and of others it takes images, PDF and sound."""
+    if part.kind == TEXT:
+        return {"type": "text", "text": part.text}
+    if part.kind == IMAGE:
+        return {"type": "image_url", "image_url": {"url": part.build_data_url()}}
+    if part.is_text_file:
+        return {"type": "text", "text": f"{part.name}:\n{part.content.decode(errors='replace')}"}
+    if part.mime_type.startswith("audio/"):
+        sound_format = "mp3" if "mpeg" in part.mime_type else "wav"
+        return {"type": "input_audio", "input_audio": {"data": part.encode_base64(), "format": sound_format}}
+    return {"type": "file", "file": {"filename": PurePath(part.name).name, "file_data": part.build_data_url()}}
+
+
+def _build_reply(turn: ModelTurn, position: int) -> JsonDict:
+    message: JsonDict = dict(turn.content) if isinstance(turn.content, Mapping) else {"role": "assistant"}
+    if "content" not in message:
+        message["content"] = turn.text or None
+    if not turn.calls and message["content"] is None:
+        message["content"] = ""  # of a reply of which nothing came; null stands only beside calls
+    if turn.calls:
+        came: list[JsonObject] = list(message.get("tool_calls") or ())
+        for call in () if came else turn.calls:
+            arguments = call.arguments if call.raw is None else call.raw
+            text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+            came.append({"function": {"name": call.name, "arguments": text}, "id": call.call_id})
+        message["tool_calls"] = []
+        for index, sent in enumerate(came):
+            function = sent["function"]
+            written = function.get("arguments")
+            if isinstance(written, str) and parse_arguments(written)[1] is not None:
+                # vLLM, Ollama and others parse the arguments again, and refuse the whole conversation.
+                function = {**function, "arguments": "{}"}
+            call_id = sent.get("id") or build_call_id(position, index)
+            message["tool_calls"].append({**sent, "function": function, "type": "function", "id": call_id})
+    return message
 
 
 # -- replies

@@ -18,11 +18,11 @@ from evalkit.cassettes.http.tee import Tee
 from evalkit.errors import MockError
 from evalkit.model.parts import InputPart, format_part, read_parts
 from evalkit.model.transcript import ModelRequest
-from evalkit.providers.gemini import build_contents
-from evalkit.providers.openai import build_messages
 from evalkit.reports.trace import format_input
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import load_case
+from evalkit.wire.gemini_content import build_contents
+from evalkit.wire.openai_chat import build_messages
 
 PNG = b"\x89PNG\r\n\x1a\n picture \xff\xfe\xfb"
 TEXT = InputPart(kind="text", text="Look.")

@@ -20,12 +20,12 @@ from evalkit.providers.anthropic import (
     AnthropicOptions,
     AnthropicProvider,
     build_body,
-    build_messages,
     read_reply,
     read_stream,
 )
 from evalkit.providers.table import open_provider
 from evalkit.streaming import parse_values
+from evalkit.wire.anthropic_messages import build_messages
 from tests.providers.asking import HELLO, ask_provider
 from tests.servers.replay import Answer, ReplayServer
 

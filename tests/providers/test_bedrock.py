@@ -20,10 +20,10 @@ from evalkit.providers.bedrock import (
     BedrockOptions,
     BedrockProvider,
     build_body,
-    build_messages,
     read_reply,
     read_stream,
 )
+from evalkit.wire.bedrock_converse import build_messages
 from tests.providers.asking import HELLO, ask_provider
 from tests.servers.replay import Answer, ReplayServer
 

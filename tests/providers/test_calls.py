@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from evalkit.model.transcript import ModelCall, ModelTurn
-from evalkit.providers import anthropic, bedrock, openai
-from evalkit.providers.base import build_call_id, format_result, is_error_result, pair_results, read_call
+from evalkit.providers.base import read_call
+from evalkit.wire import anthropic_messages, bedrock_converse, openai_chat
+from evalkit.wire.building import build_call_id, format_result, is_error_result, pair_results
 
 FIRST, SECOND = ModelCall(name="f", arguments={"a": 1}), ModelCall(name="f", arguments={"a": 2})
 
@@ -32,18 +33,18 @@ def test_a_result_without_an_id_takes_the_call_of_its_content_else_the_next() ->
 
 
 def build_openai_ids(messages: list[dict[str, Any]]) -> tuple[list[str], list[tuple[str, str]]]:
-    sent, *results = openai.build_messages(None, messages)
+    sent, *results = openai_chat.build_messages(None, messages)
     return [call["id"] for call in sent["tool_calls"]], [(one["tool_call_id"], one["content"]) for one in results]
 
 
 def build_anthropic_ids(messages: list[dict[str, Any]]) -> tuple[list[str], list[tuple[str, str]]]:
-    sent, results = anthropic.build_messages(messages)
+    sent, results = anthropic_messages.build_messages(messages)
     blocks = [(block["tool_use_id"], block["content"]) for block in results["content"]]
     return [block["id"] for block in sent["content"]], blocks
 
 
 def build_bedrock_ids(messages: list[dict[str, Any]]) -> tuple[list[str], list[tuple[str, str]]]:
-    sent, results = bedrock.build_messages(messages)
+    sent, results = bedrock_converse.build_messages(messages)
     blocks = [block["toolResult"] for block in results["content"]]
     ids = [block["toolUse"]["toolUseId"] for block in sent["content"]]
     return ids, [(block["toolUseId"], block["content"][0]["text"]) for block in blocks]

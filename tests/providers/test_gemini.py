@@ -13,16 +13,14 @@ from evalkit.errors import ProviderError, UsageError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.gemini import (
-    FOREIGN_SIGNATURE,
     GeminiOptions,
     GeminiProvider,
-    build_contents,
     read_reply,
 )
 from evalkit.providers.pacing import RetryPolicy
 from evalkit.providers.table import open_provider
 from evalkit.streaming import parse_values
-from evalkit.wire.gemini_content import FINISH_REASONS, merge_chunks
+from evalkit.wire.gemini_content import FINISH_REASONS, FOREIGN_SIGNATURE, build_contents, merge_chunks
 from tests.providers.asking import ask_provider
 
 SCHEMA = {"type": "object", "properties": {"serial_number": {"type": "string"}}, "required": ["serial_number"]}

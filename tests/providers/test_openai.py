@@ -23,11 +23,12 @@ from evalkit.model.settings import HttpSettings, Settings
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.adaptive_pace import Turn
 from evalkit.providers.client import ClientOptions
-from evalkit.providers.openai import OpenAIProvider, build_messages, read_reply, read_stream
+from evalkit.providers.openai import OpenAIProvider, read_reply, read_stream
 from evalkit.providers.pacing import Limiter, RetryPolicy
 from evalkit.providers.table import open_provider
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
+from evalkit.wire.openai_chat import build_messages
 from tests.providers.asking import ask_provider
 
 Row = dict[str, Any]

@@ -12,7 +12,7 @@ import pytest
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.providers import anthropic, bedrock, gemini, openai
+from evalkit.providers import anthropic, bedrock
 from evalkit.wire import anthropic_messages, bedrock_converse, gemini_content, openai_chat
 from evalkit.wire.records import Answer, Call, Request, Text, Unread
 from evalkit.wire.table import find_api, looks_like_model_request
@@ -23,12 +23,12 @@ NAMES = ("check", "send_mail", "x2")
 
 def build_gemini(request: ModelRequest) -> JsonDict:
     declared = [{"name": function.name} for function in request.functions]
-    contents = gemini.build_contents(request.messages)
+    contents = gemini_content.build_contents(request.messages)
     return {"contents": contents, "tools": [{"functionDeclarations": declared}]}
 
 
 APIS: dict[str, tuple[Any, Callable[[ModelRequest], JsonDict]]] = {
-    "openai": (openai_chat, lambda request: openai.build_body(request, stream=False, limit_key="max_tokens")),
+    "openai": (openai_chat, lambda request: openai_chat.build_request(request, stream=False, limit_key="max_tokens")),
     "anthropic": (anthropic_messages, lambda request: anthropic.build_body(request, max_tokens=5)),
     "bedrock": (bedrock_converse, lambda request: bedrock.build_body(request, max_tokens=5)),
     "gemini": (gemini_content, build_gemini),
