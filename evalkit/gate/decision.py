@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from msgspec import convert, to_builtins
@@ -159,6 +159,13 @@ def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Jso
 INTERVAL = "95 % interval of the pass rate"  # so begins the note on how sure one can be
 
 
+def describe_replaced(outcomes: Iterable[CaseOutcome]) -> str:
+    """Describe the cases whose agent did not run, since they judge a recorded run in its place; "" without any."""
+    ids = [outcome.case_id for outcome in outcomes if outcome.is_replaced]
+    verb = "judges a recorded run" if len(ids) == 1 else "judge recorded runs"
+    return f"{format_case_count(len(ids))} {verb} (input.trace), and no agent ran: {join_names(ids)}" if ids else ""
+
+
 def _list_notes(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterator[str]:
     """Yield notes beside the reasons, a line each."""
     counts = evidence.counts
@@ -183,6 +190,8 @@ def _list_notes(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterat
     if hand_written:
         verb = "replays a hand-written cassette" if hand_written == 1 else "replay hand-written cassettes"
         yield f"{format_case_count(hand_written)} {verb}, no model's own answers"
+    if note := describe_replaced(evidence.list_outcomes()):
+        yield note
     cached = sum(outcome.cached for outcome in evidence.list_outcomes())
     if cached:
         yield f"{format_case_count(cached)} answered from the cache of replies: no live measurement"

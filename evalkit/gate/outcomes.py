@@ -9,6 +9,7 @@ from fractions import Fraction
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from evalkit.model.case import TRACE
 from evalkit.model.rubric import name_criterion
 from evalkit.model.run import GraderAgreement, Policy, Run
 from evalkit.model.transcript import CACHED, Grading, Transcript
@@ -46,6 +47,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     codes: tuple[str, ...] = ()  # of the reasons for which it failed or could not be measured, each once
     policies: tuple[PolicyResult, ...] = ()  # over all runs; equal ones are shared
     hand_written: bool = False  # a hand-written cassette played the model
+    is_replaced: bool = False  # a recorded run (`input.trace`) was judged, and its agent did not run
     cached: bool = False  # the cache of replies answered some of its model turns
     can_vary: bool = False  # a live model took part, or something that is not known to stay the same
     tokens: int | None = None  # of all runs, read and written; None if some are unknown
@@ -101,6 +103,7 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         codes=tuple(dict.fromkeys(reason.code for reason in verdict.reasons)) if verdict.status in _BAD else (),
         policies=tuple(_sum_policies(runs)),
         cached=any(run.transcript.cassette == CACHED for run in runs),
+        is_replaced=TRACE in (verdict.case.get("input") or {}),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
         tokens=_count_tokens(runs),
         graders=tuple(dict.fromkeys(grading.grader or "" for grading in gradings)),

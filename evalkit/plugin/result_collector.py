@@ -376,6 +376,7 @@ class ResultCollector:
             self._display.write_unused_mocks(
                 terminalreporter, [case_id for case_id in selected if case_id in self._cases_with_unused_mocks]
             )
+            self._display.write_replaced(terminalreporter, self._outcomes.values())
             self._display.write_own_answers(terminalreporter, self._own_answers)
             if self._unpaid or (self._outcomes and not self._is_complete()):  # interrupted, or -x
                 terminalreporter.write_line("pytest --evalkit --evalkit-resume runs the cases that have no verdict yet")

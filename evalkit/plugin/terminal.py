@@ -20,7 +20,7 @@ import evalkit
 from evalkit.cassettes.model import explain_redaction, find_redaction
 from evalkit.cassettes.reply_cache import CACHE_FOLDER
 from evalkit.errors import format_file_path
-from evalkit.gate.decision import GATE_WORDS, INTERVAL
+from evalkit.gate.decision import GATE_WORDS, INTERVAL, describe_replaced
 from evalkit.gate.outcomes import CaseOutcome
 from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.settings import Settings
@@ -280,6 +280,11 @@ class Display:
             counts = [f"{name} ({format_case_count(len(cases[name]))})" for name in sorted(cases)]
             named = join_names(counts, _MOST_NAMED)
             reporter.write_line(self._encode(f"mocked nowhere, and answered by the application itself: {named}"))
+
+    def write_replaced(self, reporter: pytest.TerminalReporter, outcomes: Iterable[CaseOutcome]) -> None:
+        """Write with -q which cases judge a recorded run in place of their agent; else the gate's notes say so."""
+        if self._config.option.verbose < 0 and (note := describe_replaced(outcomes)):
+            reporter.write_line(self._encode(note))
 
     def _write_gate(self, reporter: pytest.TerminalReporter, decision: GateDecision, verbosity: int) -> None:
         colour = _COLOURS.get(decision.status, {"yellow": True})

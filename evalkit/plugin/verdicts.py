@@ -13,7 +13,17 @@ from evalkit.errors import Problem, format_file_path
 from evalkit.gate.outcomes import SKIPPED_CODE
 from evalkit.model.case import Case, split_variant
 from evalkit.model.transcript import APPLICATION
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict, get_first_reason, list_runs
+from evalkit.model.verdict import (
+    ERROR,
+    FAILED,
+    NOT_RUN,
+    PASSED,
+    Reason,
+    Verdict,
+    get_first_reason,
+    list_runs,
+    list_traces,
+)
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.configuration import AGENT_ERRORS
 from evalkit.plugin.splitting import parse_case_id
@@ -123,6 +133,8 @@ def set_properties(item: pytest.Item, verdict: Verdict) -> None:
         properties.append(("evalkit_category", escape_controls(verdict.category)))
     if label := split_variant(verdict.case_id)[1]:
         properties.append(("evalkit_variant", escape_controls(label)))
+    if traces := list_traces(verdict):
+        properties.append(("evalkit_trace", escape_controls(traces)))
     if verdict.reasons:
         properties.append(("evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))))
     if excepted := [policy.name for policy in verdict.policies if policy.excepted is not None]:

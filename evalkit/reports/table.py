@@ -13,7 +13,7 @@ from msgspec import Struct
 from evalkit.gate.history import HistoryRun
 from evalkit.model.case import get_case_name, split_variant
 from evalkit.model.run import NOT_MEASURED, GateDecision, Run
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason, list_runs
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason, list_runs, list_traces
 from evalkit.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.reports.serialization import Redact, redact_run
 from evalkit.reports.summary import SWEEPS, format_sweep
@@ -128,6 +128,7 @@ def _render_case(verdict: Verdict) -> Iterable[str]:
         "evalkit_status": verdict.status,
         "evalkit_category": verdict.category,
         "evalkit_variant": split_variant(verdict.case_id)[1],
+        "evalkit_trace": list_traces(verdict),
         "evalkit_codes": " ".join(dict.fromkeys(reason.code for reason in verdict.reasons)),
         **{kind.property_name: format_sweep(kind, verdict) for kind in SWEEPS},
     }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from evalkit.cli import case_commands
+from evalkit.cli import case_commands, commands
 from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
 from evalkit.model.case import Case, Repeat
@@ -172,6 +172,34 @@ def test_a_trace_that_a_case_names_itself_is_not_left_over(project: Project) -> 
     project.case("good_001", input={"message": "x", "trace": "../traces/chats.jsonl"})
     result = project.run("--evalkit-traces=traces")
     assert (project.statuses(), result.ret) == ({"good_001": "passed"}, 0)
+
+
+def test_each_report_says_that_a_recorded_run_was_judged_in_place_of_an_agent(project: Project) -> None:
+    write_lines(project.root / "traces" / "chats.jsonl", build_chat("x", "good_001"))
+    project.case("good_001", input={"message": "x", "trace": "../traces/chats.jsonl"})
+    project.case("plain_001")
+    note = "1 case judges a recorded run (input.trace), and no agent ran: scenarios/good_001.yaml"
+    page, junit = project.root / "report.html", project.root / "report.xml"
+    result = project.run(f"--evalkit-html={page}", f"--junit-xml={junit}")
+    assert result.ret == 0
+    assert f"  {note}" in result.outlines
+    assert note in project.run("-q").outlines
+    markdown = CliRunner().invoke(commands, ["report", "--format=markdown", ".evalkit/last-run.json"]).output
+    assert note in markdown.replace("\\", "")
+    exported = CliRunner().invoke(commands, ["report", "--format=junit", ".evalkit/last-run.json"]).output
+    assert '<property name="evalkit_trace" value="traces/chats.jsonl:1"' in exported
+    assert note in page.read_text("utf-8")
+    assert '<property name="evalkit_trace" value="traces/chats.jsonl:1"' in junit.read_text("utf-8")
+
+
+@pytest.mark.parametrize("mode", [[], ["--evalkit-untrusted"]])
+def test_no_suite_puts_a_recorded_run_in_place_of_agents(project: Project, mode: list[str]) -> None:
+    write_lines(project.root / "traces" / "chats.jsonl", build_chat("x", "good_001"))
+    project.write("scenarios/suite.yaml", 'input: {trace: "../traces/chats.jsonl"}\n')
+    project.case("good_001", input={"message": "x"})
+    result = project.run(*mode)
+    assert project.statuses() == {"good_001": "error"}
+    assert "scenarios/suite.yaml:1:9: 'input.trace' belongs in a case" in result.stdout.str()
 
 
 def test_a_trace_with_nearly_the_input_is_named(tmp_path: Path) -> None:
