@@ -79,6 +79,9 @@ def to_model_calls(parsed: ParsedText) -> tuple[ModelCall, ...]:
     )
 
 
+OWN_MODEL = "model"  # the task's, among the services that are waited for
+
+
 class ModelSession:
     """Asks the model of a task, and records its turns. `fault` is the reason why the run can't be measured, if any."""
 
@@ -139,6 +142,8 @@ class ModelSession:
         service, waited_s = max(waiting, key=lambda request: request[1], default=("", 0.0))
         if not waiting or (waited_s < limit_s / 2 and waited_s < max(10 * slowest_s, 1.0)):
             return ""
+        if service == OWN_MODEL:  # whose provider was opened within the request
+            service = getattr(self.provider, "name", OWN_MODEL)
         return f"the model's service ({service}) had not answered for {waited_s:.1f} s"
 
     @contextmanager
@@ -425,10 +430,9 @@ class ModelSession:
         """
         is_cassette = self.provider is not None and self.provider.name == "cassette"
         token = None if is_cassette else queue_context.set(self._queueing_time.measure)
-        service = getattr(self.provider, "name", "model")
         try:
             with (
-                nullcontext() if is_cassette else self.watch_request(service),
+                nullcontext() if is_cassette else self.watch_request(OWN_MODEL),
                 self._waiting_time.measure(),
                 self._bypass(),
                 run_outside(),
