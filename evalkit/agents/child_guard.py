@@ -295,9 +295,8 @@ class ProcessPatches:
 
 def _read_words(args: object, *, is_shell: bool = False) -> list[str]:
     """Return the words of a command as texts, whatever form it has."""
-    if isinstance(args, (str, bytes, os.PathLike)):
-        words = [os.fsdecode(args)]
-    else:
-        with suppress(TypeError):
-            words = [os.fsdecode(word) for word in args]  # type: ignore[attr-defined]
+    words: list[str] = []
+    with suppress(TypeError):  # what starts it will say so
+        single = isinstance(args, (str, bytes, os.PathLike))
+        words = [os.fsdecode(word) for word in ([args] if single else args)]  # type: ignore[attr-defined]
     return ["sh", "-c", *words] if is_shell else words
