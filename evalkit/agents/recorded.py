@@ -21,6 +21,7 @@ from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceErro
 from evalkit.jsonvalue import JsonObject, filter_mappings, parse_arguments, to_hashable
 from evalkit.model.case import TRACE, Case, get_case_name
 from evalkit.model.transcript import DELEGATION, HANDOFF, FunctionCall, ModelCall, ModelTurn
+from evalkit.model.unobserved import ARGUMENTS
 from evalkit.traces.log_formats import (
     Conversation,
     Event,
@@ -78,6 +79,7 @@ class RecordedAgent(Struct, frozen=True, eq=False):
                 task.warnings.append(f"the case asks for {runs} runs; the trace tells of one")
             if list_user_texts(conversation) and not has_same_input(conversation, self.case):
                 task.warnings.append(f"{conversation.source}: its user says something else than that of the case")
+        note_blank_calls(task, conversation)
         recorder = RunRecorder(task)
         recorder.record(turns[index])
         is_last = index == len(turns) - 1
@@ -192,9 +194,16 @@ def record_exported_run(task: Task, case: Case, exports: Sequence[JsonObject], r
         raise IncompleteTraceError(f"the agent exported {why if exports else none}") from None
     if problem := find_missing_evidence(case, conversation, is_live=True):
         raise IncompleteTraceError(f"{conversation.source}: it {problem}")
+    note_blank_calls(task, conversation)
     recorder = RunRecorder(task)
     recorder.record(split_turns(conversation)[-1])
     return reply if reply.text else replace(reply, text=recorder.text or conversation.output or "")
+
+
+def note_blank_calls(task: Task, conversation: Conversation) -> None:
+    """Note the calls whose arguments nobody recorded: they stand without any on record."""
+    for name in list_blank_calls(conversation):
+        task.note_unobserved(ARGUMENTS, name)
 
 
 def split_turns(conversation: Conversation) -> list[list[Event]]:
@@ -338,6 +347,11 @@ _OF_RESPONSE = (
     *("response_contains", "response_excludes", "response_matches", "response_json", "judge"),
     *("response_body_contains", "response_body_excludes"),
 )
+# What is judged by the names of calls alone: all else may look at their arguments.
+_OF_NAMES = frozenset({"expected_function_calls", "function_name", "times", "min", "max", "optional", "in_order",
+    "any_order", "in_parallel", "one_of", "call_order", "extra_calls", "forbidden_function_calls", "by", "channel",
+    "final_function_call", "max_function_calls", "max_model_turns", "stop_reason", "response_contains",
+    "response_excludes", "response_matches"})  # fmt: skip
 _OF_RESULTS = ("result_contains", "grounded")
 _APPROVED = "nothing of what a person approved"
 _NEVER = {
@@ -359,8 +373,12 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     keys, texts = collect_words(demands)
     calls = [call for event in conversation.events if isinstance(event, ModelReply) for call in event.calls]
     calls += [event.direct for event in conversation.events if isinstance(event, FunctionAnswer) and event.direct]
-    if blank := [call.name for call in calls if call.arguments is None]:
-        return f"holds no arguments of {', '.join(dict.fromkeys(blank))}; {ADVICE}"
+    policies = [policy for policy in case.policies if policy.name not in case.policy_exceptions]
+    blank = list_blank_calls(conversation)
+    declared = {function.name for function in case.functions if function.parameters}
+    on_arguments = any(policy.looks_at_arguments for policy in policies) or not declared.isdisjoint(blank)
+    if blank and (on_arguments or not keys <= _OF_NAMES or any("{{" in text for text in texts)):
+        return f"holds no arguments of {', '.join(blank)}; {ADVICE}"
     unanswered, unasked = match_answers(conversation)
     if unanswered:
         return f"holds no answer to {', '.join(unanswered)}: it was cut off, or its functions are not traced"
@@ -370,7 +388,6 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
         return f"ends with the answer of {last}, and holds neither a reply to it nor the end of the run: it was cut off"
     if any(isinstance(event, ModelReply) and event.is_blank and not event.calls for event in conversation.events[:-1]):
         return f"holds a reply without what it says or asks for; {ADVICE}"
-    policies = (policy for policy in case.policies if policy.name not in case.policy_exceptions)
     names = {call.name for call in calls}
     of_policies = {key for policy in policies for name in names for key in policy.list_keys(name)}
     for key, lack in _NEVER.items():
@@ -387,6 +404,13 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     if keys & set(_OF_RESPONSE) and not is_live and not has_response(conversation):
         return f"holds no final response; {ADVICE}"
     return ""
+
+
+def list_blank_calls(conversation: Conversation) -> list[str]:
+    """List the functions of calls whose arguments were not recorded."""
+    calls = [call for event in conversation.events if isinstance(event, ModelReply) for call in event.calls]
+    calls += [event.direct for event in conversation.events if isinstance(event, FunctionAnswer) and event.direct]
+    return list(dict.fromkeys(call.name for call in calls if call.arguments is None))
 
 
 def match_answers(conversation: Conversation) -> tuple[list[str], list[str]]:

@@ -153,20 +153,58 @@ def test_a_run_may_end_with_a_call(tmp_path: Path) -> None:
         assert judge(tmp_path, [], CLOSED, {"trace": "../spans.json"}).status == status
 
 
-def test_arguments_that_were_not_recorded_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    """Even for a case that expects none of them: a call is no more than its name then."""
-    attributes = [("gen_ai.operation.name", "chat"), ("gen_ai.output.messages", json.dumps([
-        {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "close_order"}]}
-    ]))]  # fmt: skip
-    listed = [{"key": key, "value": {"stringValue": value}} for key, value in attributes]
-    span = {"traceId": "t1", "startTimeUnixNano": "1", "attributes": listed}
-    (tmp_path / "spans.json").write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}), "utf-8")
-    verdict = judge(tmp_path, CHAT, CLOSED, {"trace": "../spans.json"})
-    assert get_reason(verdict) == (
-        "incomplete_trace",
-        "spans.json, trace t1 holds no arguments of close_order; record the content of messages and calls: "
-        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true, or what the framework has for it",
-    )
+WITHOUT_ARGUMENTS = (
+    "incomplete_trace",
+    "spans.json, trace t1 holds no arguments of close_order; record the content of messages and calls: "
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true, or what the framework has for it",
+)
+DECLARED = {"close_order": {"parameters": {"type": "object", "required": ["order"]}}}
+
+
+@pytest.mark.parametrize(
+    ("expected", "case", "status"),
+    [
+        (CLOSED, {}, ERROR),
+        ({"forbidden_function_calls": [{"function_name": "close_order", "arguments": {"order": 8}}]}, {}, ERROR),
+        ({"expected_function_calls": ["close_order"], "max_identical_calls": 1}, {}, ERROR),
+        ({"expected_function_calls": ["close_order"]}, {"functions": DECLARED}, ERROR),
+        ({"expected_function_calls": ["close_order"]}, {}, PASSED),
+        ({"expected_function_calls": [], "extra_calls": "forbid"}, {}, FAILED),
+        ({"forbidden_function_calls": ["close_order"]}, {}, FAILED),
+    ],
+)
+def test_demands_on_arguments_that_were_not_recorded_are_an_error(
+    expected: dict[str, Any], case: dict[str, Any], status: str, tmp_path: Path
+) -> None:
+    """Names are judged; a call without its arguments is never judged as one with none."""
+    call = {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "close_order"}]}
+    answer = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1"}]}
+    done = {"role": "assistant", "parts": [{"type": "text", "content": "Done."}]}
+    messages: list[tuple[list[Any], list[Any]]] = [([], [call]), ([call, answer], [done])]
+    spans = [
+        {
+            "traceId": "t1",
+            "spanId": str(number),
+            "startTimeUnixNano": str(number),
+            "endTimeUnixNano": str(number),
+            "attributes": [
+                {"key": key, "value": {"stringValue": value}}
+                for key, value in (
+                    ("gen_ai.operation.name", "chat"),
+                    ("gen_ai.input.messages", json.dumps(asked)),
+                    ("gen_ai.output.messages", json.dumps(replied)),
+                )
+            ],
+        }
+        for number, (asked, replied) in enumerate(messages, 1)
+    ]
+    (tmp_path / "spans.json").write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}), "utf-8")
+    verdict = judge(tmp_path, CHAT, expected, {"trace": "../spans.json"}, **case)
+    assert verdict.status == status, verdict.summary
+    if status == ERROR:
+        assert get_reason(verdict) == WITHOUT_ARGUMENTS
+    else:
+        assert [part.what for part in verdict.transcript.unobserved] == ["close_order"]
 
 
 @pytest.mark.parametrize("rest", [[], [{"role": "tool", "tool_call_id": "c1", "content": "not JSON"}, REPLIED]])
