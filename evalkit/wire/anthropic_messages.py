@@ -343,7 +343,7 @@ class StreamReader:
         joined = {key: join_pieces(pieces) for key, pieces in self._pieces.get(index, {}).items()}
         written = joined.pop("input", None)
         block = {**block, **{key: str(block.get(key) or "") + text for key, text in joined.items()}}
-        if block.get("type") not in _CALLS:
+        if str(block.get("type")) not in _CALLS:
             return block, None
         reason = self._message.get("stop_reason")
         if written is None:

@@ -330,7 +330,7 @@ class StreamReader:
     """Reads a streamed reply: `feed` its events, in any number, and `finish` at the end."""
 
     def __init__(self) -> None:
-        self._blocks: dict[object, _StreamedBlock] = {}
+        self._blocks: dict[str, _StreamedBlock] = {}
         self._reply: JsonDict = {}
         self._failure: Failure | None = None
         self._events: list[Item] = []  # of no known type
@@ -344,9 +344,10 @@ class StreamReader:
         self._has_begun = True
         for kind, value in event.items():
             data = as_mapping(value)
-            block = self._blocks.get(data.get("contentBlockIndex"))
+            index = repr(data.get("contentBlockIndex"))
+            block = self._blocks.get(index)
             if kind in ("contentBlockStart", "contentBlockDelta") and block is None:
-                block = self._blocks[data.get("contentBlockIndex")] = _StreamedBlock()
+                block = self._blocks[index] = _StreamedBlock()
             if kind == "contentBlockStart" and block is not None:
                 block.start(as_mapping(data.get("start")))
             elif kind == "contentBlockDelta" and block is not None:

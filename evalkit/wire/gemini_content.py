@@ -266,9 +266,9 @@ def read_reply(data: JsonObject) -> Reply:
     items += check_keys(data, _KNOWN_OF_REPLY, f"{NAME}.reply", "reply")
     first: JsonObject = candidates[0] if candidates else {}
     content = first.get("content")
-    parts = content.get("parts") if isinstance(content, Mapping) else None
+    parts = list(filter_mappings(as_mapping(content).get("parts")))
     has_calls = any(isinstance(item, Call) and item.carrier == CLIENT for item in items)
-    end, message = _read_end(data, first, has_calls, any(isinstance(part, Mapping) for part in parts or ()))
+    end, message = _read_end(data, first, has_calls, bool(parts))
     return Reply(
         items=tuple(items),
         end=end,

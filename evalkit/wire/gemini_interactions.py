@@ -181,7 +181,7 @@ def read_reply(data: JsonObject) -> Reply:
         model=get_text(data, "model") or get_text(data, "agent"),
         reply_id=get_text(data, "id"),
         failure=failure,
-        has_ended=status in _ENDS,
+        has_ended=str(status) in _ENDS,
         raw=dict(data),
     )
 
@@ -308,7 +308,7 @@ class StreamReader:
     def finish(self) -> Reply:
         """End the stream: the same reply as if it had come whole, except where it broke off."""
         steps = [dict(step) for step in filter_mappings(self._reply.get("steps") or self._reply.get("outputs"))]
-        has_ended = self._reply.get("status") in _ENDS
+        has_ended = str(self._reply.get("status")) in _ENDS
         broken: str | None = None
         if len(steps) < len(self._steps):
             steps = []

@@ -355,7 +355,7 @@ def _find_broken_call(items: list[Item], message: JsonObject, finish: object) ->
     calls = [item for item in items if isinstance(item, Call) and not item.choice]
     if calls:
         last = calls[-1]
-        is_cut_off = finish in CUT_OFF and (last.malformed is not None or last.raw == "")
+        is_cut_off = str(finish) in CUT_OFF and (last.malformed is not None or last.raw == "")
         return f"{last.name}({last.raw})" if is_cut_off else None
     for call in filter_mappings(message.get("tool_calls")):
         function = call.get("function")
@@ -481,14 +481,19 @@ class _StreamedChoice:
 
     def _is_function(self, piece: JsonObject) -> bool:
         """Return whether a piece belongs to a function's call; store it if it belongs to another one."""
-        index, custom = piece.get("index") or 0, piece.get("custom")
-        if isinstance(custom, Mapping) or (index in self._custom and not piece.get("function")):
+        index, custom, function = piece.get("index") or 0, piece.get("custom"), piece.get("function")
+        texts = (piece.get("id"), as_mapping(custom).get("name"), as_mapping(function).get("name"))
+        is_odd = not isinstance(index, int | str) or not all(isinstance(text, str | None) for text in texts)
+        if is_odd or not isinstance(function, Mapping | None):
+            self._strange.append(piece)
+            return False
+        if isinstance(custom, Mapping) or (index in self._custom and not function):
             call = self._custom.setdefault(index, {"id": "", "name": "", "input": ""})
             call["id"] += piece.get("id") or ""
             for key in ("name", "input"):
-                call[key] += as_mapping(custom).get(key) or ""
+                call[key] += str(as_mapping(custom).get(key) or "")
             return False
-        if piece.get("function") is None and piece.get("type") not in (None, "function"):
+        if function is None and piece.get("type") not in (None, "function"):
             self._strange.append(piece)
             return False
         return True

@@ -388,7 +388,7 @@ class StreamReader:
         broken: str | None = None
         if len(listed) >= len(self._items):
             return listed, None
-        known = {item["id"] for item in listed if item.get("id")}
+        known = [item["id"] for item in listed if item.get("id")]
         for streamed in sorted(self._items.values(), key=lambda streamed: streamed.number):
             item = streamed.build()
             if item.get("id") in known:

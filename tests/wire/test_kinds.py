@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 
+from evalkit.wire.reading import as_mapping, feed_values
 from evalkit.wire.records import CLIENT, SERVER, SERVICE, Answer, Call, Failure, Reply, Text, Thought, Unread
-from evalkit.wire.table import read_exchange
+from evalkit.wire.table import APIS, read_exchange
+from tests.wire.test_recorded_exchanges import with_odd_values
 
 PATHS = {
     "openai_chat": "/v1/chat/completions",
@@ -376,3 +379,17 @@ def test_halves_of_a_character_in_arguments_are_one() -> None:
     reply = read("openai_chat", delta(tool_calls=[first]), delta(tool_calls=[second]), delta("tool_calls"))
 
     assert reply.calls[0].arguments == {"a": "\U0001f600"}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_readers_never_raise_on_any_json(name: str) -> None:
+    """Not even alone: providers call them without the table, which would catch it."""
+    chance = random.Random(name)
+    name_of_api, whole, events, _ = SAME[name]
+    api = next(api for api in APIS if name_of_api == api.NAME)
+    for _ in range(100):
+        api.read_reply(as_mapping(with_odd_values(whole, chance)))
+        feed_values(api.StreamReader(), [with_odd_values(event, chance) for event in events]).finish()
+        for value in (whole, *events):
+            odd = as_mapping(with_odd_values(value, chance))
+            assert {api.is_value(odd), api.is_request(odd), api.is_streamed(odd)} <= {True, False}
