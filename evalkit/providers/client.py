@@ -28,6 +28,10 @@ NO_CREDIT = "insufficient_quota"  # a 429 that no waiting ends
 Client = Any  # of a package that is imported when it is used
 
 
+# Keys of a request that a model may refuse, and can do without.
+_OPTIONAL_KEYS = frozenset({"temperature", "seed", "max_tokens", "max_completion_tokens", "response_format"})
+
+
 class ClientOptions(ProviderOptions, frozen=True, kw_only=True):
     """Options of a service behind such a client. The key is read by the client from its environment.
 
@@ -156,6 +160,8 @@ class ClientProvider(ABC):
             403: f". Check {self.key_variable}",
             404: f". Has the server '{self.model}'?",
         }
+        if (key := str(body.get("param"))) in _OPTIONAL_KEYS:
+            hint[400] = f". To leave it out: {self.name}:{self.model}?drop={key}"
         return ProviderError(
             f"{self.service}: {error.status_code}: {text.rstrip('.')}{hint.get(error.status_code, '')}",
             status=error.status_code,

@@ -535,6 +535,11 @@ def test_a_stream_that_breaks_off_has_no_half_call_and_says_so(length: int) -> N
     [
         (429, '{"error": {"message": "Slow down."}}', "openai (m): 429: Slow down"),
         (401, '{"error": {"message": "Bad key."}}', "openai (m): 401: Bad key. Check OPENAI_API_KEY"),
+        (
+            400,
+            '{"error": {"message": "Unsupported parameter: temperature.", "param": "temperature"}}',
+            "openai (m): 400: Unsupported parameter: temperature. To leave it out: openai:m?drop=temperature",
+        ),
         (404, '{"error": {"message": "No model"}}', "openai (m): 404: No model. Has the server 'm'?"),
         (200, '{"error": {"message": "Overloaded", "code": 503}}', "openai (m): Overloaded"),
         (200, "<html>", "openai (m) answered something that is no JSON: '<html>'"),
