@@ -57,7 +57,7 @@ from evalkit.providers.turns import Chunk, fetch_pieces
 from evalkit.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText
-from evalkit.wire.ledger import Ledger, read_model_request
+from evalkit.wire.ledger import Finding, Ledger, read_model_request
 from evalkit.wire.records import CLIENT, Answer, Call, Exchange, Failure, Request
 
 LOGGER = logging.getLogger("evalkit.model")
@@ -114,6 +114,7 @@ class ModelSession:
         self._live_requests: list[tuple[str, float]] = []
         self._lock = threading.Lock()
         self._ledger = Ledger()
+        self._findings: list[Finding] = []  # what requests hold and no reply has explained so far
         self._own_answers: list[tuple[str, JsonValue]] = []  # of the application, to calls that no mock has answered
         self._mock_answers: list[tuple[str, JsonValue]] = []  # as the application has sent them on to its model
         self.own_calls: set[str] = set()  # patterns of calls that the agent's framework writes into histories
@@ -138,13 +139,21 @@ class ModelSession:
         with self._lock:
             end = now() - self._queueing_time.seconds
             waiting = [*((service, end - start) for service, start in self._live_requests), *others]
-            slowest_s = max((turn.duration_ms / 1000 for turn in self._turns), default=float("inf"))
         service, waited_s = max(waiting, key=lambda request: request[1], default=("", 0.0))
-        if not waiting or (waited_s < limit_s / 2 and waited_s < max(10 * slowest_s, 1.0)):
+        if not waiting or (waited_s < limit_s / 2 and not self._is_slow(waited_s)):
             return ""
         if service == OWN_MODEL:  # whose provider was opened within the request
             service = getattr(self.provider, "name", OWN_MODEL)
         return f"the model's service ({service}) had not answered for {waited_s:.1f} s"
+
+    def _is_slow(self, waited_s: float) -> bool:
+        """Return whether a request has waited for ten times as long as the slowest reply took."""
+        slowest_s = max((turn.duration_ms / 1000 for turn in self.turns), default=float("inf"))
+        return waited_s >= max(10 * slowest_s, 1.0)
+
+    def is_hung(self, waited_s: float) -> bool:
+        """Return whether a request that the agent has given up was given up because the service hung."""
+        return not self._turns or self._is_slow(waited_s)
 
     @contextmanager
     def watch_request(self, service: str) -> Iterator[None]:
@@ -173,15 +182,19 @@ class ModelSession:
             raise
         self._ledger.add_outcome(request, None)
 
-    def add(self, reply: ModelTurn, forced_name: str | None = None, *, is_on_ledger: bool = False) -> ModelTurn:
+    def add(self, reply: ModelTurn, forced_name: str | None = None) -> ModelTurn:
         """Record a turn whose calls code may execute from now on, and return it. See `Task.record_turn`."""
         reply = _name_agent(reply)
-        if not is_on_ledger:
-            self._ledger.add_turn(reply)
+        self._ledger.add_turn(reply)
         with self._lock:
-            self._turns.append(reply)
-            self._pending_calls.add_turn(len(self._turns) - 1, reply, forced_name)
+            self._append(reply, forced_name)
         return reply
+
+    def _append(self, reply: ModelTurn, forced_name: str | None) -> int:
+        """Add a turn, and return its index. The caller holds the lock."""
+        self._turns.append(reply)
+        self._pending_calls.add_turn(len(self._turns) - 1, reply, forced_name)
+        return len(self._turns) - 1
 
     def record_exchange(self, exchange: Exchange, waited_s: float = 0.0) -> ModelTurn | None:
         """Record an exchange of the agent's own client with a model's service: the answers that the request brings, the
@@ -192,7 +205,7 @@ class ModelSession:
         if (unread := find_unread(exchange, self._http.harmless)) is not None:
             self.fault = self.fault or unread
         request, reply = exchange.request, exchange.reply
-        self._record_findings(request)
+        self._findings += self._ledger.add_request(request)
         self.record_answers(
             CallAnswer(answer.value, answer.call_id, answer.name, answer.is_error) for answer in request.new_answers
         )
@@ -211,10 +224,11 @@ class ModelSession:
         if reply.reply_id:
             self._exchange_ids.add(reply.reply_id)
         turn = replace(reply.to_turn(exchange.duration_ms), raw=None, content=None)
-        self.add(turn, request.forced_name, is_on_ledger=True)
         self._ledger.add_reply(reply, request)
+        turn = _name_agent(turn)
         with self._lock:
-            self._record_hosted(len(self._turns) - 1, reply.list_hosted(), reply.calls)
+            index = self._append(turn, request.forced_name)
+            self._record_hosted(index, reply.list_hosted(), reply.calls)
         return turn
 
     def find_failure(self) -> Failure | None:
@@ -270,17 +284,19 @@ class ModelSession:
             error = FunctionError("unanswered" if answered_by == NOBODY else "denied", why)
             self._call_log.record(call.to_model_call(), None, replace(context, refusal=error, answered_by=answered_by))
 
-    def _record_findings(self, request: Request) -> None:
-        """Record what the history of a request says has happened, and no reply was seen to ask for."""
-        for finding in self._ledger.add_request(request):
+    def _record_findings(self) -> None:
+        """Record what the histories of requests say has happened, and no reply was seen to ask for."""
+        for finding in self._findings:
             asked, answer = finding.call or finding.answer, finding.answer
-            if asked is not None and asked.name and find_pattern(asked.name, (*self._http.own_calls, *self.own_calls)):
+            is_own = asked is not None and find_pattern(asked.name or "", (*self._http.own_calls, *self.own_calls))
+            if is_own or self._ledger.is_explained(finding):
                 continue
             self.fault = self.fault or build_finding_fault(finding)
             if finding.call is not None:
                 call = replace(finding.call.to_model_call(), channel=HISTORY)
                 context = CallContext.of_call(call, None, answered_by=NOBODY if answer is None else APPLICATION)
                 self._call_log.record(call, None if answer is None else answer.value, context)
+        self._findings.clear()
 
     def record_answers(self, answers: Iterable[CallAnswer]) -> None:
         """Record the pending calls that `answers` belong to: the application has answered them itself."""
@@ -310,10 +326,11 @@ class ModelSession:
         return None
 
     def record_unanswered_calls(self) -> None:
-        """Record the calls that are still pending as answered by nobody.
+        """Record the calls that are still pending as answered by nobody, and those that no reply was seen to make.
 
         A call that was made in the end, at a second request or as text, is no other.
         """
+        self._record_findings()
         with self._lock:
             self._record_approvals()
             for pending in self._pending_calls.take_unanswered():
@@ -459,7 +476,7 @@ class ModelSession:
         """Record what a request says has happened, and the answers that come back with it; log it."""
         harmless_items.set(self._http.harmless)
         history = read_model_request(request)
-        self._record_findings(history)
+        self._findings += self._ledger.add_request(history)
         self.record_answers(_find_answers(request.messages))
         if LOGGER.isEnabledFor(logging.INFO):
             data = describe_request(request)

@@ -123,6 +123,7 @@ class Task:
         self.note_lost: Callable[[str], None] | None = None  # in a forked process, whose records are lost
         self.was_served = False  # a program or service came to the run's own server
         self.unobserved: list[Unobserved] = []  # parts of this run that nothing saw
+        self.is_out_of_time = False  # the agent is being stopped
         self.is_live = False  # a model is asked, and nothing is recorded or played
         self.on_turn_end: list[Callable[[], None]] = []  # called when the agent has answered the user
         self._dispatcher = dispatcher
@@ -228,6 +229,10 @@ class Task:
         if self._opened_session is None and not others:
             return ""
         return self._session.describe_hung_request(limit_s, others)
+
+    def is_hung(self, waited_s: float) -> bool:
+        """Return whether a request to a model, which its client gave up, had hung: the run itself goes on."""
+        return not self.is_out_of_time and self._session.is_hung(waited_s)
 
     def watch_request(self, service: str) -> AbstractContextManager[None]:
         """Know of a request to a model's service, inside, that waits for its answer."""

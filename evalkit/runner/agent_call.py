@@ -133,6 +133,7 @@ async def _run_within(
             except asyncio.CancelledError as error:  # the agent, or a library, cancelled its own task
                 return CallOutcome(error=error)
         stuck_in, hung_request = list_task_calls(running), task.describe_hung_request(timeout_s)
+        task.is_out_of_time = True
         running.cancel()
         done, _ = await asyncio.wait({running}, timeout=grace_s)
         if not done:

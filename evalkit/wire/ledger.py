@@ -96,6 +96,15 @@ class Ledger:
         with self._lock:
             return [*self._check_reply_id(request), *self._check_history(request)]
 
+    def is_explained(self, finding: Finding) -> bool:
+        """Return whether a reply that was seen since explains a finding: a stream may end after the next request."""
+        with self._lock:
+            if finding.kind == UNSEEN_REPLY:
+                return finding.detail in self._conversations
+            if finding.call is not None:
+                return self._has_id(finding.call)
+            return finding.answer is not None and finding.answer.call_id in self._ids
+
     def _check_reply_id(self, request: Request) -> list[Finding]:
         """Find a reply that a request goes on from, and that was not seen."""
         name = request.continues

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -43,6 +44,9 @@ class Handler(BaseHTTPRequestHandler):
         way = self.path.split("/")[1]
         if way == "hang":
             time.sleep(3)
+        elif way == "slow":
+            time.sleep(0.05)
+            self.reply(200, json.dumps(ANSWER).encode())
         elif way.isdecimal():
             self.reply(int(way), json.dumps(ANSWER if way == "200" else {"error": {"message": f"no {way}"}}).encode())
         elif way == "full":
@@ -73,6 +77,7 @@ def base() -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
+    server.server_close()
 
 
 def ask(base: str, way: str, text: str = "hi") -> None:
@@ -161,6 +166,27 @@ def test_a_service_that_hangs_until_the_deadline(run: Callable[..., Verdict], ba
     verdict = run(lambda task: ask(base, "hang"), settings={"deadline_s": 0.6})
     assert outcome(verdict) == WORLD
     assert "/hang/v1/chat/completions) had not answered for 0." in verdict.reasons[0].message
+
+
+def test_a_service_that_hangs_until_the_agent_gives_it_up(run: Callable[..., Verdict], base: str) -> None:
+    async def agent(task: Any) -> None:
+        async with httpx.AsyncClient() as client:
+            with suppress(TimeoutError):
+                body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+                await asyncio.wait_for(client.post(f"{base}/hang/v1/chat/completions", json=body), 0.2)
+
+    assert outcome(run(lambda task: task.wait(agent(task)))) == WORLD
+
+
+def test_an_agent_that_comes_to_no_end_while_its_model_answers(make_case: MakeCase, tmp_path: Path, base: str) -> None:
+    async def agent(task: Any) -> str:
+        async with httpx.AsyncClient() as client:
+            while True:
+                await client.post(f"{base}/slow/v1/chat/completions", json={"model": "m", "messages": []})
+
+    settings = Settings(root=tmp_path, model=f"openai:m?base_url={base}/500/v1")
+    case = make_case({}, {"response_contains": "sorry"}, settings={"deadline_s": 0.7})
+    assert outcome(run_case(case, agent, settings)) == "failed: deadline"
 
 
 def test_retries_of_the_agents_own_until_the_deadline(run: Callable[..., Verdict], base: str) -> None:

@@ -7,6 +7,7 @@ refused.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import weakref
 from collections.abc import Iterator
@@ -44,6 +45,8 @@ class RunTask(Protocol):
 
     def note_unobserved(self, kind: str, what: str) -> None: ...
 
+    def is_hung(self, waited_s: float) -> bool: ...
+
     def record_exchange(self, exchange: Exchange, *, waited_ms: float = 0.0) -> ModelTurn | None: ...
 
 
@@ -77,9 +80,12 @@ class _TrafficListener:
                 self._budget.add(turn)
 
     def on_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> None:
+        task = self._task()
+        if task is None or (isinstance(error, asyncio.CancelledError) and not task.is_hung(duration_ms / 1000)):
+            return
         message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         exchange = read_failed_exchange(request.method, request.url, request.body, message)
-        if exchange is not None and (task := self._task()) is not None:
+        if exchange is not None:
             task.record_exchange(exchange, waited_ms=duration_ms)
 
 

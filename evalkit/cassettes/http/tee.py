@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from evalkit.cassettes.http.messages import HttpResponse
 
-_LAST_LINE = b"[DONE]"  # of a stream of OpenAI's kind: clients stop reading there, and go on with the reply
+# Ends of streams, OpenAI's and Anthropic's: clients stop reading there, and go on with the reply.
+_ENDS = (b"[DONE]", b'"message_stop"')
 
 
 class Tee:
@@ -62,7 +63,7 @@ class Tee:
         """Take a piece of the body."""
         self._pieces.append(bytes(content))
         self._tail = (self._tail + content[-64:])[-64:]
-        if _LAST_LINE in self._tail:
+        if any(end in self._tail for end in _ENDS):
             self._tell()
 
     def end(self, *, is_whole: bool = False) -> None:
