@@ -20,7 +20,7 @@ from evalkit.agents.task import Task, copy_visible_input, format_message
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonObject, filter_mappings, parse_arguments, to_hashable
 from evalkit.model.case import TRACE, Case, get_case_name
-from evalkit.model.transcript import DELEGATION, HANDOFF, FunctionCall, ModelCall, ModelTurn
+from evalkit.model.transcript import APPLICATION, DELEGATION, HANDOFF, SERVICE, FunctionCall, ModelCall, ModelTurn
 from evalkit.model.unobserved import ARGUMENTS
 from evalkit.traces.log_formats import (
     Conversation,
@@ -241,7 +241,7 @@ class RunRecorder:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._open: OpenCalls[tuple[int | None, ModelCall]] = OpenCalls()  # each with the turn that asks for it
+        self._open: OpenCalls[tuple[int | None, ModelCall, str]] = OpenCalls()  # with the turn, and who answers
         self._agent: str | None = None
         self._asker: str | None = None  # within whose run that agent runs
         self._last_call = ""
@@ -260,7 +260,8 @@ class RunRecorder:
                 self._record_answer(event)
 
     def _record_reply(self, reply: ModelReply) -> None:
-        calls = tuple(_to_model_call(call) for call in reply.calls if not is_output(call))
+        asked = [call for call in reply.calls if not is_output(call)]
+        calls = tuple(map(_to_model_call, asked))
         turn = ModelTurn(
             text=reply.text,
             calls=calls,
@@ -272,8 +273,9 @@ class RunRecorder:
         )
         self._note_agent(reply)
         index = None if self._has_turns else self._task.record_framework_turn(turn)
-        for call in calls:
-            self._open.add_call((index, call), call.name, call.call_id)
+        for call, logged in zip(calls, asked, strict=True):
+            answered_by = SERVICE if logged.is_hosted else APPLICATION
+            self._open.add_call((index, call, answered_by), call.name, call.call_id)
             if call.malformed is not None:
                 self._task.record_call(call, turn=index, error=FunctionError("malformed_call", call.malformed))
         self.text = None if reply.is_blank or reply.calls else reply.text
@@ -294,9 +296,10 @@ class RunRecorder:
 
     def _record_answer(self, answer: FunctionAnswer) -> None:
         self.text = None
+        answered_by = APPLICATION
         found = None if answer.direct is not None else self._open.take_call(answer)
         if found is not None:
-            turn, call = found
+            turn, call, answered_by = found
         elif answer.direct is not None:
             direct = answer.direct
             arguments = dict(direct.arguments or {})
@@ -311,7 +314,7 @@ class RunRecorder:
         if self._made.take((call.name, to_hashable(call.arguments))) is not None:
             return
         error = _build_error(answer.value) if answer.failed else None
-        self._task.record_call(call, answer.value, turn=turn, error=error, agent=answer.agent)
+        self._task.record_call(call, answer.value, turn=turn, error=error, answered_by=answered_by, agent=answer.agent)
 
 
 def _to_model_call(call: LoggedCall) -> ModelCall:

@@ -39,7 +39,7 @@ from evalkit.wire import (
 )
 from evalkit.wire.bodies import read_values, split_unread
 from evalkit.wire.reading import as_mapping
-from evalkit.wire.records import Answer, Call, Item, Reply, Text, Unread
+from evalkit.wire.records import CLIENT, Answer, Call, Item, Reply, Text, Unread
 from evalkit.wire.table import APIS, Api, find_api, find_api_by_reply
 
 CHAT = "openai"  # chat completions, in any dialect
@@ -195,7 +195,8 @@ def to_events(items: Iterable[Item], reply: ModelReply = ModelReply()) -> list[E
 def _to_logged(call: Call) -> LoggedCall:
     if call.malformed is not None or not isinstance(call.arguments, Mapping):
         return LoggedCall(call.name, {}, call.call_id, str(call.raw or call.arguments))
-    return LoggedCall(call.name, call.arguments, call.call_id, request_id=call.request_id)
+    is_hosted = call.carrier != CLIENT
+    return LoggedCall(call.name, call.arguments, call.call_id, request_id=call.request_id, is_hosted=is_hosted)
 
 
 def read_exchange(form: str, request: JsonObject, response: object, source: str) -> Conversation:

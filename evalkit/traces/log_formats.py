@@ -35,7 +35,8 @@ class LoggedMessage(Struct, frozen=True):
 
 class LoggedCall(Struct, frozen=True):
     """A call that the model asked for. `arguments` is a JSON object; None: they were not recorded. `malformed` is what
-    the model wrote in its place, which is none. `request_id` is the call by which the model asked for leave to make it.
+    the model wrote in its place, which is none. `request_id` is the call by which the model asked for leave to make it;
+    `is_hosted`: its service carried it out.
     """
 
     name: str
@@ -43,6 +44,7 @@ class LoggedCall(Struct, frozen=True):
     call_id: str | None = None
     malformed: str | None = None
     request_id: str | None = None
+    is_hosted: bool = False
 
 
 class ModelReply(Struct, frozen=True):

@@ -44,6 +44,7 @@ _ROLES = {
 }
 _TEXTS = (None, "text", "input_text", "output_text", "refusal", "summary_text")
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use", "tool_call", "tool-call", "function_call", "function")
+_HOSTED = ("server_tool_use", "mcp_tool_use")  # that the service carries out
 _ANSWERS = ("tool_result", "tool-result", "tool_call_response", "function_call_output", "function_response")
 _WRAPPED_CALLS = ("toolUse", "functionCall", "function_call", "tool_call")
 _WRAPPED_ANSWERS = ("toolResult", "functionResponse", "function_response")
@@ -259,7 +260,7 @@ def read_block(block: object, role: str) -> Event | None:
     if any(isinstance(block.get(key), Mapping) for key in _WRAPPED_ANSWERS) or _is_answer(kind):
         return _read_answer(block)
     if role == MODEL and (kind in _CALLS or any(isinstance(block.get(key), Mapping) for key in _WRAPPED_CALLS)):
-        return ModelReply("", (read_call(block),))
+        return ModelReply("", (replace(read_call(block), is_hosted=kind in _HOSTED),))
     if role == MODEL and kind is None and "toolName" in block:
         return ModelReply("", (read_call(block),))
     text = next((block[key] for key in ("text", "content", "refusal") if isinstance(block.get(key), str)), None)

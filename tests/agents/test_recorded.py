@@ -56,6 +56,17 @@ def test_a_logged_chat_is_judged_like_a_run(tmp_path: Path) -> None:
     assert (call.result, call.turn, call.channel, call.answered_by) == ({"closed": True}, 0, "native", "application")
 
 
+def test_a_call_that_the_model_s_service_carried_out_is_on_record_as_such(tmp_path: Path) -> None:
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "order 7"}}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is closed."}]}
+    (tmp_path / "log.json").write_text(json.dumps({"input": [ASKED, search, said]}), "utf-8")
+    expected = {"expected_function_calls": ["web_search"], "response_contains": "closed"}
+    verdict = judge(tmp_path, CHAT, expected, {"trace": "../log.json"})
+    assert (verdict.status, verdict.transcript.calls[0].answered_by) == (PASSED, "service")
+    verdict = judge(tmp_path, CHAT, {"expected_function_calls": [], "extra_calls": "forbid"}, {"trace": "../log.json"})
+    assert verdict.status == FAILED
+
+
 def test_a_wrong_argument_of_a_recorded_call_fails(tmp_path: Path) -> None:
     expected = {"expected_function_calls": [{"function_name": "close_order", "arguments": {"order": 8}}]}
     verdict = judge(tmp_path, CHAT, expected)

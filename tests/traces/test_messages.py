@@ -209,7 +209,7 @@ def test_code_that_gemini_ran_itself_is_a_call() -> None:
     parts = [{"executableCode": {"code": "1 + 1"}}, {"codeExecutionResult": {"output": "2"}}, {"text": "Two."}]
     response = {"candidates": [{"content": {"role": "model", "parts": parts}}]}
     _, called, answered, replied = read_exchange("gemini", {"contents": "1 + 1?"}, response, "log").events
-    assert called == ModelReply("", (LoggedCall("code_execution", {"code": "1 + 1"}),))
+    assert called == ModelReply("", (LoggedCall("code_execution", {"code": "1 + 1"}, is_hosted=True),))
     assert isinstance(answered, FunctionAnswer)
     assert (answered.value, answered.name) == ({"output": "2"}, "code_execution")
     assert replied == ModelReply("Two.")
