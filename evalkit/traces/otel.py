@@ -14,7 +14,7 @@ from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.transcript import Usage
-from evalkit.traces.exchanges import GEMINI, find_form, list_choices, list_tools, read_request, read_response
+from evalkit.traces.exchanges import CHAT, GEMINI, find_form, list_tools, read_request, read_response
 from evalkit.traces.log_formats import (
     Conversation,
     Event,
@@ -396,11 +396,12 @@ def _read_openinference(tree: JsonObject, attributes: JsonObject) -> tuple[Sides
         filter_mappings([read_value(tool.get("json_schema")) for tool in _list_numbered(llm.get("tools"), "tool")])
     )
     request, response = (read_value(attributes.get(f"{side}.value")) for side in ("input", "output"))
-    if asked and not replied and isinstance(response, Mapping):  # some write down what was asked alone
-        replied = [*list_choices(response)]
     if asked or replied:
         system, events = _read_list(asked)
-        return (system, events, _read_list([{**message, "role": "assistant"} for message in replied])[1]), tools
+        said = _read_list([{**message, "role": "assistant"} for message in replied])[1]
+        if not replied and isinstance(response, Mapping):  # some write down what was asked alone
+            said = tuple(read_response(CHAT, response))
+        return (system, events, said), tools
     form = find_form(request) if isinstance(request, Mapping) else None
     if form is None or not isinstance(request, Mapping):
         return None

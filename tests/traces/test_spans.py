@@ -599,3 +599,15 @@ def test_calls_in_the_pieces_of_a_stream_are_read(output: object, tmp_path: Path
     path.write_text(json.dumps({"data": {"spans": [span]}}), "utf-8")
     (problem,) = read_log(path)
     assert str(problem).endswith("its events hold pieces of calls that its output lacks")
+
+
+def test_a_reply_that_stands_in_the_output_alone_is_read_by_its_own_api(tmp_path: Path) -> None:
+    use = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
+    attributes = {
+        "openinference.span.kind": "LLM",
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": "Hi",
+        "output.value": {"type": "message", "role": "assistant", "content": [use], "stop_reason": "tool_use"},
+    }
+    conversation = read_one(write_spans(tmp_path, {"start": 1, "attributes": attributes}))
+    assert list_facts(conversation.events) == ["Hi", ("", [("f", {})])]
