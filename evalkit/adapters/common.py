@@ -17,11 +17,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import threading
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial, wraps
+from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -41,6 +43,7 @@ from evalkit.jsonvalue import JsonObject, parse_arguments
 from evalkit.model.case import Declaration
 from evalkit.model.parts import TEXT, InputPart
 from evalkit.model.transcript import HANDOFF, NOBODY, ModelCall, ModelTurn, Usage
+from evalkit.model.unobserved import ADAPTER
 from evalkit.providers.table import ModelSpec, parse_model_spec
 from evalkit.wire.records import Answer, Call
 
@@ -75,10 +78,12 @@ class TaskRecorder:
         self.histories: dict[object, Any] = {}
         self._recorded: set[int] = set()
         self._declared: set[str] = set()
+        self.unknown_version: str | None = None  # of a framework: its hooks may tell less than there is
+        self._has_unseen_turn = False  # it was told by a framework alone
         self.offered_names: set[str] = set()  # of tools that the model may call, though nothing here runs them
         self._awaited: dict[int, AwaitedCall] = {}  # by id of the call, in the order of the replies
         self._lock = threading.Lock()
-        task.on_turn_end.append(self._record_unanswered)
+        task.on_turn_end += [self._record_unanswered, self._note_unknown_version]
 
     @classmethod
     def get(cls, task: Task) -> TaskRecorder:
@@ -126,6 +131,7 @@ class TaskRecorder:
         with self._lock:
             index, calls = self._find_recorded(turn, since), turn.calls
             if index is None:
+                self._has_unseen_turn = True
                 # Offline, with a cassette at hand, only a model without a wire answers: a test double, at once.
                 ms = waited_ms if self.task.http_player is None else 0.0
                 index = self.task.record_framework_turn(
@@ -189,6 +195,11 @@ class TaskRecorder:
                 continue
             error = FunctionError(UNANSWERED, f"the model asked for {call.name}, and nobody answered")
             self.task.record_call(call, turn=awaited_call.turn, error=error, answered_by=NOBODY)
+
+    def _note_unknown_version(self) -> None:
+        """Note that nobody knows whether the framework has told all, if its requests did not pass evalkit either."""
+        if self.unknown_version is not None and (self._has_unseen_turn or not self.task.turns):
+            self.task.note_unobserved(ADAPTER, self.unknown_version)
 
     def get_history(self, agent: object) -> Any:
         """Return what `keep_history` kept for `agent`, or None."""
@@ -257,10 +268,14 @@ def _has_same_id_and_name(call: ModelCall, other: ModelCall) -> bool:
 
 
 class AgentRunRecorder:
-    """Records the run of one agent: request, reply, calls, in this order. Agents in agents have their own."""
+    """Records the run of one agent: request, reply, calls, in this order. Agents in agents have their own.
 
-    def __init__(self, recorder: TaskRecorder) -> None:
+    `place` is where a framework runs the agent, for those that tell agents apart by it.
+    """
+
+    def __init__(self, recorder: TaskRecorder, place: str = "") -> None:
         self.recorder = recorder
+        self.place = place
         self._first_turn = 0
         self._start_time = 0.0
         self._calls: dict[str, list[tuple[int, ModelCall]]] = {}  # test doubles give several calls one id
@@ -492,6 +507,24 @@ def run_once(hook: Callable[[], None]) -> Callable[[], None]:
     return run_hook
 
 
+class KnownVersions(Struct, frozen=True):
+    """The versions of a framework's `package`, from `first` to before `end`, whose hooks the adapter knows to tell of
+    every turn and call."""
+
+    package: str
+    first: tuple[int, int]
+    end: tuple[int, int]
+
+    def find_unknown(self) -> str | None:
+        """Return package and version of a framework that is installed in another version."""
+        try:
+            installed = version(self.package)
+        except PackageNotFoundError:  # from a folder of its own
+            return None
+        major, minor, *_ = [*map(int, re.findall(r"\d+", installed)), 0, 0]
+        return None if self.first <= (major, minor) < self.end else f"{self.package} {installed}"
+
+
 class FrameworkRun(Protocol):
     """A run of a framework's agent."""
 
@@ -508,8 +541,16 @@ class ActiveRuns(Generic[R]):
     `own_calls` are patterns of the calls that it writes into histories itself: no reply of a model asks for them.
     """
 
-    def __init__(self, framework: str, install_hooks: Callable[[], None], *, own_calls: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        framework: str,
+        install_hooks: Callable[[], None],
+        *,
+        own_calls: Iterable[str] = (),
+        known: KnownVersions | None = None,
+    ) -> None:
         self._framework = framework
+        self._known = known
         self._own_calls = frozenset(own_calls)
         self._install_hooks = run_once(install_hooks)
         self._current: ContextVar[R | None] = ContextVar(f"evalkit_{framework}", default=None)
@@ -521,6 +562,7 @@ class ActiveRuns(Generic[R]):
         """Make `run` the run of this context's calls while inside."""
         self._install_hooks()
         run.recorder.task.add_own_calls(self._own_calls)
+        run.recorder.unknown_version = None if self._known is None else self._known.find_unknown()
         with self._lock:
             self._entries.append((run, CURRENT_CASE.get()))
             start_propagation(self._framework)

@@ -15,6 +15,7 @@ from evalkit.adapters.common import (
     ActiveRuns,
     AgentRunRecorder,
     CaseScope,
+    KnownVersions,
     MissingExtraError,
     TaskRecorder,
     require_extra,
@@ -433,3 +434,38 @@ def test_calls_that_a_framework_writes_into_the_history_are_not_the_models(name:
     verdict = run(agent, {}, {"expected_function_calls": []})
     assert verdict.status == status, verdict.reasons
     assert len(verdict.transcript.calls) == (status == "error")
+
+
+OLD, NEW = KnownVersions("pytest", (0, 1), (1, 0)), KnownVersions("pytest", (8, 0), (99, 0))
+
+
+@pytest.mark.parametrize(
+    ("known", "way", "expected", "reason"),
+    [
+        (OLD, "told", {"expected_function_calls": []}, "unobserved"),
+        (OLD, "untold", {"forbidden_function_calls": ["lookup"]}, "unobserved"),
+        (OLD, "told", {"response_contains": "done", "extra_calls": "allow"}, None),  # nothing must be absent
+        (OLD, "seen", {"expected_function_calls": []}, None),
+        (NEW, "told", {"expected_function_calls": []}, None),
+        (None, "untold", {"expected_function_calls": []}, None),
+    ],
+)
+def test_a_version_that_is_not_known_may_hide_calls_unless_its_requests_were_seen(
+    known: KnownVersions | None, way: str, expected: dict[str, Any], reason: str | None
+) -> None:
+    runs: ActiveRuns[CaseScope] = ActiveRuns("some_framework", lambda: None, known=known)
+
+    async def agent(task: evalkit.Task) -> str:
+        with runs.enter(CaseScope.build(task, (), None)):
+            dialogue = AgentRunRecorder(TaskRecorder.get(task))
+            dialogue.begin_request()
+            if way == "seen":
+                task.record_turn(ModelTurn(text="done"))
+            if way != "untold":
+                dialogue.record_reply(ModelTurn(text="done"))
+        return "done"
+
+    verdict = run(agent, {}, expected)
+    assert [reason.code for reason in verdict.reasons] == ([] if reason is None else [reason])
+    if reason is not None:
+        assert f"the turns of pytest {pytest.__version__}, a version that" in verdict.reasons[0].message

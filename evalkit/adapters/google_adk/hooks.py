@@ -38,7 +38,14 @@ from google.genai import types
 from msgspec.structs import replace
 from pydantic import Field
 
-from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, TaskRecorder, ToolSpec, get_message_parts
+from evalkit.adapters.common import (
+    ActiveRuns,
+    AgentRunRecorder,
+    KnownVersions,
+    TaskRecorder,
+    ToolSpec,
+    get_message_parts,
+)
 from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, MockError
@@ -236,8 +243,9 @@ def install_hooks() -> None:
 
 
 # The questions to a person that ADK writes down as calls.
+_KNOWN = KnownVersions("google-adk", (2, 11), (3, 0))
 _OWN_CALLS = ("adk_request_confirmation", "adk_request_credential", "adk_request_input")
-RUNS: ActiveRuns[AdkAgentRun] = ActiveRuns("google-adk", install_hooks, own_calls=_OWN_CALLS)
+RUNS: ActiveRuns[AdkAgentRun] = ActiveRuns("google-adk", install_hooks, own_calls=_OWN_CALLS, known=_KNOWN)
 
 
 def _wrap_before_model(original: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:

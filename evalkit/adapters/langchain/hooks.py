@@ -39,6 +39,7 @@ from evalkit.adapters.common import (
     ActiveRuns,
     AgentRunRecorder,
     HostedCall,
+    KnownVersions,
     TaskRecorder,
     build_usage,
     format_misfit,
@@ -128,13 +129,14 @@ class GraphRun:
         offered_names: Iterable[str] = (),
         agent_name: str | None = None,
     ) -> None:
-        self.record_answers(messages)
+        graph = find_graph(place)
+        self.record_answers(messages, graph)
         self.recorder.offered_names.update(offered_names)
         agent = place.rpartition(":")[0]  # without the id of this step
         self._request_counts[agent] += 1
         if place and self._limit is not None and self._request_counts[agent] > self._limit:
             raise TooManyTurnsError(f"the model was asked {self._request_counts[agent]} times")
-        run_recorder = AgentRunRecorder(self.recorder)
+        run_recorder = AgentRunRecorder(self.recorder, graph)
         self._open_requests[request] = run_recorder, agent_name
         run_recorder.begin_request()
 
@@ -161,14 +163,14 @@ class GraphRun:
     def drop_request(self, request: UUID) -> None:
         self._open_requests.pop(request, None)
 
-    def record_answers(self, messages: Iterable[object]) -> None:
-        """Record the calls that a middleware, a node or a person has answered, and those of tools that do not exist:
-        LangGraph has answered these with an error, and asked nobody.
+    def record_answers(self, messages: Iterable[object], graph: str = "") -> None:
+        """Record the calls that a middleware, a node or a person has answered in `graph`, and those of tools that do
+        not exist: LangGraph has answered these with an error, and asked nobody.
         """
         for message in messages:
             if not isinstance(message, ToolMessage):
                 continue
-            run_recorder = self._find_waiting_recorder(message)
+            run_recorder = self._find_waiting_recorder(message, graph)
             if run_recorder is None:
                 continue
             text = str(message.text)
@@ -179,15 +181,19 @@ class GraphRun:
             else:
                 run_recorder.record_answer(message.tool_call_id, _parse_result(message), name=message.name)
 
-    def drop_outputs(self, messages: Iterable[object]) -> None:
+    def drop_outputs(self, messages: Iterable[object], graph: str) -> None:
         """Expect no answer to the calls by which an agent receives structured output: `messages` close them."""
-        for message in messages:
-            if isinstance(message, ToolMessage) and (run_recorder := self._find_waiting_recorder(message)) is not None:
+        for message in [message for message in messages if isinstance(message, ToolMessage)]:
+            run_recorder = self._find_waiting_recorder(message, graph)
+            if run_recorder is not None:
                 run_recorder.drop_call(message.tool_call_id, message.name)
 
-    def _find_waiting_recorder(self, message: ToolMessage) -> AgentRunRecorder | None:
-        """Find the agent's run that waits for the answer in `message`."""
+    def _find_waiting_recorder(self, message: ToolMessage, graph: str) -> AgentRunRecorder | None:
+        """Find the agent's run that waits for the answer in `message`: one of `graph`, if any there asked for it.
+        Agents side by side may give their calls the same ids.
+        """
         candidates = self._by_call_id.get(message.tool_call_id, [])
+        candidates = [candidate for candidate in candidates if candidate.place == graph] or candidates
         return next((candidate for candidate in candidates if candidate.is_awaiting(message.tool_call_id)), None)
 
 
@@ -211,8 +217,9 @@ def install_hooks() -> None:
 
 
 # Hand-offs that a graph writes down itself: langgraph-supervisor's way back, and those of routes without a model.
+_KNOWN = KnownVersions("langchain", (1, 3), (2, 0))
 _OWN_CALLS = ("transfer_to_*", "transfer_back_to_*")
-RUNS: ActiveRuns[GraphRun] = ActiveRuns("langchain", install_hooks, own_calls=_OWN_CALLS)
+RUNS: ActiveRuns[GraphRun] = ActiveRuns("langchain", install_hooks, own_calls=_OWN_CALLS, known=_KNOWN)
 
 
 def _wrap_ainvoke(original: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
@@ -337,19 +344,20 @@ class TurnHandler(BaseCallbackHandler):
 
     def on_chain_end(self, outputs: object, *, run_id: UUID, **kwargs: object) -> None:
         step, agent = self._steps.pop(run_id, ("", None))
+        graph = find_graph(step)
         if agent is not None:
             self._listener.record_route(step, agent, _list_targets(outputs))
         for update in outputs if isinstance(outputs, list) else [outputs]:
             values = update.update if isinstance(update, Command) else update
             if not isinstance(values, dict):
-                self._listener.record_answers([values])
+                self._listener.record_answers([values], graph)
                 continue
             messages = [
                 message for value in values.values() for message in (value if isinstance(value, list) else [value])
             ]
             # The model's node of `create_agent` closes the calls by which the model gives structured output.
             record = self._listener.drop_outputs if "structured_response" in values else self._listener.record_answers
-            record(messages)
+            record(messages, graph)
 
     def on_llm_error(self, error: object, *, run_id: UUID, **kwargs: object) -> None:
         self._listener.drop_request(run_id)
@@ -369,6 +377,11 @@ def enter_run(run: GraphRun) -> Iterator[None]:
             yield
     finally:
         HANDLER.reset(token)
+
+
+def find_graph(step: str) -> str:
+    """Return the graph that a step belongs to: ``desk:1|tools:2`` to ``desk:1``, a node of the whole graph to ""."""
+    return step.rpartition("|")[0]
 
 
 def find_agent_name(metadata: JsonObject) -> str | None:

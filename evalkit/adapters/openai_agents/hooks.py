@@ -56,6 +56,7 @@ from evalkit.adapters.common import (
     ActiveRuns,
     AgentRunRecorder,
     CaseScope,
+    KnownVersions,
     build_usage,
     format_misfit,
     get_message_parts,
@@ -190,7 +191,9 @@ def install_hooks() -> None:
     AgentBase.get_all_tools, AgentRunner.run, AgentRunner.run_streamed = get_all_tools, run, run_streamed
 
 
-SCOPES: ActiveRuns[CaseScope] = ActiveRuns("openai_agents", install_hooks)
+SCOPES: ActiveRuns[CaseScope] = ActiveRuns(
+    "openai_agents", install_hooks, known=KnownVersions("openai-agents", (0, 20), (1, 0))
+)
 
 
 def _replace_tool(tool: Tool, scope: CaseScope, run: SdkRun) -> Tool:

@@ -36,6 +36,7 @@ from evalkit.adapters.common import (
     AgentRunRecorder,
     CaseScope,
     HostedCall,
+    KnownVersions,
     build_usage,
     format_misfit,
     get_message_parts,
@@ -226,8 +227,9 @@ def install_hooks() -> None:
 
 
 # Tools and capabilities that code has loaded are shown to the model as if it had asked for them.
+_KNOWN = KnownVersions("pydantic-ai-slim", (2, 0), (3, 0))
 _OWN_CALLS = ("search_tools", "load_capability")
-SCOPES: ActiveRuns[CaseScope] = ActiveRuns("pydantic_ai", install_hooks, own_calls=_OWN_CALLS)
+SCOPES: ActiveRuns[CaseScope] = ActiveRuns("pydantic_ai", install_hooks, own_calls=_OWN_CALLS, known=_KNOWN)
 
 _REQUEST_FINISH = {"stop": "stop", "tool_calls": "tool_call", "length": "length", "content_filter": "content_filter"}
 
