@@ -42,7 +42,7 @@ def load_instruction(
 ) -> Instruction:
     """Read an instruction file. Unchanged files are parsed once in a process.
 
-    `permissions` are those of the case file that names it; None: it may patch anything.
+    `permissions` are those of the case file that names it; None: nothing is imported to check what it patches.
     Raises SpecError with every problem and its place, FileNotFoundError if there is no such file.
     """
     path = Path(path)
@@ -56,7 +56,9 @@ def _load(path: Path, mtime_ns: int, size: int, shown_as: str, permissions: Perm
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise _make_error(shown_as, 0, f"this is not UTF-8: byte {error.start}") from None
-    return parse_instruction(text, shown_as, path=path, permissions=permissions)
+    # Code that names a file has not read what a pull request has written into it.
+    check_targets = permissions is not None
+    return parse_instruction(text, shown_as, path=path, check_targets=check_targets, permissions=permissions)
 
 
 def parse_instruction(

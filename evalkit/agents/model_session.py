@@ -321,7 +321,9 @@ class ModelSession:
         with self._lock:
             for name, value in self._own_answers:
                 mocked_name = self._call_log.find_mocked(name)
-                if mocked_name is not None and mocked_name not in meant and (name, value) not in self._mock_answers:
+                if mocked_name is None or mocked_name in meant or (name, value) in self._mock_answers:
+                    continue
+                if not self._call_log.has_mocked_result(mocked_name, value):
                     return mocked_name, value
         return None
 

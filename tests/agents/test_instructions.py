@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from evalkit.agents.instruction import Instruction, load_instruction, parse_instruction
 from evalkit.errors import SpecError
+from evalkit.model.case import Permissions
 
 VALID = """\
 ---
@@ -125,3 +127,15 @@ def test_a_file_that_is_not_utf_8_is_explained(tmp_path: Path) -> None:
 
     with pytest.raises(SpecError, match=r"a\.md: this is not UTF-8: byte 10$"):
         load_instruction(path)
+
+
+def test_a_file_that_code_names_has_nothing_imported(tmp_path: Path) -> None:
+    """The code has not read what a pull request has written into it."""
+    path = tmp_path / "desk.md"
+    functions = 'available_functions: {f: {patch: "antigravity:geohash"}}'
+    path.write_text(f"---\nname: desk\n{functions}\n---\nAnswer.\n", "utf-8")
+    assert load_instruction(path).available_functions is not None
+    assert "antigravity" not in sys.modules
+    with pytest.raises(SpecError, match="'antigravity' is not the project's own code"):
+        load_instruction(path, permissions=Permissions(folders=(str(tmp_path),)))
+    assert "antigravity" not in sys.modules

@@ -147,6 +147,16 @@ def test_who_answers_decides(
     assert describe(run_own_client(case, answer, name=name, times=times)) == expected
 
 
+def test_an_agent_may_ask_the_mock_before_its_model_does(make_case: MakeCase) -> None:
+    def agent(task: Task) -> str:
+        kept = task.call("check_warranty", serial_number="SN1")
+        task.record_turn(ModelTurn(calls=(ModelCall(name="check_warranty", call_id="c1"),)))
+        task.record_turn(ModelTurn("done"), answers=(CallAnswer(kept, "c1"),))
+        return "done"
+
+    assert run_case(make_case(MOCKS, {"response_contains": "done"}), agent).status == "passed"
+
+
 def test_a_run_whose_mock_was_bypassed_breaks_bans_no_less(make_case: MakeCase) -> None:
     case = make_case(MOCKS, {"forbidden_function_calls": ["check_warranty"]})
     assert describe(run_own_client(case, lambda task, call: REAL))[0] == "error"
