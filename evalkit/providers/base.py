@@ -14,6 +14,7 @@ from evalkit.errors import ProviderError, UnreadItemError, UsageError
 from evalkit.jsonvalue import parse_arguments
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
+from evalkit.wire.bodies import read_values, split_unread
 from evalkit.wire.reading import explain_unread, find_unread
 from evalkit.wire.records import Reply
 
@@ -111,6 +112,16 @@ def require_whole(turn: ModelTurn, service: str, *, is_streamed: bool) -> ModelT
     if turn.finish_reason == "truncated" and is_streamed:
         raise ProviderError(f"{service} broke the stream off: {turn.finish_message or 'it has no finish reason'}")
     return turn
+
+
+def parse_reply(text: str, service: str) -> list[object]:
+    """Parse the values of an answer, whole or streamed. Raises ProviderError for none, and for one that is no JSON."""
+    values, unread = split_unread(read_values(text.encode("utf-8", "surrogatepass")))
+    if unread:
+        raise ProviderError(f"{service} answered something that is no JSON: {unread[0].excerpt}")
+    if not values:
+        raise ProviderError(f"{service} answered nothing: {text!r}")
+    return values
 
 
 # Patterns of items of replies that hold no call, as the run's settings name them.

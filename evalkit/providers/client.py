@@ -18,10 +18,8 @@ from msgspec.structs import replace
 from evalkit.errors import EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.base import MAX_REPLY_BYTES, ProviderOptions, limit_replies
+from evalkit.providers.base import MAX_REPLY_BYTES, ProviderOptions, limit_replies, parse_reply
 from evalkit.providers.pacing import RetryPolicy, call_with_retries, load_client, read_retry_after, to_transport_error
-from evalkit.streaming import parse_values
-from evalkit.text.format import cut_between_words
 
 NO_CREDIT = "insufficient_quota"  # a 429 that no waiting ends
 
@@ -111,11 +109,7 @@ class ClientProvider(ABC):
 
     async def _read_response(self, answer: Any) -> list[Any]:
         await answer.http_response.aread()
-        text = str(answer.http_response.text)
-        values = parse_values(text)
-        if not values:
-            raise ProviderError(f"{self.service} answered something that is no JSON: {cut_between_words(text, 200)!r}")
-        return values
+        return parse_reply(str(answer.http_response.text), self.service)
 
     def _get_client(self) -> Client:
         """Return the running loop's client."""

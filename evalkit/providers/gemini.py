@@ -8,7 +8,6 @@ of them gets lost or reinterpreted on the way.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -27,6 +26,7 @@ from evalkit.providers.base import (
     ProviderOptions,
     SchemaRules,
     limit_replies,
+    parse_reply,
     require_readable,
     require_whole,
 )
@@ -38,7 +38,6 @@ from evalkit.providers.pacing import (
     read_retry_info,
     to_transport_error,
 )
-from evalkit.streaming import parse_values
 from evalkit.wire import gemini_content
 from evalkit.wire.reading import as_mapping
 
@@ -133,14 +132,14 @@ class GeminiProvider:
             started = perf_counter()
             async with asyncio.timeout(timeout_s or self.options.timeout_s):  # the client's own is for each read
                 if self.options.stream:
-                    values = await fetch_stream(models, arguments)
+                    body = await fetch_stream(models, arguments)
                 else:
-                    body = (await models.generate_content(**arguments)).sdk_http_response.body
-                    values = [json.loads(body)] if body else []
+                    body = (await models.generate_content(**arguments)).sdk_http_response.body or "{}"
+            service = f"gemini ({self.model})"
+            values = parse_reply(body, service)
             failed = next((value["error"] for value in filter_mappings(values) if value.get("error")), None)
             if failed is not None:
                 raise build_body_error(failed, self.model, self.options.version)
-            service = f"gemini ({self.model})"
             is_streamed = self.options.stream
             if is_streamed:
                 reply = gemini_content.read_stream(values)
@@ -254,8 +253,8 @@ async def keep_body(response: Any) -> None:
         holder.append(response.text)
 
 
-async def fetch_stream(models: Any, arguments: JsonDict) -> list[Any]:
-    """Request a stream and return all its chunks as wire JSON."""
+async def fetch_stream(models: Any, arguments: JsonDict) -> str:
+    """Request a stream and return its whole body."""
     # A value that the client's enums don't know is a warning to it, and would be an error under -W error.
     warnings.filterwarnings("ignore", r".* is not a valid \w+", UserWarning, r"google\.genai\.")
     holder: list[str] = []
@@ -268,7 +267,7 @@ async def fetch_stream(models: Any, arguments: JsonDict) -> list[Any]:
             raise
     finally:
         _body.reset(token)
-    return parse_values(holder[-1])
+    return holder[-1]
 
 
 # -- errors

@@ -29,7 +29,7 @@ from evalkit.cassettes.http.messages import (
 from evalkit.cassettes.http.model_exchanges import find_turn, normalise_exchanges
 from evalkit.cassettes.http.stand_ins import hide_secrets, mask_request
 from evalkit.model.verdict import Verdict
-from evalkit.streaming import parse_values
+from tests.providers.bodies import parse_values
 from tests.servers.replay import Answer, ForwardingProxy
 
 Run = Callable[..., Verdict]

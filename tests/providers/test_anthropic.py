@@ -24,9 +24,9 @@ from evalkit.providers.anthropic import (
     read_stream,
 )
 from evalkit.providers.table import open_provider
-from evalkit.streaming import parse_values
 from evalkit.wire.anthropic_messages import build_messages
 from tests.providers.asking import HELLO, ask_provider
+from tests.providers.bodies import parse_values
 from tests.servers.replay import Answer, ReplayServer
 
 Row = dict[str, Any]

@@ -17,9 +17,10 @@ from evalkit.errors import IncompleteCallError
 from evalkit.jsonvalue import parse_arguments
 from evalkit.providers.gemini import read_reply
 from evalkit.providers.openai import read_stream
-from evalkit.streaming import StreamAccumulator, parse_values
+from evalkit.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
 from evalkit.wire.gemini_content import merge_chunks
+from tests.providers.bodies import parse_values
 
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
 pytestmark = pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora are not beside the checkout")

@@ -19,9 +19,9 @@ from evalkit.providers.gemini import (
 )
 from evalkit.providers.pacing import RetryPolicy
 from evalkit.providers.table import open_provider
-from evalkit.streaming import parse_values
 from evalkit.wire.gemini_content import FINISH_REASONS, FOREIGN_SIGNATURE, build_contents, merge_chunks
 from tests.providers.asking import ask_provider
+from tests.providers.bodies import parse_values
 
 SCHEMA = {"type": "object", "properties": {"serial_number": {"type": "string"}}, "required": ["serial_number"]}
 CHECK = Declaration(name="check_warranty", description="Look up", parameters=SCHEMA)
@@ -418,7 +418,7 @@ ERRORS: list[tuple[int, str, str]] = [
     (
         200,
         "not JSON",
-        "gemini (m) answered something that is no JSON: JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+        'gemini (m) answered something that is no JSON: "not JSON"',
     ),
     (200, failure(503, "overloaded", "UNAVAILABLE"), "gemini (m): 503 UNAVAILABLE: overloaded"),
 ]

@@ -542,9 +542,8 @@ def test_a_stream_that_breaks_off_has_no_half_call_and_says_so(length: int) -> N
         ),
         (404, '{"error": {"message": "No model"}}', "openai (m): 404: No model. Has the server 'm'?"),
         (200, '{"error": {"message": "Overloaded", "code": 503}}', "openai (m): Overloaded"),
-        (200, "<html>", "openai (m) answered something that is no JSON: '<html>'"),
-        (200, "{", "openai (m) answered something that is no JSON: JSONDecodeError: Expecting property name enclosed "
-         "in double quotes: line 1 column 2 (char 1)"),
+        (200, "<html>", 'openai (m) answered something that is no JSON: "<html>"'),
+        (200, "{", 'openai (m) answered something that is no JSON: "{"'),
     ],
 )  # fmt: skip
 def test_every_refusal_is_one_clear_message(replay: Any, answer: Any, status: int, body: str, message: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.client import ClientOptions
 from evalkit.providers.openai import OpenAIProvider
-from evalkit.streaming import parse_values
+from tests.providers.bodies import parse_values
 
 Row = dict[str, Any]
 # The naive joining of deltas, on which the recorded result rests, doubles a name that the server sent twice.

@@ -17,9 +17,9 @@ from evalkit.providers.gemini import read_reply as gemini_turn
 from evalkit.providers.openai import read_reply as openai_turn
 from evalkit.providers.openai import read_stream
 from evalkit.providers.turns import ScriptedProvider
-from evalkit.streaming import parse_values
 from evalkit.text.redact import redact_secrets
 from evalkit.wire.gemini_content import merge_chunks
+from tests.providers.bodies import parse_values
 
 Row = dict[str, Any]
 CORPORA = ("streams_gemini", "streams_openai", "streams_compatible")
