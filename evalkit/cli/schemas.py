@@ -13,6 +13,11 @@ _DOCS: dict[str, JsonDict] = {
     "evalkit_cassette": {"const": CASSETTE_VERSION, "description": "The version of the form."},
     "model": {**_TEXT, "description": "The model that was recorded."},
     "description": {**_TEXT, "description": "What the turns are about."},
+    "redacted": {
+        "type": "array",
+        "items": _TEXT,
+        "description": "Where the model said a secret, which is hidden here; evalkit writes it.",
+    },
     "turns": {
         "type": "array",
         "minItems": 1,
