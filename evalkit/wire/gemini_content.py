@@ -164,11 +164,10 @@ def _name_tool(data: JsonObject) -> str:
 def _read_answer(response: object) -> tuple[JsonValue, bool]:
     """Return the value in a function's response, and whether it is an error. The API wants an object, so that clients
     wrap other values as ``output`` or ``result``."""
-    if isinstance(response, Mapping) and len(response) == 1:
-        for key in ("output", "result", "error"):
-            if key in response:
-                return response[key], key == "error"
-    return response, False  # type: ignore[return-value]
+    if not isinstance(response, Mapping) or len(response) != 1:
+        return response, False  # type: ignore[return-value]
+    ((key, value),) = response.items()
+    return (value, False) if key in ("output", "result") else (dict(response), key == "error")
 
 
 # -- requests

@@ -52,6 +52,12 @@ GEMINI = {
     ],
     "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["report"]}},
 }
+GEMINI_ERROR = {
+    "contents": [
+        {"role": "model", "parts": [{"functionCall": {"name": "f"}}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"error": {"type": "x"}}}}]},
+    ]
+}
 FORCED_CHAT = {"messages": [], "tool_choice": {"type": "function", "function": {"name": "report"}}}
 WIRES: dict[str, tuple[Any, tuple[CallAnswer, ...], str | None]] = {
     "chat completions": (CHAT, (CallAnswer({"ok": True}, "c1"), CallAnswer("plain", "c2")), None),
@@ -59,6 +65,7 @@ WIRES: dict[str, tuple[Any, tuple[CallAnswer, ...], str | None]] = {
     "responses": (RESPONSES, (CallAnswer([1], "c0"),), "report"),
     "anthropic": (ANTHROPIC, (CallAnswer("no", "c1", is_error=True),), "report"),
     "gemini": (GEMINI, (CallAnswer(1, name="f"),), "report"),
+    "gemini, an error": (GEMINI_ERROR, (CallAnswer({"error": {"type": "x"}}, name="f", is_error=True),), None),
     "any function": ({"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, (), None),
     "a text as input": ({"input": "hello"}, (), None),
     "another service": ([1, 2], (), None),
