@@ -26,7 +26,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -707,6 +707,17 @@ def test_a_connection_from_before_the_cases_counts_if_it_is_used(run: Callable[.
 @pytest.mark.parametrize("live", [True, False])
 def test_offline_this_machine_is_no_exception(run: Callable[..., Verdict], live: bool) -> None:
     assert outcome(run(by_socket, live=live)) == UNSEEN
+
+
+def test_the_number_of_a_closed_server_may_be_another_sockets(run: Callable[..., Verdict]) -> None:
+    def serve_and_ask(task: Any, port: int) -> None:
+        socket.create_server(("127.0.0.1", 0)).close()
+        with ExitStack() as stack:
+            for end in socket.socketpair():  # its number, and a name that is a text
+                stack.enter_context(end)
+            by_socket(task, port)
+
+    assert outcome(run(serve_and_ask)) == UNSEEN
 
 
 def test_several_cases_at_once_have_their_own_connections(run: Callable[..., Verdict]) -> None:

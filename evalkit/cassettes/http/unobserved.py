@@ -129,7 +129,8 @@ def forget(owner: object) -> None:
 
 def _get_port(descriptor: int) -> int:
     with suppress(OSError), _borrow(descriptor) as sock:
-        return int(sock.getsockname()[1])
+        name = sock.getsockname()  # of another socket by now, perhaps, whose name is a text
+        return int(name[1]) if isinstance(name, tuple) else 0
     return 0
 
 
