@@ -167,7 +167,7 @@ _AGENTS_MODULES = (
 def _is_evalkits(caller: FrameType) -> bool:
     """Return whether code of evalkit calls a function for its own sake."""
     name = str(caller.f_globals.get("__name__"))
-    return name.startswith("evalkit.") and not name.startswith(_AGENTS_MODULES)
+    return name.startswith("evalkit.") and not name.startswith("evalkit.adapters.") and name not in _AGENTS_MODULES
 
 
 def find_responsible_case(point: PatchPoint) -> PatchedCase | None:

@@ -40,6 +40,7 @@ _CODE_SUFFIXES = frozenset(
         *(".pl", ".php", ".lua", ".jl", ".r", ".exe", ".bat", ".cmd", ".ps1"),
     )
 )
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # more than the letter of a drive
 _CODE_MAGIC = (b"#!", b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 _CODE, _HOST, _KEY = "gives it other code to run", "chooses a host, or what is trusted as one", "is a key"
 # Variables that a case does not set, by families: a new member of a family is one of them.
@@ -49,7 +50,10 @@ VARIABLE_FAMILIES: Mapping[str, tuple[str, str]] = {
         _CODE,
         r"PATH|PATHEXT|HOME|USERPROFILE|HOMEDRIVE|HOMEPATH|APPDATA|LOCALAPPDATA|XDG_.*|CDPATH|TERMINFO.*",
     ),
-    "loaders": (_CODE, r"LD_.*|DYLD_.*|LIBPATH|SHLIB_PATH|GCONV_PATH|GLIBC_TUNABLES|.*_PRELOAD"),
+    "loaders": (
+        _CODE,
+        r"LD_.*|DYLD_.*|LIBPATH|SHLIB_PATH|GCONV_PATH|GLIBC_TUNABLES|.*_PRELOAD|.*(LIBRARY|PLUGIN|PLUGINS|DRIVERS)_PATH",
+    ),
     "shells": (
         _CODE,
         r"BASH.*|ENV|IFS|SHELL|SHELLOPTS|PS[0-9]|PROMPT_COMMAND|ZDOTDIR|FPATH|KSH_.*|INPUTRC|COMSPEC",
@@ -71,16 +75,16 @@ VARIABLE_FAMILIES: Mapping[str, tuple[str, str]] = {
     ),
     "Java, .NET, Go, Rust": (
         _CODE,
-        r"_?JAVA.*|JDK_.*|JVM_.*|CLASSPATH|MAVEN_.*|GRADLE_.*|DOTNET_.*|CORECLR_.*|COMPLUS_.*|MONO_.*|CARGO_.*|RUST.*|"
+        r"_?JAVA.*|JDK_.*|JVM_.*|CLASSPATH|MAVEN_.*|GRADLE_.*|DOTNET_.*|ASPNETCORE_.*|CORECLR_.*|COMPLUS_.*|MONO_.*|CARGO_.*|RUST.*|"
         r"GO(FLAGS|PATH|ROOT|BIN|ENV|PROXY|DEBUG|TOOLCHAIN|PRIVATE|SUMDB|CACHE|MODCACHE|EXPERIMENT|WORK)",
     ),
     "containers and remote machines": (_CODE, r"DOCKER_.*|COMPOSE_.*|KUBE.*|HELM_.*|SSH_.*|RSYNC_.*"),
     "hosts": (
         _HOST,
-        r"(.*_)?(URL|URI|HOST|HOSTS|HOSTNAME|ENDPOINT|ENDPOINTS|SERVER|API_BASE|DSN|ADDR|ADDRESS)|"
-        r".*(BASE_URL|_ENDPOINT_).*|HOSTALIASES|RES_OPTIONS|LOCALDOMAIN|OTEL_.*",
+        r".*(URL|URI|HOST|HOSTS|HOSTNAME|HOSTADDR|ENDPOINT|ENDPOINTS|API_BASE|DSN)|(.*_)?(SERVER|SERVERS|ADDR|ADDRESS)|"
+        r".*(BASE_URL|_ENDPOINT_).*|HOSTALIASES|RES_OPTIONS|LOCALDOMAIN|OTEL_.*|PGSERVICE.*",
     ),
-    "proxies": (_HOST, r"(.*_)?(PROXY|PROXIES)|PROXY_.*"),
+    "proxies": (_HOST, r".*(PROXY|PROXIES)|PROXY_.*"),
     "certificates": (
         _HOST,
         r"SSL.*|OPENSSL_.*|CURL_.*|REQUESTS_.*|.*CA_BUNDLE|.*CA_CERTS?|.*CERT_(FILE|DIR|PATH)|WGETRC|NETRC",
@@ -93,7 +97,7 @@ VARIABLE_FAMILIES: Mapping[str, tuple[str, str]] = {
     ),
     "keys": (
         _KEY,
-        r"(.*_)?(KEY|APIKEY|TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PWD|CREDENTIAL|CREDENTIALS|AUTH|COOKIE|PASSPHRASE)|"
+        r"(.*_)?(KEY|TOKEN|PWD|AUTH|COOKIE)|.*(SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PGPASSFILE|CREDENTIALS?)|"
         r".*(API_?KEY|SECRET|ACCESS_TOKEN|AUTH_TOKEN|CREDENTIALS).*",
     ),
 }
@@ -190,8 +194,9 @@ def _is_entry(item: object, functions: Sequence[object]) -> bool:
         last = entries[-1]
         inner = getattr(last, "__wrapped__", None) or getattr(last, "__func__", None)
         entries.append(last.func if isinstance(last, partial) else inner)
-    if not inspect.isroutine(item) and not isinstance(item, type | partial):
-        entries.append(inspect.getattr_static(type(item), "__call__", None))
+    if not inspect.isroutine(item) and not isinstance(item, partial):
+        kind = item if isinstance(item, type) else type(item)  # a class that is entered, and its object called
+        entries += [inspect.getattr_static(kind, name, None) for name in ("__call__", "__enter__", "__aenter__")]
     return any(entry is function for entry in entries if entry is not None for function in functions)
 
 
@@ -365,7 +370,9 @@ def _is_own_program(words: Sequence[str], folder: Path, permissions: Permissions
             return len(rest) > 1 and _is_own(rest[1], permissions, if_missing=False)
     elif name in ("bun", "deno") and rest[:1] == ["run"]:
         rest = rest[1:]
-    return bool(rest) and not rest[0].startswith("-") and _is_code(folder / rest[0], permissions)
+    if not rest or rest[0].startswith("-") or _ADDRESS.match(rest[0]):  # deno runs what lies behind a URL, too
+        return False
+    return _is_code(folder / rest[0], permissions)
 
 
 def _is_code(path: Path, permissions: Permissions) -> bool:

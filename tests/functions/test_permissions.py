@@ -225,7 +225,15 @@ def test_an_own_program_runs_in_the_project(permissions: Permissions) -> None:
 MEMBERS = {
     "names that are no words": ["BASH_FUNC_ls%%", "BASH_FUNC_ls()", "a b", "ÄÖ", "1A", "A=B", ""],
     "paths of programs, and homes of configuration": ["PATH", "Path", "HOME", "XDG_CONFIG_HOME", "TERMINFO_DIRS"],
-    "loaders": ["LD_PRELOAD", "ld_preload", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "GLIBC_TUNABLES", "NEW_PRELOAD"],
+    "loaders": [
+        "LD_PRELOAD",
+        "ld_preload",
+        "LD_AUDIT",
+        "DYLD_INSERT_LIBRARIES",
+        "GLIBC_TUNABLES",
+        "NEW_PRELOAD",
+        "QT_PLUGIN_PATH",
+    ],
     "shells": ["BASH_ENV", "BASHOPTS", "ENV", "IFS", "PS4", "ZDOTDIR", "PROMPT_COMMAND"],
     "programs that others start": ["PAGER", "EDITOR", "GIT_SSH_COMMAND", "GIT_NEW", "MAKEFLAGS", "LESSOPEN"],
     "Python": ["PYTHONPATH", "PYTHONNEW", "PYTEST_PLUGINS", "COVERAGE_PROCESS_START", "EVALKIT_X", "PIP_INDEX_URL"],
@@ -233,11 +241,21 @@ MEMBERS = {
     "Ruby, Perl, PHP, Lua, Julia, R": ["RUBYOPT", "PERL5OPT", "PHPRC", "LUA_INIT", "JULIA_LOAD_PATH", "R_PROFILE"],
     "Java, .NET, Go, Rust": ["_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "DOTNET_STARTUP_HOOKS", "GOFLAGS", "RUSTC"],
     "containers and remote machines": ["DOCKER_HOST", "KUBECONFIG", "SSH_AUTH_SOCK", "SSH_ASKPASS"],
-    "hosts": ["OPENAI_BASE_URL", "NEW_BASE_URL", "OPENAI_API_BASE", "OLLAMA_HOST", "DB_URL", "SMTP_SERVER", "OTEL_X"],
+    "hosts": [
+        "OPENAI_BASE_URL",
+        "NEW_BASE_URL",
+        "OPENAI_API_BASE",
+        "OLLAMA_HOST",
+        "DB_URL",
+        "PGHOST",
+        "APIURL",
+        "SMTP_SERVER",
+        "OTEL_X",
+    ],
     "proxies": ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "NO_PROXY", "NEW_PROXY"],
     "certificates": ["SSL_CERT_FILE", "SSLKEYLOGFILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NEW_CA_CERTS"],
     "clouds": ["AWS_REGION", "GOOGLE_CLOUD_LOCATION", "VERTEXAI_PROJECT", "CLOUD_ML_REGION", "CLAUDE_CODE_USE_VERTEX"],
-    "keys": ["OPENAI_API_KEY", "X_TOKEN", "DB_PASSWORD", "NEW_SECRET_ID", "APP_CREDENTIALS"],
+    "keys": ["OPENAI_API_KEY", "X_TOKEN", "DB_PASSWORD", "PGPASSWORD", "NEW_SECRET_ID", "APP_CREDENTIALS"],
 }
 REASONS = {
     **dict.fromkeys(("hosts", "proxies", "certificates", "clouds"), "chooses a host, or what is trusted as one"),
@@ -333,7 +351,16 @@ def test_code_is_run_by_its_kind(kinds: Permissions, name: str) -> None:
     assert explain({"command": ["bash", name]}, replace(kinds, untrusted=True)) == UNTRUSTED
 
 
-@pytest.mark.parametrize("command", [["./python", "own_desk_p.py"], ["python", "-m", "no_such_module_p"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["./python", "own_desk_p.py"],
+        ["python", "-m", "no_such_module_p"],
+        ["deno", "run", "https://x.example/a.ts"],
+        ["deno", "run", "npm:x/a.js"],
+        ["node", "data:text/javascript,1//a.js"],
+    ],
+)
 def test_what_only_looks_like_an_interpreter_or_a_module_is_not_run(kinds: Permissions, command: list[str]) -> None:
     assert "is no program of the project's own, nor a script of it" in explain({"command": command}, kinds)
 
