@@ -213,7 +213,7 @@ class ModelSession:
             return None
         failure = reply.failure
         if failure is not None:
-            failure = replace(failure, message=f"{exchange.url.partition('?')[0]}: {failure.message}")
+            failure = replace(failure, url=exchange.url.partition("?")[0])
         self._record_outcome(request, failure, waited_s)
         if reply.failure is not None and not reply.items:
             return None

@@ -210,8 +210,8 @@ class ModelFailure(Demand, Struct, frozen=True):
         if evidence.mode == "judge" or transcript.trace is not None:
             message = "can't be judged: the record says nothing of requests to models that failed"
             return build_unmeasured(self.key, message, format_path(self.path), evidence.mode)
-        if transcript.model_failures:
-            return build_pass(self.key, transcript.model_failures[-1])
+        if transcript.failed_requests:
+            return build_pass(self.key, transcript.failed_requests[-1].message)
         message = "no request to a model failed, so what the agent makes of a failure was not tried"
         return build_failure(self.key, "no_model_failure", message, format_path(self.path))
 

@@ -235,6 +235,14 @@ class RunFault(Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceback: str | None = None
 
 
+class FailedRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request to a model that failed. `url` is that of a client of the agent's own."""
+
+    message: str
+    url: str = ""
+    status: int | None = None
+
+
 class Vote(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer of one grader of a panel to a criterion."""
 
@@ -338,7 +346,7 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     saved_usd: float | None = None  # of `cost_usd`, what the cache of replies spared
     functions: tuple[str, ...] = ()  # names declared to the model or mocked
     unused_mocks: tuple[str, ...] = ()
-    model_failures: tuple[str, ...] = ()  # of requests to models, those too that a later one made good
+    failed_requests: tuple[FailedRequest, ...] = ()  # to models, those too that a later one made good
     warnings: tuple[str, ...] = ()
     metadata: JsonObject = field(default_factory=dict)
     state: AgentValue = None  # at the end of the run, of a case that has a state or a probe of it

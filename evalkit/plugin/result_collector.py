@@ -18,7 +18,7 @@ from msgspec import to_builtins
 import evalkit
 from evalkit.bounds import get_bounds
 from evalkit.cassettes.reply_cache import prune_entries
-from evalkit.errors import BudgetSpentError, EvalkitError, UsageError
+from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError, UsageError
 from evalkit.gate.decision import AGREEMENT, DOUBTS, EXIT_STATUS, decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
 from evalkit.gate.variants import COMPARE, read_labels
@@ -65,7 +65,6 @@ from evalkit.reports.run_file import (
 )
 from evalkit.reports.serialization import from_line
 from evalkit.reports.summary import SWEEPS
-from evalkit.runner.faults import SERVICE_FAILED
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.stats.accounting import Accounting, Tally
 from evalkit.text.format import format_count, join_names
@@ -207,8 +206,9 @@ class ResultCollector:
             self._cases_with_unused_mocks[verdict.case_id] = None
         for name in list_own_answers(verdict):
             self._own_answers.setdefault(name, set()).add(verdict.case_id)
-        fault = verdict.transcript.fault
-        self._has_failing_client |= fault is not None and fault.message.startswith(SERVICE_FAILED)
+        fault, failed = verdict.transcript.fault, verdict.transcript.failed_requests
+        is_own = all(request.url for request in failed)  # and no request to the task's model
+        self._has_failing_client |= fault is not None and fault.code == ProviderError.code and is_own
         self._failed_reports += report.failed
         if self._progress is not None:
             self._progress.count(report, passed=verdict.status == PASSED)

@@ -1,9 +1,9 @@
 """Whose fault an exception is: the agent's (the case failed), or the world's (the case could not be measured).
 
-The world's are evalkit's own MeasurementErrors, and what clients of models raise when their service fails: HTTP 408,
-429 and 5xx, refused credentials, and broken connections. An exception that says `raise ... from` one of these counts as
-that one. Everything else that escapes an agent is the agent's, `SystemExit` included: its own database, or a service of
-its own, may fail in the same way. Failed requests that evalkit saw need no exception (`wire.blame`).
+The world's are evalkit's own MeasurementErrors, and what clients of models, and the HTTP clients that evalkit sees,
+raise when a service fails: HTTP 408, 429 and 5xx, refused credentials, and broken connections. An exception that says
+`raise ... from` one of these counts as that one. Everything else that escapes an agent is the agent's, `SystemExit`
+included: its database may fail in the same way. A failed request to a model needs no exception (`wire.blame`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from types import MemberDescriptorType, TracebackType
 from typing import cast
@@ -43,10 +44,11 @@ MODEL_CLIENTS = (
     "anthropic", "cohere", "google.ai", "google.cloud.aiplatform", "google.genai", "google.generativeai", "groq",
     "huggingface_hub", "litellm", "mistralai", "ollama", "openai", "together", "vertexai", "xai_sdk",
 )
-# What they send their requests by, and what stands between them and it.
+# HTTP clients whose requests evalkit sees, and what stands below these clients and below those of models.
+SEEN_CLIENTS = ("aiohttp", "http", "httpcore", "httpcore2", "httpx", "httpx2", "requests", "urllib", "urllib3")
 _BELOW_CLIENTS = (
-    *sys.stdlib_module_names, "aiohttp", "anyio", "evalkit", "google.api_core", "google.auth", "grpc", "h11",
-    "httpcore", "httpcore2", "httpx", "httpx2", "requests", "tenacity", "urllib3", "vcr", "websockets",
+    *sys.stdlib_module_names, *SEEN_CLIENTS, "anyio", "evalkit", "google.api_core", "google.auth", "grpc", "h11",
+    "tenacity", "vcr", "websockets",
 )
 # Bedrock's client is one of many that botocore makes: these operations are its.
 _BEDROCK_OPERATIONS = frozenset({"Converse", "ConverseStream", "InvokeModel", "InvokeModelWithResponseStream"})
@@ -64,7 +66,7 @@ GRPC_WORLD = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"
 
 _TASK_AS_VALUE = re.compile(r"['\"]Task['\"]|type Task\b")
 _HERE = str(Path(__file__).parents[1])
-SERVICE_FAILED = "the model's service failed"  # so begins what is said of a client of the agent's own
+SERVICE_FAILED = "the model's service failed"
 _GROUPED: MemberDescriptorType = vars(BaseExceptionGroup)["exceptions"]
 SET_UP, TEAR_DOWN = "set-up", "tear-down"
 _PHASE_CODES = {SET_UP: "setup_failed", TEAR_DOWN: "teardown_failed"}
@@ -195,7 +197,7 @@ def _find_world_cause(error: BaseException) -> BaseException | None:
             return None
         if isinstance(cause, (MeasurementError, SpecError)):
             return cause
-        if _is_from_model_client(cause) and (_is_service_failure(cause) or _is_broken_connection(cause)):
+        if _is_from_client(cause) and (_is_service_failure(cause) or _is_broken_connection(cause)):
             return cause
         visited.add(id(cause))
         cause = cause.__cause__
@@ -227,17 +229,20 @@ def _is_service_failure(error: BaseException) -> bool:
 
 
 def _is_broken_connection(error: BaseException) -> bool:
+    if type(error).__name__ == "HTTPError":
+        return False  # urllib's is an URLError, though there was an answer: its status tells
     return any(cls.__name__ in TRANSPORT_NAMES for cls in type(error).__mro__) or isinstance(error, ConnectionError)
 
 
-def _is_from_model_client(error: BaseException) -> bool:
-    """Return whether a client of a model has raised `error`: by its class, or by the innermost code that is not below
-    such clients."""
-    if any(_is_of(cls.__module__, MODEL_CLIENTS) for cls in type(error).__mro__) or _is_from_bedrock(error):
+def _is_from_client(error: BaseException) -> bool:
+    """Return whether a client of a model, or an HTTP client that evalkit sees, has raised `error`: by its class, or by
+    the innermost code that is not below such clients."""
+    if any(_is_of(cls.__module__, (*MODEL_CLIENTS, *SEEN_CLIENTS)) for cls in type(error).__mro__):
         return True
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    raiser = next((name for name in reversed(frames) if not _is_of(name, _BELOW_CLIENTS)), "")
-    return _is_of(raiser, MODEL_CLIENTS)
+    below = list(takewhile(lambda name: _is_of(name, _BELOW_CLIENTS), reversed(frames)))
+    raiser = frames[-len(below) - 1] if len(below) < len(frames) else ""
+    return any(_is_of(name, SEEN_CLIENTS) for name in below) or _is_of(raiser, MODEL_CLIENTS) or _is_from_bedrock(error)
 
 
 def _is_from_bedrock(error: BaseException) -> bool:

@@ -45,6 +45,7 @@ from evalkit.model.transcript import (
     CACHE,
     CACHED,
     TRACED,
+    FailedRequest,
     FunctionCall,
     ModelTurn,
     RunFault,
@@ -204,10 +205,10 @@ class RunState(Struct, eq=False):
         if failure is None or self.plan.expects_model_failure:
             return
         if find_blame(failure) == SERVICE:
-            message = f"{SERVICE_FAILED}, and no later request made it good: {failure.message}"
+            message = f"{SERVICE_FAILED}, and no later request made it good: {failure}"
             self.task.record_fault(ProviderError(message))
         elif self.fault is None:
-            message = f"the model's service refused a request of the agent: {failure.message}"
+            message = f"the model's service refused a request of the agent: {failure}"
             self.fault = RunFault(code="refused_request", message=message)
 
     def record_timeout(self, *, abandoned: bool, stuck_in: Sequence[FrameSummary] = (), hung_request: str = "") -> None:
@@ -277,7 +278,10 @@ def build_transcript(run: RunState) -> Transcript:
         cost_usd=cost_usd,
         saved_usd=compute_turns_cost([turn for turn in turns if turn.source == CACHE], model, run.plan.settings.prices),
         functions=dispatcher.names,
-        model_failures=tuple(failure.message for failure in task.model_failures),
+        failed_requests=tuple(
+            FailedRequest(message=failure.message, url=failure.url, status=failure.status)
+            for failure in task.model_failures
+        ),
         unused_mocks=() if task.trace else dispatcher.find_unused(),
         warnings=tuple(run.warnings),
         metadata=data,

@@ -80,7 +80,8 @@ class Ledger:
         conversation, end = self.find_conversation(request), perf_counter()
         with self._lock:
             if failure is None:
-                self._failures.pop(conversation, None)
+                for key in (conversation, ""):  # "": of a request that failed before its body was known
+                    self._failures.pop(key, None)
                 self._answer_times[conversation] = end
             elif self._answer_times.get(conversation, 0.0) <= end - waited_s:
                 self._failures.pop(conversation, None)  # it is the latest now

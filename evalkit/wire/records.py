@@ -86,6 +86,10 @@ class Failure(Struct, frozen=True):
     status: int | None = None
     code: str | None = None
     is_midstream: bool = False
+    url: str = ""  # of the request of a client
+
+    def __str__(self) -> str:
+        return f"{self.url}: {self.message}" if self.url else self.message
 
 
 class Request(Struct, frozen=True, kw_only=True):

@@ -217,6 +217,8 @@ WORLD = [
     GoogleStyleError(429),
     HTTPStatusError(502),
     ProviderError("quota", status=429),
+    HTTPError("https://model.example", 503, "Service Unavailable", Message(), None),
+    HTTPError("https://model.example", 401, "Unauthorized", Message(), None),
     caused(RuntimeError("model failed"), APIStatusError(500)),
     ExceptionGroup("g", [APIStatusError(429), GoogleStyleError(503)]),
 ]
@@ -236,7 +238,6 @@ AGENTS_OWN = [
     APIStatusError(400),
     HTTPError("https://shop.example", 404, "Not Found", Message(), None),
     GoogleStyleError(404),
-    HTTPError("https://shop.example", 503, "Service Unavailable", Message(), None),
     ConnectionError("the clinic's database is down"),
     caused(RuntimeError("no stock"), ConnectionResetError("peer")),
     TimeoutError(),

@@ -154,12 +154,19 @@ def test_another_conversation_makes_nothing_good(run: Callable[..., Verdict], ba
     assert outcome(run(agent)) == WORLD
 
 
-def test_a_service_that_refuses_the_connection(run: Callable[..., Verdict]) -> None:
+@pytest.mark.parametrize(("client", "name"), [(ask, "ConnectError"), (ask_by_urllib, "ConnectionRefusedError")])
+def test_a_service_that_refuses_the_connection(run: Callable[..., Verdict], base: str, client: Any, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    verdict = run(lambda task: ask(f"http://127.0.0.1:{port}", "200"))
+    verdict = run(lambda task: client(f"http://127.0.0.1:{port}", "200"))
     assert outcome(verdict) == WORLD
-    assert f"http://127.0.0.1:{port}/200/v1/chat/completions: ConnectError" in verdict.reasons[0].message
+    assert f"http://127.0.0.1:{port}/200/v1/chat/completions: {name}" in verdict.reasons[0].message
+
+    def retrying(task: Any) -> None:
+        client(f"http://127.0.0.1:{port}", "200")
+        client(base, "200")
+
+    assert outcome(run(retrying)) == "passed"
 
 
 def test_a_service_that_hangs_until_the_deadline(run: Callable[..., Verdict], base: str) -> None:
@@ -206,10 +213,13 @@ def test_an_agent_that_swallows_what_its_own_model_raises(run: Callable[..., Ver
     assert outcome(run(lambda task: task.wait(agent(task)))) == WORLD
 
 
-def test_an_own_service_that_fails_is_the_agents_matter(run: Callable[..., Verdict], base: str) -> None:
+def test_an_own_database_that_fails_is_the_agents_matter(run: Callable[..., Verdict], base: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
     def agent(task: Any) -> None:
         ask(base, "200")
-        httpx.post(f"{base}/503/stock", content=b"7").raise_for_status()
+        socket.create_connection(("127.0.0.1", port))
 
     assert outcome(run(agent)) == "failed: agent_raised"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from evalkit.cassettes.http.player import Player
 from evalkit.cassettes.http.tee import Tee
 from evalkit.cassettes.http.traffic import Traffic
 from evalkit.cassettes.http.unobserved import carry
+from evalkit.errors import EvalkitError
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -110,7 +112,11 @@ def make_send(real: Method, find: FindTraffic) -> Method:
                             method.decode("latin-1"), rest[:9000].split(b" ")[0].decode("latin-1"), "http.client"
                         )
                     vars(self).setdefault(_OBSERVED, bytearray()).extend(data)
-                real(self, data)
+                try:
+                    real(self, data)
+                except OSError as error:  # the connection is made here, with the first piece
+                    _report_failure(self, find(), error)
+                    raise
                 return
             vars(self)[_GATHERED] = (player, bytearray())
             if self.sock is None:
@@ -119,6 +125,16 @@ def make_send(real: Method, find: FindTraffic) -> Method:
             vars(self)[_GATHERED][1].extend(piece)
 
     return send
+
+
+def _report_failure(connection: Connection, traffic: Traffic | None, error: OSError) -> None:
+    """Tell of a request that could not be sent, as far as it is known by now."""
+    sent = vars(connection).pop(_OBSERVED, None)
+    if sent is not None and traffic is not None:
+        with suppress(EvalkitError):
+            tee = traffic.observer.observe(_parse_request(connection, bytes(sent)))
+            if tee is not None:
+                tee.fail(error)
 
 
 def make_getresponse(real: Method, find: FindTraffic) -> Method:
