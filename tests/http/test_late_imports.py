@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,3 +45,57 @@ def test_a_client_that_is_imported_late_is_caught(name: str, use: str) -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert result.stdout == "missing_cassette\n", result.stderr
+
+
+AGENTS = """
+import evalkit
+URL = "http://example.test/v"
+
+@evalkit.agent("aiohttp")
+async def by_aiohttp(task):
+    import aiohttp
+    async with aiohttp.ClientSession() as session, session.get(URL) as response:
+        return str((await response.json())["v"])
+
+@evalkit.agent("httpx")
+def by_httpx(task):
+    import httpx
+    return str(httpx.get(URL).json()["v"])
+
+@evalkit.agent("requests")
+async def by_requests(task):
+    import asyncio
+    def ask():
+        import requests
+        return str(requests.get(URL).json()["v"])
+    return await asyncio.to_thread(ask)
+"""
+
+
+def test_several_threads_may_import_clients_at_once(tmp_path: Path) -> None:
+    """Nothing is compiled yet, as in a fresh container: imports take long, and none waits for another in a circle."""
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "conftest.py").write_text(AGENTS)
+    names = ("aiohttp", "httpx", "requests")
+    exchange = {
+        "request": {"method": "GET", "url": "http://example.test/v"},
+        "response": {"status": 200, "json": {"v": 1}},
+    }
+    cassettes = tmp_path / "mocks" / "cassettes" / "scenarios"
+    cassettes.mkdir(parents=True)
+    for name in names:
+        pytest.importorskip(name)
+        case = {"agent": name, "input": {"message": "go"}, "expected_output": {"response_contains": "1"}}
+        (tmp_path / "scenarios" / f"{name}_001.yaml").write_text(json.dumps(case))
+        (cassettes / f"{name}_001.http.yaml").write_text(json.dumps({"match": "turn", "exchanges": [exchange]}))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "--evalkit", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
+    assert "3 passed" in result.stdout

@@ -134,6 +134,22 @@ def test_what_the_application_answers_on_the_wire_is_a_call(converse: Any) -> No
     ]
 
 
+def test_an_answer_of_before_there_were_tools_belongs_to_its_call(converse: Any) -> None:
+    call = {"role": "assistant", "content": None, "function_call": {"name": "track", "arguments": "{}"}}
+    asked = {"object": "chat.completion", "choices": [{"message": call, "finish_reason": "function_call"}]}
+    answered = {"messages": [call, {"role": "function", "name": "track", "content": '{"at": "Lyon"}'}]}
+    assert converse(({"messages": []}, asked), (answered, reply())) == [("track", 0, "application", {"at": "Lyon"})]
+
+
+def test_the_only_answer_belongs_to_the_only_call_also_under_an_empty_id(converse: Any) -> None:
+    """Some local servers give calls no id."""
+    asked = reply("track")
+    asked["choices"][0]["message"]["tool_calls"][0]["id"] = ""
+    messages = [asked["choices"][0]["message"], {"role": "tool", "tool_call_id": "", "content": '{"at": "Lyon"}'}]
+    calls = converse(({"messages": []}, asked), ({"messages": messages}, reply()))
+    assert calls == [("track", 0, "application", {"at": "Lyon"})]
+
+
 def test_structured_output_by_a_forced_function_is_no_call(converse: Any) -> None:
     """The client makes the model call it, and reads the arguments as the answer."""
     assert converse((FORCED_CHAT, reply("report"))) == []

@@ -86,6 +86,8 @@ def test_ids_and_names_may_come_late_split_or_again(deltas: list[Any]) -> None:
 def test_servers_that_give_every_call_index_0_are_understood() -> None:
     with_ids = fed(delta(0, "c1", "a", "{}"), delta(0, "c2", "a", "{}"))
     assert with_ids.close() == [StreamCall("a", {}, "c1"), StreamCall("a", {}, "c2")]
+    empty = fed(delta(0, "c1", "a", ""), delta(0, "c2", "a", ""), {"choices": [{"finish_reason": "tool_calls"}]})
+    assert empty.close() == [StreamCall("a", {}, "c1"), StreamCall("a", {}, "c2")]  # two ids are two calls
     without = fed(delta(0, None, "a", '{"x": 1}'), delta(0, None, "a", '{"x": 2}'))
     assert [call.arguments for call in without.close()] == [{"x": 1}, {"x": 2}]
 
