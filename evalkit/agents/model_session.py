@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -316,14 +317,19 @@ class ModelSession:
     def find_bypassed_mock(self, meant: Container[str]) -> tuple[str, JsonValue] | None:
         """Find a call of a mocked function that the application has answered in the mock's place; None if none was.
 
-        `meant` are functions that it may answer. It may repeat what the mock has answered before: agents keep results.
+        `meant` are functions that it may answer. It may repeat what the mock has answered before, since agents keep
+        results, and word it as it likes; where it asked the mock, and then says otherwise, the answer is its own.
         """
         with self._lock:
-            for name, value in self._own_answers:
+            answers = [(entry, False) for entry in self._own_answers] + [(entry, True) for entry in self._mock_answers]
+            for (name, value), is_asked in answers:
                 mocked_name = self._call_log.find_mocked(name)
-                if mocked_name is None or mocked_name in meant or (name, value) in self._mock_answers:
+                if mocked_name is None or mocked_name in meant:
                     continue
-                if not self._call_log.has_mocked_result(mocked_name, value):
+                results = self._call_log.list_mocked_results(mocked_name)
+                if is_asked and results and all(contradicts(value, result) for result in results):
+                    return mocked_name, value
+                if not is_asked and value not in results and (name, value) not in self._mock_answers:
                     return mocked_name, value
         return None
 
@@ -612,6 +618,21 @@ def is_equal(expected: object, actual: object) -> bool:
         return bool(expected == actual)
     except Exception:  # patched code and frameworks pass what they like: arrays have no truth value
         return False
+
+
+_WORD = re.compile(r"[^\W\d]+(-[^\W\d]+)*")  # letters and _: a status, a choice
+
+
+def contradicts(value: object, result: object) -> bool:
+    """Return whether an answer says otherwise, under a name that it shares with a mock's result: another word, or no
+    for yes. Numbers are rounded, dates and texts are worded anew, and lists are cut: they tell nothing."""
+    if isinstance(value, Mapping) and isinstance(result, Mapping):
+        return any(contradicts(value[key], result[key]) for key in value.keys() & result.keys())
+    if isinstance(value, str) and isinstance(result, str):
+        one, other = value.casefold(), result.casefold()
+        are_words = _WORD.fullmatch(one) is not None and _WORD.fullmatch(other) is not None
+        return are_words and one not in other and other not in one
+    return isinstance(value, bool) and isinstance(result, bool) and value != result
 
 
 class RunningStream:

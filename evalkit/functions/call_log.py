@@ -473,10 +473,10 @@ class CallLog:
         is_own = (declaration is not None and declaration.is_own) or mock is None or isinstance(mock[1], RealAnswer)
         return None if is_own else name
 
-    def has_mocked_result(self, name: str, value: object) -> bool:
-        """Return whether a mock has answered a call of this function with `value`, asked for by a model or not."""
+    def list_mocked_results(self, name: str) -> list[AgentValue]:
+        """List the results with which mocks have answered calls of this function, asked for by a model or not."""
         records = (call.to_record() for call in tuple(self._calls) if call.name == name and call.is_done)
-        return any(record.answered_by == MOCK and record.result == value for record in records)
+        return [record.result for record in records if record.answered_by == MOCK and record.outcome == "ok"]
 
     def has_call(self, name: str, arguments: object, since: int) -> bool:
         """Return whether a call of `name` with these arguments was made since call number `since`."""

@@ -147,6 +147,34 @@ def test_who_answers_decides(
     assert describe(run_own_client(case, answer, name=name, times=times)) == expected
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (REAL, "error"),
+        ({"result": {"status": "valid"}}, "passed"),  # under another name
+        ({"status": "expired", "until": "2020"}, "passed"),
+        ({"status": "EXPIRED."}, "passed"),
+        ("It has expired.", "passed"),
+        ({"status": "out of warranty"}, "passed"),
+        ({"until": 2020}, "passed"),
+        ([], "passed"),
+    ],
+)
+def test_an_answer_that_says_otherwise_than_the_mock_that_was_asked_is_the_applications(
+    make_case: MakeCase, sent: Any, status: str
+) -> None:
+    def answer(task: Task, call: ModelCall) -> object:
+        task.call(call.name, **call.arguments)
+        return sent
+
+    verdict = run_own_client(make_case(MOCKS, EXPECTED), answer)
+    assert verdict.status == status
+    if status == "error":
+        assert describe(verdict) == ("error", ["mock_bypassed"])
+        own = make_case(MOCKS, EXPECTED, functions={"check_warranty": {"answered_by": "application"}})
+        assert run_own_client(own, answer).status == "passed"
+
+
 def test_an_agent_may_ask_the_mock_before_its_model_does(make_case: MakeCase) -> None:
     def agent(task: Task) -> str:
         kept = task.call("check_warranty", serial_number="SN1")
