@@ -23,7 +23,7 @@ from evalkit.jsonvalue import JsonDict, JsonValue
 from evalkit.model.case import Case, split_case_id
 from evalkit.model.registry import look_up_from
 from evalkit.model.template import TemplateError, follow_path
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.model.transcript import SERVICE, FunctionCall, Transcript
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.operators.compile import compile_value
 from evalkit.runner.judge import parse_path
@@ -99,6 +99,12 @@ def build_update(verdict: Verdict, root: FilePath) -> Update | None:
     except (OSError, UnicodeDecodeError) as error:
         return Update(path, refusal=f"the file can't be read: {error}")
     return Update(path, old, new)
+
+
+def _expect_call(call: FunctionCall) -> JsonDict:
+    """Return what a case says that expects this very call."""
+    answerer = {"answered_by": SERVICE} if call.answered_by == SERVICE else {}
+    return {"function_name": call.name, "arguments": to_answer(call.arguments), **answerer}
 
 
 def _require_own(editor: YamlEditor, path: KeyPath) -> None:
@@ -275,7 +281,7 @@ def _update_list(editor: YamlEditor, lines: Sequence[CallVerdict], *, any_order:
         if line.expectation:
             place = items.index(int(parse_path(line.expectation)[len(_LIST)])) + 1
         else:
-            expected = {"function_name": line.call.name, "arguments": to_answer(line.call.arguments)}
+            expected = _expect_call(line.call)
             items.insert(place, expected | ({"outcome": "error"} if line.call.outcome == "error" else {}))
             place += 1
     editor.set_items(_LIST, items)

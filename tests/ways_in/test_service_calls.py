@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+from evalkit.casecheck.update import build_update
 from evalkit.model.case import Case
 from evalkit.model.settings import HttpSettings, Settings
 from evalkit.model.verdict import Verdict
 from evalkit.reports.trace import render_trace
 from evalkit.runner.run_case import run_case
+from evalkit.spec.load import load_case
 from evalkit.wire.table import read_exchange
 
 MakeCase = Callable[..., Case]
@@ -126,3 +128,24 @@ class TestHistories:
 
     def test_the_project_says_that_it_is_the_agents_own(self, run: Callable[..., Verdict]) -> None:
         assert run(FORBID, *self.EXCHANGES, own_calls=("refund",)).status == "passed"
+
+
+def test_an_update_expects_it_of_the_service(tmp_path: Path) -> None:
+    path = tmp_path / "scenarios" / "search_001.yaml"
+    path.parent.mkdir()
+    path.write_text(
+        "agent: desk\ninput: {message: m}\nfunctions: {other: {}}\nexpected_output:\n  expected_function_calls: []\n"
+    )
+
+    def agent(task: Any) -> str:
+        reply = {"id": "resp_1", "object": "response", "status": "completed", "output": [SEARCH]}
+        body = json.dumps({"model": "m", "input": [USER]}).encode()
+        task.record_exchange(read_exchange("POST", URL, body, 200, json.dumps(reply).encode()))
+        return "done"
+
+    verdict = run_case(load_case(path, root=tmp_path), agent, Settings(root=tmp_path))
+    update = build_update(verdict, tmp_path)
+    assert update is not None
+    path.write_text(update.new)
+    assert "answered_by: service" in update.new
+    assert run_case(load_case(path, root=tmp_path), agent, Settings(root=tmp_path)).status == "passed"
