@@ -28,7 +28,7 @@ from evalkit.traces.log_formats import (
     merge_events,
     read_usage,
 )
-from evalkit.traces.messages import holds_call, read_messages
+from evalkit.traces.messages import holds_call, is_by_model, is_message, read_messages, unwrap_message
 from evalkit.wire import (
     anthropic_messages,
     bedrock_converse,
@@ -112,6 +112,8 @@ def read_response(form: str, response: object) -> list[Event]:
     whole = values[0] if len(values) == 1 and not is_piece else None
     if whole is not None and "choices" in whole:
         return read_messages(list_choices(whole))[1]
+    if api is None and whole is not None and (message := _find_message(whole)) is not None:
+        return read_messages([message])[1]
     if api is None or not (any(map(api.is_value, values)) or isinstance(values[0].get(_ANSWERS.get(form, "")), list)):
         if holds_call(values):
             raise UnreadableLogError(f"its reply could hold a call, in no known form; got {', '.join(values[0])}")
@@ -126,6 +128,13 @@ def read_response(form: str, response: object) -> list[Event]:
         raise UnreadableLogError(f"the last reply ended with {reply.end_message}: its call is not on record")
     piece = ModelReply(model=reply.model, usage=reply.usage)
     return to_events(reply.items, piece) or ([] if reply.failure is not None else [piece])
+
+
+def _find_message(response: JsonObject) -> JsonObject | None:
+    """Return the message of the model that a reply is, or holds, without the frame of an API."""
+    inner = response.get("message")
+    listed = (item for item in (response, inner) if isinstance(item, Mapping))
+    return next((item for item in listed if is_message(item) and is_by_model(unwrap_message(item))), None)
 
 
 _SAME_FORM = (gemini_content.NAME, ollama_chat.NAME)  # a whole reply looks like a piece of one

@@ -195,6 +195,8 @@ PIECES = [
     ("response", "events"),
     [
         ("It is clear.", (ModelReply("It is clear."),)),
+        ({"role": "assistant", "content": "It is clear."}, (ModelReply("It is clear."),)),
+        ({"message": {"type": "ai", "content": "It is clear."}, "ms": 7}, (ModelReply("It is clear."),)),
         (PIECES, (ModelReply("", (LoggedCall("get_weather", {}, "c1"),)),)),
         (
             "".join(f"data: {json.dumps(piece)}\n\n" for piece in PIECES),
