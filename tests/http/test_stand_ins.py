@@ -158,6 +158,28 @@ def test_an_agent_that_logs_in_goes_on_with_the_stand_in(echo: Any, run: Run, ca
     assert number == 1
 
 
+def test_recordings_with_one_word_for_all_secrets_are_replayed(echo: Any, run: Run, cassette: Path) -> None:
+    cassette.parent.mkdir(parents=True)
+    cassette.write_text(f"""\
+evalkit_http_cassette: 1
+recorded: true
+exchanges:
+  - request: {{method: POST, url: "{echo.url}/login?key=[redacted]", json: {{password: "[redacted]"}}}}
+    response: {{status: 200, headers: {{content-type: application/json}}, json: {{token: "[redacted]"}}}}
+  - request: {{method: POST, url: "{echo.url}/ask", json: {{token: "[redacted]"}}}}
+    response: {{status: 200, headers: {{content-type: application/json}}, json: {{text: "re: hi"}}}}
+""")
+
+    def agent(task: Task) -> str:
+        import requests
+
+        login = requests.post(f"{echo.url}/login?key={KEY}", json={"password": "tiger-4711"}, timeout=5).json()
+        return str(requests.post(f"{echo.url}/ask", json={"token": login["token"]}, timeout=5).json()["text"])
+
+    verdict = run(agent)
+    assert verdict.status == "passed", verdict.reasons
+
+
 def test_a_recording_says_that_a_model_said_a_secret(clients: Any, echo: Any, run: Run, cassette: Path) -> None:
     said = {"object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": f"re: hi, {KEY}"}}]}
     echo.reply = lambda *request: Answer(json.dumps(said))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import threading
@@ -22,7 +23,7 @@ MakeCase = Callable[..., Case]
 
 # A loop with its functions inside, as tool helpers of client libraries run it.
 PYTHON = """
-import json, os, sys
+import gzip, json, os, sys
 from urllib.request import Request, urlopen
 task = json.load(sys.stdin)
 functions = {"delete_account": lambda id: "blocked", "look_up": lambda id: {"id": id, "plan": "free"}}
@@ -31,7 +32,9 @@ while True:
     body = json.dumps({"model": "m", "messages": messages}).encode()
     head = {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
     with urlopen(Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, head)) as response:
-        message = json.load(response)["choices"][0]["message"]
+        content = response.read()
+        content = gzip.decompress(content) if response.headers["content-encoding"] == "gzip" else content
+        message = json.loads(content)["choices"][0]["message"]
     messages.append(message)
     if not message.get("tool_calls"):
         print(message["content"])
@@ -101,15 +104,28 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.requests.append(({key.lower(): value for key, value in self.headers.items()}, body))
-        answer = json.dumps(REPLIES[(len(self.server.requests) - 1) % len(REPLIES)]).encode()
+        answer = gzip.compress(json.dumps(REPLIES[(len(self.server.requests) - 1) % len(REPLIES)]).encode())
         self.send_response(200)
         self.send_header("content-type", "application/json")
+        self.send_header("content-encoding", "gzip")  # whether it was asked for or not
+        self.send_header("x-request-id", "r1")
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
 
     def log_message(self, *arguments: object) -> None:
         pass
+
+
+READS_HEADERS = """
+import gzip, json, os
+from urllib.request import Request, urlopen
+body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+with urlopen(Request(url, body, {"content-type": "application/json"})) as response:
+    json.loads(gzip.decompress(response.read()))
+    print("done", response.headers["x-request-id"], response.headers["content-encoding"])
+"""
 
 
 @pytest.fixture
@@ -171,6 +187,16 @@ def test_a_program_with_functions_of_its_own_is_recorded_and_played(
     assert len(service.requests) == 2, "nothing went out"
     forbidden = run(source, {"forbidden_function_calls": ["delete_account"]})
     assert [reason.code for reason in forbidden.reasons] == ["forbidden_call"]
+
+
+def test_a_program_gets_the_headers_of_the_service(
+    run: Callable[..., Verdict], service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", service.url)
+
+    for settings in ({"record": "all"}, {}):
+        verdict = run(READS_HEADERS, {"response_contains": "done r1 gzip"}, **settings)
+        assert verdict.passed, verdict.reasons
 
 
 def test_offline_a_program_needs_no_key_and_a_missing_cassette_is_an_error(run: Callable[..., Verdict]) -> None:

@@ -48,6 +48,8 @@ MAX_BODY = 10_000_000  # bytes of a request
 SETTLE_S = 0.5  # the time that a call which the agent has not waited for has left when the agent is done
 CHANNELS = ("direct", "native", "text")
 _CHUNK = 65_536
+# What belongs to the connection to a service, and not to the one to a program.
+_CONNECTION_HEADERS = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
 
 T = TypeVar("T")
 Message = MutableMapping[str, Any]
@@ -428,7 +430,10 @@ class FunctionsApp:
             except EvalkitError as error:  # 400: clients try again after others
                 await send_json(send, 400, {"error": {"type": error.code, "code": error.code, "message": str(error)}})
                 return
-            lines = [(b"content-type", response.get_header("content-type").encode("latin-1"))]
+            kept = [
+                (name.lower(), value) for name, value in response.headers if name.lower() not in _CONNECTION_HEADERS
+            ]
+            lines = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in kept]
             lines.append((b"content-length", str(len(response.body)).encode()))
             await send({"type": "http.response.start", "status": response.status, "headers": lines})
             await send({"type": "http.response.body", "body": response.body})
