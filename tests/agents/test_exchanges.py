@@ -1,0 +1,58 @@
+"""Calls that the application answered itself, told by the next request of its client: by ids, names and order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import evalkit
+from evalkit.wire.table import read_exchange
+
+URL = "https://api.openai.com/v1/chat/completions"
+USER = {"role": "user", "content": "hi"}
+
+
+def tool_call(call_id: str | None, name: str = "find") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+
+
+def assistant(*calls: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": list(calls)}
+
+
+LEGACY = {"role": "assistant", "content": None, "function_call": {"name": "find", "arguments": "{}"}}
+ANSWERED: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "by its id": (assistant(tool_call("c1")), [{"role": "tool", "tool_call_id": "c1", "content": "7"}]),
+    "an id of no characters": (assistant(tool_call("")), [{"role": "tool", "tool_call_id": "", "content": "7"}]),
+    "no id at all": (assistant(tool_call(None)), [{"role": "tool", "content": "7"}]),
+    "from before tools": (LEGACY, [{"role": "function", "name": "find", "content": "7"}]),
+    "several without ids": (
+        assistant(tool_call("", "look"), tool_call("", "find")),
+        [{"role": "tool", "tool_call_id": "", "content": "1"}, {"role": "tool", "tool_call_id": "", "content": "7"}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_an_answer_in_the_next_request_is_the_calls(name: str) -> None:
+    message, answers = ANSWERED[name]
+    done = {"role": "assistant", "content": "done"}
+
+    def agent(task: evalkit.Task) -> str:
+        for messages, reply in (([USER], message), ([USER, message, *answers], done)):
+            body = json.dumps({"model": "m", "messages": messages}).encode()
+            finish = "stop" if reply is done else "tool_calls"
+            data = {"id": "r", "choices": [{"index": 0, "message": reply, "finish_reason": finish}]}
+            exchange = read_exchange("POST", URL, body, 200, json.dumps(data).encode())
+            assert exchange is not None
+            task.record_exchange(exchange)
+        return "done"
+
+    case = evalkit.case_from_dict({"input": {"message": "hi"}, "expected_output": {"response_contains": "done"}})
+    verdict = evalkit.run_case(case, agent)
+    assert verdict.status == "passed", verdict.reasons
+    (call,) = (call for call in verdict.transcript.calls if call.name == "find")
+    assert (call.answered_by, call.result, call.outcome) == ("application", "7", "ok")
+    assert {call.answered_by for call in verdict.transcript.calls} == {"application"}
