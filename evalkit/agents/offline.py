@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
 from functools import partial, wraps
+from time import monotonic
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,15 @@ from evalkit.cassettes.http.import_hook import PatchAfterImport
 from evalkit.cassettes.http.interception import is_bypassed
 from evalkit.cassettes.http.other_services import OTHER_GRPC_SERVICES, OTHER_PORTS
 from evalkit.cassettes.http.player import OWN_HOSTS
-from evalkit.cassettes.http.unobserved import OUTSIDE, OWN_PEERS, forget, list_unread, measure_older
+from evalkit.cassettes.http.unobserved import (
+    OUTSIDE,
+    OWN_PEERS,
+    Connection,
+    forget,
+    list_opened,
+    list_used,
+    measure_open,
+)
 from evalkit.cassettes.http.unobserved import watch as watch_connections
 from evalkit.errors import MissingCassetteError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
@@ -56,10 +65,14 @@ _lock = threading.RLock()
 
 
 class GuardedRun:
-    """A run that is under way. `ignored_hosts` are patterns of hosts that stay reachable; None: all of them do."""
+    """A run that is under way. `ignored_hosts` are patterns of hosts that stay reachable; None: all of them do.
 
-    def __init__(self, task: Task, http: HttpSettings, *, is_offline: bool) -> None:
+    Runs of one `agent` share what it keeps open: a connection that one of them opens may be used by the others.
+    """
+
+    def __init__(self, task: Task, agent: object, http: HttpSettings, *, is_offline: bool) -> None:
         self.task = task
+        self.agent = agent
         self.ignored_hosts = http.ignore_hosts if is_offline else None
         self.ignore_hosts, self.harmless = http.ignore_hosts, http.harmless_programs
         self.is_abandoned = False
@@ -75,7 +88,9 @@ class GuardedRun:
             lambda environment: self._get_relay().build_proxy_environment(environment),
         )
         self.relay: ChildRelay | None = None
-        self.older_connections = measure_older(task)
+        self.began = monotonic()
+        self.older_connections = measure_open([run for run in _runs.values() if run.agent is not agent])
+        self.shared_connections: list[Connection] = []  # of runs of the same agent that ended meanwhile
         self.loop = _find_loop()
         # Code outside of cases may run there.
         self.older_threads = {thread for thread in threading.enumerate() if not thread.name.startswith(AGENT_THREADS)}
@@ -112,8 +127,8 @@ def remove_guard(keeper: object) -> None:
         _stop_what_is_unused()
 
 
-def cut_off(task: Task, settings: Settings) -> None:
-    """Watch the run of `task`, and cut it off the internet if it is offline."""
+def cut_off(task: Task, agent: object, settings: Settings) -> None:
+    """Watch the run of `task` by `agent`, and cut it off the internet if it is offline."""
     goes_out = settings.model is not None or settings.record is not None or settings.http.cassettes is False
     with _lock:
         watch_connections(_find_owner)
@@ -130,7 +145,7 @@ def cut_off(task: Task, settings: Settings) -> None:
                     _patch_grpc(sys.modules[name])
             _import_hook.install()
         start_propagation(_NEED)
-        _runs[task] = GuardedRun(task, settings.http, is_offline=not goes_out)
+        _runs[task] = GuardedRun(task, agent, settings.http, is_offline=not goes_out)
 
 
 def restore(task: Task) -> None:
@@ -140,7 +155,7 @@ def restore(task: Task) -> None:
         run = _runs.pop(task, None)
     if run is not None:
         _note_unobserved(run)
-        forget(task)
+        forget(run)
         if run.relay is not None:
             run.relay.close()
     with _lock:
@@ -149,7 +164,13 @@ def restore(task: Task) -> None:
 
 def _note_unobserved(run: GuardedRun) -> None:
     """Note the connections of a run that nobody has read, and the programs of which nobody knows what they did."""
-    for connection in list_unread(run.task, run.older_connections):
+    connections = [*list_opened(run), *list_used(run.older_connections), *run.shared_connections]
+    for other in [other for other in list(_runs.values()) if other.agent is run.agent]:
+        connections += list_opened(other, since=run.began)
+        other.shared_connections += list_opened(run, since=other.began)
+    for connection in connections:
+        if connection.is_read:
+            continue
         name = _guard.find_name(connection.host)
         if not any(is_ignored(host, connection.port, run.ignore_hosts) for host in (name, connection.host)):
             run.task.note_unobserved(CONNECTION, f"{name}:{connection.port}")
@@ -254,7 +275,7 @@ def _find_watch() -> ChildWatch | None:
 
 
 def _find_owner(host: str, port: int) -> object:
-    """Find whose connection one is that nobody carries: a task, OUTSIDE, or None for one that counts nowhere.
+    """Find whose connection one is that nobody carries: a run, OUTSIDE, or None for one that counts nowhere.
 
     That of an older thread, which belongs to no case, is a client's of a database or of telemetry.
     """
@@ -269,7 +290,7 @@ def _find_owner(host: str, port: int) -> object:
         if not is_ignored(host, port, run.ignore_hosts):
             write_report(run.report, CONNECTED, 0, place)
         return None
-    return case.dispatcher.task
+    return run
 
 
 def _enter_fork() -> None:
@@ -320,10 +341,10 @@ def _note_grpc_call(host: str, port: str, method: bytes | str) -> None:
     number = int(port) if port.isdecimal() else 443
     name = method.decode("utf-8", "replace") if isinstance(method, bytes) else method
     owner = None if number in OTHER_PORTS else _find_owner(host, number)
-    if isinstance(owner, Task) and not name.removeprefix("/").startswith(OTHER_GRPC_SERVICES):
-        run = _runs.get(owner)
-        if run is not None and not is_ignored(host, number, run.ignore_hosts):
-            owner.note_unobserved(CONNECTION, f"{host}:{number}")
+    if not isinstance(owner, GuardedRun) or name.removeprefix("/").startswith(OTHER_GRPC_SERVICES):
+        return
+    if not is_ignored(host, number, owner.ignore_hosts):
+        owner.task.note_unobserved(CONNECTION, f"{host}:{number}")
 
 
 def _check_grpc_call(real: Callable[..., object]) -> Callable[..., object]:

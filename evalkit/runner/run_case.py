@@ -254,7 +254,7 @@ async def _run_conversation(run: RunState) -> None:
     Meanwhile the functions that the case patches answer from its mocks, and its HTTP cassette answers the requests of
     the agent's own client, both for this context alone.
     """
-    offline.cut_off(run.task, run.plan.settings)
+    offline.cut_off(run.task, run.plan.agent.run, run.plan.settings)
     try:
         with (
             patch_functions(run.plan.case.functions, run.dispatcher) as run.patches,

@@ -737,6 +737,32 @@ def test_several_cases_at_once_have_their_own_connections(run: Callable[..., Ver
     assert [outcome(verdict) for verdict in verdicts] == [UNSEEN, "green", UNSEEN, "green"]
 
 
+def test_runs_of_one_agent_share_the_connections_that_it_keeps(make_case: MakeCase, tmp_path: Path, port: int) -> None:
+    """The second finds the connection that the first has opened while both run."""
+    kept: list[socket.socket] = []
+    is_open, is_used = threading.Event(), threading.Event()
+
+    def ask(task: Any) -> str:
+        if not kept:
+            kept.append(socket.create_connection(("127.0.0.1", port)))
+            is_open.set()
+            is_used.wait(10)
+        else:
+            kept[0].sendall(REQUEST)
+            kept[0].recv(65536)
+            is_used.set()
+        return "done"
+
+    def run_one(number: int) -> str:
+        if number:
+            is_open.wait(10)
+        return outcome(run_case(make_case({"delete_account": {}}, FORBIDDEN), ask, Settings(root=tmp_path)))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run_one, range(2))) == [UNSEEN, UNSEEN]
+    kept[0].close()
+
+
 @needs_curl
 def test_offline_a_program_in_another_language_reaches_no_service(run: Callable[..., Verdict]) -> None:
     def ask(task: Any, port: int) -> None:

@@ -11,11 +11,12 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from time import monotonic
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from evalkit.cassettes.http.other_services import OTHER_CLIENTS, OTHER_PORTS, is_opened_by
 
@@ -28,13 +29,14 @@ _MOST = 10_000  # connections that are remembered
 
 
 class Connection(Struct, eq=False):
-    """A connection that nobody carries. `owner` is the task of the run that opened it; None: it was opened outside."""
+    """A connection that nobody carries. `owner` is the run that opened it; None: it is over, or it was none."""
 
     descriptor: int
     host: str
     port: int
     owner: object = None
     is_read: bool = False  # a library's messages are read above it
+    opened: float = field(default_factory=monotonic)
 
     def is_open(self) -> bool:
         """Return whether the descriptor still leads to this peer. A socket under TLS has another object by now."""
@@ -67,7 +69,7 @@ FindOwner = Callable[[str, int], object]
 OUTSIDE = object()  # what `find_owner` returns for code of no case whose connections count all the same
 _lock = threading.RLock()
 _connections: list[Connection] = []
-_listening: list[tuple[int, object]] = []  # descriptors of servers, and the tasks whose agents opened them
+_listening: list[tuple[int, object]] = []  # descriptors of servers, and the runs whose agents opened them
 _is_hooked = False
 _find_owner: FindOwner | None = None
 
@@ -85,7 +87,7 @@ def carry() -> Iterator[None]:
 def watch(find_owner: FindOwner | None) -> None:
     """Remember each connection that nobody carries, from now on; None: stop. The hook itself stays for ever.
 
-    `find_owner` returns the task whose code connects to a host and port, OUTSIDE for code of no case, or None for what
+    `find_owner` returns the run whose code connects to a host and port, OUTSIDE for code of no case, or None for what
     counts nowhere.
     """
     global _is_hooked, _find_owner
@@ -102,20 +104,23 @@ def mark_read(host: str, port: int) -> None:
             connection.is_read |= (connection.host, connection.port) == (host, port)
 
 
-def measure_older(owner: object) -> dict[Connection, int | None]:
-    """Measure what was sent over each open connection that `owner`, which begins, did not open."""
+def measure_open(strangers: Collection[object]) -> dict[Connection, int | None]:
+    """Measure what was sent so far over each open connection, but for those of `strangers`."""
     with _lock:
         _connections[:] = [c for c in _connections if c.owner is not None or c.is_open()]
-        return {c: c.count_sent() for c in _connections if c.owner is not owner and c.is_open()}
+        return {c: c.count_sent() for c in _connections if c.owner not in strangers and c.is_open()}
 
 
-def list_unread(owner: object, older: dict[Connection, int | None]) -> list[Connection]:
-    """List the connections that `owner` has opened, and those of `older` over which something was sent since."""
+def list_used(older: Mapping[Connection, int | None]) -> list[Connection]:
+    """List the connections over which something was sent since `measure_open`. Where the system does not say what was
+    sent, an open one may have been used."""
+    return [c for c, count in older.items() if c.is_open() and (count is None or c.count_sent() != count)]
+
+
+def list_opened(owner: object, since: float = 0.0) -> list[Connection]:
+    """List the connections that `owner` has opened since a moment."""
     with _lock:
-        connections = [c for c in _connections if c.owner is owner]
-        # Where the system does not say what was sent, an open connection may have been used.
-        connections += [c for c, count in older.items() if c.is_open() and (count is None or c.count_sent() != count)]
-    return [connection for connection in connections if not connection.is_read]
+        return [c for c in _connections if c.owner is owner and c.opened >= since]
 
 
 def forget(owner: object) -> None:
