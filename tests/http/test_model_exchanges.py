@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 import evalkit
-from evalkit.cassettes.http.messages import HttpRequest
-from evalkit.cassettes.http.model_exchanges import read_model_request
 from evalkit.model.transcript import CallAnswer
+from evalkit.wire.records import Request
+from evalkit.wire.table import APIS, parse_body
 
 CHAT = {
     "messages": [
@@ -76,8 +76,11 @@ WIRES: dict[str, tuple[Any, tuple[CallAnswer, ...], str | None]] = {
 @pytest.mark.parametrize(("data", "answers", "forced"), WIRES.values(), ids=WIRES)
 def test_answers_and_a_forced_function_are_read(data: Any, answers: tuple[CallAnswer, ...], forced: str | None) -> None:
     body = b"{" if data is None else json.dumps(data).encode()
-    reading = read_model_request(HttpRequest("POST", "https://api.example.com/v1", body))
-    assert (reading.answers, reading.forced_name) == (answers, forced)
+    known = parse_body(body)
+    api = next((api for api in APIS if known is not None and api.is_request(known)), None)
+    request = Request() if api is None or known is None else api.read_request(known)
+    read = tuple(CallAnswer(item.value, item.call_id, item.name, item.is_error) for item in request.new_answers)
+    assert (read, request.forced_name) == (answers, forced)
 
 
 def reply(*names: str) -> dict[str, Any]:

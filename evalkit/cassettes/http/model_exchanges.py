@@ -1,7 +1,6 @@
 """Requests to model services and their replies, in the traffic of an agent's own client.
 
-Of a request, the answers to functions that it brings and the function that it forces are read. Replies are read as
-turns, and normalised for a recording.
+They are read by their APIs' own modules (`evalkit.wire`), and normalised for a recording.
 
 Ids, time stamps and signatures, which services draw anew, go through a whole conversation: the client sends them back.
 So each is replaced by a numbered stand-in everywhere in the cassette, and replay is as consistent as the recording was.
@@ -14,37 +13,11 @@ import base64
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, unpack_content
 from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
-from evalkit.model.transcript import CallAnswer, ModelTurn
 from evalkit.wire.bodies import read_values, split_unread
 from evalkit.wire.records import Exchange
-from evalkit.wire.table import APIS, Api, find_api, find_api_of_value, parse_body, read_exchange
-
-
-class RequestReading(Struct, frozen=True):
-    """The results that a request brings back since the model's last reply; the one function that it makes the model
-    call, which is how clients ask for structured output."""
-
-    answers: tuple[CallAnswer, ...] = ()
-    forced_name: str | None = None
-
-
-def read_model_request(request: HttpRequest) -> RequestReading:
-    """Read a request to a model's service. Never raises: of any other request nothing is found."""
-    data = parse_body(request.body)
-    api = find_api(request.url, data) or next((api for api in APIS if data is not None and api.is_request(data)), None)
-    if api is None or data is None:
-        return RequestReading()
-    try:
-        read = api.read_request(data)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
-        return RequestReading()
-    answers = (CallAnswer(item.value, item.call_id, item.name, item.is_error) for item in read.new_answers)
-    return RequestReading(tuple(answers), read.forced_name)
+from evalkit.wire.table import Api, find_api, find_api_of_value, read_exchange
 
 
 def read_http_exchange(request: HttpRequest, response: HttpResponse, duration_ms: float) -> Exchange | None:
@@ -54,14 +27,6 @@ def read_http_exchange(request: HttpRequest, response: HttpResponse, duration_ms
         request.method, request.url, request.body, response.status, _unpack(response), duration_ms,
         charset="utf-8" if charset is None else charset[1],
     )  # fmt: skip
-
-
-def find_turn(response: HttpResponse, duration_ms: float) -> ModelTurn | None:
-    """Return the model turn in `response`, or None. Never raises on any response."""
-    exchange = read_exchange("POST", "", b"", response.status, _unpack(response), duration_ms)
-    if exchange is None or exchange.reply is None or exchange.reply.failure is not None:
-        return None
-    return replace(exchange.reply.to_turn(duration_ms), raw=None, content=None)
 
 
 def _unpack(response: HttpResponse) -> bytes:
