@@ -429,9 +429,9 @@ class RecordingProvider:
 
 
 def explain_redaction(display_path: str, places: Iterable[str]) -> str:
-    """Explain that a recording holds other words than the model said, at `places`: calls, texts, addresses."""
+    """Explain that a recording holds something else than came, at `places`: calls, texts, addresses."""
     return (
-        f"{display_path}: the model said a secret ({', '.join(places)}), which is redacted in the recording: "
+        f"{display_path}: a reply holds a secret ({', '.join(places)}), which is redacted in the recording: "
         "a check of that value will fail on replay"
     )
 

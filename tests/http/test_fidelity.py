@@ -15,6 +15,7 @@ import pytest
 from evalkit.agents.task import Task
 from evalkit.cassettes.http.messages import pack_content
 from evalkit.model.verdict import Verdict
+from tests.providers.test_bedrock import encode_events
 
 Run = Callable[..., Verdict]
 Seen = dict[str, Any]
@@ -326,6 +327,19 @@ def write_events(events: list[Seen], end: str = "") -> bytes:
     return ("".join(lines) + end).encode()
 
 
+CONVERSE: Seen = {
+    "output": {"message": {"role": "assistant", "content": [{"text": "hi"}]}}, "stopReason": "end_turn",
+    "usage": {"inputTokens": 1, "outputTokens": 2, "totalTokens": 3}, "metrics": {"latencyMs": 1},
+}  # fmt: skip
+FRAMES = encode_events(
+    [
+        ("messageStart", {"role": "assistant"}),
+        ("contentBlockDelta", {"delta": {"text": "hi"}, "contentBlockIndex": 0}),
+        ("contentBlockStop", {"contentBlockIndex": 0}),
+        ("messageStop", {"stopReason": "end_turn"}),
+        ("metadata", {"usage": CONVERSE["usage"], "metrics": {"latencyMs": 1}}),
+    ]
+)
 EVENT_STREAM = {"Content-Type": "text/event-stream", "x-request-id": "r1"}
 FAILURE = json.dumps(
     {"error": {"message": "too long", "type": "invalid_request_error", "code": "context_length"}}
@@ -339,6 +353,8 @@ PAGES |= {
     "/e/v1/messages": (400, "Bad Request", JSON, FAILURE),
     "/v1/models/m:generateContent": (200, "OK", JSON, json.dumps(CONTENT).encode()),
     "/v1/models/m:streamGenerateContent": (200, "OK", EVENT_STREAM, [write_events([CONTENT, CONTENT])]),
+    "/model/m/converse": (200, "OK", {**JSON, "x-amzn-RequestId": "r1"}, json.dumps(CONVERSE).encode()),
+    "/model/m/converse-stream": (200, "OK", {"Content-Type": "application/vnd.amazon.eventstream"}, [FRAMES]),
     "/table": (200, "OK", {"Content-Type": "application/x-amz-json-1.0"}, b'{"Item": {"id": {"S": "A1"}}}'),
     "/no-table": (400, "Bad Request", {**JSON, "x-amzn-ErrorType": "ValidationException"}, b'{"message": "no"}'),
 }
@@ -410,7 +426,11 @@ def by_boto3(url: str) -> list[Seen]:
     from botocore.exceptions import ClientError
 
     keys = {"aws_access_key_id": "k", "aws_secret_access_key": "k", "region_name": "eu-west-1"}
-    seen: list[Seen] = []
+    model: Any = boto3.client("bedrock-runtime", endpoint_url=url, **keys)
+    asked = {"modelId": "m", "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
+    whole, streamed = model.converse(**asked), model.converse_stream(**asked)
+    seen: list[Seen] = [{"output": whole["output"], "usage": whole["usage"]}, {"events": list(streamed["stream"])}]
+    model.close()
     for path in ("table", "no-table"):
         client: Any = boto3.client("dynamodb", endpoint_url=f"{url}/{path}", **keys)
         try:

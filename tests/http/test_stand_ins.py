@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from collections.abc import Callable
 from itertools import pairwise
@@ -38,8 +40,6 @@ def test_a_stand_in_is_as_long_and_of_the_same_kind(secret: str, stand_in: str) 
 
 
 def test_the_stand_in_of_a_web_token_is_one() -> None:
-    import base64
-
     head, claims, signature = build_stand_in(TOKEN, 7).split(".")
 
     assert json.loads(base64.urlsafe_b64decode(head + "==")) == {"alg": "none"}
@@ -100,6 +100,17 @@ def test_secrets_are_hidden_and_words_are_not(
     assert [secret for secret in gone if secret in text] == []
     assert [word for word in kept if word not in text] == []
     assert places == touched
+
+
+@pytest.mark.parametrize("content", [b"\x00" + KEY.encode(), gzip.compress(b"a ") + gzip.compress(KEY.encode())])
+def test_a_body_in_which_no_secret_can_be_replaced_is_left_out(content: bytes) -> None:
+    packed = {"headers": {"content-encoding": "gzip"}} if content.startswith(b"\x1f") else {}
+    response = {"status": 200, "base64": base64.b64encode(content).decode(), **packed}
+    (hidden,), places = hide_secrets(
+        [{"request": {"method": "GET", "url": "https://h/x"}, "response": response}], (), ()
+    )
+
+    assert (hidden["response"]["text"], "base64" in hidden["response"], places) == ("[redacted]", False, ["/x"])
 
 
 @pytest.mark.parametrize("cuts", [[3], [5, 9], [1, 2, 3, 4, 5, 6, 7, 8], []])
@@ -186,7 +197,7 @@ def test_a_recording_says_that_a_model_said_a_secret(clients: Any, echo: Any, ru
     verdict = run(clients["requests"], record="all")
 
     assert verdict.warnings == (
-        "mocks/cassettes/scenarios/s/case_001.http.yaml: the model said a secret (/v1/chat/completions), which is "
+        "mocks/cassettes/scenarios/s/case_001.http.yaml: a reply holds a secret (/v1/chat/completions), which is "
         "redacted in the recording: a check of that value will fail on replay",
     )
     assert KEY not in cassette.read_text()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
+from evalkit.cassettes.http.messages import unpack_content
 from evalkit.cassettes.http.model_exchanges import is_model_exchange
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, map_strings, walk_leaves
@@ -119,6 +120,11 @@ def hide_secrets(
                 )
                 if is_model and response[form] != was:
                     touched.append(urlsplit(request["url"]).path)
+        for part in (request, response):
+            if "base64" in part and _holds_secret(part, known):
+                del part["base64"]
+                part["text"] = REDACTED
+                touched.append(urlsplit(request["url"]).path)
         if is_model:
             seen += json.dumps({form: exchange.get("response", {}).get(form) for form in ("json", "text")}, default=str)
         if "headers" in response:
@@ -150,6 +156,15 @@ def hide_parameters(url: str, hide: Callable[[str], str]) -> str:
         for name, value in pairs
     )
     return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
+
+
+def _holds_secret(part: JsonObject, redactor: Redactor) -> bool:
+    """Return whether a body that is no text holds a secret, in which no stand-in could take its place."""
+    content = base64.b64decode(part["base64"])
+    encoding = (part.get("headers") or {}).get("content-encoding")
+    unpacked = unpack_content(content, encoding) if encoding else None
+    text = (unpacked or content).decode("latin-1")
+    return redactor.redact_data(text) != text
 
 
 def _hide_in_data(value: Any, redactor: Redactor, of_words: Redactor | None) -> Any:
