@@ -96,7 +96,7 @@ def wire_api(api: A) -> A:
 # Paths of model services that answer with no turn.
 _NO_TURNS = re.compile(
     r"(/embeddings|/models(/[^/:]+)*|/count_tokens|/count-tokens|:countTokens|:(batch)?[eE]mbedContents?|/moderations"
-    r"|/files(/.*)?|/batches(/.*)?|/uploads(/.*)?|/cachedContents(/.*)?|/audio/\w+|/images/\w+|/rerank|/tokenize"
+    r"|/files(/.*)?|/batches(/.*)?|/uploads(/.*)?|/cachedContents(/.*)?|/audio/\w+|/images/\w+|/videos(/.*)?|/rerank|/tokenize"
     r"|/detokenize|/input_items|/api/(tags|show|pull|embed|embeddings|version|ps)|/responses/compact|/responses/input_tokens)$"
 )
 # A reply that is looked up again, or asked to go on: ``/responses/resp_1``.
@@ -104,6 +104,7 @@ _KEPT = re.compile(r"/(responses|interactions)/")
 # Where the model stands in the path alone: ``/model/vendor.name/converse``, ``/models/name:generateContent``.
 _MODEL_IN_PATH = re.compile(r"/model/([^/]+)/|/models/([^/:]+):")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "model", "function"})
+_ASSISTANTS_KEYS = frozenset({"assistant_id", "tool_outputs"})  # of services that keep instructions and functions
 _DECLARING_KEYS = frozenset({"parameters", "input_schema", "inputSchema", "functionDeclarations",
     "function_declarations", "parameters_json_schema"})  # fmt: skip
 
@@ -152,13 +153,15 @@ def _get_path(url: str) -> str:
 
 
 def looks_like_model_request(data: JsonObject) -> bool:
-    """Return whether a body declares functions, or holds messages with roles, at its top."""
+    """Return whether a body declares functions, holds messages with roles, or answers calls, at its top."""
     if any(_declares_functions(tool) for key in ("tools", "functions") for tool in filter_mappings(data.get(key))):
         return True
     for key in ("messages", "contents", "input", "inputs"):
         roles = [str(item["role"]).lower() for item in filter_mappings(data.get(key)) if "role" in item]
         if roles and _ROLES.issuperset(roles):
             return True
+    if not _ASSISTANTS_KEYS.isdisjoint(data):
+        return True
     return isinstance(data.get("model"), str) and any(isinstance(data.get(key), str) for key in ("prompt", "input"))
 
 

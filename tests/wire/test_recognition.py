@@ -66,6 +66,7 @@ NO_TURNS: dict[str, tuple[str, Any, Any]] = {
     "Bedrock's": ("/model/m/count-tokens", {"input": {}}, {"inputTokens": 5}),
     "cached contents": ("/v1beta/cachedContents", {**CONTENTS, "model": "m"}, {"name": "c"}),
     "models": ("/v1/models", None, {"data": []}),
+    "a video": ("/v1/videos", {"model": "m", "prompt": "Hi."}, {"object": "video"}),
     "a batch": ("/v1/messages/batches", {"requests": [{"params": CHAT}]}, {"id": "b"}),
     "a conversation that the service keeps": ("/v1/conversations", {"items": HI}, {"object": "conversation"}),
     "moderation": ("/v1/moderations", {"model": "m", "input": "Hi."}, {"results": []}),
@@ -86,6 +87,7 @@ def test_what_is_no_turn_is_none(path: str, request_data: Any, reply: Any) -> No
         {"dialogue": 1, "tools": [{"name": "drop", "parameters": {}}]},
         {"model": "m", "prompt": "Hi."},
         {"model": "m", "inputs": HI},
+        {"assistant_id": "a"},
     ],
 )
 def test_what_looks_like_a_request_to_a_model_and_is_of_no_known_api_is_unread(request_data: Any) -> None:
