@@ -10,8 +10,14 @@ import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from importlib.machinery import EXTENSION_SUFFIXES
-from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -258,15 +264,14 @@ def find_patch_problem(
     return None
 
 
-_NATIVE = (FunctionType, MethodType, BuiltinFunctionType, MethodWrapperType)
-
-
 def is_native(value: object) -> bool:
-    """Return whether `value` is a function as Python knows it, in C too, and no object that holds one."""
+    """Return whether `value` is a function as Python or C knows it (`lru_cache`, Cython's, a `partial`), or plain data,
+    and no object that holds a function."""
     kind = type(value)
-    if isinstance(value, _NATIVE) or not kind.__flags__ & _HEAP_TYPE or kind.__module__ == functools.__name__:
+    if isinstance(value, FunctionType | MethodType) or not kind.__flags__ & _HEAP_TYPE:
         return True
-    return str(getattr(sys.modules.get(kind.__module__), "__file__", "")).endswith(tuple(EXTENSION_SUFFIXES))
+    called = next((vars(base)["__call__"] for base in kind.__mro__ if "__call__" in vars(base)), None)
+    return isinstance(called, WrapperDescriptorType | MethodDescriptorType)
 
 
 def has_own_call(value: object) -> bool:

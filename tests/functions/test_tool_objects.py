@@ -42,6 +42,10 @@ class Plain:
     def run(self, **arguments):
         return self.__pydantic_private__["_fn"](**arguments)
 
+class Traced(Decorated):
+    """LlamaIndex: a call that a decorator's object has wrapped."""
+    __call__ = functools.partialmethod(Decorated.__call__)
+
 class Slotted:
     __slots__ = ("name", "entry")
     def __init__(self, entry):
@@ -79,7 +83,7 @@ def made(function):
     return SimpleTool()
 '''
 SHOP = """
-from {framework} import Base, Decorated, Plain, Slotted, closed, made, wrapped
+from {framework} import Base, Decorated, Plain, Slotted, Traced, closed, made, wrapped
 
 REACHED = []
 
@@ -91,6 +95,8 @@ def real(serial):
 def decorated(serial): return real(serial)
 @Decorated
 async def adecorated(serial): return real(serial)
+@Traced
+def traced(serial): return real(serial)
 @closed
 def in_a_closure(serial): return real(serial)
 @wrapped
@@ -152,6 +158,7 @@ def patch(target: str) -> tuple[Any, FakeDispatcher, list[str]]:
         ("decorated", lambda shop: shop.decorated.func("SN1")),
         ("decorated.func", lambda shop: shop.decorated(serial="SN1")),
         ("adecorated", lambda shop: asyncio.run(shop.adecorated(serial="SN1"))),
+        ("traced", lambda shop: shop.traced(serial="SN1")),
         ("wrapped_first", lambda shop: shop.wrapped_first(serial="SN1")),
         ("in_a_closure", lambda shop: shop.in_a_closure.run(serial="SN1")),
         ("of_a_class_of_its_own", lambda shop: shop.of_a_class_of_its_own(serial="SN1")),
