@@ -13,6 +13,7 @@ import http.client
 import json
 import multiprocessing
 import os
+import queue
 import shutil
 import smtplib
 import socket
@@ -310,6 +311,54 @@ def by_spawned_process(task: Any, port: int) -> None:
     child.join()
 
 
+async def by_mcp(task: Any, port: int) -> None:
+    mcp = pytest.importorskip("mcp")
+    async with task.serve() as served, mcp.Client(served.mcp_url) as client:
+        await client.call_tool("delete_account", {})
+
+
+async def by_mcp_over_stdio(task: Any, port: int) -> None:
+    mcp = pytest.importorskip("mcp")
+    async with task.serve() as served:
+        program, *arguments = served.mcp_command
+        async with mcp.Client(mcp.StdioServerParameters(command=program, args=arguments)) as client:
+            await client.call_tool("delete_account", {})
+
+
+class OlderThread:
+    """A client's thread, which was there before any case and does what it is sent."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def do(self, ask: Agent, port: int) -> None:
+        self._work.put((ask, port))
+        self._done.get(timeout=10)
+
+    def start(self) -> None:
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            ask, port = self._work.get()
+            ask(None, port)
+            self._done.put(None)
+
+
+OLDER = OlderThread()
+
+
+def by_older_thread(task: Any, port: int) -> None:
+    OLDER.do(by_urllib, port)
+
+
+def by_socket_of_an_older_thread(task: Any, port: int) -> None:
+    OLDER.do(by_socket, port)
+
+
 def by_service_of_the_agents_own(task: Any, port: int) -> None:
     """It asks the model, and calls the function, in a process that nobody has started here."""
     assert urllib.request.urlopen(f"http://127.0.0.1:{port}/desk", b'{"message": "hi"}').read()
@@ -363,6 +412,14 @@ WAYS: list[Any] = [
     (by_call_in_a_forked_process, UNSEEN),
     (by_spawned_process, UNSEEN),
     (by_grpc, UNSEEN),
+    (by_mcp, RED),
+    (by_mcp_over_stdio, RED),
+    (by_older_thread, RED),
+    pytest.param(
+        by_socket_of_an_older_thread,
+        UNSEEN,
+        marks=pytest.mark.xfail(strict=True, reason="its connections are those of databases and telemetry"),
+    ),
     pytest.param(
         by_service_of_the_agents_own,
         UNSEEN,
@@ -378,6 +435,8 @@ def name_way(value: object) -> str:
 
 @pytest.mark.parametrize(("way", "wanted"), WAYS, ids=name_way)
 def test_a_forbidden_call_is_never_green(run: Callable[..., Verdict], way: Agent, wanted: str) -> None:
+    OLDER.start()
+
     assert outcome(run(way)) == wanted
 
 
