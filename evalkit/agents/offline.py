@@ -18,7 +18,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import partial, wraps
 from time import monotonic
@@ -31,6 +31,7 @@ from evalkit.agents.child_guard import (
     REFUSED,
     ChildWatch,
     ProcessPatches,
+    Relay,
     choose_report_path,
     read_report,
     write_report,
@@ -64,6 +65,32 @@ _NEED = "offline"
 _lock = threading.RLock()
 
 
+class LazyRelay:
+    """The relay of the programs that a run starts, opened with the first of them: few agents start one."""
+
+    def __init__(self, task: Task, report: str) -> None:
+        self._task = task
+        self._report = report
+        self._relay: ChildRelay | None = None
+
+    def _open(self) -> ChildRelay:
+        from evalkit.agents.remote.child_relay import ChildRelay
+
+        if self._relay is None:
+            self._relay = ChildRelay(self._task, partial(write_report, self._report, REFUSED))
+        return self._relay
+
+    def serve(self, environment: Mapping[str, str]) -> tuple[dict[str, str], Relay | None]:
+        return self._open().serve(environment)
+
+    def build_proxy_environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        return self._open().build_proxy_environment(environment)
+
+    def close(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
+
+
 class GuardedRun:
     """A run that is under way. `ignored_hosts` are patterns of hosts that stay reachable; None: all of them do.
 
@@ -78,29 +105,22 @@ class GuardedRun:
         self.is_abandoned = False
         self.report = choose_report_path()
         self.owner = os.getpid()
+        self.relay = LazyRelay(task, self.report)
         self.children = ChildWatch(
             self.report,
             self.ignored_hosts,
             http.ignore_hosts,
             http.harmless_programs,
             lambda: [*OWN_HOSTS, *OWN_PEERS],
-            lambda environment: self._get_relay().serve(environment),
-            lambda environment: self._get_relay().build_proxy_environment(environment),
+            self.relay.serve,
+            self.relay.build_proxy_environment,
         )
-        self.relay: ChildRelay | None = None
         self.began = monotonic()
         self.older_connections = measure_open([run for run in _runs.values() if run.agent is not agent])
         self.shared_connections: list[Connection] = []  # of runs of the same agent that ended meanwhile
         self.loop = _find_loop()
         # Code outside of cases may run there.
         self.older_threads = {thread for thread in threading.enumerate() if not thread.name.startswith(AGENT_THREADS)}
-
-    def _get_relay(self) -> ChildRelay:
-        from evalkit.agents.remote.child_relay import ChildRelay  # few agents start a program
-
-        if self.relay is None:
-            self.relay = ChildRelay(self.task, partial(write_report, self.report, REFUSED))
-        return self.relay
 
 
 def _find_loop() -> object:
@@ -156,8 +176,7 @@ def restore(task: Task) -> None:
     if run is not None:
         _note_unobserved(run)
         forget(run)
-        if run.relay is not None:
-            run.relay.close()
+        run.relay.close()
     with _lock:
         _stop_what_is_unused()
 

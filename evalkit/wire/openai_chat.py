@@ -450,7 +450,8 @@ class _StreamedChoice:
 
     def feed(self, choice: JsonObject) -> None:
         """Add a piece."""
-        delta = choice.get("delta") or choice.get("message") or {}
+        nothing: object = {} if "delta" in choice else choice.get("message", {})
+        delta = choice.get("delta") or choice.get("message") or nothing
         if isinstance(delta, Mapping):
             self._add_delta(delta)
         else:
