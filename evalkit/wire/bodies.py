@@ -10,8 +10,8 @@ import base64
 import codecs
 import json
 import re
+import struct
 from collections.abc import Iterator, Mapping
-from struct import unpack_from
 
 from evalkit.wire.reading import build_unread
 from evalkit.wire.records import Unread
@@ -138,7 +138,7 @@ class _FrameDecoder:
     def feed(self, content: bytes) -> Iterator[object]:
         self._rest += content
         while len(self._rest) >= 12:
-            total, headers_length = unpack_from(">II", self._rest)
+            total, headers_length = struct.unpack_from(">II", self._rest)
             if not 16 + headers_length <= total <= _LARGEST_FRAME:
                 yield build_unread("body.frame", "frame", repr(self._rest[:40]))
                 self._rest = b""
@@ -146,7 +146,10 @@ class _FrameDecoder:
             if len(self._rest) < total:
                 return
             frame, self._rest = self._rest[:total], self._rest[total:]
-            yield _read_frame(frame[12 : 12 + headers_length], frame[12 + headers_length : -4])
+            try:
+                yield _read_frame(frame[12 : 12 + headers_length], frame[12 + headers_length : -4])
+            except (IndexError, struct.error):  # lengths that lead nowhere
+                yield build_unread("body.frame", "frame", repr(frame[:40]))
 
     def close(self) -> Iterator[object]:
         return iter(())  # a frame that did not come whole: the stream broke off, which its reader sees
@@ -177,7 +180,7 @@ def _read_headers(headers: bytes) -> dict[str, str]:
         place = name_end + 1
         length = _LENGTHS.get(kind, 0)
         if kind in _LENGTH_TYPES:
-            (length,) = unpack_from(">H", headers, place)
+            (length,) = struct.unpack_from(">H", headers, place)
             place += 2
         if kind == 7:
             facts[name] = headers[place : place + length].decode(errors="replace")
