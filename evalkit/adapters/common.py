@@ -32,7 +32,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.contract import Reply
-from evalkit.agents.model_session import is_equal
+from evalkit.agents.pending_calls import is_equal
 from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, FunctionError, MeasurementError, MockError
 from evalkit.functions.approvals import ApprovalRequest

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.instruction import Instruction
-from evalkit.agents.model_session import parse_text, to_model_calls
+from evalkit.agents.pending_calls import parse_text, to_model_calls
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration

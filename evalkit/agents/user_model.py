@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from evalkit.agents.model_choice import get_shared_provider
-from evalkit.agents.model_session import parse_text
+from evalkit.agents.pending_calls import parse_text
 from evalkit.agents.side_model import SideModel
 from evalkit.cassettes.fingerprint import describe_request
 from evalkit.cassettes.model import (
