@@ -36,6 +36,7 @@ _CHILD_FOLDER = str(Path(__file__).with_name("offline_child"))
 _TEMPORARY = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108 - the name can't be guessed
 _REPORTS = os.path.join(_TEMPORARY, f"evalkit-offline-{os.urandom(16).hex()}")
 _numbers = count(1)
+_reports_lock = threading.Lock()
 
 REFUSED, BEGAN, CONNECTED, STARTED, DID = "refused", "began", "connected", "started", "did"
 Function = Callable[..., Any]
@@ -76,7 +77,7 @@ def read_report(report: str) -> list[list[str]]:
             lines = file.read().splitlines()
     except OSError:
         return []
-    with suppress(OSError):
+    with suppress(OSError), _reports_lock:
         os.unlink(report)
         os.rmdir(_REPORTS)  # unless another run has one
     return [line.split("\t") for line in dict.fromkeys(lines)]
@@ -175,7 +176,9 @@ class ChildWatch(Struct, eq=False):
         return variables
 
     def _build_watch(self, program: StartedProgram) -> dict[str, str]:
-        os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
+        with _reports_lock:  # another run, which ends now, removes an empty folder
+            os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
+            Path(self.report).touch()
         watch = {
             "child": program.number,
             "report": self.report,

@@ -35,6 +35,7 @@ from typing import Any
 import pytest
 
 from evalkit.agents import offline
+from evalkit.agents.child_guard import ChildWatch, choose_report_path, read_report, write_report
 from evalkit.agents.child_programs import describe_command, is_harmless
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import HttpSettings, Settings
@@ -859,3 +860,32 @@ def test_a_program_is_known_by_its_name_or_that_of_its_script(words: list[str], 
     if known_as:
         assert describe_command(words) == known_as
         assert is_harmless(words, [known_as])
+
+
+def test_a_request_of_an_older_thread_may_be_any_of_the_cases_that_run(run: Callable[..., Verdict]) -> None:
+    OLDER.start()
+    both, is_asked = threading.Barrier(2), threading.Event()
+
+    def ask(task: Any, port: int) -> None:
+        if both.wait(10) == 0:
+            OLDER.do(by_urllib, port)
+            is_asked.set()
+        is_asked.wait(10)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [outcome(verdict) for verdict in pool.map(run, [ask, ask])] == [UNSEEN, UNSEEN]
+
+
+def test_a_run_that_ends_leaves_the_reports_of_others(tmp_path: Path) -> None:
+    first, second = choose_report_path(), choose_report_path()
+    watches = [
+        ChildWatch(report, None, (), (), list, lambda environment: ({}, None), lambda environment: {})
+        for report in (first, second)
+    ]
+    for watch in watches:
+        watch.prepare(["node", "agent.js"], {})
+
+    assert read_report(first) == []
+    write_report(second, "began", 1, 2)
+    assert read_report(second) == [["began", "1", "2"]]
+    assert not Path(second).parent.exists()
