@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -257,7 +258,7 @@ async def drip(writer: asyncio.StreamWriter) -> None:
 async def lose(signal: str, send: Callable[[asyncio.StreamWriter], Any]) -> list[str]:
     """Return the problems of a receiver to which an export of `signal` was sent by `send`."""
     spans = SpanReceiver()
-    async with FunctionsServer(cast(ServedTask, None), spans=spans) as served:
+    async with FunctionsServer(cast(ServedTask, SimpleNamespace(was_served=False)), spans=spans) as served:
         host, port = server.get_peer(served.functions_url)
         _, writer = await asyncio.open_connection(host, port)
         path = served.functions_url.partition(str(port))[2]
