@@ -29,10 +29,7 @@ class EventDecoder:
     """
 
     def __init__(self, charset: str = "utf-8") -> None:
-        try:
-            self._decode = codecs.getincrementaldecoder(charset)("replace")
-        except LookupError:
-            self._decode = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decode = _open_decoder(charset)
         self._rest: list[str] = []  # a line that is not over
         self._holds_return = False
         self._data: list[str] = []  # of the event that is not over
@@ -97,7 +94,6 @@ class EventDecoder:
 
     def _parse_bare(self, text: str) -> Iterator[object]:
         """Values that follow each other, with or without an array around them."""
-        text = text.removeprefix("\ufeff")
         if not text.strip():
             return
         try:
@@ -122,6 +118,15 @@ class EventDecoder:
     def _take(self, value: object) -> object:
         self.count += 1
         return value
+
+
+def _open_decoder(charset: str) -> codecs.IncrementalDecoder:
+    """Open the decoder of a charset, UTF-8's for one that nobody knows. A mark of the byte order is no text."""
+    try:
+        name = codecs.lookup(charset).name
+    except LookupError:
+        name = "utf-8"
+    return codecs.getincrementaldecoder("utf-8-sig" if name == "utf-8" else name)("replace")
 
 
 _LENGTHS = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}  # of a header's value, by its type

@@ -19,6 +19,8 @@ BODIES: dict[str, tuple[bytes, list[Any]]] = {
     ),
     "an event over two lines": (b'data: {"a":\ndata: 1}\n\n', [A]),
     "events without empty lines between": (b'data: {"a": 1}\ndata: {"a": 1}\n', [A, A]),
+    "behind a mark of the byte order": (b'\xef\xbb\xbfdata: {"a": 1}\n\n', [A]),
+    "one value behind it": (b'\xef\xbb\xbf{"a": 1}', [A]),
     "behind blanks": (b'  data: {"a": 1}\n\n', [A]),
     "lines": (b'{"a": 1}\n{"b": "\xc3\xa9\xe2\x80\xa8"}\n', [A, B]),
     "an array": (b'[{"a": 1},\n{"b": "\xc3\xa9\xe2\x80\xa8"}]', [A, B]),
@@ -50,6 +52,12 @@ def test_an_event_of_a_stream_comes_out_as_soon_as_it_is_whole() -> None:
 
     assert list(decoder.feed(b'data: {"a": 1}\n')) == []
     assert list(decoder.feed(b"\n")) == [A]
+
+
+@pytest.mark.parametrize("charset", ["", "utf8", "UTF-8", "nonsense", "latin-1", "utf-16"])
+def test_any_charset_is_taken(charset: str) -> None:
+    text = json.dumps({"a": 1})
+    assert read_values(text.encode("utf-16" if charset == "utf-16" else "utf-8"), charset) == [A]
 
 
 def test_broken_frames_never_raise() -> None:
