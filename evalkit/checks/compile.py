@@ -109,7 +109,9 @@ class _Compilation:
         hint = ""
         if isinstance(key, str):
             hint = suggest(key, names)
-            if key in CALL_KEYS:
+            if elsewhere := CHECKS.explain_elsewhere(key, is_like=False):
+                hint = elsewhere
+            elif key in CALL_KEYS:
                 hint = f"; it belongs in a call of {_CALLS}"
             elif find_text_argument(key) and not get_close_matches(key, names, 1, 0.85):
                 hint = f"; it belongs in a call of {_CALLS}{hint.replace('; did', ', or did')}"

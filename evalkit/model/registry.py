@@ -84,7 +84,8 @@ class Registration(Struct, frozen=True, eq=False):
 
     @property
     def place(self) -> str:
-        return f"{format_file_path(self.file, os.getcwd())}:{self.line}"
+        file = format_file_path(self.file, os.getcwd())
+        return f"{file}:{self.line}" if self.line else file
 
 
 class Registry:
@@ -167,10 +168,11 @@ class Registry:
         entry = self.find(name, folder)
         return None if entry is None else entry.item
 
-    def explain_elsewhere(self, name: object) -> str:
-        """Explain where a name, or one like it, is registered for other folders, as the end of a message; else ""."""
+    def explain_elsewhere(self, name: object, *, is_like: bool = True) -> str:
+        """Explain where a name, or one that `is_like` it, is registered for other folders, as the end of a message;
+        else ""."""
         others = [other for other in self._entries if self._entries[other] and other not in self]
-        other = name if name in others else find_nearest(name, others) if isinstance(name, str) else None
+        other = name if name in others else find_nearest(name, others) if is_like else None
         if not isinstance(other, str):
             return ""
         places = " and ".join(entry.place for entry in self._entries[other])

@@ -113,5 +113,7 @@ def suggest_operator(name: str) -> str:
     """Word what to write instead of an unknown operator, as the end of a message."""
     if name in INSTEAD:
         return f"; did you mean {INSTEAD[name]}?"
-    hint = did_you_mean(name, [*list_operators(), *MODIFIERS]) or OPERATORS.explain_elsewhere(name.removeprefix("$"))
+    bare = name.removeprefix("$")
+    elsewhere = OPERATORS.explain_elsewhere(bare, is_like=False)
+    hint = elsewhere or did_you_mean(name, [*list_operators(), *MODIFIERS]) or OPERATORS.explain_elsewhere(bare)
     return hint or f"; known are {', '.join(list_operators())}; {{$literal: ...}} makes it data"

@@ -224,3 +224,21 @@ def test_pytest_imports_a_conftest_once_and_evalkit_not_again(project: Project) 
     result = project.run_apart("-s")
     assert result.stdout.str().count("imported") == 1
     assert result.ret == 0
+
+
+def test_lint_takes_each_folder_s_agent_and_says_where_another_one_s_check_is(project: Project) -> None:
+    project.write("conftest.py", "")
+    for word in ("left", "right"):
+        agent = (
+            SAYS.replace("{word}", word) + f"\n\n@evalkit.check('only_{word}')\ndef only(expected, transcript): ...\n"
+        )
+        project.write(f"scenarios/{word}/conftest.py", agent)
+        project.write(f"scenarios/{word}/a_001.yaml", DESK_CASE % word)
+    project.write(
+        "scenarios/right/b_001.yaml", "agent: desk\ninput: {message: x}\nexpected_output: {only_left: true}\n"
+    )
+    result = project.pytester.run(sys.executable, "-m", "evalkit", "lint")
+    assert [line.partition(": error ")[2] for line in result.outlines if ": error " in line] == [
+        "L509 invalid-case: unknown key 'only_left' in expected_output; 'only_left' is registered in "
+        "scenarios/left/conftest.py, for the cases of that folder alone"
+    ]
