@@ -94,6 +94,19 @@ def ask_by_urllib(base: str, way: str, text: str = "hi") -> None:
         urllib.request.urlopen(request).read()
 
 
+def ask_by_aiohttp(base: str, way: str, text: str = "hi") -> None:
+    aiohttp = pytest.importorskip("aiohttp")
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+
+    async def send() -> None:
+        async with aiohttp.ClientSession() as session:
+            with suppress(aiohttp.ClientError):
+                async with session.post(f"{base}/{way}/v1/chat/completions", json=body) as response:
+                    await response.read()
+
+    asyncio.run(send())
+
+
 @pytest.fixture
 def run(make_case: MakeCase, tmp_path: Path, base: str) -> Callable[..., Verdict]:
     def run_agent(agent: Callable[..., Any], expected: Any = None, record: str | None = None, **keys: Any) -> Verdict:
@@ -142,8 +155,9 @@ def test_a_failed_request_that_an_agent_makes_a_text_of(
 
 
 @pytest.mark.parametrize("way", ["500", "cut"])
-def test_a_client_on_http_client_is_seen_too(run: Callable[..., Verdict], base: str, way: str) -> None:
-    assert outcome(run(lambda task: ask_by_urllib(base, way))) == WORLD
+@pytest.mark.parametrize("client", [ask_by_urllib, ask_by_aiohttp])
+def test_other_clients_are_seen_too(run: Callable[..., Verdict], base: str, way: str, client: Any) -> None:
+    assert outcome(run(lambda task: client(base, way))) == WORLD
 
 
 def test_another_conversation_makes_nothing_good(run: Callable[..., Verdict], base: str) -> None:
@@ -154,7 +168,14 @@ def test_another_conversation_makes_nothing_good(run: Callable[..., Verdict], ba
     assert outcome(run(agent)) == WORLD
 
 
-@pytest.mark.parametrize(("client", "name"), [(ask, "ConnectError"), (ask_by_urllib, "ConnectionRefusedError")])
+REFUSING = [
+    (ask, "ConnectError"),
+    (ask_by_urllib, "ConnectionRefusedError"),
+    (ask_by_aiohttp, "ClientConnectorError"),
+]
+
+
+@pytest.mark.parametrize(("client", "name"), REFUSING)
 def test_a_service_that_refuses_the_connection(run: Callable[..., Verdict], base: str, client: Any, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
