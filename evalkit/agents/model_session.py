@@ -337,6 +337,7 @@ class ModelSession:
             refusal=error,
             answered_by=answered_by,
             user_turn=pending.user_turn,
+            admitted_by=find_pattern(pending.call.name, self._http.own_calls),
         )
         self._call_log.record(pending.call, value, context)
         return True

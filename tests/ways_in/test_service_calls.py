@@ -74,6 +74,17 @@ def test_the_project_admits_it_but_for_a_ban(run: Callable[..., Verdict]) -> Non
     assert [reason.code for reason in banned.reasons] == ["forbidden_call"]
 
 
+@pytest.mark.parametrize(("own_calls", "status"), [((), "failed"), (("get_*",), "passed")])
+def test_the_project_admits_a_call_by_which_its_framework_ends_the_run(
+    run: Callable[..., Verdict], own_calls: tuple[str, ...], status: str
+) -> None:
+    """As `final_answer` of smolagents: the model asks for it, and nobody answers."""
+    verdict = run(FORBID, ([USER], [ASK]), own_calls=own_calls)
+    assert (verdict.status, list_calls(verdict)) == (status, [("get_weather", "nobody", "error")])
+    banned = run({"forbidden_function_calls": ["get_weather"]}, ([USER], [ASK]), own_calls=own_calls)
+    assert [reason.code for reason in banned.reasons] == ["forbidden_call"]
+
+
 def test_declarations_of_the_case_say_nothing_about_it(run: Callable[..., Verdict]) -> None:
     functions = {"web_search": {"parameters": {"type": "object", "required": ["q"]}}, "other": {}}
     expected: Any = {"expected_function_calls": ["web_search"]}
