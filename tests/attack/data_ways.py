@@ -256,6 +256,10 @@ WAYS: list[Way] = [
     Way(EXCEPTION, "Python's", mock({"$error": {"exception": "KeyError"}}), PASSED, PASSED),
     Way(EXCEPTION, "own", mock({"$error": {"exception": "shop:Down"}}), PASSED, PASSED),
     Way(EXCEPTION, "of a module that nothing imports", mock({"$error": {"exception": "antigravity:Down"}})),
+    *(
+        Way(EXCEPTION, f"{target} as one", mock({"$error": {"exception": target, "message": "touch ran.exception"}}))
+        for target in ("os:system", "shop:ok", "SystemExit", "shop:Desk", "shop:os.system")
+    ),
     Way(SQL, "own", probe({"$sql": {"database": "shop.sqlite", "query": SELECT}}), PASSED, PASSED),
     *(
         Way(SQL, name, probe({"$sql": {"database": database, "query": query}}), NOT_PASSED, NOT_PASSED)
@@ -288,6 +292,7 @@ WAYS: list[Way] = [
     Way(TRACE, "outside", {"input": {"message": "hi", "trace": "../../outside.json"}}),
     Way(PATHS, "an instruction outside", agent("../../outside.md")),
     Way(PATHS, "extends outside", {"extends": "../../outside_001"}),
+    Way(PATHS, "mocks outside", mock({"$include": "../../outside"})),
     Way(PATHS, "rows outside", {"from": "../../outside.json"}),
     Way(PATHS, "a part outside", {"input": {"parts": [{"file": "../../outside.json"}]}}),
 ]
