@@ -433,7 +433,7 @@ class CaseItem(pytest.Item):
         """The place that pytest computes, which takes long for files that are seen once: the case's id is the path."""
         if os.path.isabs(self.case_id):
             return super().location
-        file, line = self._locate_row() or (split_case_id(self.case_id)[0], None)
+        file, line = self._locate_row() or (split_case_id(self.case_id)[0], 0)
         return file.replace("/", os.sep), line, self.name
 
 

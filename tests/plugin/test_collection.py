@@ -315,7 +315,7 @@ def test_a_case_says_where_it_is_as_pytest_would_work_it_out(project: Project) -
         "        print('SAME', item.location == pytest.Item.location.func(item), item.location)\n",
     )
     result = project.run("--collect-only", "-q", "-s")
-    result.stdout.fnmatch_lines(["SAME True ('scenarios*deep*a_001.yaml', None, 'a_001')"])
+    result.stdout.fnmatch_lines(["SAME True ('scenarios*deep*a_001.yaml', 0, 'a_001')"])
 
 
 @pytest.mark.parametrize(
