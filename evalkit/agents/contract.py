@@ -46,6 +46,9 @@ class Reply(ReplyText, frozen=True, kw_only=True):
             raise UsageError(f"Reply(text=...) is a string, got {type(self.text).__name__}")
         if not isinstance(self.stop_reason, str) or not self.stop_reason:
             raise UsageError(f"Reply(stop_reason=...) is a word such as 'completed', got {self.stop_reason!r}")
+        for name, text in (("text", self.text), ("stop_reason", self.stop_reason)):
+            if type(text) is not str:  # LangChain's message.text is a class of its own, which no report can write
+                force_setattr(self, name, str.__str__(text))
         if self.usage is not None and not isinstance(self.usage, Usage):
             if not isinstance(self.usage, Mapping):
                 raise UsageError(

@@ -15,6 +15,7 @@ from evalkit.agents.remote.agents import build_command_agent
 from evalkit.agents.task import Task
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
+from evalkit.reports.serialization import from_line, to_line
 
 DECLARED = (
     Declaration(
@@ -166,3 +167,14 @@ def test_a_program_that_answers_nothing_shows_its_stderr(judged: Callable[..., A
     assert warning.endswith(" printed no answer and called nothing; its stderr ends:\n  no API key")
     (warning,) = judged(build_command_agent({"command": [sys.executable, "-c", ""]}, tmp_path).run).warnings
     assert warning.endswith(" printed no answer and called nothing; it wrote nothing to stderr")
+
+
+class Accessor(str):
+    """A text of a framework, as `message.text` of LangChain: a class of its own."""
+
+
+@pytest.mark.parametrize("answer", [Accessor("ok"), evalkit.Reply(Accessor("ok"), stop_reason=Accessor("completed"))])
+def test_a_text_of_a_class_of_its_own_is_a_text(judged: Callable[..., Any], answer: Any) -> None:
+    verdict = judged(lambda task: answer, {"response_contains": "ok"})
+    assert verdict.status == "passed", verdict.reasons
+    assert from_line(to_line(verdict)).transcript.response == "ok"
