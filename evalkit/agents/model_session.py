@@ -7,9 +7,6 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
-from itertools import takewhile
-from operator import is_not
 
 from msgspec.structs import replace
 
@@ -47,7 +44,7 @@ from evalkit.providers.base import Provider, harmless_items
 from evalkit.providers.pacing import queue_context
 from evalkit.providers.turns import Chunk, fetch_pieces
 from evalkit.wire.ledger import Finding, Ledger, read_model_request
-from evalkit.wire.records import CLIENT, Answer, Call, Exchange, Failure, Request
+from evalkit.wire.records import Answer, Call, Exchange, Failure, Reply, Request
 
 LOGGER = logging.getLogger("evalkit.model")
 
@@ -105,7 +102,7 @@ class ModelSession:
         with self._lock:
             turns = list(self._turns)
             for stream in self._streams:
-                turns[stream.index] = stream.build_turn()
+                turns[stream.index] = replace(stream.build_turn(), hosted=())
             return tuple(turns)
 
     def describe_hung_request(self, limit_s: float, others: Iterable[tuple[str, float]] = ()) -> str:
@@ -168,7 +165,7 @@ class ModelSession:
 
     def _append(self, reply: ModelTurn, forced_name: str | None) -> int:
         """Add a turn, and return its index. The caller holds the lock."""
-        self._turns.append(reply)
+        self._turns.append(self._take_hosted(len(self._turns), reply))
         self._pending_calls.add_turn(len(self._turns) - 1, reply, forced_name)
         return len(self._turns) - 1
 
@@ -199,12 +196,12 @@ class ModelSession:
             return None
         if reply.reply_id:
             self._exchange_ids.add(reply.reply_id)
-        turn = replace(reply.to_turn(exchange.duration_ms), raw=None, content=None)
+        turn = replace(reply.to_turn(exchange.duration_ms), raw=None, content=None, hosted=())
         self._ledger.add_reply(reply, request)
         turn = _name_agent(turn)
         with self._lock:
             index = self._append(turn, request.forced_name)
-            self._record_hosted(index, reply.list_hosted(), reply.calls)
+            self._record_hosted(index, reply.list_hosted(), reply)
         return turn
 
     def find_failure(self) -> Failure | None:
@@ -217,24 +214,36 @@ class ModelSession:
         if failure is not None:
             self.failures.append(failure)
 
+    def _build_hosted_context(self, call: ModelCall, index: int, calls_before: int) -> CallContext:
+        """Build the context of a call of turn `index` that the model's service carried out itself, behind
+        `calls_before` of the application's."""
+        return CallContext.of_call(
+            call,
+            index,
+            position=calls_before - 0.5,
+            answered_by=SERVICE,
+            user_turn=self._call_log.user_turn,
+            admitted_by=find_pattern(call.name, self._http.own_calls),
+        )
+
+    def _take_hosted(self, index: int, turn: ModelTurn) -> ModelTurn:
+        """Record the calls of turn `index` that the model's service carried out itself, and return it without them."""
+        for hosted in turn.hosted:
+            context = self._build_hosted_context(hosted.call, index, hosted.position)
+            error = FunctionError("error", str(hosted.result)) if hosted.is_error else None
+            self._call_log.record(hosted.call, hosted.result, replace(context, refusal=error))
+        return replace(turn, hosted=()) if turn.hosted else turn
+
     def _record_hosted(
-        self, index: int, hosted: Iterable[tuple[Call, Answer | None]], calls: Sequence[Call] = ()
+        self, index: int, hosted: Iterable[tuple[Call, Answer | None]], reply: Reply | None = None
     ) -> None:
-        """Record the calls that the model's service carried out itself for turn `index`, whose reply holds `calls`.
+        """Record the calls of `reply` that the model's service carried out itself for turn `index`.
 
         One that waits for approval is recorded once it is known what came of it.
         """
         for call, answer in hosted:
-            before = takewhile(partial(is_not, call), calls)
-            position = sum(other.carrier == CLIENT for other in before) - 0.5  # between the application's
-            context = CallContext.of_call(
-                call.to_model_call(),
-                index,
-                position=position,
-                answered_by=SERVICE,
-                user_turn=self._call_log.user_turn,
-                admitted_by=find_pattern(call.name, self._http.own_calls),
-            )
+            calls_before = 0 if reply is None else reply.count_calls_before(call)
+            context = self._build_hosted_context(call.to_model_call(), index, calls_before)
             if call.request_id in self._approvals:
                 context = self._approvals.pop(call.request_id)[1]
             if answer is None and call.call_id is not None and call.kind == "mcp_approval_request":
@@ -313,6 +322,8 @@ class ModelSession:
 
         A call that was made in the end, at a second request or as text, is no other.
         """
+        for stream in tuple(self._streams):  # that the agent has left: Python closes them at some later time
+            self._end_stream(stream, stream.build_turn())
         self._record_findings()
         with self._lock:
             self._record_approvals()
@@ -351,7 +362,7 @@ class ModelSession:
         """Record a turn whose calls a framework executes itself, and its `hosted` calls. Return its index."""
         self._ledger.add_turn(reply)
         with self._lock:
-            self._turns.append(reply)
+            self._turns.append(replace(reply, hosted=()))
             self._record_hosted(len(self._turns) - 1, hosted)
             return len(self._turns) - 1
 
@@ -370,7 +381,7 @@ class ModelSession:
     def replace_last_turn(self, turn: ModelTurn) -> None:
         """Record `turn` in place of the latest one."""
         with self._lock:
-            self._turns[-1] = turn
+            self._turns[-1] = replace(turn, hosted=())
 
     def finish_turn(self) -> int:
         """Forget the pending calls of the latest turn, all of which are executed now. Return its index."""
@@ -413,7 +424,7 @@ class ModelSession:
             if stream in self._streams:
                 self._pending_calls.add(stream.index, stream.finish(), stream.since)
                 self._streams.remove(stream)
-                self._turns[stream.index] = _name_agent(turn)
+                self._turns[stream.index] = self._take_hosted(stream.index, _name_agent(turn))
                 self._ledger.add_turn(turn)
 
     def take_context(self, name: str, arguments: JsonObject, functions: FunctionTable) -> CallContext:

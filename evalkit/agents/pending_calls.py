@@ -18,7 +18,7 @@ from evalkit.errors import IncompleteCallError
 from evalkit.functions.call_log import DIRECT, CallContext, CallLog, FunctionTable
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
-from evalkit.model.transcript import CallAnswer, ModelCall, ModelTurn
+from evalkit.model.transcript import CallAnswer, HostedCall, ModelCall, ModelTurn
 from evalkit.providers.turns import Chunk
 from evalkit.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
@@ -165,8 +165,10 @@ class RunningStream:
         self.since = since
         self._accumulator = StreamAccumulator(list(functions) or None)
         self._channel = "native"
+        self._hosted: tuple[HostedCall, ...] = ()
 
     def feed(self, chunk: Chunk) -> None:
+        self._hosted += chunk.hosted
         self._channel = "text" if chunk.wire == "text" else "native"
         chunk.feed(self._accumulator)
 
@@ -189,4 +191,4 @@ class RunningStream:
         """Build the turn of a stream that was not read to its end."""
         calls = () if self._channel == "text" else self._accumulator.completed
         model_calls = tuple(ModelCall(name=call.name, arguments=call.arguments, call_id=call.id) for call in calls)
-        return ModelTurn(text=self._accumulator.text, calls=model_calls, finish_reason="truncated")
+        return ModelTurn(text=self._accumulator.text, calls=model_calls, finish_reason="truncated", hosted=self._hosted)

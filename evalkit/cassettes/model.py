@@ -43,7 +43,7 @@ from evalkit.errors import (
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import split_case_id, split_variant
-from evalkit.model.transcript import ModelRequest, ModelTurn
+from evalkit.model.transcript import HostedCall, ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.turns import Chunk, TurnReader, replay_pieces
 from evalkit.text.format import format_count, format_value, shorten
@@ -411,6 +411,11 @@ class RecordingProvider:
             if clean != described:
                 touched |= dict.fromkeys((call.name for call in reply.calls), None) or {"the text": None}
             turn |= clean
+            if reply.hosted:
+                hosted = [_describe_hosted(call) for call in reply.hosted]
+                turn["hosted"] = redact_secrets(hosted, self._secrets)
+                if turn["hosted"] != hosted:
+                    touched |= dict.fromkeys(hosted_call.call.name for hosted_call in reply.hosted)
             if reply.finish_reason != ("tool_calls" if reply.calls else "stop"):
                 turn["finish_reason"] = reply.finish_reason
             if reply.finish_message is not None:
@@ -426,6 +431,16 @@ class RecordingProvider:
         data = {"evalkit_cassette": CASSETTE_VERSION, "model": model, **redacted, "turns": turns}
         write_atomically(self.path, (HEADER + dump(replace_lone_surrogates(data))).encode())
         return [explain_redaction(self._display_path, touched)] if touched else ()
+
+
+def _describe_hosted(hosted: HostedCall) -> JsonDict:
+    """Describe a call that the model's service carried out, as a cassette has it."""
+    call = hosted.call
+    data: JsonDict = {"name": call.name, "arguments": call.arguments}
+    if call.malformed is not None:
+        data |= {"arguments": str(call.arguments), "malformed": call.malformed}
+    answer = {"result": hosted.result, "is_error": hosted.is_error, "position": hosted.position}
+    return data | {key: value for key, value in answer.items() if value not in (None, False, 0) or key == "result"}
 
 
 def explain_redaction(display_path: str, places: Iterable[str]) -> str:

@@ -29,6 +29,11 @@ _DOCS: dict[str, JsonDict] = {
         "items": {"$ref": "#/$defs/call"},
         "description": "The function calls of the turn: `name: {argument: value}`, or `{name, arguments, id}`.",
     },
+    "hosted": {
+        "type": ["array", "null"],
+        "items": {"type": ["object", "string"]},
+        "description": "Calls that the service carried out: `{name, arguments, result, is_error, position}`.",
+    },
     "text": {"type": ["string", "null"], "description": "What the model says."},
     "finish_reason": {"enum": list(FINISH_REASONS), "description": "Why the turn ended."},
     "finish_message": {"type": ["string", "null"], "description": "What the service said of the end."},

@@ -150,6 +150,18 @@ class CallAnswer(Struct, frozen=True):
     is_error: bool = False
 
 
+class HostedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that the model's service carried out itself for a turn, and its answer, None where the reply has none.
+
+    `position` is the number of the turn's own calls that stand before it in the reply.
+    """
+
+    call: ModelCall
+    result: AgentValue = None
+    is_error: bool = False
+    position: int = 0
+
+
 class ModelTurn(Struct, frozen=True, omit_defaults=True):
     """A reply of a model. `raw` is JSON for the record; `content` is what must be sent back verbatim.
 
@@ -168,6 +180,7 @@ class ModelTurn(Struct, frozen=True, omit_defaults=True):
     finish_message: str | None = None
     source: str = ""  # CACHE: an earlier run has asked the same; "": whatever the transcript's `cassette` says
     agent: str | None = None  # the agent whose model replied, where agents have names
+    hosted: tuple[HostedCall, ...] = ()  # of a turn that is not on record yet; then they are calls of the transcript
 
 
 class ModelRequest(Struct, frozen=True, omit_defaults=True):

@@ -17,13 +17,14 @@ from msgspec.structs import replace
 from evalkit.errors import KeyPath, MissingCassetteError, UsageError, format_path
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonObject, parse_arguments
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.model.transcript import HostedCall, ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import Provider
 from evalkit.providers.table import PROVIDERS
 from evalkit.streaming import StreamAccumulator, to_wire_keys
 
-TURN_KEYS = ("calls", "text", "finish_reason", "finish_message", "usage", "duration_ms", "model")
+TURN_KEYS = ("calls", "hosted", "text", "finish_reason", "finish_message", "usage", "duration_ms", "model")
 CALL_KEYS = ("name", "arguments", "id", "malformed")
+ANSWER_KEYS = ("result", "is_error", "position")  # of a hosted call
 USAGE_KEYS = ("input_tokens", "output_tokens", "reasoning_tokens", "cached_tokens", "total_tokens")
 FINISH_REASONS = ("stop", "tool_calls", "length", "content_filter", "malformed_call", "empty", "truncated", "other")
 STREAM_TURN_KEYS = ("stream", "finish_reason", "usage", "duration_ms", "model")
@@ -59,7 +60,22 @@ class TurnReader(FieldReader):
             usage=self._read_usage((*path, "usage"), turn.get("usage")),
             model=texts["model"],
             duration_ms=float(duration_ms or 0),
+            hosted=self._read_hosted_calls((*path, "hosted"), turn.get("hosted")),
         )
+
+    def _read_hosted_calls(self, path: KeyPath, data: object) -> tuple[HostedCall, ...]:
+        """Read the calls that the model's service carried out, each with its answer."""
+        hosted: list[HostedCall] = []
+        for index, item in enumerate(() if data is None else self.read_list(path, data, "a list of calls")):
+            answer: JsonObject = item if isinstance(item, Mapping) and isinstance(item.get("name"), str) else {}
+            call_data = {key: answer[key] for key in answer if key not in ANSWER_KEYS} or item
+            call = self._read_call((*path, index), call_data)
+            position = self.read_count((*path, index, "position"), answer.get("position", 0), minimum=0)
+            is_error = self.read_boolean((*path, index, "is_error"), answer.get("is_error", False)) or False
+            if call is not None:
+                result = answer.get("result")
+                hosted.append(HostedCall(call=call, result=result, is_error=is_error, position=position or 0))
+        return tuple(hosted)
 
     def _read_calls(self, path: KeyPath, data: object) -> tuple[ModelCall, ...]:
         if data is None:
@@ -178,10 +194,14 @@ FEEDS: dict[str, Callable[[StreamAccumulator, Any], None]] = {
 
 
 class Chunk(Struct, frozen=True):
-    """A piece of a streamed reply. `wire` is ``openai``, ``anthropic``, ``gemini`` or ``text``; `data` its JSON."""
+    """A piece of a streamed reply. `wire` is ``openai``, ``anthropic``, ``gemini`` or ``text``; `data` its JSON.
+
+    `hosted`: the calls that the service had carried out before this piece of a reply that came whole.
+    """
 
     wire: str
     data: Any
+    hosted: tuple[HostedCall, ...] = ()
 
     def feed(self, accumulator: StreamAccumulator) -> None:
         """Hand the piece to an accumulator, by the method for its wire."""
@@ -209,13 +229,13 @@ def build_turn(chunks: Sequence[Chunk]) -> ModelTurn:
 def split_turn(turn: ModelTurn) -> Iterator[Chunk]:
     """Split a turn that came whole into as few pieces as possible: for providers and cassettes that don't stream."""
     if not turn.calls:
-        yield Chunk("text", turn.text)
+        yield Chunk("text", turn.text, turn.hosted)
         return
     pieces = []
     for index, call in enumerate(turn.calls):
         arguments = str(call.arguments) if call.malformed else json.dumps(call.arguments, ensure_ascii=False)
         pieces.append({"index": index, "id": call.call_id, "function": {"name": call.name, "arguments": arguments}})
-    yield Chunk("openai", {"content": turn.text, "tool_calls": pieces})
+    yield Chunk("openai", {"content": turn.text, "tool_calls": pieces}, turn.hosted)
     yield Chunk("openai", {"finish_reason": turn.finish_reason})
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import takewhile
+from operator import is_not
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonValue
-from evalkit.model.transcript import AgentValue, ModelCall, ModelTurn, Usage
+from evalkit.model.transcript import AgentValue, HostedCall, ModelCall, ModelTurn, Usage
 
 # Who carries a call out: the application that sent the request, the service itself (a web search, a sandbox), or an
 # MCP server that the service asks.
@@ -148,8 +151,21 @@ class Reply(Struct, frozen=True, kw_only=True):
             if call.carrier != CLIENT:
                 yield call, answers.get(call.call_id)
 
+    def count_calls_before(self, call: Call) -> int:
+        """Count the application's calls that stand before `call`."""
+        return sum(other.carrier == CLIENT for other in takewhile(partial(is_not, call), self.calls))
+
     def to_turn(self, duration_ms: float = 0.0) -> ModelTurn:
-        """Convert to a turn of the transcript, whose calls are those of the application."""
+        """Convert to a turn of the transcript: the application's calls, and apart those of the service."""
+        hosted = tuple(
+            HostedCall(
+                call=call.to_model_call(),
+                result=None if answer is None else answer.value,
+                is_error=answer is not None and answer.is_error,
+                position=self.count_calls_before(call),
+            )
+            for call, answer in self.list_hosted()
+        )
         return ModelTurn(
             text=self.text,
             calls=tuple(call.to_model_call() for call in self.calls if call.carrier == CLIENT),
@@ -160,6 +176,7 @@ class Reply(Struct, frozen=True, kw_only=True):
             duration_ms=duration_ms,
             raw=self.raw,
             content=self.echo,
+            hosted=hosted,
         )
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from evalkit.casecheck.update import build_update
+from evalkit.cassettes.reply_cache import REPLY_CACHE, open_cache
 from evalkit.model.case import Case
 from evalkit.model.settings import HttpSettings, Settings
+from evalkit.model.transcript import ModelRequest
 from evalkit.model.verdict import Verdict
 from evalkit.reports.trace import render_trace
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import load_case
 from evalkit.wire.table import read_exchange
+from tests.servers.model_service import ModelService, serve_model
 
 MakeCase = Callable[..., Case]
 URL = "https://api.openai.com/v1/responses"
@@ -160,3 +164,46 @@ def test_an_update_expects_it_of_the_service(tmp_path: Path) -> None:
     path.write_text(update.new)
     assert "answered_by: service" in update.new
     assert run_case(load_case(path, root=tmp_path), agent, Settings(root=tmp_path)).status == "passed"
+
+
+class TestOwnProviders:
+    """Calls that the service of the task's own model carries out, whichever way the turn comes."""
+
+    TOOLS: ClassVar[Any] = [{"type": "search", "arguments": '{"query": "rain"}', "index": 0, "output": "wet"}]
+
+    @pytest.fixture
+    def service(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelService]:
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        with serve_model(lambda body: {"content": "It rains.", "executed_tools": self.TOOLS}) as running:
+            yield running
+
+    @staticmethod
+    async def ask(task: Any) -> str:
+        return str((await task.turn(ModelRequest(messages=tuple(task.messages)))).text)
+
+    @staticmethod
+    async def ask_in_pieces(task: Any) -> str:
+        async for _piece in task.stream(ModelRequest(messages=tuple(task.messages))):
+            return "left the stream"
+        return ""
+
+    @pytest.mark.parametrize("agent", [ask, ask_in_pieces])
+    def test_live_recorded_replayed_and_cached(
+        self, make_case: MakeCase, service: ModelService, tmp_path: Path, agent: Any
+    ) -> None:
+        cache = {REPLY_CACHE: open_cache(tmp_path, tmp_path / "key")}
+        live = Settings(root=tmp_path, model=service.model())
+        cached = Settings(root=tmp_path, model=service.model(), extra=cache)
+        ways = [live, replace(live, record="all"), Settings(root=tmp_path), cached, cached]
+        for settings in ways:
+            verdict = run_case(make_case({}, FORBID), agent, settings)
+            assert [reason.code for reason in verdict.reasons] == ["unexpected_call"], settings
+            (call,) = verdict.transcript.calls
+            assert (call.name, call.answered_by, call.arguments, call.result) == (
+                "search",
+                "service",
+                {"query": "rain"},
+                "wet",
+            )
+            assert verdict.transcript.turns[0].hosted == ()
+        assert len(service.requests) == 3
