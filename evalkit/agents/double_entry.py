@@ -33,16 +33,19 @@ def find_unread(exchange: Exchange, harmless: Iterable[str]) -> UnreadItemError 
 def build_finding_fault(finding: Finding) -> UnseenCallError:
     """Return the fault of a run in which a request holds what no reply was seen to ask for."""
     if finding.kind == UNSEEN_REPLY:
-        return UnseenCallError(f"a request goes on from a reply that was not seen: {finding.detail}: {_GO_ON}")
+        return UnseenCallError(
+            f"a request goes on from a reply that evalkit did not see, {finding.detail}: {_GO_ON}. "
+            'docs/ways-in.md, "What is seen", says which clients are read'
+        )
     if finding.kind == UNSEEN_CALL and finding.call is not None:
         name: str | None = finding.call.name
         shown = f"{name}({format_arguments(finding.call.arguments, 120)})"
-        what = f"the history of a request holds a call that no reply was seen to make: {shown}"
+        what = f"the history of a request holds a call that no reply on record asked for: {shown}"
     else:
         name = finding.answer.name if finding.answer is not None else None
         call_id = finding.answer.call_id if finding.answer is not None else None
-        what = f"the history of a request holds an answer to a call that no reply was seen to make: {call_id}"
+        what = f"the history of a request holds an answer to a call that no reply on record asked for: {call_id}"
     return UnseenCallError(
-        f"{what}: {_GO_ON}\nIf the agent itself writes that call into its history, say so in [tool.evalkit.http]: "
-        f'own_calls = ["{name or "NAME"}"]'
+        f"{what}: {_GO_ON}\nIf the agent itself writes that call into its history, say so in "
+        f'pyproject.toml, [tool.evalkit.http]: own_calls = ["{name or "NAME"}"]'
     )

@@ -182,7 +182,7 @@ def restore(task: Task) -> None:
 
 
 def _note_unobserved(run: GuardedRun) -> None:
-    """Note the connections of a run that nobody has read, and the programs of which nobody knows what they did."""
+    """Note the connections of a run that were not read, and the programs whose doings are unknown."""
     connections = [*list_opened(run), *list_used(run.older_connections), *run.shared_connections]
     for other in [other for other in list(_runs.values()) if other.agent is run.agent]:
         connections += list_opened(other, since=run.began)

@@ -311,7 +311,7 @@ def _explain_elsewhere(name: str, folder: Path, root: Path, *, is_like: bool) ->
         file = others[like]
         both = Path(os.path.commonpath([file.parent, folder])) if folder.is_relative_to(root) else root
         here, better = (path.relative_to(root).as_posix() for path in (file, both / CONFTEST))
-        return f"{subject} is registered in {here}, for the cases of that folder alone; move it to {better}"
+        return f"{subject} is registered in {here}, for the cases in that folder alone; move it to {better}"
     if is_like and (elsewhere := AGENTS.explain_elsewhere(name)):
         return f"unknown agent '{name}'{elsewhere}; import it in {CONFTEST} of a folder above both"
     return ""

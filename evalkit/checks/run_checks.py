@@ -208,11 +208,11 @@ class ModelFailure(Demand, Struct, frozen=True):
         """Look for a failed request."""
         transcript = evidence.transcript
         if evidence.mode == "judge" or transcript.trace is not None:
-            message = "can't be judged: the record says nothing of requests to models that failed"
+            message = "can't be judged: a recorded run does not say which requests to a model failed"
             return build_unmeasured(self.key, message, format_path(self.path), evidence.mode)
         if transcript.failed_requests:
             return build_pass(self.key, transcript.failed_requests[-1].message)
-        message = "no request to a model failed, so what the agent makes of a failure was not tried"
+        message = "no request to a model failed, so how the agent copes with a failure was not tested"
         return build_failure(self.key, "no_model_failure", message, format_path(self.path))
 
 

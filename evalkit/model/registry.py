@@ -157,7 +157,10 @@ class Registry:
             ):
                 return entry
         places = " and ".join(entry.place for entry in entries)
-        raise UsageError(f"{self.kind} '{name}' is registered for several folders: {places}; the case has no place")
+        raise UsageError(
+            f"{self.kind} '{name}' is registered for several folders: {places}; a case without a file has no folder "
+            "that says which one it means"
+        )
 
     def _explain_twice(self, name: str, old: Registration, new: Registration) -> str:
         places = f"{old.describe()} and {new.describe()}"
@@ -176,7 +179,7 @@ class Registry:
         if not isinstance(other, str):
             return ""
         places = " and ".join(entry.place for entry in self._entries[other])
-        return f"; '{other}' is registered in {places}, for the cases of that folder alone"
+        return f"; '{other}' is registered in {places}, for the cases in that folder alone"
 
     def remove(self, name: str) -> None:
         """Remove a name, wherever it is registered."""

@@ -16,39 +16,40 @@ PROGRAM, SERVICE, ADAPTER, ARGUMENTS = "program", "service", "adapter", "argumen
 # By kind: what was not seen, and how to go on. Both may name `what`.
 _WORDS: Mapping[str, tuple[str, str]] = {
     CONNECTION: (
-        "a connection to {what}, which no known HTTP client carried: a model may have been asked there",
-        'If no model is there, say so in [tool.evalkit.http]: ignore_hosts = ["{what}"]',
+        "what went over a connection to {what}, which no HTTP client that it reads has opened: a model may have been "
+        "asked there",
+        'If no model is there, say so in pyproject.toml, [tool.evalkit.http]: ignore_hosts = ["{what}"]',
     ),
     CHANNEL: (
-        "a channel to {what} that nothing reads, as a WebSocket: a model may have been asked there",
-        'If no model is there, say so in [tool.evalkit.http]: ignore_hosts = ["{what}"]',
+        "what went over a WebSocket (or another upgraded connection) to {what}: a model may have been asked there",
+        'If no model is there, say so in pyproject.toml, [tool.evalkit.http]: ignore_hosts = ["{what}"]',
     ),
     THREAD: (
-        "a request to the model at {what}, from a thread that belongs to none of the cases that ran",
+        "which case sent a request to the model at {what}: it came from a thread that was there before the cases",
         "Tie what runs in that thread to its case with evalkit.bind(function), or run one case at a time "
         "(--evalkit-concurrency 1)",
     ),
     CHILD: (
-        "a program that the agent started, {what}: it may have asked a model, or called functions",
-        'If it does neither, say so in [tool.evalkit.http]: harmless_programs = ["{what}"]',
+        "what the program {what} did, which the agent started: it may have asked a model, or called functions",
+        'If it does neither, say so in pyproject.toml, [tool.evalkit.http]: harmless_programs = ["{what}"]',
     ),
     FORK: (
         "what a process that the agent forked did: {what}",
         "Call functions and models in the agent's own process, or in a thread",
     ),
     PROGRAM: (
-        "the program {what}: it came neither to its functions (EVALKIT_FUNCTIONS_URL, EVALKIT_MCP_URL) nor to the "
+        "what the program {what} did: it used neither its functions (EVALKIT_FUNCTIONS_URL, EVALKIT_MCP_URL) nor the "
         "model services that it is given (OPENAI_BASE_URL, ...)",
-        "Have it ask there, or export its spans (spans: true). If it asks no model and calls nothing elsewhere, say so "
-        'in [tool.evalkit.http]: harmless_programs = ["{what}"]',
+        "Have it use these, or export its spans (spans: true). If it asks no model and calls nothing elsewhere, say so "
+        'in pyproject.toml, [tool.evalkit.http]: harmless_programs = ["{what}"]',
     ),
     SERVICE: (
-        "the service at {what}: it came neither to its functions_url nor to its mcp_url",
+        "what the service at {what} did: it used neither its functions_url nor its mcp_url",
         "Have it call its functions there, or export its spans (spans: true). If it asks no model and calls nothing "
-        'elsewhere, say so in [tool.evalkit.http]: harmless_programs = ["{what}"]',
+        'elsewhere, say so in pyproject.toml, [tool.evalkit.http]: harmless_programs = ["{what}"]',
     ),
     ADAPTER: (
-        "the turns of {what}, a version that this evalkit does not know, whose requests did not pass it",
+        "the turns of {what}, a version whose hooks this evalkit does not know; nor did it see requests to a model",
         "Use a version that docs/adapters.md names, or an HTTP client that evalkit reads (docs/ways-in.md)",
     ),
     ARGUMENTS: (

@@ -211,8 +211,9 @@ def _check_mocks(run: RunState) -> None:
     reason = "nothing patches it" if patch is None else f"its patch, {patch}, was not called"
     task.record_fault(
         BypassedMockError(
-            f"{name} is mocked, and the application answered it itself, with {format_value(value, 120)}: {reason}\n"
-            f'Name the function that the agent calls: functions: {{{name}: {{patch: "{target}"}}}}\n'
+            f"the case mocks {name}, but the application answered it itself, with {format_value(value, 120)}: "
+            f"{reason}\n"
+            f'Write the function that the agent calls into the case: functions: {{{name}: {{patch: "{target}"}}}}\n'
             f"If the application is meant to answer: functions: {{{name}: {{answered_by: application}}}}"
         )
     )

@@ -205,7 +205,7 @@ class RunState(Struct, eq=False):
         if failure is None or self.plan.expects_model_failure:
             return
         if find_blame(failure) == SERVICE:
-            message = f"{SERVICE_FAILED}, and no later request made it good: {failure}"
+            message = f"{SERVICE_FAILED}, and no later request of the conversation succeeded: {failure}"
             self.task.record_fault(ProviderError(message))
         elif self.fault is None:
             message = f"the model's service refused a request of the agent: {failure}"

@@ -40,7 +40,8 @@ def explain_unread(where: str, item: Unread) -> str:
     """Explain what can't be read, and the line that ends it."""
     return (
         f"{where} holds what evalkit can't read: {item}\n"
-        f'If it can hold no call of a function, say so in [tool.evalkit.http]: harmless = ["{item.what}"]'
+        "If it can hold no call of a function, say so in pyproject.toml, [tool.evalkit.http]: "
+        f'harmless = ["{item.what}"]'
     )
 
 

@@ -468,4 +468,4 @@ def test_a_version_that_is_not_known_may_hide_calls_unless_its_requests_were_see
     verdict = run(agent, {}, expected)
     assert [reason.code for reason in verdict.reasons] == ([] if reason is None else [reason])
     if reason is not None:
-        assert f"the turns of pytest {pytest.__version__}, a version that" in verdict.reasons[0].message
+        assert f"the turns of pytest {pytest.__version__}, a version whose hooks" in verdict.reasons[0].message

@@ -197,7 +197,7 @@ def test_an_agent_of_another_folder_s_conftest_is_told_where_it_belongs(tmp_path
     with pytest.raises(UnknownAgentError) as caught:
         resolved("afar", tmp_path, **case)
     assert str(caught.value) == (
-        "agent 'afar' is registered in scenarios/other/deep/conftest.py, for the cases of that folder alone; "
+        "agent 'afar' is registered in scenarios/other/deep/conftest.py, for the cases in that folder alone; "
         "move it to scenarios/conftest.py. No agent is registered for this folder"
     )
     with pytest.raises(UnknownAgentError, match=r"^unknown agent 'hidden'"):

@@ -120,7 +120,7 @@ def test_a_neighbours_names_are_unknown_whatever_is_selected(project: Project, k
     assert problem in message or kind == "agent"
     if kind == "agent":
         assert message == (
-            "agent 'outer' is registered in scenarios/inner/conftest.py, for the cases of that folder alone; "
+            "agent 'outer' is registered in scenarios/inner/conftest.py, for the cases in that folder alone; "
             "move it to scenarios/conftest.py. Registered for this folder: 'all'"
         )
     elif selected == "scenarios":
@@ -240,5 +240,5 @@ def test_lint_takes_each_folder_s_agent_and_says_where_another_one_s_check_is(pr
     result = project.pytester.run(sys.executable, "-m", "evalkit", "lint")
     assert [line.partition(": error ")[2] for line in result.outlines if ": error " in line] == [
         "L509 invalid-case: unknown key 'only_left' in expected_output; 'only_left' is registered in "
-        "scenarios/left/conftest.py, for the cases of that folder alone"
+        "scenarios/left/conftest.py, for the cases in that folder alone"
     ]

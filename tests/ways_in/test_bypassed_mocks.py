@@ -55,9 +55,10 @@ def test_a_forgotten_patch_is_an_error_with_the_line_to_write(make_case: MakeCas
 
     assert describe(verdict) == ("error", ["mock_bypassed"])
     assert verdict.reasons[0].message == (
-        'check_warranty is mocked, and the application answered it itself, with {"status": "valid"}: '
+        'the case mocks check_warranty, but the application answered it itself, with {"status": "valid"}: '
         "nothing patches it\n"
-        f'Name the function that the agent calls: functions: {{check_warranty: {{patch: "{shop.__name__}:'
+        'Write the function that the agent calls into the case: functions: {check_warranty: {patch: "'
+        f"{shop.__name__}:"
         'check_warranty"}}\n'
         "If the application is meant to answer: functions: {check_warranty: {answered_by: application}}"
     )

@@ -720,9 +720,10 @@ def test_a_turn_that_demands_absence_counts_and_a_policy_does(make_case: MakeCas
     assert outcome(in_turn) == outcome(by_policy) == UNSEEN
     assert [reason.place for reason in by_policy.reasons] == ["policies.careful"]
     assert by_policy.reasons[0].message == (
-        "policy careful (policies.yaml:1): can't be judged: evalkit did not see a connection to "
-        "10.0.0.1:8443, which no known HTTP client carried: a model may have been asked there\n"
-        'If no model is there, say so in [tool.evalkit.http]: ignore_hosts = ["10.0.0.1:8443"]'
+        "policy careful (policies.yaml:1): can't be judged: evalkit did not see what went over a "
+        "connection to 10.0.0.1:8443, which no HTTP client that it reads has opened: "
+        "a model may have been asked there\n"
+        'If no model is there, say so in pyproject.toml, [tool.evalkit.http]: ignore_hosts = ["10.0.0.1:8443"]'
     )
 
 

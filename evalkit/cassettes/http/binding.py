@@ -168,13 +168,13 @@ def _find_traffic() -> Traffic | None:
         for traffic in open_traffic:  # live, and goes out whoever sends it
             if traffic.request_toggle is not None:
                 traffic.request_toggle.add_obstacle(
-                    "a request came from a thread of which nobody knows whose case it is of"
+                    "a request came from a thread that was there before the cases, so its case is unknown"
                 )
         return Traffic(SharedObserver([traffic.observer for traffic in open_traffic]))
     if len(open_traffic) > 1:
         raise MissingCassetteError(
             f"an HTTP request came from thread '{threading.current_thread().name}', which was there before the "
-            f"{len(open_traffic)} cases that run, so nobody knows whose it is: tie what runs there to its case with "
+            f"{len(open_traffic)} cases that run, so its case is unknown: tie what runs there to its case with "
             "evalkit.bind(function), or run one case at a time (--evalkit-concurrency 1)"
         )
     return open_traffic[0] if open_traffic else None
