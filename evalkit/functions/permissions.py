@@ -48,7 +48,8 @@ VARIABLE_FAMILIES: Mapping[str, tuple[str, str]] = {
     "names that are no words": (_CODE, r".*[^A-Z0-9_].*|[0-9].*|"),
     "paths of programs, and homes of configuration": (
         _CODE,
-        r"PATH|PATHEXT|HOME|USERPROFILE|HOMEDRIVE|HOMEPATH|APPDATA|LOCALAPPDATA|XDG_.*|CDPATH|TERMINFO.*",
+        r"PATH|PATHEXT|(.*_)?HOME|USERPROFILE|HOMEDRIVE|HOMEPATH|APPDATA|LOCALAPPDATA|XDG_.*|CDPATH|TERMINFO.*|"
+        r".*_CONFIG(_(DIR|FILE|PATH|CONTENT))?|IPYTHONDIR|ODBC.*",
     ),
     "loaders": (
         _CODE,
@@ -60,7 +61,8 @@ VARIABLE_FAMILIES: Mapping[str, tuple[str, str]] = {
     ),
     "programs that others start": (
         _CODE,
-        r"PAGER|EDITOR|VISUAL|BROWSER|LESSOPEN|LESSCLOSE|GIT_.*|HG_.*|HGRCPATH|SVN_.*|MAKE|MAKEFLAGS|MAKEFILES|CC|CXX|"
+        r".*(PAGER|EDITOR|ASKPASS)|(.*_)?(VISUAL|BROWSER|SHELL_PREFIX|BIN|BINARY|EXECUTABLE|EXECUTABLE_PATH|COMMAND|CMD)|"
+        r"VIMINIT|EXINIT|LESSOPEN|LESSCLOSE|GIT_.*|HG_.*|HGRCPATH|SVN_.*|MAKE|MAKEFLAGS|MAKEFILES|CC|CXX|"
         r"(C|CPP|CXX|LD)FLAGS",
     ),
     "Python": (
@@ -75,14 +77,14 @@ VARIABLE_FAMILIES: Mapping[str, tuple[str, str]] = {
     ),
     "Java, .NET, Go, Rust": (
         _CODE,
-        r"_?JAVA.*|JDK_.*|JVM_.*|CLASSPATH|MAVEN_.*|GRADLE_.*|DOTNET_.*|ASPNETCORE_.*|CORECLR_.*|COMPLUS_.*|MONO_.*|CARGO_.*|RUST.*|"
+        r"_?JAVA.*|.*_OPTS|JDK_.*|JVM_.*|CLASSPATH|MAVEN_.*|GRADLE_.*|DOTNET_.*|ASPNETCORE_.*|CORECLR_.*|COMPLUS_.*|MONO_.*|CARGO_.*|RUST.*|"
         r"GO(FLAGS|PATH|ROOT|BIN|ENV|PROXY|DEBUG|TOOLCHAIN|PRIVATE|SUMDB|CACHE|MODCACHE|EXPERIMENT|WORK)",
     ),
     "containers and remote machines": (_CODE, r"DOCKER_.*|COMPOSE_.*|KUBE.*|HELM_.*|SSH_.*|RSYNC_.*"),
     "hosts": (
         _HOST,
         r".*(URL|URI|HOST|HOSTS|HOSTNAME|HOSTADDR|ENDPOINT|ENDPOINTS|API_BASE|DSN)|(.*_)?(SERVER|SERVERS|ADDR|ADDRESS)|"
-        r".*(BASE_URL|_ENDPOINT_).*|HOSTALIASES|RES_OPTIONS|LOCALDOMAIN|OTEL_.*|PGSERVICE.*",
+        r".*(DOMAIN|GATEWAY|WEBHOOK)|(.*_)?BROKERS?|.*(BASE_URL|_ENDPOINT_).*|HOSTALIASES|RES_OPTIONS|OTEL_.*|PGSERVICE.*",
     ),
     "proxies": (_HOST, r".*(PROXY|PROXIES)|PROXY_.*"),
     "certificates": (
@@ -405,9 +407,12 @@ def explain_model(model: object, permissions: Permissions | None) -> str:
     """
     if permissions is None or not isinstance(model, str):
         return ""
-    head, _, query = model.partition("?")
-    names = [unquote_plus(pair.partition("=")[0]).strip().lower() for pair in re.split("[?&;]", query)]
-    refused = [name for name in names if name and name not in _MODEL_OPTIONS]
+    head, _, query = model.strip().partition("?")
+    pairs = [pair.partition("=") for pair in re.split("[?&;]", query)]
+    options = [(unquote_plus(name).strip().lower(), unquote_plus(value)) for name, _, value in pairs]
+    refused = [name for name, _ in options if name and name not in _MODEL_OPTIONS]
+    # It stands in the path of the address, where more than a word leads elsewhere.
+    refused += [name for name, value in options if name == "api_version" and not re.fullmatch(r"\w[\w.-]*", value)]
     if refused:
         is_place = refused[0] in ("base_url", "location", "project", "region")
         return f"a {refused[0]}" if is_place else f"the option '{refused[0]}'"

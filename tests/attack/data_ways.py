@@ -208,6 +208,14 @@ WAYS: list[Way] = [
             "GIT_SSH_COMMAND": "x",
             "EVALKIT_FUNCTIONS_URL": "x",
             "a b": "x",
+            "CLAUDE_CONFIG_DIR": "data",
+            "CODEX_HOME": "data",
+            "SUDO_ASKPASS": "data/plain",
+            "CHROME_BIN": "data/plain",
+            "CATALINA_OPTS": "-javaagent:data/data.zip",
+            "AUTH0_DOMAIN": "evil.example",
+            "LLM_GATEWAY": "evil.example",
+            "KAFKA_BROKER": "evil.example",
         }.items()
     ),
     Way(ENV, "of mcp", agent({"mcp": {"command": ["bash", "tool.sh"], "env": {"OPENAI_BASE_URL": "http://x"}}})),
@@ -283,6 +291,9 @@ WAYS: list[Way] = [
             *(
                 "gemini:projects/evil/locations/eu/publishers/google/models/m?vertexai=1",
                 "bedrock:m?region=evil.example",
+                " gemini:projects/evil/locations/eu/publishers/google/models/m?vertexai=1",
+                "gemini:m?vertexai=1&api_version=v1/projects/evil/locations/eu/publishers/google/models/m:x%3F",
+                "gemini:m?api_version=..%2Fx",
             ),
         )
     ),

@@ -224,7 +224,10 @@ def test_an_own_program_runs_in_the_project(permissions: Permissions) -> None:
 # Of each family of variables some members, also such as nobody has thought of.
 MEMBERS = {
     "names that are no words": ["BASH_FUNC_ls%%", "BASH_FUNC_ls()", "a b", "ÄÖ", "1A", "A=B", ""],
-    "paths of programs, and homes of configuration": ["PATH", "Path", "HOME", "XDG_CONFIG_HOME", "TERMINFO_DIRS"],
+    "paths of programs, and homes of configuration": [
+        *("PATH", "Path", "HOME", "XDG_CONFIG_HOME", "TERMINFO_DIRS", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "NEW_CONFIG"),
+        *("NEW_CONFIG_CONTENT", "IPYTHONDIR", "ODBCSYSINI"),
+    ],
     "loaders": [
         "LD_PRELOAD",
         "ld_preload",
@@ -235,7 +238,10 @@ MEMBERS = {
         "QT_PLUGIN_PATH",
     ],
     "shells": ["BASH_ENV", "BASHOPTS", "ENV", "IFS", "PS4", "ZDOTDIR", "PROMPT_COMMAND"],
-    "programs that others start": ["PAGER", "EDITOR", "GIT_SSH_COMMAND", "GIT_NEW", "MAKEFLAGS", "LESSOPEN"],
+    "programs that others start": [
+        *("PAGER", "EDITOR", "GIT_SSH_COMMAND", "GIT_NEW", "MAKEFLAGS", "LESSOPEN", "MANPAGER", "SUDO_ASKPASS"),
+        *("CHROME_BIN", "PUPPETEER_EXECUTABLE_PATH", "NEW_SHELL_PREFIX", "NEW_COMMAND", "VIMINIT"),
+    ],
     "Python": ["PYTHONPATH", "PYTHONNEW", "PYTEST_PLUGINS", "COVERAGE_PROCESS_START", "EVALKIT_X", "PIP_INDEX_URL"],
     "JavaScript": ["NODE_OPTIONS", "NODE_ENV", "NODE_NEW", "BUN_X", "DENO_DIR", "NPM_CONFIG_PREFIX", "TS_NODE_PROJECT"],
     "Ruby, Perl, PHP, Lua, Julia, R": ["RUBYOPT", "PERL5OPT", "PHPRC", "LUA_INIT", "JULIA_LOAD_PATH", "R_PROFILE"],
