@@ -95,7 +95,7 @@ def wire_api(api: A) -> A:
 
 # Paths of model services that answer with no turn.
 _NO_TURNS = re.compile(
-    r"(/embeddings|/models(/[^/:]+)*|/count_tokens|/count-tokens|:countTokens|:(batch)?[eE]mbedContents?|/moderations"
+    r"(/embeddings|/count_tokens|/count-tokens|:countTokens|:(batch)?[eE]mbedContents?|/moderations"
     r"|/files(/.*)?|/batches(/.*)?|/uploads(/.*)?|/cachedContents(/.*)?|/audio/\w+|/images/\w+|/videos(/.*)?|/rerank|/tokenize"
     r"|/detokenize|/input_items|/api/(tags|show|pull|embed|embeddings|version|ps)|/responses/compact|/responses/input_tokens)$"
 )
@@ -104,9 +104,11 @@ _KEPT = re.compile(r"/(responses|interactions)/")
 # Where the model stands in the path alone: ``/model/vendor.name/converse``, ``/models/name:generateContent``.
 _MODEL_IN_PATH = re.compile(r"/model/([^/]+)/|/models/([^/:]+):")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "model", "function"})
-_ASSISTANTS_KEYS = frozenset({"assistant_id", "tool_outputs"})  # of services that keep instructions and functions
+_ASSISTANTS_KEYS = frozenset(
+    {"assistant_id", "tool_outputs", "inputText"}
+)  # of services that keep instructions and functions
 _DECLARING_KEYS = frozenset({"parameters", "input_schema", "inputSchema", "functionDeclarations",
-    "function_declarations", "parameters_json_schema"})  # fmt: skip
+    "function_declarations", "parameters_json_schema", "parameter_definitions"})  # fmt: skip
 
 
 def parse_body(body: bytes) -> JsonObject | None:
@@ -162,7 +164,8 @@ def looks_like_model_request(data: JsonObject) -> bool:
             return True
     if not _ASSISTANTS_KEYS.isdisjoint(data):
         return True
-    return isinstance(data.get("model"), str) and any(isinstance(data.get(key), str) for key in ("prompt", "input"))
+    is_named = any(isinstance(data.get(key), str) for key in ("model", "agent_id"))
+    return is_named and any(isinstance(data.get(key), str) for key in ("prompt", "input", "inputs"))
 
 
 def _declares_functions(tool: JsonObject) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 import yaml
 
 import evalkit
+from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
+from evalkit.cassettes.http.model_exchanges import read_http_exchange
 from evalkit.model.transcript import CallAnswer
 from evalkit.wire.records import Request
 from evalkit.wire.table import APIS, parse_body
@@ -124,6 +127,19 @@ def converse(tmp_path: Path) -> Any:
         return [(call.name, call.turn, call.answered_by, call.result) for call in verdict.transcript.calls]
 
     return run
+
+
+def test_a_body_that_its_client_has_unpacked_is_read() -> None:
+    """aiohttp unpacks, and leaves the header."""
+    reply = json.dumps({"choices": [{"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}]})
+    request = HttpRequest("POST", "https://api.example.com/v1/chat/completions", b'{"model": "m", "messages": []}')
+    for content, is_unpacked in ((reply.encode(), True), (gzip.compress(reply.encode()), False)):
+        headers = (("content-encoding", "gzip"),)
+        response = HttpResponse(200, "", headers, content, is_unpacked=is_unpacked)
+        exchange = read_http_exchange(request, response, 0.0)
+        assert exchange is not None
+        assert exchange.reply is not None
+        assert exchange.reply.text == "yes"
 
 
 def test_what_the_application_answers_on_the_wire_is_a_call(converse: Any) -> None:

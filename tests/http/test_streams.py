@@ -21,7 +21,8 @@ from tests.http.conftest import asking
 Run = Callable[..., Verdict]
 ASKED = {**asking("hi"), "stream": True}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "check", "arguments": "{}"}}
-DELTAS: list[dict[str, Any]] = [{"content": "re: "}, {"tool_calls": [{"index": 0, **CALL}]}, {"content": "hi"}]
+# The first text is no end of a stream, though it says so.
+DELTAS: list[dict[str, Any]] = [{"content": "[DONE] "}, {"tool_calls": [{"index": 0, **CALL}]}, {"content": "hi"}]
 
 
 class SlowServer(ThreadingHTTPServer):
@@ -143,13 +144,13 @@ def make_agent(client: str, slow: SlowServer, *, rest: bool = True) -> Callable[
 
         async def async_agent(task: Task) -> str:
             await use(slow, rest)
-            return "re: hi"
+            return "[DONE] hi"
 
         return async_agent
 
     def agent(task: Task) -> str:
         use(slow, rest)
-        return "re: hi"
+        return "[DONE] hi"
 
     return agent
 
@@ -166,7 +167,7 @@ def test_a_stream_comes_as_it_is_sent_and_its_calls_are_on_record(
     assert slow.was_in_time == [True]
     assert [reason.code for reason in verdict.reasons] == ["forbidden_call"]
     (turn,) = verdict.transcript.turns
-    assert (turn.text, [call.name for call in turn.calls]) == ("re: hi", ["check"])
+    assert (turn.text, [call.name for call in turn.calls]) == ("[DONE] hi", ["check"])
     if mode == "recorded":
         replayed = run(agent, case)
         assert replayed.transcript.turns[0].calls == turn.calls
@@ -179,6 +180,6 @@ def test_a_stream_that_the_agent_leaves_is_read_as_far_as_it_came(client: str, s
     verdict = run(agent, record="all")
 
     assert verdict.status == "passed"
-    assert verdict.transcript.turns[0].text.startswith("re:")
+    assert verdict.transcript.turns[0].text.startswith("[DONE]")
     replayed = run(agent)
     assert replayed.status == "passed", replayed.reasons

@@ -1,5 +1,6 @@
 """A model's service in a process of its own: `model_service.py PORT_FILE` answers every first request by a call of
-`delete_account`, and one that holds an answer to it by a text. Chat completions; any other path gets a line of text."""
+`delete_account`, and one that holds an answer to it by a text. Chat completions;
+`/desk` asks the model itself; any other path gets a line of text."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ class Handler(BaseHTTPRequestHandler):
             data |= {"stopReason": "tool_use", "usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}}
             self.reply("application/json", json.dumps(data).encode())
             return
-        if not self.path.endswith("/chat/completions"):
+        if not self.path.endswith(("/chat/completions", "/desk")):
             self.reply("application/json", b'{"status": "valid"}')
             return
-        is_answered = any(message["role"] == "tool" for message in json.loads(body)["messages"])
+        is_answered = any(message["role"] == "tool" for message in json.loads(body).get("messages", ()))
         call = {"id": "c1", "type": "function", "function": {"name": "delete_account", "arguments": "{}"}}
         message = (
             {"role": "assistant", "content": "done"} if is_answered else {"role": "assistant", "tool_calls": [call]}

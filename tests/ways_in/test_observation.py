@@ -163,6 +163,12 @@ def by_openai(task: Any, port: int) -> None:
     client.chat.completions.create(model="m", messages=BODY["messages"], tools=TOOLS)
 
 
+def by_a_gateway_of_its_own(task: Any, port: int) -> None:
+    """The request tells nothing of a model."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/desk", b'{"question": "hi"}', JSON)
+    urllib.request.urlopen(request).read()
+
+
 def by_thread_pool(task: Any, port: int) -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(by_urllib, task, port).result()
@@ -394,6 +400,7 @@ WAYS: list[Any] = [
     (by_http_client, RED),
     (by_aiohttp, RED),
     (by_openai, RED),
+    (by_a_gateway_of_its_own, RED),
     (by_thread_pool, RED),
     (by_model_of_the_task, RED),
     (by_boto3, RED),

@@ -26,6 +26,7 @@ READ: dict[str, tuple[str, Any, Any, str, str | None]] = {
                                                     "m"),
     "a path of its own": ("/ask", CHAT, CHAT_REPLY, "openai_chat", "m"),
     "a gateway that translates": ("/v1/chat/completions", CHAT, MESSAGE, "anthropic_messages", "m"),
+    "a path of a model's own": ("/models/m/generate", CHAT, CHAT_REPLY, "openai_chat", "m"),
     "a request that tells nothing": ("/ask", {"question": "Hi."}, CHAT_REPLY, "openai_chat", None),
     "the older completions": ("/v1/completions", {"model": "m", "prompt": "Hi."},
                               {"choices": [{"text": "Hello.", "finish_reason": "stop"}]}, "openai_chat", "m"),
@@ -87,6 +88,9 @@ def test_what_is_no_turn_is_none(path: str, request_data: Any, reply: Any) -> No
         {"dialogue": 1, "tools": [{"name": "drop", "parameters": {}}]},
         {"model": "m", "prompt": "Hi."},
         {"model": "m", "inputs": HI},
+        {"agent_id": "a", "inputs": "Hi."},  # Mistral's conversations
+        {"inputText": "Hi."},  # Bedrock's agents
+        {"message": "Hi.", "tools": [{"name": "drop", "parameter_definitions": {}}]},  # Cohere's first chat
         {"assistant_id": "a"},
     ],
 )

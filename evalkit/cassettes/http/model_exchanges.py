@@ -31,7 +31,7 @@ def read_http_exchange(request: HttpRequest, response: HttpResponse, duration_ms
 
 def _unpack(response: HttpResponse) -> bytes:
     encoding = response.get_header("content-encoding")
-    content = unpack_content(response.body, encoding) if encoding else response.body
+    content = unpack_content(response.body, encoding) if encoding and not response.is_unpacked else response.body
     return content or b""
 
 

@@ -23,16 +23,20 @@ class Observer:
         self._running = TeeGroup()
 
     def observe(self, request: HttpRequest) -> Tee | None:
-        """Return what a reply is fed to; None where there is nothing to be read. Raises BudgetSpentError."""
+        """Return what a reply is fed to; None where there is nothing to be read: a model's is known by its form too,
+        whatever was asked, but for downloads. Raises BudgetSpentError."""
         self.hosts.add(request.host)
-        if not self.is_open or request.host in OWN_HOSTS or not is_candidate(request.method, request.url, request.body):
+        if not self.is_open or request.host in OWN_HOSTS:
             return None
-        self.listener.on_request()
+        if is_model := is_candidate(request.method, request.url, request.body):
+            self.listener.on_request()
+        elif request.method.upper() in ("GET", "HEAD"):
+            return None
         return self._running.add(
             Tee(
                 partial(self.listener.on_response, request, is_live=True),
                 on_failure=partial(self.listener.on_failure, request),
-                url=request.url,
+                url=request.url if is_model else "",
             )
         )
 
@@ -43,7 +47,7 @@ class Observer:
 
     def list_running(self) -> list[Tee]:
         """List the replies of models that are waited for."""
-        return self._running.list_running()
+        return [tee for tee in self._running.list_running() if tee.url]
 
     def close(self) -> None:
         """End the run: replies that are still read are on record as far as they came."""

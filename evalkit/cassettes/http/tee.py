@@ -6,6 +6,7 @@ it came by then.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from time import perf_counter
@@ -14,8 +15,9 @@ from msgspec.structs import replace
 
 from evalkit.cassettes.http.messages import HttpResponse
 
-# Ends of streams, OpenAI's and Anthropic's: clients stop reading there, and go on with the reply.
-_ENDS = (b"[DONE]", b'"message_stop"')
+# Ends of streams, OpenAI's and Anthropic's: clients stop reading there, and go on with the reply. The line break tells
+# them from what a model writes.
+_END = re.compile(rb'[\r\n]data: ?(?:\[DONE\]|\{"type": ?"message_stop")')
 
 
 class Tee:
@@ -63,7 +65,7 @@ class Tee:
         """Take a piece of the body."""
         self._pieces.append(bytes(content))
         self._tail = (self._tail + content[-64:])[-64:]
-        if any(end in self._tail for end in _ENDS):
+        if _END.search(self._tail):
             self._tell()
 
     def end(self, *, is_whole: bool = False) -> None:
