@@ -22,7 +22,7 @@ Run = Callable[..., Verdict]
 ASKED = {**asking("hi"), "stream": True}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "check", "arguments": "{}"}}
 # The first text is no end of a stream, though it says so.
-DELTAS: list[dict[str, Any]] = [{"content": "[DONE] "}, {"tool_calls": [{"index": 0, **CALL}]}, {"content": "hi"}]
+DELTAS: list[dict[str, Any]] = [{"content": "re: [DONE] "}, {"tool_calls": [{"index": 0, **CALL}]}, {"content": "hi"}]
 
 
 class SlowServer(ThreadingHTTPServer):
@@ -144,13 +144,13 @@ def make_agent(client: str, slow: SlowServer, *, rest: bool = True) -> Callable[
 
         async def async_agent(task: Task) -> str:
             await use(slow, rest)
-            return "[DONE] hi"
+            return "re: hi"
 
         return async_agent
 
     def agent(task: Task) -> str:
         use(slow, rest)
-        return "[DONE] hi"
+        return "re: hi"
 
     return agent
 
@@ -167,7 +167,7 @@ def test_a_stream_comes_as_it_is_sent_and_its_calls_are_on_record(
     assert slow.was_in_time == [True]
     assert [reason.code for reason in verdict.reasons] == ["forbidden_call"]
     (turn,) = verdict.transcript.turns
-    assert (turn.text, [call.name for call in turn.calls]) == ("[DONE] hi", ["check"])
+    assert (turn.text, [call.name for call in turn.calls]) == ("re: [DONE] hi", ["check"])
     if mode == "recorded":
         replayed = run(agent, case)
         assert replayed.transcript.turns[0].calls == turn.calls
@@ -180,6 +180,6 @@ def test_a_stream_that_the_agent_leaves_is_read_as_far_as_it_came(client: str, s
     verdict = run(agent, record="all")
 
     assert verdict.status == "passed"
-    assert verdict.transcript.turns[0].text.startswith("[DONE]")
+    assert verdict.transcript.turns[0].text.startswith("re:")
     replayed = run(agent)
     assert replayed.status == "passed", replayed.reasons
