@@ -54,6 +54,31 @@ def test_what_was_recorded_is_replayed_without_the_server(client: str, clients: 
     assert len(echo.received) == 1
 
 
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [("application/x-protobuf", b"[%d]"), ("application/json", b'{"resourceSpans": [{"n": %d}]}')],
+)
+def test_exports_of_spans_are_not_recorded_and_do_not_go_out_on_replay(
+    content_type: str, body: bytes, clients: Any, echo: Any, run: Run, cassette: Path
+) -> None:
+    number = iter(range(9))
+
+    def agent(task: Task) -> Any:
+        import requests
+
+        data, headers = body % next(number), {"content-type": content_type}
+        assert requests.post(f"{echo.url}/v1/traces", data=data, headers=headers, timeout=5).ok
+        return clients["requests"](task)
+
+    recorded = run(agent, record="missing")
+    received = len(echo.received)
+    replayed = run(agent)
+
+    assert (recorded.status, received) == ("passed", 2)
+    assert (replayed.status, len(echo.received)) == ("passed", 2)
+    assert "v1/traces" not in cassette.read_text()
+
+
 def test_the_message_says_what_to_do(clients: Any, echo: Any, run: Run) -> None:
     verdict = run(clients["httpx"])
 

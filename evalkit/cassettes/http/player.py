@@ -63,6 +63,13 @@ def is_ignored_host(host: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch(name, pattern) for pattern in patterns for name in names)
 
 
+def exports_telemetry(request: HttpRequest) -> bool:
+    """Tell whether a request exports spans, metrics or logs by OTLP: it is new each time, and nothing depends on it."""
+    path = urlsplit(request.url).path
+    is_otlp = request.content_type.startswith("application/x-protobuf") or b'"resource' in request.body[:20]
+    return is_otlp and path.endswith(("/v1/traces", "/v1/metrics", "/v1/logs"))
+
+
 class PlayerOptions(Struct, frozen=True, kw_only=True):
     """Options of a player. `model_cassette` is the path of the model's cassette below `cassettes`; `record` as in
     Settings."""
@@ -149,6 +156,8 @@ class Player:
 
         Raises MissingCassetteError, StaleCassetteError, SpecError and BudgetSpentError.
         """
+        if exports_telemetry(request):  # no part of a recording, and of its replay
+            return Tee(lambda response, duration_ms: None) if self.is_recording else HttpResponse(200, "OK")
         try:
             outcome, duration_ms = self._begin(request)
         except EvalkitError as error:
