@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from evalkit.errors import ProviderError
 from evalkit.model.case import Case, Repeat
 from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict
+from tests.http.conftest import Agent, asking
 
 Run = Callable[..., Verdict]
 
@@ -385,3 +389,21 @@ def test_an_agent_left_behind_asks_a_closed_cassette(clients: Any, echo: Any, ru
     assert verdict.reasons[0].code == "deadline"
     assert "the run that this request is of is over" in caught[0]
     assert echo.received == []
+
+
+def test_a_recording_says_that_a_request_without_a_response_is_not_replayed(
+    clients: dict[str, Agent], run: Run
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+
+    def agent(task: Task) -> Any:
+        with suppress(OSError):
+            urllib.request.urlopen(urllib.request.Request(url, json.dumps(asking("hi")).encode()), timeout=5)
+        return clients["urllib"](task)
+
+    verdict = run(agent, record="all")
+    told = f"POST {url} got no response, so the case can't be replayed"
+    assert (verdict.status, told in verdict.warnings) == ("passed", True), (verdict.reasons, verdict.warnings)

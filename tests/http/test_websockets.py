@@ -125,3 +125,20 @@ def test_a_websocket_of_something_else_is_unobserved(url: str, run: Run) -> None
     verdict = run(agent, case, **LIVE)
 
     assert [reason.code for reason in verdict.reasons] == ["unobserved"], verdict.reasons
+
+
+def test_two_responses_at_once_are_unobserved(url: str, run: Run) -> None:
+    def agent(task: Task) -> str:
+        from websockets.sync.client import connect
+
+        with connect(url, proxy=None) as connection:
+            for _ in range(2):
+                connection.send(json.dumps(CREATE))
+            for _ in range(2 * len(EVENTS)):
+                connection.recv()
+        return "re: hi"
+
+    case = case_from_dict({"input": {"message": "hi"}, "expected_output": {"forbidden_function_calls": ["refund"]}})
+    verdict = run(agent, case, **LIVE)
+
+    assert [reason.code for reason in verdict.reasons] == ["unobserved"], verdict.reasons

@@ -230,6 +230,16 @@ class Player:
             for url in self.unplayable
             if self.is_recording
         ]
+        answered = {_build_key(exchange["request"]) for exchange in done}
+        secrets = (*self._options.secrets, *self._credentials)
+        unanswered = [
+            mask_request(exchange["request"], secrets)
+            for exchange in self._exchanges
+            if "response" not in exchange and _build_key(exchange["request"]) not in answered
+        ]
+        warnings += dict.fromkeys(
+            f"{_format_request_line(request)} got no response, so the case can't be replayed" for request in unanswered
+        )
         if not done:
             return warnings
         hidden, touched = hide_secrets(done, self._options.secrets, self._credentials)

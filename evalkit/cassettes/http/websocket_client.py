@@ -71,6 +71,8 @@ def _note_sent(connection: Any, message: object, traffic: Traffic) -> None:
     mark_read(*connection.remote_address[:2])
     if kind != "response.create":  # a message about a response that is under way
         return
+    if connection in _running:  # two at once: nobody knows whose the next event is
+        traffic.observer.note_channel(host)
     traffic.note_unplayable(f"ws://{host}{path}")
     body = {**data.get("response", {}), **data, "stream": True}
     tee = traffic.observer.observe(HttpRequest("POST", f"http://{host}{path}", json.dumps(body).encode()))
