@@ -171,6 +171,12 @@ def explain_callable(target: str, permissions: Permissions | None) -> str:
 
 # What judges can't be mocked by what is judged. Python's own functions are everybody's.
 _JUDGES = frozenset(("builtins", "evalkit", "pytest", "_pytest", "pluggy"))
+# A mock of these would name the host to which the environment's key goes, as a command's `env` would.
+_ENVIRONMENT = (os.environ, type(os.environ), getattr(os, "environb", None))
+_ENVIRONMENT_READERS = (
+    *(os.getenv, getattr(os, "getenvb", None)),
+    *(it for name in dir(type(os.environ)) if inspect.isfunction(it := inspect.getattr_static(type(os.environ), name))),
+)
 
 
 def explain_replacement(owner: object, *functions: object, agent: object = None) -> str:
@@ -182,6 +188,9 @@ def explain_replacement(owner: object, *functions: object, agent: object = None)
         for module in (home, code_home):
             if isinstance(module, str) and (top := module.partition(".")[0]) in _JUDGES:
                 return f"'{top}' judges and runs all cases; name the function that calls it"
+    bare = [getattr(function, "__func__", function) for function in functions]
+    if any(owner is item for item in _ENVIRONMENT) or any(item is it for item in _ENVIRONMENT_READERS for it in bare):
+        return "it reads the environment's variables, which choose hosts and keys; name the function that asks for them"
     for registry in (AGENTS, CHECKS, OPERATORS):
         for name, item in registry.list_items():
             if _is_entry(item, functions):

@@ -136,8 +136,9 @@ def find_unreadable(folder: str, root: str) -> Iterator[FoundFile]:
 
 
 def _check_readable(entry: os.DirEntry[str], root: str) -> FoundFile | None:
-    """Return a link that leads nowhere, or in a circle, and a pipe or the like under the name of a YAML file; None for
-    what can be read. A case, or a whole folder of cases, could stand there: it is never absent.
+    """Return a link that leads nowhere, or in a circle, a pipe or the like under the name of a YAML file, and a folder
+    under that of a case; None for what can be read. A case, or a whole folder of cases, could stand there: it is never
+    absent.
     """
     if entry.name.startswith(".") or entry.name in (*SKIPPED_FOLDERS, SUITE_FILE, POLICY_FILE):
         return None  # the last two are read, and missed, by those who inherit from them
@@ -147,9 +148,10 @@ def _check_readable(entry: os.DirEntry[str], root: str) -> FoundFile | None:
         link = f"a link to {os.readlink(entry.path)!r}, which leads nowhere: " if entry.is_symlink() else ""
         why = f"{link}{error.strerror}"
     else:
-        if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or not entry.name.lower().endswith(CASE_ENDINGS):
+        is_folder, name = stat.S_ISDIR(mode), entry.name.lower()
+        if stat.S_ISREG(mode) or not (is_case_name(name) if is_folder else name.endswith(CASE_ENDINGS)):
             return None
-        why = "it is no ordinary file but a device, a pipe or the like"
+        why = "it is a folder" if is_folder else "it is no ordinary file but a device, a pipe or the like"
     problem = Problem(Location(format_file_path(entry.path, root)), f"can't be read: {why}")
     return FoundFile(Path(entry.path), problem, is_unreadable=True)
 

@@ -236,6 +236,7 @@ WAYS: list[Way] = [
         Way(PATCH, target, patch(target))
         for target in (
             *("builtins:abs", "builtins:any", "evalkit.checks.reader:Phrases.find_missing", "evalkit:judge"),
+            *("os:getenv", "os:environ.get", "shop:os.environ.get", "os:_Environ.get", "collections.abc:Mapping.get"),
             *("evalkit.agents.task:Task.call", "shop:evalkit.judge", "_pytest.runner:runtestprotocol", "pytest:skip"),
             *(
                 "shop:Desk.__call__",

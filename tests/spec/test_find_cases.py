@@ -127,10 +127,12 @@ def test_what_can_not_be_read_is_never_absent(project: Any) -> None:
     for name, target in (("a_1.yaml", "gone"), ("folder", "../gone"), ("loop", "loop"), (".#b_1.yaml", "lock")):
         os.symlink(target, folder / name)
     os.mkfifo(folder / "pipe.yaml")
+    (folder / "c_1.yaml").mkdir()
     assert found(project.root, "scenarios") == {
         "scenarios/a_1.yaml": "scenarios/a_1.yaml: can't be read: a link to 'gone', which leads nowhere: "
         "No such file or directory",
         "scenarios/b_1.yaml": None,
+        "scenarios/c_1.yaml": "scenarios/c_1.yaml: can't be read: it is a folder",
         "scenarios/folder": "scenarios/folder: can't be read: a link to '../gone', which leads nowhere: "
         "No such file or directory",
         "scenarios/loop": "scenarios/loop: can't be read: a link to 'loop', which leads nowhere: "
