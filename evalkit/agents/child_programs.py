@@ -32,6 +32,7 @@ SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
 # They run the program that their arguments name, and nothing else.
 LAUNCHERS = frozenset({"env", "nice", "nohup", "timeout", "time", "stdbuf", "uv", "poetry", "pipenv", "hatch", "pdm"})
 INTERPRETERS = SHELLS | {"node", "nodejs", "deno", "bun", "npx", "java", "ruby", "perl", "php", "pwsh", "docker"}
+_ABOUT_ITSELF = (["--version"], ["--help"])  # by these arguments a program prints that, and ends
 _PREFIXES = frozenset({"if", "elif", "while", "until", "then", "else", "do", "{", "!", "time"})  # a command follows
 _PYTHON = re.compile(r"(python[\d.]*w?|pypy[\d.]*)(\.exe)?")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*")
@@ -120,4 +121,5 @@ def is_harmless(words: Sequence[str], patterns: Iterable[str] = ()) -> bool:
     commands = [unwrap(command) for command in list_commands(words)]
     if commands != [list(words)]:
         return all(is_harmless(command, patterns) for command in commands)
-    return name in HARMLESS_PROGRAMS or (bool(words) and _BROWSER_DRIVER in words[0])
+    is_about_itself = list(words[1:]) in _ABOUT_ITSELF and name not in SHELLS
+    return is_about_itself or name in HARMLESS_PROGRAMS or (bool(words) and _BROWSER_DRIVER in words[0])

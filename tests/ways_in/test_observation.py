@@ -852,6 +852,8 @@ def test_offline_a_program_in_another_language_reaches_no_service(run: Callable[
         (["sh", "-c", "for f in *; do if test -d $f; then echo $f; fi; done"], ""),
         (["timeout", "5", "grep", "x", "y"], ""),
         (["env", "LANG=C", "sort"], ""),
+        (["sh", "-c", "python3 --version; node --version"], ""),
+        (["node", "agent.js", "--version"], "node agent.js"),
         (["sh", "-c", "cd src; curl http://x"], "curl"),
         (["sh", "-c", "echo $(curl http://x)"], "sh"),
         (["sh", "-c", "echo 'unended"], "sh"),
