@@ -145,8 +145,8 @@ def test_a_request_that_may_be_any_cases_is_refused_and_blames_nobody(
 
     assert [verdict.status for verdict in verdicts] == ["passed", "passed"]
     assert str(errors[0]) == (
-        "an HTTP request came from thread 'telemetry', which was there before the 2 cases that run, so nobody knows "
-        "whose it is: tie what runs there to its case with evalkit.bind(function), or run one case at a time "
+        "an HTTP request came from thread 'telemetry', which was there before the 2 cases that run, so its case "
+        "is unknown: tie what runs there to its case with evalkit.bind(function), or run one case at a time "
         "(--evalkit-concurrency 1)"
     )
     assert echo.received == []
