@@ -66,7 +66,7 @@ _KNOWN = frozenset({"role", "content", "refusal", "tool_calls", "function_call",
     "thought_signature", "finish_reason", "channel", "citations", "images", "tool_use_id"})  # fmt: skip
 _KNOWN_OF_CHOICE = frozenset({"message", "delta", "text", "index", "finish_reason", "logprobs"})
 # Keys of a streamed message whose pieces are joined, or of which the last counts.
-_JOINED = frozenset({*ECHOED_KEYS, "refusal", "executed_tools"})
+_JOINED = frozenset({*ECHOED_KEYS, "refusal", "executed_tools", "annotations"})
 _CALL_KEYS = frozenset({"id", "type", "index", "function", "custom", "extra_content", "thought_signature"})
 _HARMLESS_PARTS = frozenset({"image_url", "input_audio", "file", "video_url", "reference", "audio", "document_url"})
 
@@ -125,6 +125,9 @@ def _read_reply_message(message: JsonObject, place: str, choice: int) -> Iterato
         arguments = {} if older.get("arguments") is None else older["arguments"]
         yield read_call(older["name"], arguments, None, choice=choice, kind="function_call")
     yield from _read_executed(message.get("executed_tools"))
+    annotations = [item.get("type") for item in filter_mappings(message.get("annotations"))]
+    if "url_citation" in annotations and not message.get("executed_tools"):  # models that search by themselves
+        yield Call(name="web_search", arguments={}, kind="url_citation", carrier=SERVICE)
     yield from check_keys(message, _KNOWN, f"{NAME}.message", place)
 
 

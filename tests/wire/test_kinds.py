@@ -393,3 +393,13 @@ def test_readers_never_raise_on_any_json(name: str) -> None:
         for value in (whole, *events):
             odd = as_mapping(with_odd_values(value, chance))
             assert {api.is_value(odd), api.is_request(odd), api.is_streamed(odd)} <= {True, False}
+
+
+def test_citations_of_the_web_tell_of_a_search() -> None:
+    """A model that searches by itself lists no call."""
+    cited = [{"type": "url_citation", "url_citation": {"url": "https://x"}}]
+    whole = read("openai_chat", chat({"role": "assistant", "content": "wet", "annotations": cited}, "stop"))
+    pieces = (delta(role="assistant", content="wet"), delta(annotations=cited), delta("stop"))
+    for reply in (whole, read("openai_chat", *pieces)):
+        assert [(call.name, call.carrier) for call in reply.calls] == [("web_search", SERVICE)]
+    assert not read("openai_chat", chat({"role": "assistant", "content": "wet", "annotations": []}, "stop")).calls
