@@ -225,7 +225,7 @@ def _list_calls(message: JsonObject) -> list[LoggedCall]:
     for holder in (message, more if isinstance(more, Mapping) else {}):
         older = holder.get("function_call")  # before tools there were functions, one call a reply, without an id
         listed = [*list_objects(holder, "tool_calls")] or list_objects(holder, "toolCalls")
-        calls = [*listed, *([older] if isinstance(older, Mapping) else [])]
+        calls = [*listed, *([older] if isinstance(older, Mapping) and any(older.values()) else [])]
         if calls:
             break
     return [read_call(call) for call in (*calls, *filter_mappings(message.get("invalid_tool_calls")))]

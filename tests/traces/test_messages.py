@@ -19,6 +19,7 @@ FUNCTION = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
     "message",
     [
         {"tool_calls": [{"id": "c1", "function": FUNCTION}]},
+        {"tool_calls": [{"id": "c1", "function": FUNCTION}], "function_call": {"name": "", "arguments": ""}},
         {"tool_calls": [{"id": "c1", "name": "get_weather", "args": {"city": "Paris"}}]},
         {"additional_kwargs": {"tool_calls": [{"id": "c1", "function": FUNCTION}]}, "content": ""},
         {"content": [{"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Paris"}}]},
