@@ -624,7 +624,7 @@ SHELL: dict[str, tuple[str, str]] = {
     "asks past the relay": (f"curl -s $TARGET -d '{json.dumps(BODY)}' >/dev/null; echo done", UNSEEN),
     "asks the relay": (f"curl -s $OPENAI_BASE_URL/chat/completions -d '{json.dumps(BODY)}' >/dev/null; echo done", RED),
     "calls a function": ("curl -s -d '{}' $EVALKIT_FUNCTIONS_URL/call/delete_account >/dev/null; echo done", RED),
-    "does neither": ("curl --version >/dev/null; echo done", UNSEEN),
+    "does neither": ("curl -s file:///dev/null; echo done", UNSEEN),
     "is harmless": ("echo done", "green"),
 }
 
