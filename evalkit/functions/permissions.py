@@ -177,6 +177,7 @@ _ENVIRONMENT_READERS = (
     *(os.getenv, getattr(os, "getenvb", None)),
     *(it for name in dir(type(os.environ)) if inspect.isfunction(it := inspect.getattr_static(type(os.environ), name))),
 )
+_OF_PROXIES = re.compile("prox(y|ies)", re.IGNORECASE)  # of Python's and of clients: urllib's, requests', httpx's, ...
 
 
 def explain_replacement(owner: object, *functions: object, agent: object = None) -> str:
@@ -191,6 +192,9 @@ def explain_replacement(owner: object, *functions: object, agent: object = None)
     bare = [getattr(function, "__func__", function) for function in functions]
     if any(owner is item for item in _ENVIRONMENT) or any(item is it for item in _ENVIRONMENT_READERS for it in bare):
         return "it reads the environment's variables, which choose hosts and keys; name the function that asks for them"
+    codes = [code for it in bare if (code := getattr(it, "__code__", None)) is not None]
+    if any(_OF_PROXIES.search(code.co_name) and is_installed(code.co_filename) for code in codes):
+        return "it chooses a proxy, through which keys go; name the function of the project's own that is mocked"
     for registry in (AGENTS, CHECKS, OPERATORS):
         for name, item in registry.list_items():
             if _is_entry(item, functions):

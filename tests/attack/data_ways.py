@@ -75,6 +75,7 @@ FILES = {
 import os
 import subprocess
 from subprocess import getoutput
+from urllib import request
 
 import evalkit
 
@@ -237,6 +238,7 @@ WAYS: list[Way] = [
         for target in (
             *("builtins:abs", "builtins:any", "evalkit.checks.reader:Phrases.find_missing", "evalkit:judge"),
             *("os:getenv", "os:environ.get", "shop:os.environ.get", "os:_Environ.get", "collections.abc:Mapping.get"),
+            *("urllib.request:getproxies", "urllib.request:proxy_bypass", "shop:request.getproxies"),
             *("evalkit.agents.task:Task.call", "shop:evalkit.judge", "_pytest.runner:runtestprotocol", "pytest:skip"),
             *(
                 "shop:Desk.__call__",
