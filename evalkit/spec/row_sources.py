@@ -455,8 +455,11 @@ def _find_file(name: str, layer: Layer, root: str, refuse: Callable[[str], SpecE
     """Find the file of rows, which lies inside the project."""
     folder = os.path.dirname(layer.path or root)
     path = os.path.normpath(os.path.join(folder, name))
-    if not os.path.realpath(path).startswith(os.path.realpath(root) + os.sep):
+    real, base = os.path.realpath(path), os.path.realpath(root) + os.sep
+    if not real.startswith(base):
         raise refuse(f"'from' names {name}, which lies outside of the project")
+    if any(part.startswith(".") for part in real.removeprefix(base).split(os.sep)):
+        raise refuse(f"'from' names {name}, a hidden file, which may hold keys; rows are sent to models")
     if os.path.isfile(path):
         return path
     names = [entry for entry in os.listdir(folder) if entry.endswith(tuple(_OPENERS))]

@@ -62,6 +62,7 @@ LINKS = {
     "tool": "tool.sh",
     "bad_tool": "data/rows.tsv",
     "out.sh": "../outside.sh",
+    "keys.json": ".keys.json",
 }
 FILES = {
     **{f"data/{name}": SCRIPT for name in DATA_FILES},
@@ -69,6 +70,7 @@ FILES = {
     "tool.py": "import sys\nsys.stdin.read()\nprint('ok')\n",
     "../outside.sh": SCRIPT,
     "../outside.json": "[]",
+    ".keys.json": '[{"id": "a"}]',
     "../outside.md": "---\nname: x\n---\nSay ok.\n",
     "chat.json": '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok"}]}',
     "shop.py": """\
@@ -308,5 +310,7 @@ WAYS: list[Way] = [
     Way(PATHS, "extends outside", {"extends": "../../outside_001"}),
     Way(PATHS, "mocks outside", mock({"$include": "../../outside"})),
     Way(PATHS, "rows outside", {"from": "../../outside.json"}),
+    Way(PATHS, "hidden rows", {"from": "../.keys.json"}),
+    Way(PATHS, "rows by a link to a hidden file", {"from": "../keys.json"}),
     Way(PATHS, "a part outside", {"input": {"parts": [{"file": "../../outside.json"}]}}),
 ]
