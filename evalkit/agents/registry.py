@@ -28,7 +28,7 @@ from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Case, Permissions
 from evalkit.model.registry import AGENTS, CONFTEST, MCP_SERVERS, Registration, look_up_from
-from evalkit.text.format import format_value
+from evalkit.text.format import format_value, join_names
 
 F = TypeVar("F", bound=AnyFunction)
 
@@ -40,6 +40,7 @@ _prepared: set[tuple[Path, Path]] = set()  # folders and roots whose conftest.py
 _REGISTERED = re.compile(r"^\s*@(?:evalkit\.)?agent\(\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 _FOREIGN = frozenset({"node_modules", "site-packages", "venv", "__pycache__"})  # as are names that begin with a dot
 _MOST_FOLDERS = 2_000
+_MOST_NAMED = 20  # agents, in a message
 _FOLDERS_ABOVE = 4
 
 
@@ -132,7 +133,7 @@ def _get_registered_agent(name: str, registration: Registration) -> AgentUnderTe
 
 
 def _list_registered(where: str = "") -> str:
-    names = ", ".join(f"'{name}'" for name in AGENTS)
+    names = join_names([f"'{name}'" for name in AGENTS], _MOST_NAMED)
     return f"Registered{where}: {names}" if names else f"No agent is registered{where}"
 
 
