@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import queue
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -377,18 +379,36 @@ def test_a_case_is_judged_by_the_real_functions(
     assert [call for verdict in verdicts for call in verdict.transcript.calls] == []
 
 
-def test_evalkit_asks_the_real_clock_amid_the_run_of_a_case_that_patches_it(make_case: MakeCase) -> None:
-    """The agent's own question is its call; those of evalkit are none."""
-    functions = {name: {"patch": f"{target}"} for name, target in (("now", "time:time"), ("tick", "time:perf_counter"))}
-    functions["dump"] = {"patch": "json:dumps"}
-    case = make_case({"now": 1.0, "tick": 2.0, "dump": "{}"}, {"expected_function_calls": ["now"]}, functions=functions)
+CLOCK = """
+import time
+from pathlib import Path
 
-    def agent(task: Task) -> str:
-        task.log.info("at %s", task.clock_ms)
-        return str(time.time())
+from evalkit.runner.run_case import run_case
+from evalkit.spec.load import case_from_dict
 
-    verdict = run_case(case, agent)
-    assert (verdict.status, verdict.transcript.response) == ("passed", "1.0")
+def agent(task):
+    task.log.info("at %s", task.clock_ms)
+    return str(time.time())
+
+data = {
+    "input": {"message": "SN12345?", "mock_function_responses": {"now": 1.0, "tick": 2.0, "dump": "{}"}},
+    "expected_output": {"expected_function_calls": ["now"]},
+    "functions": {
+        "now": {"patch": "time:time"}, "tick": {"patch": "time:perf_counter"}, "dump": {"patch": "json:dumps"}
+    },
+}
+verdict = run_case(case_from_dict(data, Path("scenarios/case_001.yaml"), root=Path.cwd()), agent)
+print(verdict.status, verdict.transcript.response, [reason.message for reason in verdict.reasons])
+"""
+
+
+def test_evalkit_asks_the_real_clock_amid_the_run_of_a_case_that_patches_it(tmp_path: Path) -> None:
+    """The agent's own question is its call; those of evalkit are none.
+
+    In a process of its own: what a thread of another test asks would be a call of the only case that runs.
+    """
+    done = subprocess.run([sys.executable, "-c", CLOCK], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("passed 1.0 []\n", "")
 
 
 @pytest.mark.parametrize("carried", [False, True])
