@@ -19,7 +19,7 @@ from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
 from evalkit.checks.reasons import NOT_JUDGED, OTHER_RANK, RANK, build_reason, build_unmeasured, rank
 from evalkit.checks.run_checks import JudgeCriteria, ModelFailure, StopReason, report_questions
-from evalkit.errors import KeyPath, MeasurementError, ProviderError, UnreadItemError, UnseenCallError, format_path
+from evalkit.errors import MeasurementError, ProviderError, UnreadItemError, UnseenCallError, format_path
 from evalkit.model.case import Case, UserTurn
 from evalkit.model.rubric import Rubric
 from evalkit.model.transcript import APPLICATION, RunFault, Transcript
@@ -30,23 +30,7 @@ from evalkit.text.format import format_count
 _COMPLETES = StopReason(COMPLETED, (), is_explicit=False)
 
 
-class KeyedCheck(Protocol):
-    """Anything that stands in the case under a key."""
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def path(self) -> KeyPath: ...
-
-    @property
-    def demands_absence(self) -> bool: ...
-
-    @property
-    def on_arguments(self) -> bool: ...
-
-
-class RunCheck(KeyedCheck, Protocol):
+class RunCheck(KeyedDemand, Protocol):
     """A demand on the run: a frozen record with one method, its fields the keys of the case."""
 
     def judge(self, evidence: Evidence) -> CheckResult | None: ...
@@ -165,7 +149,7 @@ def list_own_functions(expectation: Expectation | None) -> Iterator[str]:
             yield leaf.function_name
 
 
-def _guard(check: KeyedCheck, judge: Callable[[], CheckResult | None]) -> list[CheckResult]:
+def _guard(check: KeyedDemand, judge: Callable[[], CheckResult | None]) -> list[CheckResult]:
     try:
         result = judge()
     except Exception as error:
@@ -173,7 +157,7 @@ def _guard(check: KeyedCheck, judge: Callable[[], CheckResult | None]) -> list[C
     return [] if result is None else [result]
 
 
-def _build_broken(check: KeyedCheck, error: Exception) -> CheckResult:
+def _build_broken(check: KeyedDemand, error: Exception) -> CheckResult:
     """Build the result of a check that could not do its work: no failure of the agent, and no pass either."""
     is_measurement_error = isinstance(error, MeasurementError)
     message = str(error) if is_measurement_error else f"judging it raised {type(error).__name__}: {error}"
