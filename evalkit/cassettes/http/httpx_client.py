@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, find_credentials
@@ -33,13 +34,8 @@ def make_handle_request(library: str, find: FindTraffic) -> Callable[[Any], Any]
             outcome = traffic.begin(sent)
             if isinstance(outcome, HttpResponse):
                 return _build_response(library, outcome)
-            try:
-                with carry():
-                    response = real(self, request)
-            except BaseException as error:
-                if outcome is not None:
-                    outcome.fail(error)
-                raise
+            with _send(outcome):
+                response = real(self, request)
             return response if outcome is None else _tee_response(library, response, outcome)
 
         return handle_request
@@ -64,18 +60,25 @@ def make_handle_async_request(library: str, find: FindTraffic) -> Callable[[Any]
             outcome = traffic.begin(sent)
             if isinstance(outcome, HttpResponse):
                 return _build_response(library, outcome)
-            try:
-                with carry():
-                    response = await real(self, request)
-            except BaseException as error:
-                if outcome is not None:
-                    outcome.fail(error)
-                raise
+            with _send(outcome):
+                response = await real(self, request)
             return response if outcome is None else _tee_response(library, response, outcome)
 
         return handle_async_request
 
     return make
+
+
+@contextmanager
+def _send(tee: Tee | None) -> Iterator[None]:
+    """Carry a request; that it failed is told to its tee."""
+    try:
+        with carry():
+            yield
+    except BaseException as error:
+        if tee is not None:
+            tee.fail(error)
+        raise
 
 
 class TeeStream:

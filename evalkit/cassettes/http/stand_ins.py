@@ -111,13 +111,7 @@ def hide_secrets(
                 request[form] = _hide_in_data(request[form], in_requests, known if is_model else None)
             if form in response:
                 was = response[form]
-                response[form] = (
-                    _hide_in_pieces(known.redact_data(was), known, stand_ins)
-                    if is_model
-                    else _hide_in_stream(was, in_responses)
-                    if isinstance(was, str)
-                    else _hide_in_data(was, in_responses, None)
-                )
+                response[form] = _hide_in_body(was, in_responses, stand_ins if is_model else None)
                 if is_model and response[form] != was:
                     touched.append(urlsplit(request["url"]).path)
         for part in (request, response):
@@ -183,6 +177,13 @@ def _hide_in_data(value: Any, redactor: Redactor, of_words: Redactor | None) -> 
     if isinstance(value, list):
         return [_hide_in_data(item, redactor, of_words) for item in value]
     return redactor.redact_data(value)
+
+
+def _hide_in_body(value: Any, redactor: Redactor, stand_ins: StandIns | None) -> Any:
+    """Hide secrets in the body of a response. `stand_ins` are given for a model's, whose words come in pieces."""
+    if stand_ins is not None:
+        return _hide_in_pieces(redactor.redact_data(value), redactor, stand_ins)
+    return _hide_in_stream(value, redactor) if isinstance(value, str) else _hide_in_data(value, redactor, None)
 
 
 def _hide_in_stream(text: str, redactor: Redactor) -> str:
