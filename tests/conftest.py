@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import compileall
 import gc
-from collections.abc import Iterator
+import gzip
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import certifi
 import pytest
 
 import evalkit
 
+CORPORA = Path(__file__).parents[2] / "shared" / "corpora"
 # hypothesis and anyio take more time to start than all the rest of such a process.
 PLUGINS_TO_LEAVE = "-p no:hypothesispytest -p no:anyio"
 
@@ -45,3 +49,17 @@ def spare_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("PYTEST_ADDOPTS", PLUGINS_TO_LEAVE)  # pytest's own fixture has deleted it
     return pytester
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Callable[[str], list[dict[str, Any]]]:
+    """Recorded exchanges of public repositories, where they lie beside the checkout."""
+
+    def rows(name: str) -> list[dict[str, Any]]:
+        path = CORPORA / f"{name}.jsonl.gz"
+        if not path.exists():
+            pytest.skip(f"the recorded exchanges ({path.name}) are not on this machine")
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+    return rows

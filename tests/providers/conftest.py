@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from tests.servers.replay import Answer, ReplayServer
-
-CORPORA = Path(__file__).parents[2].parent / "shared" / "corpora"
 
 
 @pytest.fixture(scope="module")
@@ -27,18 +21,6 @@ def replay(server: ReplayServer) -> ReplayServer:
     server.answers.clear()
     server.received.clear()
     return server
-
-
-@pytest.fixture(scope="session")
-def corpus() -> Callable[[str], list[dict[str, Any]]]:
-    def rows(name: str) -> list[dict[str, Any]]:
-        path = CORPORA / f"{name}.jsonl.gz"
-        if not path.exists():
-            pytest.skip(f"the recorded exchanges ({path.name}) are not on this machine")
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            return [json.loads(line) for line in lines]
-
-    return rows
 
 
 @pytest.fixture
