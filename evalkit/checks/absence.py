@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from evalkit.checks.reasons import build_unmeasured
-from evalkit.errors import KeyPath, format_path
+from evalkit.errors import KeyPath, UnreadItemError, UnseenCallError, format_path
+from evalkit.model.transcript import RunFault
 from evalkit.model.unobserved import ARGUMENTS, Unobserved, format_unobserved
 from evalkit.model.verdict import CheckResult, Reason
 
@@ -79,6 +80,12 @@ def is_unseen_alone(reasons: Iterable[Reason]) -> bool:
     """Return whether nothing speaks against a run but what nobody saw of it: calls that are missing may be there."""
     codes = {reason.code for reason in reasons}
     return UNOBSERVED in codes and codes <= {UNOBSERVED, "missing_call", "score_too_low"}
+
+
+def is_seen_in_part(fault: RunFault | None) -> bool:
+    """Return whether a run could not be measured because a part of it went unread. Calls that were seen break bans all
+    the same."""
+    return fault is not None and fault.code in (UnreadItemError.code, UnseenCallError.code)
 
 
 def select_unseen(parts: Sequence[Unobserved], *, demands_absence: bool, on_arguments: bool) -> tuple[Unobserved, ...]:

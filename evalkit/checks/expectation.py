@@ -12,14 +12,14 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from evalkit.checks.absence import UNOBSERVED, KeyedDemand, is_unseen_alone, judge_absences
+from evalkit.checks.absence import UNOBSERVED, KeyedDemand, is_seen_in_part, is_unseen_alone, judge_absences
 from evalkit.checks.call_origin import AnswererCheck
 from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, judge_calls, report_unmeasured
 from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn, find_last_turn
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
 from evalkit.checks.reasons import NOT_JUDGED, OTHER_RANK, RANK, build_reason, build_unmeasured, rank
 from evalkit.checks.run_checks import JudgeCriteria, ModelFailure, StopReason, report_questions
-from evalkit.errors import MeasurementError, ProviderError, UnreadItemError, UnseenCallError, format_path
+from evalkit.errors import MeasurementError, ProviderError, format_path
 from evalkit.model.case import Case, UserTurn
 from evalkit.model.rubric import Rubric
 from evalkit.model.transcript import APPLICATION, RunFault, Transcript
@@ -213,7 +213,8 @@ def _build_faulted(
     """Build the judgement of a run that ended early. After a fault of the world, missing calls are no failure."""
     reason = build_reason(fault.code, fault.message, "")
     if not fault.measured:
-        reasons = (*_find_broken_bans(fault, calls), reason)
+        bans = _select_broken_bans(calls) if is_seen_in_part(fault) else ()
+        reasons = (*(ban for line in bans for result in line.results for ban in result.reasons), reason)
         status = ERROR if len(reasons) == 1 else FAILED
         made_calls = tuple(verdict for verdict in calls if verdict.call is not None)
         return Judgement(
@@ -229,12 +230,13 @@ def _build_faulted(
     return Judgement(status=status, reasons=reasons, calls=calls, checks=shown_checks, score=score, summary=summary)
 
 
-def _find_broken_bans(fault: RunFault, calls: Sequence[CallVerdict]) -> tuple[Reason, ...]:
-    """Return the forbidden calls of a run of which a part went unseen: what was seen of it holds all the same."""
-    if fault.code not in (UnreadItemError.code, UnseenCallError.code):
-        return ()
-    results = (result for verdict in calls for result in verdict.results if result.check == ForbiddenCalls.key)
-    return tuple(reason for result in results for reason in result.reasons)
+def _select_broken_bans(calls: Sequence[CallVerdict]) -> tuple[CallVerdict, ...]:
+    """Return the calls that are forbidden, each with the results that say so."""
+    banned = (
+        replace(line, status=FAILED, results=tuple(r for r in line.results if r.check == ForbiddenCalls.key))
+        for line in calls
+    )
+    return tuple(line for line in banned if line.results)
 
 
 def sort_reasons(calls: Sequence[CallVerdict], results: Sequence[CheckResult]) -> tuple[Reason, ...]:
@@ -276,14 +278,29 @@ def judge_conversation(
     if ending is not None and ending.stop_reason.is_explicit and not expectation.stop_reason.is_explicit:
         expectation = replace(expectation, stop_reason=ending.stop_reason)
     case_judgement = expectation.judge(transcript, input=input)
-    if transcript.fault is not None and not transcript.fault.measured:
+    is_unmeasured = transcript.fault is not None and not transcript.fault.measured
+    if is_unmeasured and not is_seen_in_part(transcript.fault):
         return case_judgement
     parts = [
         _mark_turn(turn.judge(transcript, input=input, user_turn=number), number)
         for number, turn in enumerate(turns)
         if turn is not None
     ]
+    if is_unmeasured:
+        return _add_bans_of_turns(case_judgement, parts)
     return merge_judgements(case_judgement, parts) if parts else case_judgement
+
+
+def _add_bans_of_turns(case_judgement: Judgement, parts: Sequence[Judgement]) -> Judgement:
+    """Fail a run of which a part went unread for the bans of single turns that its calls broke."""
+    banned = [replace(part, calls=_select_broken_bans(part.calls)) for part in parts]
+    reasons = sort_reasons([line for part in banned for line in part.calls], ())
+    reasons = tuple(reason for reason in reasons if reason not in case_judgement.reasons)
+    if not reasons:
+        return case_judgement
+    reasons = (*reasons, *case_judgement.reasons)
+    calls = _merge_calls(case_judgement, banned)
+    return replace(case_judgement, status=FAILED, reasons=reasons, calls=calls, summary=format_summary(reasons))
 
 
 def _mark_turn(part: Judgement, number: int) -> Judgement:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.absence import UNOBSERVED, select_unseen
+from evalkit.checks.absence import UNOBSERVED, is_seen_in_part, select_unseen
 from evalkit.checks.call_checks import OutcomeCheck, UnresolvedCheck
 from evalkit.checks.call_origin import AgentCheck
 from evalkit.checks.evidence import Evidence, list_messages
@@ -26,7 +26,7 @@ from evalkit.errors import KeyPath, Location, PathProblem, format_path
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, is_mapping, to_hashable
 from evalkit.model.case import Case
 from evalkit.model.template import TemplateError
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.model.transcript import FunctionCall, RunFault, Transcript
 from evalkit.model.unobserved import Unobserved, format_unobserved
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult, PolicyResult, Reason
 from evalkit.operators.base import Matcher
@@ -82,6 +82,13 @@ class SuitePolicy(Struct, frozen=True):
         """Return the keys by which it tells calls of `function` apart: `result_contains`, `approval`, ..."""
         calls = (call.expected for call in self.list_calls() if call.expected.function_name == function)
         return {check.key for call in calls for check in call.checks}
+
+    @property
+    def is_ban(self) -> bool:
+        """True if nothing that went unseen could make up for a call that breaks it: no call that comes before or
+        between."""
+        may_end = any(isinstance(event, PolicyCall) for event in self.closings)
+        return self.limit is not None and not may_end and (self.limit == 0 or self.openings is None)
 
     @property
     def looks_at_messages(self) -> bool:
@@ -276,10 +283,15 @@ def apply_policies(
 ) -> Judgement:
     """Return `judgement` with what the policies of `case` say of the run. Never raises.
 
-    A run that could not be measured proves nothing about them either, and is left as it is.
+    A run that could not be measured proves nothing about them either, and is left as it is; but where a part of it went
+    unread, calls that were seen break bans all the same.
     """
     policies = get_policies(case)
-    if not policies or (transcript.fault is not None and not transcript.fault.measured):
+    fault = transcript.fault
+    is_unmeasured = fault is not None and not fault.measured
+    if is_unmeasured:
+        policies = tuple(policy for policy in policies if policy.is_ban) if is_seen_in_part(fault) else ()
+    if not policies:
         return judgement
     run = PolicyRun(transcript, case.input, aliases)
     results, failures = [], []
@@ -294,18 +306,19 @@ def apply_policies(
             broken=broken,
             excepted=excepted,
         )
-        results.append(result)
+        if broken or not is_unmeasured:
+            results.append(result)
         if reasons and excepted is None:
             failures.append(build_failures(f"{KEY}.{policy.name}", reasons))
-        elif excepted is None and (lack := run.find_lack(policy)):
+        elif excepted is None and not is_unmeasured and (lack := run.find_lack(policy)):
             failures.append(_build_unmeasured(policy, lack))
-        elif excepted is None and (unseen := policy.select_unseen(transcript)):
+        elif excepted is None and not is_unmeasured and (unseen := policy.select_unseen(transcript)):
             failures.append(_build_unmeasured(policy, f"evalkit did not see {format_unobserved(unseen)}", UNOBSERVED))
     judgement = replace(judgement, policies=tuple(results))
-    return _add_failures(judgement, failures, is_faulted=transcript.fault is not None)
+    return _add_failures(judgement, failures, fault)
 
 
-def _add_failures(judgement: Judgement, failures: Sequence[CheckResult], *, is_faulted: bool) -> Judgement:
+def _add_failures(judgement: Judgement, failures: Sequence[CheckResult], fault: RunFault | None) -> Judgement:
     """Fail the judgement, each reason at the call that it names, or beside the calls. A policy that could not be
     judged makes a pass an error.
     """
@@ -323,9 +336,15 @@ def _add_failures(judgement: Judgement, failures: Sequence[CheckResult], *, is_f
             else:
                 line = calls[place]
                 calls[place] = replace(line, status=FAILED, results=(*line.results, result))
-    reasons = (*judgement.reasons, *sort_reasons((), failures))
-    if not is_faulted:  # a fault is the first reason, whatever its rank
-        reasons = tuple(sorted(reasons, key=rank))
+    own_reasons = sort_reasons((), failures)
+    if fault is None:
+        reasons = tuple(sorted((*judgement.reasons, *own_reasons), key=rank))
+    elif (
+        fault.measured
+    ):  # a fault is the first reason, whatever its rank; but of a run that could not be measured, bans
+        reasons = (*judgement.reasons, *own_reasons)
+    else:  # broken bans say more than what went unread
+        reasons = (*own_reasons, *judgement.reasons)
     return replace(
         judgement,
         status=FAILED if FAILED in (judgement.status, *(failure.status for failure in failures)) else ERROR,

@@ -141,6 +141,35 @@ class TestHistories:
         assert verdict.status == "failed"
         assert [reason.code for reason in verdict.reasons] == ["forbidden_call", "unseen_call"]
 
+    @pytest.mark.parametrize(
+        ("policy", "codes"),
+        [
+            ("{never: refund}", ["policy_broken", "unseen_call"]),
+            ("{at_most: 0, calls: refund}", ["policy_broken", "unseen_call"]),
+            ("{at_most: 1, calls: refund}", ["unseen_call"]),
+            ("{never: refund, before: approve}", ["unseen_call"]),  # which may have been called where nobody saw it
+            ("{never: refund, before: {user: sure}}", ["policy_broken", "unseen_call"]),
+            ("{must: close}", ["unseen_call"]),
+        ],
+    )
+    def test_it_breaks_a_policy(
+        self, run: Callable[..., Verdict], tmp_path: Path, policy: str, codes: list[str]
+    ) -> None:
+        (tmp_path / "policies.yaml").write_text(f"careful: {policy}")
+        verdict = run({"response_contains": "done"}, *self.EXCHANGES)
+        assert [reason.code for reason in verdict.reasons] == codes
+        assert verdict.status == ("failed" if "policy_broken" in codes else "error")
+        assert [result.broken for result in verdict.policies] == ([1] if "policy_broken" in codes else [])
+
+    @pytest.mark.parametrize(("banned", "codes"), [("refund", ["forbidden_call", "unseen_call"]),
+                                                   ("close", ["unseen_call"])])  # fmt: skip
+    def test_it_breaks_a_ban_of_its_turn(self, run: Callable[..., Verdict], banned: str, codes: list[str]) -> None:
+        demands = {"forbidden_function_calls": [banned], "expected_function_calls": ["look"], "extra_calls": "allow"}
+        turns = [{"user": "hi", "expected_output": demands}]
+        verdict = run({"response_contains": "done"}, *self.EXCHANGES, input={"turns": turns})
+        assert [reason.code for reason in verdict.reasons] == codes
+        assert verdict.status == ("failed" if banned == "refund" else "error")
+
     def test_the_project_says_that_it_is_the_agents_own(self, run: Callable[..., Verdict]) -> None:
         assert run(FORBID, *self.EXCHANGES, own_calls=("refund",)).status == "passed"
 
