@@ -14,12 +14,11 @@ from msgspec.structs import replace
 
 from evalkit.casecheck.sweep import PassingRun, PlannedRun
 from evalkit.checks.compile import allow_stop_reason, compile_on_fault
-from evalkit.checks.expectation import Expectation, get_expectation, judge_conversation
-from evalkit.checks.policies import apply_policies
+from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.functions.mocks.answers import Answer, FailureAnswer, StaticAnswer
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import NOT_RUN, FaultRun, Verdict
-from evalkit.runner.judge import collect_aliases, locate_reason
+from evalkit.runner.demands import Demands, judge_transcript, locate_reason
 
 FAULTS = ("timeout", "error", "empty", "malformed")
 _GARBAGE = "<html><body><h1>502 Bad Gateway</h1></body></html>"
@@ -62,8 +61,7 @@ def _judge_run(passing: PassingRun, function: str, fault: str, verdict: Verdict)
         kept = expectation.forbidden if expectation is not None else None
         prohibitions = Expectation(forbidden=kept, valid_arguments=False)
         turns.append(None if kept is None else _allow_any_end(prohibitions, transcript))
-    judgement = judge_conversation(transcript, demands, turns, input=case.input)
-    judgement = apply_policies(judgement, case, transcript, collect_aliases(passing.state.dispatcher.declarations))
+    judgement = judge_transcript(Demands(case, demands, turns, passing.state.dispatcher.declarations), transcript)
     reasons = tuple(locate_reason(case, reason) for reason in judgement.reasons)
     return FaultRun(function=function, fault=fault, status=judgement.status, reasons=reasons, transcript=transcript)
 

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from evalkit.casecheck.mutants import Keys, Mutant, Observation, generate_mutants
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
-from evalkit.checks.policies import apply_policies
+from evalkit.checks.expectation import Expectation, Judgement, get_expectation
 from evalkit.errors import FunctionError, KeyPath, MockError, format_path
 from evalkit.functions.call_log import CallContext
 from evalkit.functions.dispatcher import FakeDispatcher
@@ -23,7 +22,7 @@ from evalkit.model.case import Declaration
 from evalkit.model.transcript import DENIED, Grading, Transcript
 from evalkit.model.verdict import FAILED, PASSED
 from evalkit.operators.base import JUDGE
-from evalkit.runner.judge import collect_aliases, compile_with_aliases, parse_path
+from evalkit.runner.demands import compile_demands, judge_transcript, parse_path
 from evalkit.runner.run_state import copy_state
 
 
@@ -81,13 +80,15 @@ def _judge(
     # What no model has graded is not: no mutant is caught for want of a grade.
     ungraded = Grading(place=JUDGE, skipped="not graded: no model looks at mutants")
     transcript = replace(transcript, gradings=(*transcript.gradings, ungraded))
-    path, expectation = instead or ((), None)
-    usual, turns = compile_with_aliases(case, get_expectation(case), observed.declarations.values())
-    case_expectation = expectation if path == ("expected_output",) else usual
-    if len(path) == 4:  # input.turns[n].expected_output
-        turns[int(path[2])] = expectation
-    judgement = judge_conversation(transcript, case_expectation, turns, input=case.input)
-    return apply_policies(judgement, case, transcript, collect_aliases(observed.declarations.values()))
+    demands = compile_demands(case, get_expectation(case), observed.declarations.values())
+    if instead is not None:
+        path, expectation = instead
+        if len(path) == 4:  # input.turns[n].expected_output
+            turn = int(path[2])
+            demands = replace(demands, turns=(*demands.turns[:turn], expectation, *demands.turns[turn + 1 :]))
+        else:
+            demands = replace(demands, expectation=expectation)
+    return judge_transcript(demands, transcript)
 
 
 def _replay_state(observed: Observation, transcript: Transcript) -> Transcript:

@@ -59,7 +59,7 @@ from evalkit.model.settings import Settings
 from evalkit.model.template import ArgumentStep, TemplateError, is_operator
 from evalkit.model.transcript import APPLICATION, MOCK, SERVER, FunctionCall, ModelCall, Transcript
 from evalkit.model.verdict import CheckResult, Reason
-from evalkit.runner.judge import compile_with_aliases, parse_path
+from evalkit.runner.demands import compile_demands, parse_path
 from evalkit.runner.run_state import copy_state
 
 ADVICE = {
@@ -117,14 +117,14 @@ def run_smoke_check(
     `known_names` are functions that other cases expect or code calls: they show which of two names is misspelt."""
     all_declarations = {**(declarations or {}), **{function.name: function for function in case.functions}}
     run = _SmokeRun(case, settings or Settings(), all_declarations, known_names)
-    expectation, turns = compile_with_aliases(case, get_expectation(case), all_declarations.values())
-    if expectation is not None:
+    demands = compile_demands(case, get_expectation(case), all_declarations.values())
+    if demands.expectation is not None:
         for variant in range(count_variants(case.expected_output.get("expected_function_calls"))):
             run.reset()
-            run.check_expectation(case.expected_output, ("expected_output",), expectation, variant, None)
+            run.check_expectation(case.expected_output, ("expected_output",), demands.expectation, variant, None)
     listed = case.input.get("turns") or []
     run.reset()
-    for number, turn in enumerate(turns):
+    for number, turn in enumerate(demands.turns):
         if turn is not None:
             path: KeyPath = ("input", "turns", number, "expected_output")
             run.check_expectation(listed[number]["expected_output"], path, turn, 0, number)

@@ -26,7 +26,7 @@ from evalkit.model.template import TemplateError, follow_path
 from evalkit.model.transcript import SERVICE, FunctionCall, Transcript
 from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.operators.compile import compile_value
-from evalkit.runner.judge import parse_path
+from evalkit.runner.demands import parse_path
 from evalkit.spec.load import case_from_dict
 from evalkit.text.redact import REDACTED
 from evalkit.yamlfile.parse import load

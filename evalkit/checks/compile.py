@@ -82,14 +82,16 @@ def compile_expectation(
     declarations: Mapping[str, Declaration] | None = None,
     input: object = None,
     defaults: Mapping[str, JsonObject] | None = None,
+    is_open: bool = False,
 ) -> tuple[Expectation, list[PathProblem]]:
     """Compile `expected_output`. The Expectation can be used only if there are no problems.
 
     `declarations` are the functions known when the case is loaded, by canonical name; without any, names of functions
-    and arguments are not checked. `input` is the case's, where ``{{ input... }}`` is looked up; `defaults` are those of
-    arguments, by function, beside the declared ones. Each problem has the path of its place, starting with `path`.
+    and arguments are not checked; `is_open`: other functions may be named. `input` is the case's, where
+    ``{{ input... }}`` is looked up; `defaults` are those of arguments, by function, beside the declared ones. Each
+    problem has the path of its place, starting with `path`.
     """
-    reader = ExpectationReader(path, declarations or {}, input, defaults)
+    reader = ExpectationReader(path, declarations or {}, input, defaults, is_open=is_open)
     if not isinstance(expected, dict):
         reader.report_wrong(path, expected, "a mapping of what is expected")
         return Expectation(), reader.problems
@@ -193,7 +195,7 @@ class _Compilation:
             return None
         declared = self.reader.declarations
         argument_sets = [find_declared_arguments(declaration) for declaration in declared.values()]
-        if declared and None not in argument_sets:
+        if declared and None not in argument_sets and not self.reader.is_open:
             arguments = sorted(set().union(*(names or () for names in argument_sets)))
             for name in names:
                 if name not in arguments:

@@ -74,6 +74,8 @@ class ExpectationReader(FieldReader):
         declarations: Mapping[str, Declaration],
         case_input: object = None,
         defaults: Mapping[str, JsonObject] | None = None,
+        *,
+        is_open: bool = False,
     ) -> None:
         super().__init__(root, synonyms=SYNONYMS)
         self.defaults = defaults or {}  # of arguments, by function
@@ -81,8 +83,9 @@ class ExpectationReader(FieldReader):
         self.declarations = declarations
         self.aliases = {alias: name for name, declaration in declarations.items() for alias in declaration.aliases}
         self._canonical = {**{name: name for name in declarations}, **self.aliases}
+        self.is_open = is_open  # functions that nobody declares may be named
         # Functions that are only patched are not all there are: an agent's own tools are declared elsewhere.
-        self._is_open = all(declaration.only_patches for declaration in declarations.values())
+        self._only_patches = all(declaration.only_patches for declaration in declarations.values())
 
     def read_name(self, path: KeyPath, value: object, expected: str = "a name") -> str | None:
         """Read a name. Templates are not rendered in names: with one in it, a name would stand for nothing."""
@@ -125,9 +128,9 @@ class ExpectationReader(FieldReader):
 
     def rules_out(self, name: str) -> bool:
         """Return whether `name` is no function: another than the declared ones; where they are only patched, a slip."""
-        if name in self._canonical:
+        if self.is_open or name in self._canonical:
             return False
-        return bool(did_you_mean(name, self._canonical)) if self._is_open else True
+        return bool(did_you_mean(name, self._canonical)) if self._only_patches else True
 
     def find_canonical(self, name: str) -> str | None:
         """Return the declared name that `name` is or is an alias of; None if nothing of that name is declared."""

@@ -49,7 +49,8 @@ from evalkit.model.verdict import PASSED, Verdict
 from evalkit.operators.base import JUDGE
 from evalkit.operators.judged import Question, collect_questions
 from evalkit.operators.phrases import find_words, fold_text
-from evalkit.runner.judge import compile_with_aliases, judge_run
+from evalkit.runner.demands import compile_demands
+from evalkit.runner.judge import judge_run
 from evalkit.runner.run_state import CasePlan
 from evalkit.text.format import format_value
 from evalkit.text.redact import Redactor
@@ -93,13 +94,14 @@ class GradedRun:
 
     def __init__(self, plan: CasePlan, run: int, transcript: Transcript, declared: tuple[Declaration, ...]) -> None:
         self._plan, self._run, self._transcript, self._declared = plan, run, transcript, declared
-        case_expectation, turns = compile_with_aliases(plan.case, plan.expectation, declared)
+        demands = compile_demands(plan.case, plan.expectation, declared)
+        expectations = (*demands.turns, demands.expectation)
         self.questions = [
-            Criteria(format_path(expectation.graded.path), expectation, number if number < len(turns) else None)
-            for number, expectation in enumerate((*turns, case_expectation))
+            Criteria(format_path(expectation.graded.path), expectation, number if number < len(demands.turns) else None)
+            for number, expectation in enumerate(expectations)
             if expectation is not None and expectation.graded is not None
         ]
-        self._has_values = any(each is not None and each.has_judged for each in (*turns, case_expectation))
+        self._has_values = any(each is not None and each.has_judged for each in expectations)
 
     @property
     def skipped(self) -> tuple[Grading, ...]:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
-from evalkit.checks.keys import merge_turn_keys
-from evalkit.checks.policies import apply_policies
-from evalkit.checks.reader import get_declared_defaults
+from evalkit.checks.expectation import Judgement, get_expectation
 from evalkit.checks.simulated_user import get_user
 from evalkit.errors import (
     BudgetSpentError,
     EvalkitError,
-    KeyPath,
     Location,
     PathProblem,
     Problem,
@@ -32,17 +25,15 @@ from evalkit.functions.approvals import MissingApprovalError
 from evalkit.functions.declarations import find_argument_violations, parse_declarations
 from evalkit.jsonvalue import MAX_DEPTH, JsonObject, to_json_safe
 from evalkit.model.case import Case, Declaration, Repeat
-from evalkit.model.template import Template, TemplateError, parse_template
 from evalkit.model.transcript import ANSWERERS, CHANNELS, MOCK, FunctionCall, RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
+from evalkit.runner.demands import compile_demands, judge_transcript, locate_reason
 from evalkit.runner.faults import build_unmeasured_fault
 from evalkit.runner.run_state import CasePlan
 from evalkit.runner.simulated_user import require_end
 from evalkit.stats.pass_rates import settled
 
 INTERRUPTED = "interrupted"  # the stop reason of a run that waits for a person
-# A step of a place, as text: few verdicts name one, and `re` keeps what it has compiled.
-_STEP = r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]"
 # Codes of refused calls: an agent that breaks down after one failed because of the call.
 REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
 # Codes of agents that broke down: they raised, or their process did not answer in the agreed form.
@@ -55,15 +46,7 @@ def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declara
     if transcript.fault is not None and transcript.fault.code == BudgetSpentError.code:
         reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
         return build_verdict(case, NOT_RUN, (reason,), transcript)
-    expectation, turns = plan.expectation, [get_expectation(turn) for turn in case.turns]
-    if tuple(declared) != case.functions:  # the run has declared more
-        expectation, turns = compile_with_aliases(case, expectation, declared)
-    if turns:
-        judgement = judge_conversation(transcript, expectation, turns, input=case.input)
-    else:
-        judgement = (expectation or Expectation()).judge(transcript, input=case.input)
-    if case.policies:
-        judgement = apply_policies(judgement, case, transcript, collect_aliases((*case.functions, *declared)))
+    judgement = judge_transcript(compile_demands(case, plan.expectation, declared), transcript)
     if (user := get_user(case)) is not None:
         judgement = require_end(user, transcript, judgement)
     unused: tuple[Reason, ...] = ()
@@ -89,30 +72,6 @@ def require_answers(plan: CasePlan, transcript: Transcript) -> Transcript:
     if any(expectation and expectation.stop_reason.stop_reason == INTERRUPTED for expectation in expectations):
         return transcript
     return replace(transcript, fault=build_unmeasured_fault(MissingApprovalError(str(waits_for))))
-
-
-def locate_reason(case: Case, reason: Reason) -> Reason:
-    """Return `reason` with the line of its place, unless it has one (a policy's) or stands in no file."""
-    if reason.location or not reason.place:
-        return reason
-    return replace(reason, location=str(case.locate(parse_path(reason.place))))
-
-
-def collect_aliases(functions: Iterable[Declaration]) -> dict[str, str]:
-    """Return the names that functions with an alias are recorded under, by alias."""
-    return {alias: function.name for function in functions for alias in function.aliases}
-
-
-def parse_path(place: str) -> KeyPath:
-    """Return the path that `errors.format_path` wrote as `place`."""
-
-    def unescape(text: str) -> str:
-        return text.replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
-
-    return tuple(
-        match[1] or (int(match[2]) if match[2] else unescape(match[3] or match[4] or ""))
-        for match in re.finditer(_STEP, place)
-    )
 
 
 def check_quarantine(case: Case) -> tuple[bool, str | None]:
@@ -255,98 +214,6 @@ def combine_verdicts(runs: Sequence[Verdict], repeat: Repeat) -> Verdict:
         runs_planned=repeat.runs,
         min_pass=repeat.min_pass,
     )
-
-
-# Aliases and defaults known only from the run: an instruction file or an agent in code declares them, and a case may
-# use them. Expectations are compiled when the case is loaded, with the functions that the case declares. A call by an
-# alias is recorded under the function's own name, so an expectation that names the alias is compiled anew after the
-# run; so is one of a function whose arguments have defaults.
-
-
-class _RunDeclarations(NamedTuple):
-    """Additions of functions declared in the run: aliases, the declarations that have them, defaults by function."""
-
-    aliases: set[str]
-    additions: list[Declaration]
-    defaults: Mapping[str, JsonObject]
-
-
-def compile_with_aliases(
-    case: Case, expectation: Expectation | None, declared: Iterable[Declaration]
-) -> tuple[Expectation | None, list[Expectation | None]]:
-    """Return `expectation` and those of the case's turns, compiled anew where `declared` has aliases or defaults for
-    names in them."""
-    turns = [get_expectation(turn) for turn in case.turns]
-    own_names = {name for function in case.functions for name in (function.name, *function.aliases)}
-    additions = [function for function in declared if function.aliases]
-    aliases = {alias for function in additions for alias in function.aliases} - own_names
-    defaults = {
-        function.name: values
-        for function in declared
-        if function.name not in own_names and (values := get_declared_defaults(function))
-    }
-    if not aliases and not defaults:
-        return expectation, turns
-    user_turns = case.input.get("turns") or ()
-    run_declarations = _RunDeclarations(aliases, additions, defaults)
-    return _recompile(case, expectation, ("expected_output",), case.expected_output, run_declarations), [
-        _recompile(case, turn, ("input", "turns", number, "expected_output"), user_turns[number], run_declarations)
-        for number, turn in enumerate(turns)
-    ]
-
-
-def _recompile(
-    case: Case,
-    compiled: Expectation | None,
-    path: KeyPath,
-    expected: object,
-    known: _RunDeclarations,
-) -> Expectation | None:
-    if path[0] == "input" and isinstance(expected, Mapping):
-        turn_expected = expected.get("expected_output")
-        expected = (
-            merge_turn_keys(turn_expected, case.expected_output)
-            if isinstance(turn_expected, Mapping)
-            else turn_expected
-        )
-    words = set(_walk_words(expected))
-    names = known.aliases | known.defaults.keys()
-    if compiled is None or not words & names or not isinstance(expected, Mapping):
-        return compiled
-    # All names count as known: undeclared ones were reported when the case was loaded.
-    declarations = {name: Declaration(name=name) for name in sorted(words - known.aliases)}
-    declarations |= {function.name: function for function in case.functions}
-    for function in known.additions:
-        declarations[function.name] = replace(
-            declarations.get(function.name, Declaration(name=function.name)), aliases=function.aliases
-        )
-    own_defaults = case.merged.get("defaults") or {}
-    defaults = {
-        name: {**known.defaults.get(name, {}), **own_defaults.get(name, {})}
-        for name in (*known.defaults, *own_defaults)
-    }
-    expectation, problems = compile_expectation(
-        expected, path=path, declarations=declarations, input=case.input, defaults=defaults
-    )
-    return compiled if problems else expectation
-
-
-def _walk_words(value: object) -> Iterator[str]:
-    """Yield every text, every key and every name in a template of `value`."""
-    if isinstance(value, str):
-        yield value
-        with suppress(TemplateError):  # under `$literal`
-            parsed = parse_template(value)
-            for part in parsed.parts if isinstance(parsed, Template) else ():
-                if not isinstance(part, str):
-                    yield from (step for step in part.path if isinstance(step, str))
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield str(key)
-            yield from _walk_words(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _walk_words(item)
 
 
 # `evalkit.judge`: judge calls that the user collected, without running anything.

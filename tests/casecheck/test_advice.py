@@ -15,7 +15,7 @@ from evalkit.casecheck.update import build_update
 from evalkit.checks.expectation import get_expectation, judge_conversation
 from evalkit.model.verdict import FAILED, PASSED
 from evalkit.project import Project
-from evalkit.runner.judge import parse_path
+from evalkit.runner.demands import parse_path
 from evalkit.spec.files import find_cases
 from evalkit.spec.load import case_from_dict
 from evalkit.yamlfile.parse import load

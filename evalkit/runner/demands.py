@@ -1,0 +1,116 @@
+"""What a run of a case is held against, and the one judgement of what happened: of a run, of a sweep's, of a mutant.
+
+Expectations are compiled when the case is loaded, with the functions that the case declares. An instruction file or an
+agent in code may declare more: its aliases and defaults are known from the run alone. A call by an alias is recorded
+under the function's own name, so what a case expects is then compiled anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.checks.compile import compile_expectation
+from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
+from evalkit.checks.keys import merge_turn_keys
+from evalkit.checks.policies import apply_policies
+from evalkit.checks.reader import get_declared_defaults
+from evalkit.errors import KeyPath
+from evalkit.jsonvalue import JsonObject
+from evalkit.model.case import Case, Declaration
+from evalkit.model.transcript import Transcript
+from evalkit.model.verdict import Reason
+
+# A step of a place, as text: few verdicts name one, and `re` keeps what it has compiled.
+_STEP = r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]"
+
+
+class Demands(Struct, frozen=True):
+    """The expectations of a case and of its user turns, for a run in which `declared` were declared."""
+
+    case: Case
+    expectation: Expectation | None
+    turns: Sequence[Expectation | None]
+    declared: Sequence[Declaration]
+
+
+def judge_transcript(demands: Demands, transcript: Transcript) -> Judgement:
+    """Judge what happened by the expectations and by the policies in force."""
+    case = demands.case
+    judgement = judge_conversation(transcript, demands.expectation, demands.turns, input=case.input)
+    if not case.policies:
+        return judgement
+    return apply_policies(judgement, case, transcript, collect_aliases((*case.functions, *demands.declared)))
+
+
+def collect_aliases(functions: Iterable[Declaration]) -> dict[str, str]:
+    """Return the names that functions with an alias are recorded under, by alias."""
+    return {alias: function.name for function in functions for alias in function.aliases}
+
+
+def locate_reason(case: Case, reason: Reason) -> Reason:
+    """Return `reason` with the line of its place, unless it has one (a policy's) or stands in no file."""
+    if reason.location or not reason.place:
+        return reason
+    return replace(reason, location=str(case.locate(parse_path(reason.place))))
+
+
+def parse_path(place: str) -> KeyPath:
+    """Return the path that `errors.format_path` wrote as `place`."""
+
+    def unescape(text: str) -> str:
+        return text.replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
+
+    return tuple(
+        match[1] or (int(match[2]) if match[2] else unescape(match[3] or match[4] or ""))
+        for match in re.finditer(_STEP, place)
+    )
+
+
+def compile_demands(case: Case, expectation: Expectation | None, declared: Iterable[Declaration]) -> Demands:
+    """Return `expectation` and those of the user turns, compiled anew if a run declared aliases or defaults besides."""
+    turns, declared = tuple(get_expectation(turn) for turn in case.turns), tuple(declared)
+    own_names = {name for function in case.functions for name in (function.name, *function.aliases)}
+    has_aliases = not own_names.issuperset(collect_aliases(declared))
+    added = [function for function in declared if function.name not in own_names]
+    declared_defaults = {function.name: values for function in added if (values := get_declared_defaults(function))}
+    if not has_aliases and not declared_defaults:
+        return Demands(case, expectation, turns, declared)
+    known = {function.name: function for function in case.functions}
+    for function in declared:
+        if function.aliases:
+            there = known.get(function.name, Declaration(name=function.name))
+            known[function.name] = replace(there, aliases=function.aliases)
+    own_defaults = case.merged.get("defaults") or {}
+    defaults = {
+        name: {**declared_defaults.get(name, {}), **own_defaults.get(name, {})}
+        for name in (*declared_defaults, *own_defaults)
+    }
+
+    def compile_anew(compiled: Expectation | None, path: KeyPath, expected: object) -> Expectation | None:
+        if compiled is None or not isinstance(expected, Mapping):
+            return compiled
+        anew, problems = compile_expectation(
+            expected, path=path, declarations=known, input=case.input, defaults=defaults, is_open=True
+        )
+        return compiled if problems else anew
+
+    user_turns = case.input.get("turns") or ()
+    return Demands(
+        case,
+        compile_anew(expectation, ("expected_output",), case.expected_output),
+        tuple(
+            compile_anew(turn, ("input", "turns", number, "expected_output"), _find_keys(case, user_turns[number]))
+            for number, turn in enumerate(turns)
+        ),
+        declared,
+    )
+
+
+def _find_keys(case: Case, user_turn: object) -> JsonObject | None:
+    """Return what a user turn expects, with what it inherits; None if it expects nothing."""
+    expected = user_turn.get("expected_output") if isinstance(user_turn, Mapping) else None
+    return merge_turn_keys(expected, case.expected_output) if isinstance(expected, Mapping) else None
