@@ -260,8 +260,8 @@ def _find_run(place: str) -> GuardedRun | None:
     with _lock:
         runs = [run for run in _runs.values() if not run.is_abandoned]
     if case is None:  # otherwise it was left over by a case that has ended
-        thread, loop = threading.current_thread(), _find_loop()
-        runs = [run for run in runs if thread not in run.older_threads or (loop is not None and loop is run.loop)]
+        loop = _find_loop()
+        runs = [run for run in runs if not _is_older_thread(run) or (loop is not None and loop is run.loop)]
     if any(run.ignored_hosts is None for run in runs):
         return None  # perhaps it is of a run that may go out
     if len(runs) > 1:
@@ -271,6 +271,17 @@ def _find_run(place: str) -> GuardedRun | None:
             "run one case at a time (--evalkit-concurrency 1)"
         )
     return runs[0] if runs else None
+
+
+def _is_older_thread(run: GuardedRun) -> bool:
+    """Return whether the thread here was there before `run`.
+
+    Python knows a thread that it did not start by a number, which the next thread gets when the first has ended; the
+    system's own number is another one then.
+    """
+    thread = threading.current_thread()
+    is_same = not isinstance(thread, threading._DummyThread) or thread.native_id == threading.get_native_id()
+    return is_same and thread in run.older_threads
 
 
 def _build_error(task: Task, place: str, problem: str) -> MissingCassetteError:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import contextvars
 import socket
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -41,9 +44,14 @@ def nothing_stays_patched(monkeypatch: pytest.MonkeyPatch) -> Any:
     assert patched() == before
 
 
+def count_as_internet(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guard one address of this machine. No other: threads that other tests have left behind connect somewhere, too."""
+    monkeypatch.setattr(offline_rules, "list_proxies", lambda: frozenset({address}))
+
+
 @pytest.fixture
-def every_address_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offline_rules, "is_internet", lambda host: True)
+def echo_is_public(echo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    count_as_internet(echo.url.removeprefix("http://"), monkeypatch)
 
 
 def connecting(task: Task) -> str:
@@ -52,7 +60,7 @@ def connecting(task: Task) -> str:
 
 
 def test_no_request_goes_out_whatever_the_client_is(
-    client: str, clients: Any, echo: Any, run: Run, every_address_is_public: None
+    client: str, clients: Any, echo: Any, run: Run, echo_is_public: None
 ) -> None:
     verdict = run(clients[client])
 
@@ -63,7 +71,7 @@ def test_no_request_goes_out_whatever_the_client_is(
 def test_this_machine_is_reached_as_ever(client: str, clients: Any, echo: Any, run: Run) -> None:
     verdict = run(clients[client])
 
-    assert verdict.status == "passed"
+    assert (verdict.status, verdict.reasons) == ("passed", ())
     assert len(echo.received) == 1
 
 
@@ -146,15 +154,15 @@ def test_whoever_of_the_agent_connects_is_refused(agent: Any, run: Run) -> None:
     ],
 )
 def test_what_settings_let_through_is_reached(
-    settings: dict[str, Any], clients: Any, echo: Any, run: Run, every_address_is_public: None
+    settings: dict[str, Any], clients: Any, echo: Any, run: Run, echo_is_public: None
 ) -> None:
     verdict = run(clients["urllib"], **settings)
 
-    assert verdict.status == "passed"
+    assert (verdict.status, verdict.reasons) == ("passed", ())
     assert len(echo.received) == 1
 
 
-def test_outside_of_a_case_nobody_is_refused(echo: Any, run: Run, every_address_is_public: None) -> None:
+def test_outside_of_a_case_nobody_is_refused(echo: Any, run: Run, echo_is_public: None) -> None:
     asked, answered = threading.Event(), threading.Event()
 
     def elsewhere() -> None:
@@ -171,10 +179,50 @@ def test_outside_of_a_case_nobody_is_refused(echo: Any, run: Run, every_address_
     verdict = run(agent)
     thread.join()
 
-    assert (verdict.status, verdict.transcript.response) == ("passed", "re: hi True")
+    assert (verdict.status, verdict.reasons, verdict.transcript.response) == ("passed", (), "re: hi True")
 
 
-def test_a_service_that_is_the_agent_is_asked(make_case: Any, run: Run, every_address_is_public: None) -> None:
+def start_unnamed_threads(count: int, work: Callable[[], object]) -> None:
+    """Run `work` in threads of `_thread`, without a context, all at once; return when all have ended."""
+    ready, lock = threading.Barrier(count + 1), threading.Semaphore(0)
+
+    def run_work() -> None:
+        ready.wait(10)
+        work()
+        lock.release()
+
+    for _ in range(count):
+        contextvars.Context().run(_thread.start_new_thread, run_work, ())
+    ready.wait(10)
+    for _ in range(count):
+        assert lock.acquire(timeout=10)
+
+
+def test_a_new_thread_with_the_number_of_an_ended_one_is_not_older(run: Run) -> None:
+    ended: set[int] = set()
+    start_unnamed_threads(20, lambda: ended.add(threading.current_thread().ident or 0))
+    again: list[int] = []
+
+    def connect_under_an_old_number(task: Task) -> str:
+        def work() -> None:
+            if _thread.get_ident() in ended:
+                again.append(_thread.get_ident())
+                with suppress(MissingCassetteError):
+                    connecting(task)
+
+        start_unnamed_threads(20, work)
+        return "re: hi"
+
+    verdict = run(connect_under_an_old_number)
+
+    if not again:
+        pytest.skip("this system gives no thread the number of one that has ended")
+    assert [reason.code for reason in verdict.reasons] == ["missing_cassette"]
+
+
+def test_a_service_that_is_the_agent_is_asked(make_case: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    count_as_internet("127.0.0.1:9", monkeypatch)
+
     verdict = run({"url": "http://127.0.0.1:9/agent"}, make_case())  # where nobody listens
 
     assert verdict.reasons[0].code == "agent_unreachable"

@@ -288,7 +288,7 @@ def test_offline_no_channel_leads_to_the_internet(
 
     assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
     assert host in verdict.reasons[0].message
-    assert time.perf_counter() - since < 5
+    assert time.perf_counter() - since < 15  # not when gRPC gives up, after 20 s; children take their time
 
 
 @pytest.mark.parametrize(
