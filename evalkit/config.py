@@ -16,11 +16,11 @@ from evalkit.bounds import read_bounds
 from evalkit.errors import UsageError
 from evalkit.fields.reader import describe_unknown_key, suggest_key
 from evalkit.model.case import Permissions
+from evalkit.model.settings import RECORD_MODES
 from evalkit.text.format import parse_percentage
 
 TRACES = ("failed", "all", "none")
 SHOWN = ("calls", "conversation")
-RECORD_MODES = ("all", "missing", "stale")
 
 
 def read_project_table(root: Path) -> Mapping[str, Any]:

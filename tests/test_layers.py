@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "evalkit"
 # Who may import whom, from the bottom to the top: each room imports only rooms that stand above it in this table.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "lazy": set(),
     "bounds": {"errors"},
     "jsonvalue": {"errors"},
     "text": {"errors", "jsonvalue"},
@@ -126,16 +127,42 @@ SEAMS: dict[tuple[str, str], str] = {
     ("evalkit.textcalls", "evalkit.textcalls.search"): "text calls: most models make native calls",
     ("evalkit.agents.registry", "evalkit.agents.mcp.agent"): "MCP servers as the subject: few cases are about one",
     ("evalkit.agents.registry", "evalkit.agents.remote.agents"): "agents in other processes: few runs have one",
-    ("evalkit.agents.task", "evalkit.agents.remote.server"): "functions over HTTP: few runs serve them",
     (
         "evalkit.agents.offline",
         "evalkit.agents.remote.child_relay",
     ): "model services for programs: few agents start one",
-    ("evalkit.agents.task", "evalkit.agents.remote.model_relay"): "model services for programs: few runs serve them",
     ("evalkit.adapters.google_adk", "evalkit.adapters.google_adk.hooks"): "the framework is an optional package",
     ("evalkit.adapters.langchain", "evalkit.adapters.langchain.hooks"): "the framework is an optional package",
     ("evalkit.adapters.openai_agents", "evalkit.adapters.openai_agents.hooks"): "the framework is an optional package",
     ("evalkit.adapters.pydantic_ai", "evalkit.adapters.pydantic_ai.hooks"): "the framework is an optional package",
+}
+
+# Modules of evalkit that others load by `LazyModule`, each with the cases that need it.
+LAZY: dict[str, str] = {
+    "evalkit.agents.grader": "a model grades",
+    "evalkit.agents.instruction": "an agent is an instruction file",
+    "evalkit.agents.loop": "an agent is an instruction file",
+    "evalkit.agents.model_choice": "a model is asked or played",
+    "evalkit.agents.model_session": "a model is asked or played",
+    "evalkit.agents.recorded": "a recorded run is judged",
+    "evalkit.agents.remote.model_relay": "an agent is another process",
+    "evalkit.agents.remote.server": "an agent is another process",
+    "evalkit.agents.task_functions": "the agent's error is explained",
+    "evalkit.cassettes.http.traffic": "the agent's own client asks a model",
+    "evalkit.cassettes.reply_cache": "--evalkit-cache",
+    "evalkit.checks.policies": "a suite has policies",
+    "evalkit.execution.shards": "--evalkit-shard",
+    "evalkit.functions.approvals": "a call needs an approval",
+    "evalkit.plugin.traces": "--evalkit-traces",
+    "evalkit.providers.budget": "a model is asked",
+    "evalkit.providers.pacing": "a model is asked",
+    "evalkit.runner.grading": "a model grades",
+    "evalkit.runner.simulated_user": "a user is simulated",
+    "evalkit.traces.log_formats": "a recorded run is judged",
+    "evalkit.wire.blame": "a request to a model failed",
+    "evalkit.wire.building": "functions are declared to a model",
+    "evalkit.wire.openai_chat": "functions are declared to a model",
+    "evalkit.wire.records": "a request to a model failed",
 }
 
 
@@ -165,7 +192,7 @@ def imports_of(name: str) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("name", sorted({room(module) for module in own_modules()} - SHELLS))
 def test_a_room_imports_only_what_its_row_allows(name: str) -> None:
     assert name in ALLOWED, f"evalkit/{name} has no row in the table"
-    allowed = ALLOWED[name] | {name}
+    allowed = ALLOWED[name] | {name, "lazy"}  # which names what it loads as a text, beside an import for type checkers
     wrong = {
         f"{module} imports {imported}"
         for module, imported in imports_of(name)
@@ -224,6 +251,24 @@ def imports_in_functions() -> set[tuple[str, str]]:
 def test_imports_stand_at_the_top_but_at_the_seams() -> None:
     assert imports_in_functions() == set(SEAMS)
     assert all(SEAMS.values())
+
+
+def lazy_modules() -> set[str]:
+    """The modules that are named to `LazyModule`."""
+    return {
+        str(call.args[0].value)
+        for file in PACKAGE.rglob("*.py")
+        if "template" not in file.parts
+        for call in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "LazyModule"
+        if isinstance(call.args[0], ast.Constant)
+    }
+
+
+def test_lazy_modules_are_listed_and_exist() -> None:
+    assert lazy_modules() == set(LAZY)
+    assert not set(LAZY) - set(own_modules())
+    assert all(LAZY.values())
 
 
 def test_only_the_package_itself_makes_names_up() -> None:

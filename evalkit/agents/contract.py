@@ -13,8 +13,7 @@ from msgspec.structs import force_setattr
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.jsonvalue import JsonObject
-from evalkit.model.transcript import Usage
-from evalkit.providers.turns import USAGE_KEYS
+from evalkit.model.transcript import USAGE_KEYS, Usage
 
 COMPLETED = "completed"
 _NEVER_YIELDED = "it ended without yielding the agent"
@@ -102,6 +101,7 @@ class AgentUnderTest(Struct, frozen=True):
     timeout_s: float | None = None
     grace_s: float = 0.0
     opening: Opening | None = None
+    is_recorded: bool = False  # it tells what another system's agent did
 
 
 def build_agent(name: str, run: AnyFunction, *, threads: int = 1) -> AgentUnderTest:

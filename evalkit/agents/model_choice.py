@@ -24,7 +24,6 @@ from evalkit.providers.base import Provider
 from evalkit.providers.budget import MeteredProvider
 from evalkit.providers.table import open_provider, parse_model_spec
 
-RECORD_MODES = ("all", "missing", "stale")
 _shared_providers: dict[str, Provider] = {}
 _lock = threading.Lock()
 
@@ -43,7 +42,7 @@ def select_provider(
     if factory is not None:
         provided: Provider = factory(case_id, run)
         return provided
-    if settings.model and settings.record is None:
+    if settings.model is not None and settings.goes_live:
         metered = MeteredProvider(get_shared_provider(settings.model), settings.model, settings)
         cache = settings.extra.get(REPLY_CACHE)
         return metered if cache is None else CachedProvider(metered, settings.model, cache)

@@ -149,7 +149,7 @@ def remove_guard(keeper: object) -> None:
 
 def cut_off(task: Task, agent: object, settings: Settings) -> None:
     """Watch the run of `task` by `agent`, and cut it off the internet if it is offline."""
-    goes_out = settings.model is not None or settings.record is not None or settings.http.cassettes is False
+    goes_out = settings.asks_models or settings.http.cassettes is False
     with _lock:
         watch_connections(_find_owner)
         if not (_guard.is_active and _runs):

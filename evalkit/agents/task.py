@@ -20,6 +20,7 @@ from collections.abc import (
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
@@ -27,35 +28,49 @@ from msgspec.structs import replace
 
 from evalkit.agents.clock import WaitingTime
 from evalkit.agents.contract import Reply
-from evalkit.agents.instruction import Instruction, load_instruction
-from evalkit.agents.loop import run_loop
-from evalkit.agents.model_session import ModelSession
 from evalkit.agents.task_functions import TaskFunctions, build_positional_error
-from evalkit.cassettes.http.player import Player
-from evalkit.cassettes.http.request_toggle import RequestToggle
-from evalkit.cassettes.http.traffic import Traffic
 from evalkit.errors import EvalkitError, FunctionError, UsageError
-from evalkit.functions.approvals import ApprovalDesk
 from evalkit.functions.call_log import DIRECT, CallContext, build_error_result
 from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
-from evalkit.functions.handoffs import HandoffLog
 from evalkit.functions.mocks.answers import compile_static, render_answer
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
+from evalkit.lazy import LazyModule
 from evalkit.model.case import CaseSettings, Declaration
 from evalkit.model.parts import PARTS, TEXT, InputPart, build_user_message, list_parts, read_parts
 from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, HttpSettings, Settings
 from evalkit.model.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
 from evalkit.model.unobserved import CHILD, PROGRAM, SERVICE, Unobserved
 from evalkit.model.variant import MODEL, TEMPERATURE, VariantValues
-from evalkit.providers.base import Provider
-from evalkit.providers.budget import ClientBudget
-from evalkit.providers.turns import Chunk
-from evalkit.traces.log_formats import Conversation
-from evalkit.wire.records import Answer, Call, Exchange, Failure
 
 if TYPE_CHECKING:
+    from evalkit.agents import instruction as instructions
+    from evalkit.agents import loop as model_loop
+    from evalkit.agents import model_session
+    from evalkit.agents.instruction import Instruction
+    from evalkit.agents.model_session import ModelSession
+    from evalkit.agents.remote import model_relay, server
     from evalkit.agents.remote.server import FunctionsServer
     from evalkit.agents.remote.spans import SpanReceiver
+    from evalkit.cassettes.http import traffic
+    from evalkit.cassettes.http.player import Player
+    from evalkit.cassettes.http.request_toggle import RequestToggle
+    from evalkit.cassettes.http.traffic import Traffic
+    from evalkit.functions.approvals import ApprovalDesk
+    from evalkit.functions.handoffs import HandoffLog
+    from evalkit.providers.base import Provider
+    from evalkit.providers.budget import ClientBudget
+    from evalkit.providers.turns import Chunk
+    from evalkit.traces import log_formats
+    from evalkit.traces.log_formats import Conversation
+    from evalkit.wire.records import Answer, Call, Exchange, Failure
+else:
+    instructions = LazyModule("evalkit.agents.instruction")
+    log_formats = LazyModule("evalkit.traces.log_formats")
+    model_loop = LazyModule("evalkit.agents.loop")
+    model_relay = LazyModule("evalkit.agents.remote.model_relay")
+    model_session = LazyModule("evalkit.agents.model_session")
+    server = LazyModule("evalkit.agents.remote.server")
+    traffic = LazyModule("evalkit.cassettes.http.traffic")
 
 T = TypeVar("T")
 
@@ -163,7 +178,7 @@ class Task:
         """The model's side, made when it is first needed: there are agents without a model."""
         with self._lock:
             if self._opened_session is None:
-                self._opened_session = self._dispatcher.model_calls = ModelSession(
+                self._opened_session = self._dispatcher.model_calls = model_session.ModelSession(
                     self._open_model,
                     self.waiting_time,
                     self.queueing_time,
@@ -321,10 +336,7 @@ class Task:
         by variable (`OPENAI_BASE_URL`, ...), says where they are if not at their own URLs. `spans` takes what is
         exported there.
         """
-        from evalkit.agents.remote.model_relay import ModelRelay  # few agents need a server
-        from evalkit.agents.remote.server import FunctionsServer
-
-        return FunctionsServer(self, ModelRelay(self, model_urls or {}), spans)
+        return server.FunctionsServer(self, model_relay.ModelRelay(self, model_urls or {}), spans)
 
     async def execute_remote_call(
         self, call: ModelCall, *, turn: int | None = None, agent: str | None = None
@@ -437,9 +449,11 @@ class Task:
         `message` replaces the text of the user's message. With `require_last`, the run must end with a successful
         call of that function; otherwise its stop reason is `missing_code`.
         """
-        if not isinstance(instruction, Instruction):
-            instruction = load_instruction(instruction)
-        return await run_loop(self, instruction, message=message, require_last=require_last, missing_code=missing_code)
+        if not isinstance(instruction, instructions.Instruction):
+            instruction = instructions.load_instruction(instruction)
+        return await model_loop.run_loop(
+            self, instruction, message=message, require_last=require_last, missing_code=missing_code
+        )
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Await from a sync agent: ``reply = task.wait(task.run_instruction(...))``."""
@@ -577,21 +591,19 @@ class Task:
         self._session.replace_last_turn(turn)
 
 
-# What agents have in their hands and evalkit needs again: attributes, and the types that they may have.
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("messages", "warnings", "on_turn_end", "unobserved"), (list,)),
-    **dict.fromkeys(("input", "unawaited"), (dict,)),
-    "settings": (TaskSettings,),
-    "trace": (Conversation, type(None)),
-    "http_traffic": (Traffic, type(None)),
-    "_dispatcher": (FakeDispatcher,),
-    "_opened_session": (ModelSession, type(None)),
-}
-
-
 def list_replaced_attributes(task: Task) -> list[str]:
-    """List the attributes of a task in which an agent has put something that can't be read."""
-    names = [name for name, types in _TYPES.items() if not isinstance(getattr(task, name), types)]
+    """List the attributes of a task, which agents have in their hands and evalkit needs again, in which an agent has
+    put something that can't be read."""
+    types: dict[str, tuple[type, ...]] = {
+        **dict.fromkeys(("messages", "warnings", "on_turn_end", "unobserved"), (list,)),
+        **dict.fromkeys(("input", "unawaited"), (dict,)),
+        "settings": (TaskSettings,),
+        "trace": (log_formats.Conversation, NoneType),
+        "http_traffic": (traffic.Traffic, NoneType),
+        "_dispatcher": (FakeDispatcher,),
+        "_opened_session": (model_session.ModelSession, NoneType),
+    }
+    names = [name for name in types if not isinstance(getattr(task, name), types[name])]
     if "messages" not in names and not all(isinstance(message, Mapping) for message in task.messages):
         names.append("messages")
     return names

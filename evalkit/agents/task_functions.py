@@ -10,15 +10,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from keyword import iskeyword
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import did_you_mean
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.targets import AgentObject
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.lazy import LazyModule
 from evalkit.model.case import Declaration
-from evalkit.wire import openai_chat
-from evalkit.wire.building import NO_PARAMETERS
+
+if TYPE_CHECKING:
+    from evalkit.wire import building, openai_chat
+else:
+    building = LazyModule("evalkit.wire.building")
+    openai_chat = LazyModule("evalkit.wire.openai_chat")
 
 FunctionCallable = Callable[..., Any]
 
@@ -67,7 +72,7 @@ class TaskFunctions(FunctionMapping):
             {
                 "name": function.name,
                 "description": function.description,
-                "parameters": dict(function.parameters or NO_PARAMETERS),
+                "parameters": dict(function.parameters or building.NO_PARAMETERS),
                 **({} if function.returns is None else {"returns": dict(function.returns)}),
             }
             for function in self.declarations
@@ -83,7 +88,7 @@ class TaskFunctions(FunctionMapping):
             {
                 "name": function.name,
                 "description": function.description,
-                "parameters_json_schema": dict(function.parameters or NO_PARAMETERS),
+                "parameters_json_schema": dict(function.parameters or building.NO_PARAMETERS),
             }
             for function in self.declarations
         ]

@@ -36,6 +36,9 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     ignore_fields: tuple[str, ...] = ()  # paths in JSON bodies that differ each time: "metadata.run_id"
 
 
+RECORD_MODES = ("all", "missing", "stale")
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """Settings of a run; a case's own `settings:` wins over the defaults here, an explicit option over both."""
 
@@ -76,6 +79,16 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise UsageError(f"Settings(max_iterations=...) is a whole number from 1, got {iterations!r}")
         if repeat is not None and (type(repeat) is not int or repeat < 1):
             raise UsageError(f"Settings(repeat=...) is a whole number from 1, got {repeat!r}")
+
+    @property
+    def goes_live(self) -> bool:
+        """True if models are asked, and nothing is recorded."""
+        return self.model is not None and self.record is None
+
+    @property
+    def asks_models(self) -> bool:
+        """True if models are asked, to record their replies or not."""
+        return self.model is not None or self.record is not None
 
     def apply_variant(self, variant: CaseVariant | None) -> Settings:
         """Return the settings for cases of `variant`: a model that is compared is asked live, as by an option."""

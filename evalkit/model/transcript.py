@@ -129,6 +129,9 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.total_tokens or self.input_tokens + self.output_tokens + self.reasoning_tokens
 
 
+USAGE_KEYS = Usage.__struct_fields__
+
+
 class ModelCall(FieldAccess, Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A function call as it stands in a model's reply, before it is dispatched. Fields are also read by key."""
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from msgspec import Struct, field
 
-from evalkit.checks.policies import get_policies
 from evalkit.execution.executor import Executor, RunCase, RunRequest
+from evalkit.lazy import LazyModule, is_loaded
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.borrowed_thread import BorrowedThread, can_cut_off
 from evalkit.plugin.capture import CaseOutput, OpenStreams, OutputRouting, UnattributedOutputFilter, begin_output
@@ -23,7 +23,6 @@ from evalkit.plugin.configuration import Configuration, is_one_at_a_time
 from evalkit.plugin.process_guard import ProcessGuard
 from evalkit.plugin.progress import Activity
 from evalkit.plugin.splitting import BatchPlan
-from evalkit.plugin.traces import RecordedRuns
 from evalkit.plugin.verdicts import (
     CaseError,
     WireVerdict,
@@ -38,7 +37,6 @@ from evalkit.plugin.verdicts import (
     serialize,
     set_properties,
 )
-from evalkit.providers.pacing import TRAFFIC
 from evalkit.reports.serialization import from_line, redact_verdict
 from evalkit.reports.summary import SWEEPS
 from evalkit.runner.run_case import arun_case
@@ -47,6 +45,13 @@ from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
     from evalkit.casecheck.sweep import Sweep
+    from evalkit.checks import policies
+    from evalkit.plugin import traces
+    from evalkit.providers import pacing
+else:
+    pacing = LazyModule("evalkit.providers.pacing")
+    policies = LazyModule("evalkit.checks.policies")
+    traces = LazyModule("evalkit.plugin.traces")
 
 _CLAIMED = "evalkit_claimed"  # the key of xdist's workeroutput that carries which recorded runs are of some case
 RESUMED_KEY = "evalkit_resumed"  # the key of xdist's workerinput that carries verdicts of the run before
@@ -97,7 +102,7 @@ class CaseRunner:
         else:
             self._concurrency = 1 if is_one_at_a_time(config) else configuration.concurrency
         self._executor = build_executor(configuration, self._concurrency, config)
-        self.traces = None if configuration.traces is None else RecordedRuns(configuration.traces)
+        self.traces = None if configuration.traces is None else traces.RecordedRuns(configuration.traces)
         self._redact = Redactor(configuration.secrets, configuration.secret_keys)
         self._runs: dict[CaseItem, ItemRun] = {}  # of items in their protocol
         self._outputs: dict[str, CaseOutput] = {}
@@ -200,16 +205,16 @@ class CaseRunner:
     def measure_activity(self) -> Activity:
         """Measure what this process does now; called from another thread."""
         landed = [verdict for verdict, _ in list(self._landed.values())]
-        return Activity(
+        activity = Activity(
             landed=len(landed),
             passed=sum(verdict.status == PASSED for verdict in landed),
             under_way=self._executor.under_way,
-            waiting=TRAFFIC.waiting,
-            pause_s=TRAFFIC.get_pause(),
-            replies=TRAFFIC.replies,
-            tokens=TRAFFIC.tokens,
-            usd=TRAFFIC.usd,
         )
+        if is_loaded(pacing):  # or no model was asked
+            traffic = pacing.TRAFFIC
+            activity.waiting, activity.pause_s = traffic.waiting, traffic.get_pause()
+            activity.replies, activity.tokens, activity.usd = traffic.replies, traffic.tokens, traffic.usd
+        return activity
 
     def _following_cases(self, item: CaseItem) -> Iterator[RunRequest]:
         """Yield the cases that follow `item`, up to the next test of another kind, and were not announced yet."""
@@ -240,7 +245,8 @@ class CaseRunner:
         verdict = from_line(line)
         if verdict.passed and is_sweep_missing(self._configuration, verdict):
             return None  # not swept, or nothing could be changed, which running it again finds out soon
-        rules = {(policy.name, policy.rule) for policy in get_policies(item.case)}
+        in_force = policies.get_policies(item.case) if item.case.policies else ()
+        rules = {(policy.name, policy.rule) for policy in in_force}
         if verdict.status in (PASSED, FAILED) and {(result.name, result.rule) for result in verdict.policies} != rules:
             return None  # other policies hold now
         _, current = redact_verdict(Verdict(case=item.case.merged, status=verdict.status), self._redact)

@@ -6,13 +6,12 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import Struct
 
 from evalkit.bounds import Bounds, set_bounds
-from evalkit.cassettes.reply_cache import REPLY_CACHE, ReplyCache, open_cache
 from evalkit.config import (
     PERMISSION_KEYS,
     POLICY_KEYS,
@@ -22,14 +21,25 @@ from evalkit.config import (
     read_value,
 )
 from evalkit.errors import UsageError
-from evalkit.execution.shards import Shard, parse_shard
+from evalkit.lazy import LazyModule
 from evalkit.model.run import Policy, Selection
 from evalkit.model.settings import HttpSettings, Settings
 from evalkit.model.variant import MODEL, CaseVariant, read_comparison
 from evalkit.plugin.options import COMPARE, MATCH, OPTIONS, SHARD, SWITCHES, TRACES, format_flag, get_option
-from evalkit.plugin.traces import MATCHES, TraceSelection
 from evalkit.spec.files import DEFAULT_PATHS
 from evalkit.text.redact import find_secrets
+
+if TYPE_CHECKING:
+    from evalkit.cassettes import reply_cache
+    from evalkit.cassettes.reply_cache import ReplyCache
+    from evalkit.execution import shards
+    from evalkit.execution.shards import Shard
+    from evalkit.plugin import traces
+    from evalkit.plugin.traces import TraceSelection
+else:
+    reply_cache = LazyModule("evalkit.cassettes.reply_cache")
+    shards = LazyModule("evalkit.execution.shards")
+    traces = LazyModule("evalkit.plugin.traces")
 
 SELECTION: pytest.StashKey[Selection] = pytest.StashKey()  # what the shards were made of, once it is collected
 EXCHANGE_KEY = "evalkit_rendezvous"  # the key of xdist's workerinput that names the folder
@@ -169,7 +179,8 @@ class _ConfigurationReader:
         if os.environ.get("CI", "").lower() not in ("", "0", "false"):
             raise UsageError("--evalkit-cache is for trying prompts, and refused in CI: a gate needs measurements")
         folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return {REPLY_CACHE: open_cache(self._config.rootpath, Path(folder) / "evalkit" / "reply-cache.key", secrets)}
+        key_file = Path(folder) / "evalkit" / "reply-cache.key"
+        return {reply_cache.REPLY_CACHE: reply_cache.open_cache(self._config.rootpath, key_file, secrets)}
 
     def _read_parity(self) -> bool:
         if not self._config.getoption("evalkit_parity"):
@@ -189,14 +200,14 @@ class _ConfigurationReader:
             if idle is not None:
                 raise UsageError(f"{format_flag(idle)} needs recorded runs: {format_flag(TRACES)}=PATH")
             return None
-        if match not in (None, *MATCHES):
-            raise UsageError(f"{format_flag(MATCH)} is one of {' and '.join(MATCHES)}, got {match!r}")
+        if match not in (None, *traces.MATCHES):
+            raise UsageError(f"{format_flag(MATCH)} is one of {' and '.join(traces.MATCHES)}, got {match!r}")
         switches = ("faults", "injections", "parity", "cache", COMPARE, SHARD)
         others = [name for name in switches if self._config.getoption(f"evalkit_{name}")]
         others += [name for name in ("model", "record", "executor") if self.read(name) is not None]
         if others:
             raise UsageError(f"{format_flag(TRACES)} and {format_flag(others[0])} exclude each other: no agent runs")
-        return TraceSelection(
+        return traces.TraceSelection(
             paths=tuple(self._config.invocation_params.dir / path for path in paths),
             root=self._config.rootpath,
             match=match,
@@ -208,7 +219,7 @@ class _ConfigurationReader:
         if text is None:
             return None
         try:
-            return parse_shard(text)
+            return shards.parse_shard(text)
         except ValueError as error:
             raise UsageError(f"{format_flag(SHARD)}: {text!r} is not {error}") from None
 

@@ -265,13 +265,12 @@ class ClientBudget:
 def create_client_budget(settings: Settings) -> ClientBudget | None:
     """Return the budget for turns of an agent's own client. None offline, and while a cassette is recorded, which books
     them itself."""
-    goes_live = settings.model is not None and settings.record is None
-    return ClientBudget(get_run_budget(settings), settings.model) if goes_live else None
+    return ClientBudget(get_run_budget(settings), settings.model) if settings.goes_live else None
 
 
 def check_budget(settings: Settings) -> None:
     """Raise BudgetSpentError if the run goes live and nothing is left to spend."""
-    if settings.record is not None or settings.model is not None:
+    if settings.asks_models:
         get_run_budget(settings).check()
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from evalkit.errors import KeyPath, MissingCassetteError, UsageError, format_path
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonObject, parse_arguments
-from evalkit.model.transcript import HostedCall, ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.model.transcript import USAGE_KEYS, HostedCall, ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import Provider
 from evalkit.providers.table import PROVIDERS
 from evalkit.streaming import StreamAccumulator, to_wire_keys
@@ -25,7 +25,6 @@ from evalkit.streaming import StreamAccumulator, to_wire_keys
 TURN_KEYS = ("calls", "hosted", "text", "finish_reason", "finish_message", "usage", "duration_ms", "model")
 CALL_KEYS = ("name", "arguments", "id", "malformed")
 ANSWER_KEYS = ("result", "is_error", "position")  # of a hosted call
-USAGE_KEYS = ("input_tokens", "output_tokens", "reasoning_tokens", "cached_tokens", "total_tokens")
 FINISH_REASONS = ("stop", "tool_calls", "length", "content_filter", "malformed_call", "empty", "truncated", "other")
 STREAM_TURN_KEYS = ("stream", "finish_reason", "usage", "duration_ms", "model")
 _FORMS = "{openai: [...]}, {anthropic: [...]}, {gemini: [...]} or {text: [...]}"

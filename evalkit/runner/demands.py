@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,13 +17,18 @@ from msgspec.structs import replace
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
 from evalkit.checks.keys import merge_turn_keys
-from evalkit.checks.policies import apply_policies
 from evalkit.checks.reader import get_declared_defaults
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import JsonObject
+from evalkit.lazy import LazyModule
 from evalkit.model.case import Case, Declaration
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import Reason
+
+if TYPE_CHECKING:
+    from evalkit.checks import policies
+else:
+    policies = LazyModule("evalkit.checks.policies")
 
 # A step of a place, as text: few verdicts name one, and `re` keeps what it has compiled.
 _STEP = r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]"
@@ -43,7 +49,7 @@ def judge_transcript(demands: Demands, transcript: Transcript) -> Judgement:
     judgement = judge_conversation(transcript, demands.expectation, demands.turns, input=case.input)
     if not case.policies:
         return judgement
-    return apply_policies(judgement, case, transcript, collect_aliases((*case.functions, *demands.declared)))
+    return policies.apply_policies(judgement, case, transcript, collect_aliases((*case.functions, *demands.declared)))
 
 
 def collect_aliases(functions: Iterable[Declaration]) -> dict[str, str]:

@@ -17,10 +17,9 @@ from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from types import MemberDescriptorType, TracebackType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from evalkit.agents.task import Task, list_replaced_attributes
-from evalkit.agents.task_functions import TaskFunctions
 from evalkit.errors import (
     EvalkitError,
     FunctionError,
@@ -31,11 +30,19 @@ from evalkit.errors import (
     UsageError,
 )
 from evalkit.functions import patching
+from evalkit.lazy import LazyModule
 from evalkit.model.transcript import RunFault
-from evalkit.providers.pacing import find_url, is_connection_refused
 from evalkit.runner import agent_call as calling
-from evalkit.wire.blame import SERVICE, find_blame
-from evalkit.wire.records import Failure
+
+if TYPE_CHECKING:
+    from evalkit.agents import task_functions
+    from evalkit.providers import pacing
+    from evalkit.wire import blame, records
+else:
+    blame = LazyModule("evalkit.wire.blame")
+    pacing = LazyModule("evalkit.providers.pacing")
+    records = LazyModule("evalkit.wire.records")
+    task_functions = LazyModule("evalkit.agents.task_functions")
 
 # Clients of models. A timeout or a refused connection that one of them has raised is its service's; the same built-in
 # exception raised by any other code is the agent's.
@@ -113,15 +120,15 @@ def _read_fault(error: BaseException, root: Path, *, is_expected: bool) -> RunFa
 
 def _describe_service_failure(error: BaseException) -> str:
     """Describe what the client of an agent raised, with the URL that it asked."""
-    url = find_url(error)
-    refusal = ": connection refused" if is_connection_refused(error) else ""
+    url = pacing.find_url(error)
+    refusal = ": connection refused" if pacing.is_connection_refused(error) else ""
     return f"{SERVICE_FAILED}: {_describe(error)}" + ("" if url is None else f" ({url}{refusal})")
 
 
 def _hint_usage(error: BaseException) -> str:
     """Word how a task is used, where the agent took it for the user's text, took functions for attributes, or awaited
     a call that is not async."""
-    if isinstance(error, AttributeError) and isinstance(error.obj, TaskFunctions):
+    if isinstance(error, AttributeError) and isinstance(error.obj, task_functions.TaskFunctions):
         return f"; functions are called by name: task.call({error.name!r}, ...), task.functions[{error.name!r}](...)"
     frames = traceback.extract_tb(error.__traceback__)
     line = (frames[-1].line or "") if frames else ""
@@ -223,7 +230,7 @@ def _is_service_failure(error: BaseException) -> bool:
         if getattr(status, "name", None) in GRPC_WORLD:
             return True
         is_status = isinstance(status, int) and not isinstance(status, bool)
-        if is_status and find_blame(Failure("", status)) == SERVICE:
+        if is_status and blame.find_blame(records.Failure("", status)) == blame.SERVICE:
             return True
     return False
 

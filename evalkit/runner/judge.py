@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Judgement, get_expectation
-from evalkit.checks.simulated_user import get_user
 from evalkit.errors import (
     BudgetSpentError,
     EvalkitError,
@@ -21,17 +21,23 @@ from evalkit.errors import (
     did_you_mean,
     format_path,
 )
-from evalkit.functions.approvals import MissingApprovalError
 from evalkit.functions.declarations import find_argument_violations, parse_declarations
 from evalkit.jsonvalue import MAX_DEPTH, JsonObject, to_json_safe
+from evalkit.lazy import LazyModule
 from evalkit.model.case import Case, Declaration, Repeat
 from evalkit.model.transcript import ANSWERERS, CHANNELS, MOCK, FunctionCall, RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.demands import compile_demands, judge_transcript, locate_reason
 from evalkit.runner.faults import build_unmeasured_fault
 from evalkit.runner.run_state import CasePlan
-from evalkit.runner.simulated_user import require_end
 from evalkit.stats.pass_rates import settled
+
+if TYPE_CHECKING:
+    from evalkit.functions import approvals
+    from evalkit.runner import simulated_user
+else:
+    approvals = LazyModule("evalkit.functions.approvals")
+    simulated_user = LazyModule("evalkit.runner.simulated_user")
 
 INTERRUPTED = "interrupted"  # the stop reason of a run that waits for a person
 # Codes of refused calls: an agent that breaks down after one failed because of the call.
@@ -47,8 +53,8 @@ def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declara
         reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
         return build_verdict(case, NOT_RUN, (reason,), transcript)
     judgement = judge_transcript(compile_demands(case, plan.expectation, declared), transcript)
-    if (user := get_user(case)) is not None:
-        judgement = require_end(user, transcript, judgement)
+    if case.user is not None:
+        judgement = simulated_user.require_end(case, transcript, judgement)
     unused: tuple[Reason, ...] = ()
     if plan.task_settings.strict_mocks and judgement.status != ERROR:
         place = "input.mock_function_responses"
@@ -71,7 +77,7 @@ def require_answers(plan: CasePlan, transcript: Transcript) -> Transcript:
     expectations = (plan.expectation, *map(get_expectation, plan.case.turns))
     if any(expectation and expectation.stop_reason.stop_reason == INTERRUPTED for expectation in expectations):
         return transcript
-    return replace(transcript, fault=build_unmeasured_fault(MissingApprovalError(str(waits_for))))
+    return replace(transcript, fault=build_unmeasured_fault(approvals.MissingApprovalError(str(waits_for))))
 
 
 def check_quarantine(case: Case) -> tuple[bool, str | None]:

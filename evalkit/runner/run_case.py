@@ -8,19 +8,16 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from evalkit.agents import offline
 from evalkit.agents.clock import Occupancy, keep_time, now, share_interpreter
 from evalkit.agents.contract import AgentUnderTest, Reply
-from evalkit.agents.grader import check_graders
-from evalkit.agents.model_choice import RECORD_MODES, aclose_shared, check_model, select_provider
-from evalkit.agents.recorded import RecordedAgent
 from evalkit.agents.task import Task, copy_visible_input
 from evalkit.cassettes.http import binding as http_recording
 from evalkit.checks.expectation import get_expectation, list_own_functions
-from evalkit.checks.simulated_user import get_user
 from evalkit.errors import (
     BudgetSpentError,
     BypassedMockError,
@@ -36,17 +33,16 @@ from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.state import CallProbe, SqlProbe, read_state
 from evalkit.functions.patching import patch_functions
 from evalkit.functions.targets import suggest_target
+from evalkit.lazy import LazyModule, is_loaded
 from evalkit.model.case import Case
 from evalkit.model.registry import look_up_from
-from evalkit.model.settings import Settings
+from evalkit.model.settings import RECORD_MODES, Settings
 from evalkit.model.transcript import ModelTurn, RunFault, Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, Reason, Verdict
-from evalkit.providers.budget import check_budget, create_client_budget
 from evalkit.runner.agent_call import GRACE_S, CallOutcome, call_agent, get_slot, list_thread_calls
 from evalkit.runner.agent_context import AgentContext
 from evalkit.runner.agent_threads import LoopPool, get_closing_timeout, run_in_daemon_thread, wait_for_teardown
 from evalkit.runner.faults import build_fault, build_unmeasured_fault, find_damage, find_interrupt
-from evalkit.runner.grading import judge_graded
 from evalkit.runner.judge import (
     apply_quarantine,
     build_error_verdict,
@@ -58,8 +54,18 @@ from evalkit.runner.judge import (
     judge_run,
 )
 from evalkit.runner.run_state import CasePlan, RunState, build_transcript, copy_state, plan_case
-from evalkit.runner.simulated_user import run_simulated_conversation
 from evalkit.text.format import format_value
+
+if TYPE_CHECKING:
+    from evalkit.agents import grader, model_choice
+    from evalkit.providers import budget
+    from evalkit.runner import grading, simulated_user
+else:
+    budget = LazyModule("evalkit.providers.budget")
+    grader = LazyModule("evalkit.agents.grader")
+    grading = LazyModule("evalkit.runner.grading")
+    model_choice = LazyModule("evalkit.agents.model_choice")
+    simulated_user = LazyModule("evalkit.runner.simulated_user")
 
 OUTDATED = (MissingCassetteError, StaleCassetteError)
 # How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
@@ -98,10 +104,12 @@ def _check_arguments(case: Case, settings: Settings | None) -> Settings:
         raise UsageError(f"settings= is an evalkit.Settings, got {type(settings).__name__}")
     if settings.record not in (None, *RECORD_MODES):
         raise UsageError(f"record= is one of {', '.join(RECORD_MODES)}, got {settings.record!r}")
-    check_model(settings.model)
+    if settings.model is not None:
+        model_choice.check_model(settings.model)
     if settings.grader is not None:
-        check_graders(settings.grader)
-    check_model(settings.simulator, "the simulated user: ")
+        grader.check_graders(settings.grader)
+    if settings.simulator is not None:
+        model_choice.check_model(settings.simulator, "the simulated user: ")
     return settings
 
 
@@ -130,7 +138,8 @@ async def _run_repeats(plan: CasePlan, watch: Watchdog) -> Verdict:
     repeat, settings = plan.case.repeat, plan.settings
     for number in range(repeat.runs):
         try:
-            check_budget(settings)
+            if settings.asks_models:
+                budget.check_budget(settings)
         except BudgetSpentError as error:
             watch.finish_run(build_not_run_verdict(plan.case, error))
             break
@@ -157,7 +166,7 @@ async def _run_and_judge(plan: CasePlan, number: int, watch: Watchdog) -> Verdic
     transcript, declared = build_transcript(run), run.dispatcher.declarations
     if plan.is_graded:
         watch.clear_run()  # the agent has ended: it does not hang if its grader takes long
-        return await judge_graded(plan, number, transcript, declared)
+        return await grading.judge_graded(plan, number, transcript, declared)
     return judge_run(plan, transcript, declared)
 
 
@@ -173,18 +182,17 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             dispatcher,
             input=copy_visible_input(case.input),
             settings=plan.task_settings,
-            open_model=lambda: select_provider(case.id, number, settings, plan.task_settings, compared),
+            open_model=lambda: model_choice.select_provider(case.id, number, settings, plan.task_settings, compared),
             root=plan.root,
             case_id=case.id,
             run=number,
             variant=None if case.variant is None else case.variant.values,
             http=settings.http,
         )
-        is_recorded = isinstance(plan.agent.run, RecordedAgent)
-        task.http_traffic = None if is_recorded else http_recording.create_traffic(task, settings)
+        task.http_traffic = None if plan.agent.is_recorded else http_recording.create_traffic(task, settings)
         task.request_toggle = http_recording.find_request_toggle(settings)
         task.is_live = task.http_player is None and settings.model is not None
-        task.client_budget = create_client_budget(settings)
+        task.client_budget = budget.create_client_budget(settings) if settings.goes_live else None
         run = RunState(plan, task, dispatcher, Occupancy(task.add_delay))
         watch.start_run(run)
         with share_interpreter(run.occupancy):
@@ -278,11 +286,11 @@ async def _run_conversation(run: RunState) -> None:
 
 async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
     run.start_time = now()
-    case, user = run.plan.case, get_user(run.plan.case)
+    case = run.plan.case
     try:
-        if user is not None:
+        if case.user is not None:
             with run_outside():
-                await run_simulated_conversation(run, user, partial(_run_turn, run, agent))
+                await simulated_user.run_simulated_conversation(run, partial(_run_turn, run, agent))
             return
         messages: Sequence[object] = [turn.user for turn in case.turns] or [run.task.input]
         for index, message in enumerate(messages):
@@ -395,7 +403,8 @@ class _BackgroundRun:
         except BaseException as error:
             self._error = error
         await wait_for_teardown()
-        await aclose_shared()
+        if is_loaded(model_choice):
+            await model_choice.aclose_shared()
         # The verdict does not wait for the loop's clean-up, which joins threads that the agent may have left hanging.
         self._done.set()
 

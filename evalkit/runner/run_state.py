@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from traceback import FrameSummary
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from evalkit.agents import offline
 from evalkit.agents.clock import Occupancy
 from evalkit.agents.contract import AgentUnderTest, Reply
-from evalkit.agents.recorded import RecordedAgent, load_recorded_agent
 from evalkit.agents.registry import resolve_agent
 from evalkit.agents.task import Task, TaskSettings, merge_settings
 from evalkit.cassettes.http import binding as http_recording
@@ -39,6 +38,7 @@ from evalkit.functions.mocks.answers import MockSet, get_mocks
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
+from evalkit.lazy import LazyModule, is_loaded
 from evalkit.model.case import TRACE, Case, Declaration, Repeat, split_variant
 from evalkit.model.settings import Settings, compute_cost, compute_turns_cost
 from evalkit.model.transcript import (
@@ -57,7 +57,13 @@ from evalkit.model.transcript import (
 from evalkit.model.variant import AGENT, MODEL, PROMPT, TEMPERATURE
 from evalkit.runner.faults import SERVICE_FAILED, build_phase_fault, build_unmeasured_fault, locate_frame
 from evalkit.text.format import format_count
-from evalkit.wire.blame import SERVICE, find_blame
+
+if TYPE_CHECKING:
+    from evalkit.agents import recorded
+    from evalkit.wire import blame
+else:
+    blame = LazyModule("evalkit.wire.blame")
+    recorded = LazyModule("evalkit.agents.recorded")
 
 
 class CasePlan(Struct, frozen=True):
@@ -101,12 +107,12 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
     else:
         root = Path.cwd()
     if TRACE in case.input:
-        agent = load_recorded_agent(case, root)
-    if isinstance(agent, RecordedAgent):
+        agent = recorded.load_recorded_agent(case, root)
+    if is_loaded(recorded) and isinstance(agent, recorded.RecordedAgent):
         functions = tuple(replace(function, patch=None) for function in case.functions)
         repeat = case.repeat if len(agent.conversations) > 1 else Repeat()  # there is one trace alone
         case = replace(case, functions=functions, repeat=repeat)
-        resolved_agent = AgentUnderTest(agent.name, agent, is_async=True)
+        resolved_agent = AgentUnderTest(agent.name, agent, is_async=True, is_recorded=True)
     else:
         resolved_agent = resolve_agent(case.agent if agent is None else agent, case=case, root=root)
     if case.repeat.runs > 1:  # each repetition is asked anew, or it would be the same run
@@ -204,7 +210,7 @@ class RunState(Struct, eq=False):
         failure = self.task.find_model_failure()
         if failure is None or self.plan.expects_model_failure:
             return
-        if find_blame(failure) == SERVICE:
+        if blame.find_blame(failure) == blame.SERVICE:
             message = f"{SERVICE_FAILED}, and no later request of the conversation succeeded: {failure}"
             self.task.record_fault(ProviderError(message))
         elif self.fault is None:

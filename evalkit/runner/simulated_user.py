@@ -15,16 +15,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.agents.recorded import RecordedAgent
 from evalkit.agents.user_model import ROLE, UserModel, build_instruction, has_calls, select_user_model
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expectation import Judgement, format_summary
 from evalkit.checks.reasons import build_reason
-from evalkit.checks.simulated_user import SimulatedUser, UserCondition, format_fact
+from evalkit.checks.simulated_user import SimulatedUser, UserCondition, format_fact, get_user
 from evalkit.checks.user_mistakes import STOPPED_EARLY, find_mistake
 from evalkit.errors import EvalkitError, IncompleteTraceError, SimulatorError
 from evalkit.functions.targets import TargetError, find_callable
 from evalkit.jsonvalue import JsonDict, copy_json, to_json_safe
+from evalkit.model.case import Case
 from evalkit.model.template import TemplateError
 from evalkit.model.transcript import ModelTurn, RunFault, Simulation, Transcript, UserMessage
 from evalkit.model.verdict import ERROR, PASSED
@@ -183,13 +183,14 @@ def choose_player(user: SimulatedUser, run: RunState) -> UserPlayer:
     return ModelPlayer(user, run, select_user_model(plan.case.id, run.task.run_index, plan.settings, user.model))
 
 
-async def run_simulated_conversation(
-    run: RunState, user: SimulatedUser, run_turn: Callable[[int, str], Awaitable[bool]]
-) -> None:
-    """Let the user and the agent talk in turns. `run_turn` has the agent answer; false: the run has ended with it."""
+async def run_simulated_conversation(run: RunState, run_turn: Callable[[int, str], Awaitable[bool]]) -> None:
+    """Let the case's simulated user and the agent talk in turns. `run_turn` has the agent answer; false: the run has
+    ended with it."""
+    user = get_user(run.plan.case)
+    assert user is not None
     run.simulation = Simulation(player=user.player)
     try:
-        if isinstance(run.plan.agent.run, RecordedAgent):
+        if run.plan.agent.is_recorded:
             raise IncompleteTraceError(
                 "a simulated user (input.user) talks with an agent that answers, and a trace does not: write what the "
                 "user said there as input.turns"
@@ -317,10 +318,12 @@ def is_open_to_model(user: SimulatedUser) -> bool:
     return user.player == "model" and user.end is None
 
 
-def require_end(user: SimulatedUser, transcript: Transcript, judgement: Judgement) -> Judgement:
+def require_end(case: Case, transcript: Transcript, judgement: Judgement) -> Judgement:
     """Return the judgement, as one of a run that could not be measured if all holds, and the user's model went on."""
-    simulation = transcript.simulation
-    if simulation is None or simulation.ended_by != MAX_TURNS or user.max_turns_ok or not is_open_to_model(user):
+    user, simulation = get_user(case), transcript.simulation
+    if user is None or simulation is None or simulation.ended_by != MAX_TURNS:
+        return judgement
+    if user.max_turns_ok or not is_open_to_model(user):
         return judgement
     if judgement.status != PASSED:
         return judgement

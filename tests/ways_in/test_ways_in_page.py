@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.agents.remote.agents import REPLY_KEYS, USAGE_KEYS
+from evalkit.agents.remote.agents import REPLY_KEYS
 from evalkit.bounds import Bounds
 from evalkit.model.settings import Settings
+from evalkit.model.transcript import USAGE_KEYS
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict, load_case
 from evalkit.yamlfile.parse import load

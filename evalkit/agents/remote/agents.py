@@ -48,7 +48,7 @@ from evalkit.errors import IncompleteTraceError, RemoteAgentError, UnknownAgentE
 from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Case
-from evalkit.model.transcript import Usage
+from evalkit.model.transcript import USAGE_KEYS, Usage
 from evalkit.model.unobserved import PROGRAM, SERVICE
 from evalkit.text.format import cut_between_words, shorten
 from evalkit.text.redact import build_redactor
@@ -63,7 +63,6 @@ _KINDS: Mapping[str, tuple[type, str]] = {
     "state": (dict, "an object"),
 }
 REPLY_KEYS = tuple(_KINDS)
-USAGE_KEYS = Usage.__struct_fields__
 REPLY_FORM = 'a reply is one JSON object such as {"text": "..."}, or plain text'
 
 

@@ -99,8 +99,7 @@ def create_traffic(task: RunTask, settings: Settings) -> Traffic:
 
 def create_player(task: RunTask, settings: Settings) -> Player | None:
     """Create the player of a run; None where requests go out unchanged: live, or switched off."""
-    goes_live = settings.model is not None and settings.record is None
-    if goes_live or settings.http.cassettes is False:
+    if settings.goes_live or settings.http.cassettes is False:
         return None
     root = settings.root or Path.cwd()
     cassette = locate_cassette(root / settings.cassettes, task.case_id, is_recording=settings.record is not None)

@@ -1,0 +1,52 @@
+"""Modules that are imported when a name of theirs is first used: what few cases need costs the others nothing.
+
+A module that needs another one rarely names it twice, for type checkers and for Python::
+
+    if TYPE_CHECKING:
+        from evalkit.agents import recorded
+    else:
+        recorded = LazyModule("evalkit.agents.recorded")
+
+`LAZY` in tests/test_layers.py lists these modules, each with its reason. Other imports stand at the top.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+# What was loaded so far. Agents and tests take away what was imported meanwhile, as `patch.dict(sys.modules)` does: a
+# second copy of a module would have budgets, locks and classes of its own.
+_loaded: dict[str, ModuleType] = {}
+
+
+class LazyModule:
+    """Stands for the module `name`, which is imported when one of its attributes is first read."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._module: ModuleType | None = None
+
+    def __getattr__(self, attribute: str) -> object:
+        if self._module is None:
+            self._module = load(self._name)
+        return getattr(self._module, attribute)
+
+    def __repr__(self) -> str:
+        return f"LazyModule({self._name!r})"
+
+
+def load(name: str) -> ModuleType:
+    """Import a module of evalkit, once in a process."""
+    for other, module in list(_loaded.items()):
+        sys.modules.setdefault(other, module)
+    module = import_module(name)
+    _loaded.update({other: found for other, found in list(sys.modules.items()) if other.startswith("evalkit.")})
+    return module
+
+
+def is_loaded(module: ModuleType) -> bool:
+    """Return whether a lazy module was imported: before that, no object is of one of its classes."""
+    assert isinstance(module, LazyModule)
+    return module._module is not None or module._name in sys.modules or module._name in _loaded

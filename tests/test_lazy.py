@@ -1,0 +1,71 @@
+"""Lazy modules: imported when a name of theirs is first used, and once in a process."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+import pytest
+
+from evalkit.lazy import LazyModule, is_loaded
+
+if TYPE_CHECKING:
+    from evalkit.casecheck import mutants
+else:
+    mutants = LazyModule("evalkit.casecheck.mutants")
+
+NAME = "evalkit.casecheck.mutants"
+
+
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lazy module above, not loaded."""
+    monkeypatch.setattr("evalkit.lazy._loaded", {})
+    monkeypatch.setattr(mutants, "_module", None)
+    before = sys.modules.pop(NAME, None)
+    if before is not None:
+        monkeypatch.setitem(sys.modules, NAME, before)
+        monkeypatch.delitem(sys.modules, NAME)
+
+
+@pytest.mark.usefixtures("unloaded")
+def test_a_module_is_imported_when_a_name_of_it_is_first_used() -> None:
+    assert not is_loaded(mutants)
+    assert mutants.KINDS
+    assert is_loaded(mutants)
+    assert mutants.KINDS is sys.modules[NAME].KINDS
+
+
+@pytest.mark.usefixtures("unloaded")
+def test_a_module_that_is_taken_away_is_not_imported_again() -> None:
+    """`patch.dict(sys.modules)` takes away all that was imported inside."""
+    with patch.dict(sys.modules):
+        kinds = mutants.KINDS
+    assert NAME not in sys.modules
+    assert LazyModule(NAME).KINDS is kinds
+    assert sys.modules[NAME].KINDS is kinds
+
+
+@pytest.mark.usefixtures("unloaded")
+def test_threads_that_load_a_module_at_once_get_the_same_one() -> None:
+    found: list[object] = []
+    barrier = threading.Barrier(8)
+
+    def use() -> None:
+        barrier.wait()
+        found.append(LazyModule(NAME).KINDS)
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert all(kinds is found[0] for kinds in found)
+
+
+def test_a_name_that_a_module_lacks_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="mutants"):
+        _ = LazyModule(NAME).MUTANTS
