@@ -35,7 +35,7 @@ from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
 from evalkit.functions.mocks.answers import compile_static, render_answer
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
-from evalkit.model.case import CaseSettings, Declaration
+from evalkit.model.case import CaseSettings, Declaration, list_hidden_inputs
 from evalkit.model.parts import PARTS, TEXT, InputPart, build_user_message, list_parts, read_parts
 from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, HttpSettings, Settings
 from evalkit.model.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
@@ -73,12 +73,6 @@ else:
     traffic = LazyModule("evalkit.cassettes.http.traffic")
 
 T = TypeVar("T")
-
-# Keys of a case's input that belong to the test: the answers of the functions, later messages of the user, and what a
-# simulated one knows.
-HIDDEN_KEYS = frozenset(
-    {"mock_function_responses", "mock_responses", "approvals", "state", "state_probe", "trace", "turns", "user"}
-)
 
 
 class TaskSettings(Struct, frozen=True, kw_only=True):
@@ -635,7 +629,8 @@ def copy_visible_input(data: JsonObject) -> JsonDict:
             return {key: copy(item) for key, item in value.items()}
         return [copy(item) for item in value] if isinstance(value, (list, tuple)) else value
 
-    return {key: copy(value) for key, value in data.items() if key not in HIDDEN_KEYS}
+    hidden = list_hidden_inputs()
+    return {key: copy(value) for key, value in data.items() if key not in hidden}
 
 
 def format_message(user: object) -> str:

@@ -28,7 +28,7 @@ from evalkit.model.verdict import PASSED, Verdict
 from evalkit.runner.run_case import Watchdog, arun_case
 from evalkit.runner.run_state import RunState
 
-KINDS: dict[str, str] = {
+_KINDS: dict[str, str] = {
     "drop_call": "a call is not made",
     "repeat_call": "a call is made twice",
     "swap_calls": "two calls that follow each other change places",
@@ -61,6 +61,11 @@ _LONG = 60
 _MAX_LEAVES = 12
 
 Keys = JsonObject
+
+
+def list_kinds() -> Mapping[str, str]:
+    """Return the kinds of mutants by name, each with what happens in them."""
+    return _KINDS
 
 
 class Observation(Struct, frozen=True):

@@ -35,7 +35,7 @@ from evalkit.casecheck.expected_calls import (
 from evalkit.checks.call_origin import WRONG_USER_TURN
 from evalkit.checks.evidence import build_resolver
 from evalkit.checks.expectation import Expectation, get_expectation
-from evalkit.checks.keys import EXPECTED_KEYS
+from evalkit.checks.keys import list_expected_keys
 from evalkit.checks.policies import PolicyRun, get_policies
 from evalkit.checks.reasons import NOT_JUDGED
 from evalkit.checks.simulated_user import get_user
@@ -421,7 +421,7 @@ class _SmokeRun:
         if check.status != "failed":
             return
         key = check.check.partition("[")[0]
-        if key not in EXPECTED_KEYS or key in _JUDGED_IN_RUNS:
+        if key not in list_expected_keys() or key in _JUDGED_IN_RUNS:
             self.notes.append(f"{format_path(path)}.{key}: only a run can tell")
             return
         is_reported = any(finding.code == "unresolved_reference" for finding in self.findings)

@@ -18,13 +18,13 @@ from evalkit.checks.expected_calls import ExpectedCallList, is_plain_list
 from evalkit.checks.handoffs import read_handoffs
 from evalkit.checks.keys import (
     BUDGETS,
-    CALL_KEYS,
     CALL_ORDERS,
-    EXPECTED_KEYS,
     EXTRA_CALLS,
     MODIFIERS,
     SCORES,
     find_text_argument,
+    list_call_keys,
+    list_expected_keys,
 )
 from evalkit.checks.legacy_keys import read_body_text, read_succeeded, read_ticket_fields
 from evalkit.checks.read_calls import CallReader, SequenceReader, read_forbidden, read_grounded
@@ -105,15 +105,15 @@ class _Compilation:
         self.expected: dict[str, Any] = {key: value for key, value in expected.items() if self._is_known(key)}
 
     def _is_known(self, key: object) -> bool:
-        if key in EXPECTED_KEYS or (isinstance(key, str) and key in CHECKS):
+        if key in list_expected_keys() or (isinstance(key, str) and key in CHECKS):
             return True
-        names = [*EXPECTED_KEYS, *CHECKS]
+        names = [*list_expected_keys(), *CHECKS]
         hint = ""
         if isinstance(key, str):
             hint = suggest(key, names)
             if elsewhere := CHECKS.explain_elsewhere(key, is_like=False):
                 hint = elsewhere
-            elif key in CALL_KEYS:
+            elif key in list_call_keys():
                 hint = f"; it belongs in a call of {_CALLS}"
             elif find_text_argument(key) and not get_close_matches(key, names, 1, 0.85):
                 hint = f"; it belongs in a call of {_CALLS}{hint.replace('; did', ', or did')}"
@@ -136,7 +136,7 @@ class _Compilation:
         read = (
             _READERS.get(key, read_custom)(reader, (*self.path, key), value)
             for key, value in expected.items()
-            if key in _READERS or key not in EXPECTED_KEYS
+            if key in _READERS or key not in list_expected_keys()
         )
         checks = [check for check in (approvals, *read) if check is not None]
         if not reader.problems and not (
@@ -279,7 +279,7 @@ def find_on_fault_problems(
             continue
         if key not in names:
             place = "on_fault, which is neither an expectation nor a function of this case"
-            message = describe_unknown_key(key, place, [*names, *EXPECTED_KEYS, *CHECKS])
+            message = describe_unknown_key(key, place, [*names, *list_expected_keys(), *CHECKS])
             problems.append(PathProblem((*_ON_FAULT, str(key)), message, at_key=True))
         elif value is not None and not isinstance(value, dict):
             message = f"on_fault.{key} must be a mapping of what is expected, got {describe_type(value)}"
@@ -290,7 +290,7 @@ def find_on_fault_problems(
 
 
 def _is_expectation(key: object) -> bool:
-    return key in EXPECTED_KEYS or key in CHECKS
+    return key in list_expected_keys() or key in CHECKS
 
 
 def _list_shared(on_fault: dict[Any, Any]) -> dict[str, Any]:

@@ -54,6 +54,7 @@ from evalkit.jsonvalue import (
     is_number,
     is_string,
 )
+from evalkit.model.case import list_hidden_inputs
 from evalkit.model.parts import USER_KEYS, drop_part_facts, list_user_texts
 from evalkit.model.template import Reference, TemplateError, follow_path
 from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript, Usage
@@ -61,8 +62,6 @@ from evalkit.operators.base import Resolve
 from evalkit.operators.phrases import find_words, fold_text
 from evalkit.text.format import format_value
 
-# Nothing of these is knowledge: what a simulated user knows is not told before it says it.
-_MOCKS = ("mock_function_responses", "mock_responses", "approvals", "state", "state_probe", "user")
 _SURROUNDING = " \t.,;:!?()[]{}<>\"'`*«»“”„‘’…"
 _BETWEEN = re.compile(r"[\s;|]+|,(?!\d)|(?<!\d),")
 _AMOUNT = re.compile(r"[.,]\d+$")  # groups of digits may be a telephone number's, unless a fraction follows
@@ -133,7 +132,8 @@ class Grounding:
         turns = None
         if isinstance(case_input, dict):
             turns = case_input.get("turns")
-            case_input = {key: value for key, value in case_input.items() if key not in (*_MOCKS, "turns")}
+            hidden = list_hidden_inputs()  # what a simulated user knows is not known before it says it
+            case_input = {key: value for key, value in case_input.items() if key not in hidden}
         self._input = KnowledgeSource(drop_part_facts(case_input))
         self._turns = [
             KnowledgeSource(drop_part_facts(turn.get("user")) if isinstance(turn, dict) else turn)

@@ -1,7 +1,7 @@
 """The keys of `expected_output`, of an expected call and of a group: for each a JSON Schema and one sentence.
 
 The tables drive three things that must never drift apart: the unknown-key messages, the JSON Schema for editors
-and docs/expectations.md. Schemas refer to `DEFINITIONS` as ``#/$defs/<name>``.
+and docs/expectations.md. Schemas refer to what `build_definitions` returns as ``#/$defs/<name>``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BUDGETS = (
 )
 SCORES = ("precision", "recall", "f1", "argument_accuracy")
 
-CALL_KEYS: dict[str, Key] = {
+_CALL_KEYS: dict[str, Key] = {
     "function_name": Key(_NAME, "The function that must be called."),
     "arguments": Key(_ARGUMENTS, "The exact arguments: the same keys with equal values, operators honoured."),
     "arguments_contain": Key(
@@ -101,7 +101,7 @@ GROUP_KEYS: dict[str, Key] = {
     "in_parallel": Key(_make_ref("group"), "These calls, all in one model turn."),
 }
 
-FORBIDDEN_KEYS: dict[str, Key] = {
+_FORBIDDEN_KEYS: dict[str, Key] = {
     "function_name": Key(_NAME, "The function that must not be called."),
     "arguments": Key(_ARGUMENTS, "Only calls with exactly these arguments are forbidden."),
     "arguments_contain": Key(_ARGUMENTS, "Only calls with these arguments are forbidden."),
@@ -111,11 +111,11 @@ FORBIDDEN_KEYS: dict[str, Key] = {
     "approval": Key(_make_ref("approval"), "Only calls to which a person answered this are forbidden."),
 }
 
-# Of a call that a policy speaks of.
-POLICY_CALL_KEYS: dict[str, Key] = {
+# Of a call that a rule or a condition speaks of: which calls are meant.
+_MEANT_KEYS: dict[str, Key] = {
     "function_name": Key(_NAME, "The function."),
     **{
-        key: CALL_KEYS[key]._replace(doc=doc)
+        key: _CALL_KEYS[key]._replace(doc=doc)
         for key, doc in {
             "arguments": "Only calls with exactly these arguments are meant.",
             "arguments_contain": "Only calls with these arguments are meant.",
@@ -145,7 +145,7 @@ POLICY_KEYS: dict[str, Key] = {
     ),
 }
 
-EXPECTED_KEYS: dict[str, Key] = {
+_EXPECTED_KEYS: dict[str, Key] = {
     "expected_function_calls": Key(
         {"type": "array", "items": _make_ref("expected_item")},
         "The calls that the agent must make; `[]` means no call at all, absent means that calls are not judged.",
@@ -245,12 +245,32 @@ EXPECTED_KEYS: dict[str, Key] = {
 
 APPROVAL_KEYS: dict[str, Key] = {
     "function_name": Key(_NAME, "The function whose call was asked about."),
-    **{key: CALL_KEYS[key] for key in ("arguments", "arguments_contain", "arguments_absent", "by", "approval")},
+    **{key: _CALL_KEYS[key] for key in ("arguments", "arguments_contain", "arguments_absent", "by", "approval")},
 }
 
 # Keys that only say how other keys are judged: a case that holds nothing else demands nothing.
 MODIFIERS = frozenset({"call_order", "extra_calls", "valid_arguments", "ignored_arguments", "min_score"})
 _KEYS_OF_ALL_CALLS = ("ignored_arguments",)
+
+
+def list_call_keys() -> Mapping[str, Key]:
+    """Return the keys of an expected call, in their order."""
+    return _CALL_KEYS
+
+
+def list_forbidden_keys() -> Mapping[str, Key]:
+    """Return the keys of a forbidden call, in their order."""
+    return _FORBIDDEN_KEYS
+
+
+def list_meant_keys() -> Mapping[str, Key]:
+    """Return the keys of a call that a rule or a condition speaks of, in their order."""
+    return _MEANT_KEYS
+
+
+def list_expected_keys() -> Mapping[str, Key]:
+    """Return the keys of `expected_output`, in their order."""
+    return _EXPECTED_KEYS
 
 
 TEXT_ENDS = ("_contains", "_excludes")
@@ -297,7 +317,7 @@ def describe_value(operators: Iterable[str] = ()) -> dict[str, Any]:
     }
 
 
-DEFINITIONS: dict[str, dict[str, Any]] = {
+_DEFINITIONS: dict[str, dict[str, Any]] = {
     "value": describe_value(),
     "phrases": {
         "oneOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1}],
@@ -351,20 +371,6 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
         "description": "`triage -> billing`, a chain of several, or the name of the target alone.",
     },
     "grounded": {"oneOf": [_BOOLEAN, {**_NAME, **NO_TEXT}, _NAMES["oneOf"][1]]},
-    "expected_call": {
-        "type": "object",
-        "properties": describe_keys(CALL_KEYS),
-        **_TEXT_KEYS,
-        "required": ["function_name"],
-        "additionalProperties": False,
-    },
-    "expected_approval": {
-        "type": "object",
-        "properties": describe_keys(APPROVAL_KEYS),
-        **_TEXT_KEYS,
-        "required": ["function_name"],
-        "additionalProperties": False,
-    },
     "expected_group": {
         "type": "object",
         "properties": describe_keys(GROUP_KEYS),
@@ -385,44 +391,41 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
         "minItems": 1,
         "maxItems": 6,
     },
-    "forbidden": {
-        "oneOf": [
-            _NAME,
-            {
-                "type": "object",
-                "properties": describe_keys(FORBIDDEN_KEYS),
-                **_TEXT_KEYS,
-                "required": ["function_name"],
-                "additionalProperties": False,
-            },
-        ]
-    },
 }
+
+
+def _describe_call(table: Mapping[str, Key]) -> dict[str, Any]:
+    """Describe a call with the keys of `table`, and those of texts in its arguments."""
+    return {
+        "type": "object",
+        "properties": describe_keys(table),
+        **_TEXT_KEYS,
+        "required": ["function_name"],
+        "additionalProperties": False,
+    }
+
+
+def build_definitions() -> dict[str, dict[str, Any]]:
+    """Build what the schemas of keys refer to."""
+    return {
+        **_DEFINITIONS,
+        "expected_call": _describe_call(list_call_keys()),
+        "expected_approval": _describe_call(APPROVAL_KEYS),
+        "forbidden": {"oneOf": [_NAME, _describe_call(list_forbidden_keys())]},
+        "meant_call": {"oneOf": [_NAME, _describe_call(list_meant_keys())]},
+    }
 
 
 def _describe_one_or_more(name: str) -> dict[str, Any]:
     return {"anyOf": [_make_ref(name), {"type": "array", "items": _make_ref(name), "minItems": 1}]}
 
 
-# What the schema of policies.yaml refers to.
+# What the schema of policies.yaml refers to, beside the definitions of keys.
 POLICY_DEFINITIONS: dict[str, dict[str, Any]] = {
-    **{name: DEFINITIONS[name] for name in ("phrases", "channel", "answered_by", "approval")},
-    "policy_call": {
-        "oneOf": [
-            _NAME,
-            {
-                "type": "object",
-                "properties": describe_keys(POLICY_CALL_KEYS),
-                **_TEXT_KEYS,
-                "required": ["function_name"],
-                "additionalProperties": False,
-            },
-        ]
-    },
-    "policy_calls": _describe_one_or_more("policy_call"),
+    "policy_calls": _describe_one_or_more("meant_call"),
     "policy_event": {
         "oneOf": [
-            _make_ref("policy_call"),
+            _make_ref("meant_call"),
             {
                 "type": "object",
                 "properties": {"user": {**_make_ref("value"), "description": "A message of the user that is so."}},

@@ -229,7 +229,7 @@ class _PolicyReader:
             check_references(self._reader, (*path, "user"), item["user"])
             matcher = self._reader.read_matcher((*path, "user"), item["user"], "contain", _NO_JUDGE)
             return None if matcher is None else PolicyUserMessage(matcher)
-        call = self._calls.read_policy_call(path, item, counts_attempts=counts_attempts)
+        call = self._calls.read_meant_call(path, item, counts_attempts=counts_attempts)
         return None if call is None else PolicyCall(call, describe_event(item))
 
     def _read_for_each(self) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:

@@ -13,7 +13,7 @@ from typing import Any
 from evalkit.checks.call_checks import OutcomeCheck
 from evalkit.checks.evidence import Evidence, list_messages
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.keys import CALL_KEYS
+from evalkit.checks.keys import list_call_keys
 from evalkit.checks.policies import PolicyCall, PolicyEvent, PolicyUserMessage, SuitePolicy, get_key
 from evalkit.checks.policy_rules import Event, find_excess, find_unmet
 from evalkit.checks.simulated_user import USER_KEY
@@ -56,7 +56,7 @@ def _list_fixed_calls(expected: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         isinstance(call, Mapping)
         and isinstance(call.get("function_name"), str)
         and not any(key in call for key in _OPEN_KEYS)
-        and all(key in CALL_KEYS or key.endswith(("_contains", "_excludes")) for key in call)
+        and all(key in list_call_keys() or key.endswith(("_contains", "_excludes")) for key in call)
         for call in calls
     )
     return calls if are_fixed else []

@@ -1,5 +1,5 @@
-"""Reading expected calls, forbidden ones, and those of policies: one call, the list with its groups, and demands that
-exclude each other. One reader for every place at which a call may stand: that is why the module is long.
+"""Reading expected calls, forbidden ones, and those that rules speak of: one call, the list with its groups, and
+demands that exclude each other. One reader for every place at which a call may stand: so the module is long.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from evalkit.checks.expected_calls import ExpectedCall
 from evalkit.checks.keys import (
     APPROVAL_CHOICES,
     APPROVAL_KEYS,
-    CALL_KEYS,
     CHANNELS,
-    EXPECTED_KEYS,
-    FORBIDDEN_KEYS,
     GROUP_KEYS,
     OUTCOMES,
-    POLICY_CALL_KEYS,
     TEXT_ENDS,
     find_text_argument,
+    list_call_keys,
+    list_expected_keys,
+    list_forbidden_keys,
+    list_meant_keys,
 )
 from evalkit.checks.matching.plan import (
     MAX_CHILDREN,
@@ -94,7 +94,7 @@ class CallReader:
 
     def read_expected(self, path: KeyPath, item: object, id: int) -> ExpectedCall | None:
         """Read an expected call: a mapping with `function_name`, or a bare name."""
-        keys = self._read_keys(path, item, CALL_KEYS)
+        keys = self._read_keys(path, item, list_call_keys())
         if keys is None:
             return None
         name = self._read_function(path, item, keys)
@@ -142,11 +142,11 @@ class CallReader:
 
     def read_forbidden(self, path: KeyPath, item: object) -> ExpectedCall | None:
         """Read a forbidden call: the demands that a call must meet to be one. Whether it succeeds does not matter."""
-        return self._read_demands(path, item, FORBIDDEN_KEYS, 0, forbids=True, no_judge=_FORBIDDEN_JUDGE)
+        return self.read_demands(path, item, list_forbidden_keys(), 0, forbids=True, no_judge=_FORBIDDEN_JUDGE)
 
-    def read_policy_call(self, path: KeyPath, item: object, *, counts_attempts: bool) -> ExpectedCall | None:
-        """Read the calls that a policy speaks of; unless `counts_attempts`, those that succeeded."""
-        call = self._read_demands(path, item, POLICY_CALL_KEYS, 0, forbids=True, no_judge=_FORBIDDEN_JUDGE)
+    def read_meant_call(self, path: KeyPath, item: object, *, counts_attempts: bool) -> ExpectedCall | None:
+        """Read the calls that a rule or a condition speaks of; unless `counts_attempts`, those that succeeded."""
+        call = self.read_demands(path, item, list_meant_keys(), 0, forbids=True, no_judge=_FORBIDDEN_JUDGE)
         says_outcome = isinstance(item, dict) and "outcome" in item
         if call is None or counts_attempts or says_outcome:
             return call
@@ -154,9 +154,9 @@ class CallReader:
 
     def read_asked(self, path: KeyPath, item: object, id: int) -> ExpectedCall | None:
         """Read a call for which a person is to be asked; whether it succeeds then does not matter."""
-        return self._read_demands(path, item, APPROVAL_KEYS, id, no_judge=_ASKED_JUDGE)
+        return self.read_demands(path, item, APPROVAL_KEYS, id, no_judge=_ASKED_JUDGE)
 
-    def _read_demands(
+    def read_demands(
         self,
         path: KeyPath,
         item: object,
@@ -166,6 +166,10 @@ class CallReader:
         no_judge: str,
         forbids: bool = False,
     ) -> ExpectedCall | None:
+        """Read a call that may have `known_keys`: the demands that tell which calls are meant.
+
+        `no_judge` says why no value is for a model to grade; `forbids`: a text is one in any form.
+        """
         keys = self._read_keys(path, item, known_keys)
         if keys is None:
             return None
@@ -195,7 +199,7 @@ class CallReader:
         is_explained = False
         for key, value in item.items():
             is_known = isinstance(key, str) and key in known_keys
-            if not is_known and isinstance(key, str) and key not in CALL_KEYS:
+            if not is_known and isinstance(key, str) and key not in list_call_keys():
                 argument = find_text_argument(key)
                 is_declared = argument in (self._find_declared_arguments(item) or ())
                 is_known = argument is not None and (key not in _MISSPELLED or is_declared)
@@ -206,7 +210,7 @@ class CallReader:
         if "function_name" in keys:
             return keys
         if not is_explained:
-            misplaced = next((key for key in keys if key in EXPECTED_KEYS and key not in CALL_KEYS), None)
+            misplaced = next((key for key in keys if key in list_expected_keys() and key not in list_call_keys()), None)
             advice = (
                 f"'{misplaced}' belongs in expected_output, beside the list"
                 if misplaced
@@ -226,12 +230,12 @@ class CallReader:
         """Report a key. Return whether the key that was probably meant explains a missing function_name."""
         arguments = self._find_declared_arguments(item) or ()
         text_keys = [f"{name}{end}" for name in arguments for end in TEXT_ENDS]
-        groups = GROUP_KEYS if known_keys is CALL_KEYS and "function_name" not in item else ()
+        groups = GROUP_KEYS if known_keys is list_call_keys() and "function_name" not in item else ()
         names = [*known_keys, *groups, *text_keys]
         suggestion = suggest(key, names) if isinstance(key, str) else ""
         hint = ""
-        is_alone = len(item) == 1 and known_keys is CALL_KEYS and isinstance(key, str)
-        if key in EXPECTED_KEYS:
+        is_alone = len(item) == 1 and known_keys is list_call_keys() and isinstance(key, str)
+        if key in list_expected_keys():
             hint = "; it belongs in expected_output, beside the list"
         elif is_alone and isinstance(item[key], dict) and not any(f"'{name}'" in suggestion for name in names):
             # The short form of a cassette: {check_warranty: {serial_number: SN1}}.
@@ -254,7 +258,7 @@ class CallReader:
         judges_arguments = self.valid_arguments and keys.get("valid") is not False
         for key, value in keys.items():
             key_path = (*path, key)
-            argument = find_text_argument(key) if key not in CALL_KEYS else None
+            argument = find_text_argument(key) if key not in list_call_keys() else None
             if argument is not None:
                 if judges_arguments:
                     self.reader.check_argument(key_path, name, argument, at_key=True)

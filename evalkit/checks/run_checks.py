@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from evalkit.checks.absence import AbsenceDemand, Demand
 from evalkit.checks.call_checks import build_mismatch_reason
 from evalkit.checks.evidence import COMPLETED, Evidence
-from evalkit.checks.keys import EXPECTED_KEYS
+from evalkit.checks.keys import list_expected_keys
 from evalkit.checks.reader import ExpectationReader, check_references
 from evalkit.checks.reasons import (
     NOT_JUDGED,
@@ -60,7 +60,7 @@ def check(key: str) -> Callable[[F], F]:
 
     Raises UsageError for a key that evalkit itself has.
     """
-    if key in EXPECTED_KEYS:
+    if key in list_expected_keys():
         raise UsageError(f"evalkit.check({key!r}): '{key}' is a key of evalkit; choose another name")
     return CHECKS.build_decorator(key)
 

@@ -37,7 +37,7 @@ _ASKING = re.compile(
 )
 
 _TEXT = {"type": "string", "minLength": 1}
-_CALLED = {"oneOf": [{"$ref": "#/$defs/policy_call"}, {"type": "array", "items": {"$ref": "#/$defs/policy_call"}}]}
+_CALLED = {"oneOf": [{"$ref": "#/$defs/meant_call"}, {"type": "array", "items": {"$ref": "#/$defs/meant_call"}}]}
 _SAYS = {"$ref": "#/$defs/value"}
 
 CONDITION_KEYS: dict[str, Key] = {
@@ -381,7 +381,7 @@ class _UserReader(ExpectationReader):
             self.report_empty_list(path, "name a call")
         items = enumerate(value) if isinstance(value, list) else [(None, value)]
         calls = [
-            self._calls.read_policy_call(path if index is None else (*path, index), item, counts_attempts=False)
+            self._calls.read_meant_call(path if index is None else (*path, index), item, counts_attempts=False)
             for index, item in items
         ]
         return tuple(call for call in calls if call is not None)

@@ -30,7 +30,7 @@ from evalkit.casecheck.judge_check import (
     open_label_grader,
     read_labels,
 )
-from evalkit.casecheck.mutants import KINDS, observe
+from evalkit.casecheck.mutants import list_kinds, observe
 from evalkit.casecheck.mutation_score import CaseScore, compute_score
 from evalkit.casecheck.smoke import SmokeResult, run_smoke_check
 from evalkit.cli.project import open_project
@@ -54,8 +54,8 @@ from evalkit.yamlfile.write import dump
 def score_cases(paths: Sequence[str], leave_out: Sequence[str], *, untrusted: bool = False) -> list[CaseScore]:
     """Return a score per case of `paths`; cases that don't pass, and broken files, have no mutants."""
     for kind in leave_out:
-        if kind not in KINDS:
-            suggestion = did_you_mean(kind, KINDS) or f"; there are {', '.join(KINDS)}"
+        if kind not in list_kinds():
+            suggestion = did_you_mean(kind, list_kinds()) or f"; there are {', '.join(list_kinds())}"
             raise UsageError(f"--without {kind}: no such kind of mutant{suggestion}")
     project = open_project(untrusted=untrusted)
     case_scores = []

@@ -20,7 +20,7 @@ from evalkit.errors import UsageError, did_you_mean
 from evalkit.lint.finding import apply_changes, plan_changes
 from evalkit.lint.options import PROJECT_KEYS, LintOptions, read_project_options
 from evalkit.lint.report import check_project, render_report, serialize_baseline
-from evalkit.lint.rules import GROUPS, RULES
+from evalkit.lint.rules import GROUPS, list_rules
 from evalkit.spec.files import explain_no_case
 
 DEFAULT_BASELINE = "evalkit-lint-baseline.json"
@@ -69,7 +69,7 @@ def describe_rules() -> Iterator[str]:
     """Yield a line for each group of rules and for each rule."""
     for prefix, title in GROUPS.items():
         yield f"{title}"
-        for rule in RULES:
+        for rule in list_rules():
             if rule.code.startswith(prefix):
                 marks = "".join([" (--fix)" if rule.fixable else "", " (off by default)" if rule.optional else ""])
                 yield f"  {rule.code} {rule.name}: {rule.severity}{marks}. {rule.summary}"
@@ -105,10 +105,10 @@ def explain(code: str) -> str:
     sections = list_sections()
     if name in sections:
         return f"{name}\n\n{sections[name]}"
-    for rule in RULES:
+    for rule in list_rules():
         if name in (rule.name, rule.code):
             mended = "\n`evalkit lint --fix` can mend it." if rule.fixable else ""
             return f"{rule.name} ({rule.code}, {rule.severity})\n\n{rule.summary}{mended}\nMore: docs/lint.md"
-    known_names = [*sections, *(word for rule in RULES for word in (rule.name, rule.code))]
+    known_names = [*sections, *(word for rule in list_rules() for word in (rule.name, rule.code))]
     nearest = did_you_mean(name, known_names) or "; `evalkit explain` lists the codes"
     raise UsageError(f"there is no code {name!r}{nearest}")

@@ -18,7 +18,7 @@ from evalkit.text.format import format_value
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-KEYS = ("description", "parameters", "returns", "patch", "alias", "needs_approval", "answered_by")
+_KEYS = ("description", "parameters", "returns", "patch", "alias", "needs_approval", "answered_by")
 _FOREIGN_KEYS = {
     "inputschema": "parameters",
     "input_schema": "parameters",
@@ -30,6 +30,11 @@ _SCHEMA_KEYS = frozenset(("type", "properties", "$ref", "anyOf", "oneOf", "allOf
 
 _CACHE: dict[str, tuple[Declaration, ...]] = {}
 _CACHE_SIZE = 1_000
+
+
+def list_declaration_keys() -> tuple[str, ...]:
+    """Return the keys of a declaration, in their order."""
+    return _KEYS
 
 
 def is_function_name(text: str) -> bool:
@@ -72,7 +77,9 @@ class _DeclarationReader(FieldReader):
     def read(self, data: object, path: KeyPath) -> Iterator[Declaration]:
         if isinstance(data, Mapping):
             for name, entry in data.items():
-                yield from self._read_entry(name, {} if entry is None else entry, (*path, name), KEYS)
+                yield from self._read_entry(
+                    name, {} if entry is None else entry, (*path, name), list_declaration_keys()
+                )
         elif isinstance(data, list):
             for index, entry in enumerate(data):
                 at = (*path, index)
@@ -84,7 +91,7 @@ class _DeclarationReader(FieldReader):
                 elif "name" not in entry:
                     self.add_problem(at, f"{format_path(at)} has no 'name'")
                 else:
-                    yield from self._read_entry(entry["name"], entry, at, ("name", *KEYS))
+                    yield from self._read_entry(entry["name"], entry, at, ("name", *list_declaration_keys()))
         elif data is not None:
             self.report_wrong(path, data, "a mapping of names to declarations, or a list of declarations")
 
@@ -95,7 +102,7 @@ class _DeclarationReader(FieldReader):
             self.add_problem(at, f"{name!r} cannot name a function: {form}", at_key=at == path)
             return
         if not isinstance(entry, Mapping):
-            self.report_wrong(path, entry, f"a mapping of {', '.join(KEYS)}")
+            self.report_wrong(path, entry, f"a mapping of {', '.join(list_declaration_keys())}")
             return
         self.check_keys(path, entry, keys)
         description = self.read_text((*path, "description"), entry.get("description"))

@@ -14,7 +14,7 @@ from evalkit.errors import UsageError, did_you_mean
 from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
 from evalkit.lint.finding import SEVERITIES, WARNING
-from evalkit.lint.rules import DEFAULT_RULES, RULES_BY_NAME, select_rules
+from evalkit.lint.rules import index_rules, list_default_rules, select_rules
 from evalkit.spec.files import DEFAULT_PATHS, drop_modules
 
 # Tests hold broken and made-up declarations on purpose; nobody edits what tools generate.
@@ -43,7 +43,7 @@ class LintOptions(Struct, frozen=True, kw_only=True):
     cases: tuple[str, ...] | None = None  # None: `scenarios`, if it exists
     mocks: Path = Path("mocks")
     exclude: tuple[str, ...] = ()  # beside DEFAULT_EXCLUDE, which is for code and not for cases
-    rules: frozenset[str] = DEFAULT_RULES
+    rules: frozenset[str] = field(default_factory=list_default_rules)
     severity: Mapping[str, str] = field(default_factory=dict)
     per_file_ignores: Mapping[str, frozenset[str]] = field(default_factory=dict)  # pattern -> rules that are off there
     providers: tuple[str, ...] | None = None  # None: both, for what evalkit itself offers to models
@@ -72,7 +72,7 @@ class LintOptions(Struct, frozen=True, kw_only=True):
 
     def get_severity(self, rule: str) -> str:
         severity = self.severity.get(rule)
-        return RULES_BY_NAME[rule].severity if severity is None else severity
+        return index_rules()[rule].severity if severity is None else severity
 
 
 _SERVICES = ("gemini", "openai")  # whose rules for declarations `rules.declarations` knows
@@ -92,7 +92,9 @@ def read_options(table: JsonObject, *, root: Path, **flags: Any) -> LintOptions:
     values = {key: _read_value(key, value, f"{source}.{key}") for key, value in table.items()}
     values |= {name: value for name, value in flags.items() if value is not None}
     selectors = values.pop("select", None)
-    selected = DEFAULT_RULES if selectors is None else select_rules(_read_strings(selectors, "--select"), "--select")
+    selected = (
+        list_default_rules() if selectors is None else select_rules(_read_strings(selectors, "--select"), "--select")
+    )
     ignored = select_rules(_read_strings(values.pop("ignore", []), "--ignore"), "--ignore")
     return LintOptions(root=root, rules=selected - ignored, **values)
 

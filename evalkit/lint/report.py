@@ -37,7 +37,7 @@ from evalkit.lint.facts.records import SUITE, UNREADABLE, DeclaredFunction, Prom
 from evalkit.lint.finding import ERROR, NOTE, SEVERITIES, WARNING, Finding
 from evalkit.lint.names import is_conftest, list_folders
 from evalkit.lint.options import LintOptions
-from evalkit.lint.rules import FAMILIES, RULES, RULES_BY_NAME
+from evalkit.lint.rules import index_rules, list_families, list_rules
 from evalkit.model.registry import CHECKS, OPERATORS
 from evalkit.spec.files import DEFAULT_PATHS, explain_missing_path, find_cases
 from evalkit.spec.load import examine_case
@@ -293,7 +293,7 @@ def check_project(options: LintOptions) -> LintReport:
     facts = gather(options)
     selected = (
         replace(finding, severity=options.get_severity(finding.name))
-        for finding in (*facts.findings, *chain.from_iterable(family.check(facts) for family in FAMILIES))
+        for finding in (*facts.findings, *chain.from_iterable(family.check(facts) for family in list_families()))
         if not options.is_off(finding.name, finding.location.file)
     )
     findings = sorted(
@@ -359,7 +359,7 @@ def serialize_baseline(findings: Iterable[Finding]) -> str:
     """Return the text of a baseline that makes `findings` known ones."""
     counts = Counter(finding.key for finding in findings)
     entries: list[dict[str, Any]] = [
-        {"rule": rule, "code": RULES_BY_NAME[rule].code, "file": file, "message": message}
+        {"rule": rule, "code": index_rules()[rule].code, "file": file, "message": message}
         | ({"count": count} if count > 1 else {})
         for (rule, file, message), count in sorted(
             counts.items(), key=lambda item: (item[0][1], item[0][0], item[0][2])
@@ -470,7 +470,7 @@ def _escape_data(text: str) -> str:
 
 def as_sarif(report: LintReport, version: str) -> str:
     """Write SARIF 2.1.0, as code scanning reads it; `version` is evalkit's."""
-    numbers = {rule.name: index for index, rule in enumerate(RULES)}
+    numbers = {rule.name: index for index, rule in enumerate(list_rules())}
     rules = [
         {
             "id": rule.code,
@@ -478,7 +478,7 @@ def as_sarif(report: LintReport, version: str) -> str:
             "shortDescription": {"text": rule.summary},
             "defaultConfiguration": {"level": rule.severity},
         }
-        for rule in RULES
+        for rule in list_rules()
     ]
     results: list[dict[str, object]] = []
     for finding in report.findings:

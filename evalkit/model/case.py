@@ -17,7 +17,17 @@ from evalkit.model.variant import AGENT, MODEL, PROMPT, TEMPERATURE, CaseVariant
 
 # The id of a row holds no "=", and that of a variant does.
 TRACE = "trace"  # key of `input`: the case judges a run that was recorded elsewhere
+# Keys of `input` that belong to the test: the answers of the functions, later messages of the user, what a simulated
+# one knows. The agent does not get them, and nothing of them is known to it.
+_HIDDEN_INPUTS = frozenset(
+    {"mock_function_responses", "mock_responses", "approvals", "state", "state_probe", TRACE, "turns", "user"}
+)
 _ID = re.compile(r"(.+\.ya?ml)(?:\[([^\[\]=]+)\])?(?:\[([a-z][a-z0-9_]*=[^\[\]]+)\])?", re.DOTALL)
+
+
+def list_hidden_inputs() -> frozenset[str]:
+    """Return the keys of `input` that neither the agent gets nor counts as known."""
+    return _HIDDEN_INPUTS
 
 
 def split_case_id(case_id: str) -> tuple[str, str | None]:

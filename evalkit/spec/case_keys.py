@@ -6,7 +6,7 @@ The loader reads by these tables, the editor schema and docs/case-format.md are 
 
 from __future__ import annotations
 
-from evalkit.checks.keys import EXPECTED_KEYS, NO_TEXT
+from evalkit.checks.keys import NO_TEXT, list_expected_keys
 from evalkit.jsonvalue import JsonObject
 from evalkit.spec.case_reader import EMAIL_KEYS, REFUSED_TAGS, SEQUENTIAL_TEST, TAG_PATTERN, CaseKey, CaseReader
 from evalkit.spec.input_files import PART_SCHEMA
@@ -332,7 +332,7 @@ CASE_SYNONYMS = {
     "expected_function_calls": "expected_output.expected_function_calls",
     "timeout": "settings.deadline_s",
     **{key: f"settings.{key}" for key in SETTINGS_KEYS},
-    **{key: f"expected_output.{key}" for key in EXPECTED_KEYS if key not in CASE_KEYS},
+    **{key: f"expected_output.{key}" for key in list_expected_keys() if key not in CASE_KEYS},
 }
 INPUT_SYNONYMS = {
     "text": "message",

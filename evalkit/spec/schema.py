@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from evalkit.checks.keys import (
-    DEFINITIONS,
-    EXPECTED_KEYS,
     POLICY_DEFINITIONS,
     POLICY_KEYS,
+    build_definitions,
     describe_keys,
     describe_value,
+    list_expected_keys,
 )
 from evalkit.checks.simulated_user import BRANCH_CONDITION_KEYS, BRANCH_KEYS, USER_KEYS, describe_user_schemas
 from evalkit.functions.mocks.reader import DIRECTIVES
@@ -31,7 +31,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def build_case_schema(checks: Iterable[str] = (), operators: Iterable[str] = ()) -> JsonDict:
     """Build the schema of a case file. `checks` and `operators` are names that a project registers."""
-    expected = describe_keys(EXPECTED_KEYS)
+    expected = describe_keys(list_expected_keys())
     expected |= {name: {"description": "A check of this project."} for name in checks}
     return {
         "$schema": DIALECT,
@@ -48,8 +48,7 @@ def build_case_schema(checks: Iterable[str] = (), operators: Iterable[str] = ())
 def _build_definitions(expected: JsonDict, operators: Iterable[str]) -> JsonDict:
     """Build what the schema of a case refers to; `expected` are the keys of `expected_output`."""
     return {
-        **DEFINITIONS,
-        "policy_call": POLICY_DEFINITIONS["policy_call"],
+        **build_definitions(),
         **describe_user_schemas(),
         "value": describe_value(operators),
         "agent": {"oneOf": [_build_agent(kind, keys) for kind, keys in AGENT_KINDS.items()]},
@@ -144,8 +143,27 @@ def build_policies_schema(operators: Iterable[str] = ()) -> JsonDict:
         "type": "object",
         "minProperties": 1,
         "additionalProperties": policy,
-        "$defs": {**POLICY_DEFINITIONS, "value": describe_value(operators)},
+        "$defs": pick_definitions(
+            policy, {**build_definitions(), **POLICY_DEFINITIONS, "value": describe_value(operators)}
+        ),
     }
+
+
+def pick_definitions(schema: JsonObject, definitions: JsonObject) -> JsonDict:
+    """Return those of `definitions` to which `schema` refers, itself or by others."""
+    picked: JsonDict = {}
+    pending: list[object] = [schema]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+            if name in definitions and name not in picked:
+                picked[name] = definitions[name]
+                pending.append(picked[name])
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return {name: picked[name] for name in definitions if name in picked}
 
 
 def _describe_keys(table: Mapping[str, CaseKey]) -> JsonDict:

@@ -12,19 +12,24 @@ from jsonschema import Draft202012Validator
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.keys import (
-    CALL_KEYS,
-    DEFINITIONS,
-    EXPECTED_KEYS,
-    FORBIDDEN_KEYS,
     GROUP_KEYS,
     MODIFIERS,
     Key,
+    build_definitions,
     describe_keys,
+    list_call_keys,
+    list_expected_keys,
+    list_forbidden_keys,
 )
 from evalkit.model.transcript import FunctionCall, Transcript
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
-TABLES = {"expected": EXPECTED_KEYS, "call": CALL_KEYS, "group": GROUP_KEYS, "forbidden": FORBIDDEN_KEYS}
+TABLES = {
+    "expected": list_expected_keys(),
+    "call": list_call_keys(),
+    "group": GROUP_KEYS,
+    "forbidden": list_forbidden_keys(),
+}
 
 VALUES: dict[str, Any] = {
     "expected_function_calls": [
@@ -100,21 +105,21 @@ def schema() -> Draft202012Validator:
     return Draft202012Validator(
         {
             "type": "object",
-            "properties": describe_keys(EXPECTED_KEYS),
+            "properties": describe_keys(list_expected_keys()),
             "additionalProperties": False,
-            "$defs": DEFINITIONS,
+            "$defs": build_definitions(),
         }
     )
 
 
 def test_there_is_an_example_of_every_key() -> None:
-    assert VALUES.keys() == EXPECTED_KEYS.keys()
-    assert CALL_VALUES.keys() == CALL_KEYS.keys()
+    assert VALUES.keys() == list_expected_keys().keys()
+    assert CALL_VALUES.keys() == list_call_keys().keys()
     assert GROUP_VALUES.keys() == GROUP_KEYS.keys()
-    assert EXPECTED_KEYS.keys() >= MODIFIERS
+    assert list_expected_keys().keys() >= MODIFIERS
 
 
-@pytest.mark.parametrize("key", EXPECTED_KEYS)
+@pytest.mark.parametrize("key", list_expected_keys())
 def test_a_key_is_read_and_is_valid_in_the_editor(key: str) -> None:
     alone = {key: VALUES[key], **({"max_function_calls": 9} if key in MODIFIERS else {})}
     if key == "final_function_call":
@@ -123,7 +128,7 @@ def test_a_key_is_read_and_is_valid_in_the_editor(key: str) -> None:
     assert list(schema().iter_errors(alone)) == []
 
 
-@pytest.mark.parametrize("key", sorted(EXPECTED_KEYS.keys() - MODIFIERS))
+@pytest.mark.parametrize("key", sorted(list_expected_keys().keys() - MODIFIERS))
 def test_a_key_speaks_of_itself_and_of_its_place_in_a_user_turn_too(key: str) -> None:
     """There the path to it is longer."""
     place = ("input", "turns", 1, "expected_output")
@@ -135,7 +140,7 @@ def test_a_key_speaks_of_itself_and_of_its_place_in_a_user_turn_too(key: str) ->
         assert reason.place.startswith(f"input.turns[1].expected_output.{key}")
 
 
-@pytest.mark.parametrize("key", CALL_KEYS)
+@pytest.mark.parametrize("key", list_call_keys())
 def test_a_key_of_a_call_is_read_and_is_valid_in_the_editor(key: str) -> None:
     expected = {"expected_function_calls": [{"function_name": "f", key: CALL_VALUES[key]}]}
     assert problems(expected) == []
@@ -149,7 +154,7 @@ def test_a_group_is_read_and_is_valid_in_the_editor(key: str) -> None:
     assert list(schema().iter_errors(expected)) == []
 
 
-@pytest.mark.parametrize("key", FORBIDDEN_KEYS)
+@pytest.mark.parametrize("key", list_forbidden_keys())
 def test_a_key_of_a_forbidden_call_is_read_and_is_valid_in_the_editor(key: str) -> None:
     expected = {"forbidden_function_calls": [{"function_name": "f", key: CALL_VALUES[key], "body_contains": "x"}]}
     assert problems(expected) == []
@@ -197,7 +202,7 @@ def test_every_key_has_one_sentence(name: str) -> None:
 
 
 def test_the_definitions_are_json_schema() -> None:
-    Draft202012Validator.check_schema({"$defs": DEFINITIONS, "properties": describe_keys(EXPECTED_KEYS)})
+    Draft202012Validator.check_schema({"$defs": build_definitions(), "properties": describe_keys(list_expected_keys())})
 
 
 def test_every_key_is_documented() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from evalkit.checks.keys import POLICY_CALL_KEYS, POLICY_KEYS
+from evalkit.checks.keys import POLICY_KEYS, list_meant_keys
 from evalkit.checks.policies import PolicyRun, SuitePolicy, read_policies
 from evalkit.errors import Location
 from evalkit.model.transcript import FunctionCall, Transcript
@@ -49,7 +49,7 @@ def test_the_example_is_read_and_fits_the_schema() -> None:
 
 def test_the_page_has_every_form_and_key() -> None:
     assert re.findall(r"^\| `(\{[^`]*\})` \|", PAGE, re.MULTILINE) == list(FORMS)
-    assert [key for key in (*POLICY_KEYS, *POLICY_CALL_KEYS) if f"`{key}`" not in PAGE] == []
+    assert [key for key in (*POLICY_KEYS, *list_meant_keys()) if f"`{key}`" not in PAGE] == []
 
 
 @pytest.mark.parametrize("form", FORMS)

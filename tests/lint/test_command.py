@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evalkit.cli import main
-from evalkit.lint.rules import RULES
+from evalkit.lint.rules import list_rules
 
 BARE = 'TOOLS = [{"name": "search", "input_schema": {"type": "object", "properties": {}}}]\n'
 CASE = "input: {message: hello}\nexpected_output: {expected_function_calls: [serach]}\n"
@@ -129,4 +129,4 @@ def test_fix_mends_and_reports_the_rest(run: Run, project: Any) -> None:
 def test_the_rules_are_listed(run: Run) -> None:
     status, out, _ = run("--rules")
     assert status == 0
-    assert all(f"  {rule.code} {rule.name}: {rule.severity}" in out for rule in RULES)
+    assert all(f"  {rule.code} {rule.name}: {rule.severity}" in out for rule in list_rules())

@@ -11,7 +11,7 @@ import yaml
 from evalkit.cli.lint import load_lint_options
 from evalkit.lint.options import KEYS, read_options
 from evalkit.lint.report import check_project
-from evalkit.lint.rules import GROUPS, RULES
+from evalkit.lint.rules import GROUPS, list_rules
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "lint.md"
@@ -22,7 +22,7 @@ def table() -> str:
     lines: list[str] = []
     for prefix, title in GROUPS.items():
         lines += ["", f"### {title}", "", "| code | name | severity | |", "|---|---|---|---|"]
-        for rule in RULES:
+        for rule in list_rules():
             if rule.code.startswith(prefix):
                 marks = [" Off by default."] if rule.optional else []
                 marks += [" `--fix` mends some."] if rule.fixable else []

@@ -11,7 +11,7 @@ from evalkit.cli.lint import load_lint_options
 from evalkit.errors import Location
 from evalkit.lint.finding import Edit, Finding, apply_changes, plan_changes
 from evalkit.lint.report import check_project
-from evalkit.lint.rules import RULES_BY_NAME
+from evalkit.lint.rules import index_rules
 
 BROKEN = sorted((Path(__file__).with_name("corpus") / "broken").glob("*.txt"))
 TOOLS = """\
@@ -174,7 +174,7 @@ def test_a_change_that_would_break_the_code_is_not_made(project: Any) -> None:
     """The new text of a Python file must still be Python."""
     project.write({"agent.py": "TOOLS = {}\n"})
     broken = Finding(
-        rule=RULES_BY_NAME["dispatch-name"],
+        rule=index_rules()["dispatch-name"],
         location=Location("agent.py", 1),
         message="m",
         advice="a",
@@ -187,7 +187,7 @@ def test_a_change_that_would_break_the_code_is_not_made(project: Any) -> None:
 def test_edits_that_reach_into_each_other_are_not_both_made(project: Any) -> None:
     project.write({"a.md": "abcdef"})
     findings = [
-        Finding(rule=RULES_BY_NAME["case-name"], location=Location("a.md", 1), message="m", advice="a", fix=edit)
+        Finding(rule=index_rules()["case-name"], location=Location("a.md", 1), message="m", advice="a", fix=edit)
         for edit in (Edit("a.md", 1, 3, "X"), Edit("a.md", 2, 4, "Y"), Edit("a.md", 1, 3, "X"), Edit("a.md", 5, 5, "Z"))
     ]
     assert plan_changes(findings, project.root).texts == {"a.md": ("abcdef", "aXdeZf")}

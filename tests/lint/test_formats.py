@@ -11,13 +11,13 @@ from jsonschema import Draft202012Validator
 from evalkit.errors import Location
 from evalkit.lint.finding import Finding
 from evalkit.lint.report import LintReport, as_github, as_json, as_sarif, as_text
-from evalkit.lint.rules import RULES, RULES_BY_NAME
+from evalkit.lint.rules import index_rules, list_rules
 
-NEVER_EXPECTED = RULES_BY_NAME["never-expected"]
+NEVER_EXPECTED = index_rules()["never-expected"]
 
 FINDINGS = (
     Finding(
-        rule=RULES_BY_NAME["dispatch-name"],
+        rule=index_rules()["dispatch-name"],
         severity="error",
         location=Location("src/tools, old.py", 14, 9),
         message="declared as 'search', dispatched as 'tool_search' in src/a.py: 100 %",
@@ -25,7 +25,7 @@ FINDINGS = (
         related=Location("src/a.py", 3, 5),
     ),
     Finding(
-        rule=RULES_BY_NAME["invalid-case"],
+        rule=index_rules()["invalid-case"],
         severity="warning",
         location=Location("scenarios/żółw 1.yaml"),
         message="a\nb\x1b[31mc\u202e##vso[x]\u200b\U000e0041",
@@ -214,7 +214,7 @@ def test_sarif_has_the_structure_of_the_standard() -> None:
     Draft202012Validator(SARIF).validate(data)
     (run,) = data["runs"]
     assert run["tool"]["driver"]["version"] == "1.2.3"
-    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == [rule.code for rule in RULES]
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == [rule.code for rule in list_rules()]
     for result in run["results"]:
         assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
     first, second, third = run["results"]

@@ -11,8 +11,8 @@ import pytest
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 
-from evalkit.checks.keys import EXPECTED_KEYS
-from evalkit.functions.declarations import KEYS as DECLARATION_KEYS
+from evalkit.checks.keys import list_expected_keys
+from evalkit.functions.declarations import list_declaration_keys
 from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, SETTINGS_KEYS
 from evalkit.spec.files import find_cases
 from evalkit.spec.schema import SCHEMA_FILE, build_case_schema, build_suite_schema, format_schema
@@ -154,8 +154,8 @@ def test_each_key_has_a_sentence_that_ends_like_one() -> None:
 
 def test_the_keys_of_other_rooms_are_those_of_their_tables() -> None:
     definitions = build_case_schema()["$defs"]
-    assert set(definitions["expected_output"]["properties"]) == set(EXPECTED_KEYS)
-    assert set(FUNCTION_KEYS) == set(DECLARATION_KEYS)
+    assert set(definitions["expected_output"]["properties"]) == set(list_expected_keys())
+    assert set(FUNCTION_KEYS) == set(list_declaration_keys())
     assert set(definitions["settings"]["properties"]) == set(SETTINGS_KEYS)
 
 

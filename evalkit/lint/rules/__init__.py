@@ -6,14 +6,16 @@ docs/lint.md lists them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import NamedTuple
 
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.lint.facts import records
-from evalkit.lint.finding import Rule
+from evalkit.lint.facts.project import ProjectFacts
+from evalkit.lint.finding import Finding, Rule
 from evalkit.lint.rules import cases, declarations, dispatch, instructions, parameters, policies
 
-FAMILIES = (declarations, dispatch, parameters, instructions, cases, policies)
 GROUPS = {
     "L1": "Declarations: what the model is told",
     "L2": "Implementations: what the code does",
@@ -22,11 +24,42 @@ GROUPS = {
     "L5": "Cases, mocks and policies",
     "L6": "What could not be read",
 }
-RULES: tuple[Rule, ...] = tuple(
-    sorted((rule for family in (records, *FAMILIES) for rule in family.RULES), key=lambda rule: rule.code)
-)
-RULES_BY_NAME = {rule.name: rule for rule in RULES}
-DEFAULT_RULES = frozenset(rule.name for rule in RULES if not rule.optional)
+
+
+class RuleFamily(NamedTuple):
+    """Rules whose findings are found together: those of a module, and the function that finds what breaks them."""
+
+    rules: tuple[Rule, ...]
+    check: Callable[[ProjectFacts], Iterator[Finding]]
+
+
+def list_families() -> tuple[RuleFamily, ...]:
+    """Return the families, in the order in which they are asked."""
+    return (
+        RuleFamily(declarations.RULES, declarations.check),
+        RuleFamily(dispatch.RULES, dispatch.check),
+        RuleFamily(parameters.RULES, parameters.check),
+        RuleFamily(instructions.RULES, instructions.check),
+        RuleFamily(cases.RULES, cases.check),
+        RuleFamily(policies.RULES, policies.check),
+    )
+
+
+@cache
+def index_rules() -> Mapping[str, Rule]:
+    """Return all rules by their names, in the order of their codes."""
+    rules = (rule for family_rules in (records.RULES, *(f.rules for f in list_families())) for rule in family_rules)
+    return {rule.name: rule for rule in sorted(rules, key=lambda rule: rule.code)}
+
+
+def list_rules() -> tuple[Rule, ...]:
+    """Return all rules, in the order of their codes."""
+    return tuple(index_rules().values())
+
+
+def list_default_rules() -> frozenset[str]:
+    """Return the names of the rules that are on unless somebody says otherwise."""
+    return frozenset(rule.name for rule in list_rules() if not rule.optional)
 
 
 def select_rules(selectors: Iterable[str], source: str) -> frozenset[str]:
@@ -36,11 +69,11 @@ def select_rules(selectors: Iterable[str], source: str) -> frozenset[str]:
         is_code = len(selector) > 1 and selector[0] == "L" and selector[1:].isdecimal()
         matches = {
             rule.name
-            for rule in RULES
+            for rule in list_rules()
             if selector in (rule.name, "ALL") or (is_code and rule.code.startswith(selector))
         }
         if not matches:
-            hint = did_you_mean(selector, [*RULES_BY_NAME, *(rule.code for rule in RULES), *GROUPS])
+            hint = did_you_mean(selector, [*index_rules(), *(rule.code for rule in list_rules()), *GROUPS])
             raise UsageError(f"{source}: there is no rule '{selector}'{hint or '; docs/lint.md lists them'}")
         names |= matches
     return frozenset(names)
