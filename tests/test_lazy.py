@@ -33,19 +33,19 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unloaded")
 def test_a_module_is_imported_when_a_name_of_it_is_first_used() -> None:
     assert not is_loaded(mutants)
-    assert mutants.KINDS
+    assert mutants.FAILED_RESULT
     assert is_loaded(mutants)
-    assert mutants.KINDS is sys.modules[NAME].KINDS
+    assert mutants.FAILED_RESULT is sys.modules[NAME].FAILED_RESULT
 
 
 @pytest.mark.usefixtures("unloaded")
 def test_a_module_that_is_taken_away_is_not_imported_again() -> None:
     """`patch.dict(sys.modules)` takes away all that was imported inside."""
     with patch.dict(sys.modules):
-        kinds = mutants.KINDS
+        kinds = mutants.FAILED_RESULT
     assert NAME not in sys.modules
-    assert LazyModule(NAME).KINDS is kinds
-    assert sys.modules[NAME].KINDS is kinds
+    assert LazyModule(NAME).FAILED_RESULT is kinds
+    assert sys.modules[NAME].FAILED_RESULT is kinds
 
 
 @pytest.mark.usefixtures("unloaded")
@@ -55,7 +55,7 @@ def test_threads_that_load_a_module_at_once_get_the_same_one() -> None:
 
     def use() -> None:
         barrier.wait()
-        found.append(LazyModule(NAME).KINDS)
+        found.append(LazyModule(NAME).FAILED_RESULT)
 
     threads = [threading.Thread(target=use) for _ in range(8)]
     for thread in threads:
