@@ -61,10 +61,39 @@ def check_keys(data: JsonObject, known: Collection[str], what: str, place: str) 
 
 def is_like_call(value: object) -> bool:
     """Return whether a value has the form of a call: a name, and arguments under one of their names."""
-    if not isinstance(value, Mapping):
-        return False
-    inner = next((value[key] for key in ("function", "custom") if isinstance(value.get(key), Mapping)), value)
-    return isinstance(inner.get("name"), str) and bool({"arguments", "args", "input"} & set(inner))
+    return isinstance(value, Mapping) and _has_name(value) and bool(_ARGUMENTS & set(_get_inner(value)))
+
+
+_ARGUMENTS = frozenset({"arguments", "args", "input"})
+
+
+def _get_inner(call: JsonObject) -> JsonObject:
+    return next((call[key] for key in ("function", "custom") if isinstance(call.get(key), Mapping)), call)
+
+
+def _has_name(call: JsonObject) -> bool:
+    return isinstance(_get_inner(call).get("name"), str)
+
+
+def find_enclosed_call(content: bytes, values: Iterable[object]) -> JsonObject | None:
+    """Find a call of a model anywhere in the JSON of a reply that no API reads: an envelope, the results of a batch."""
+    if not MENTIONS_CALLS.search(content.decode("utf-8", "replace")):  # as most replies: the rest is slower
+        return None
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        if not isinstance(value, Mapping):
+            continue
+        if is_like_call(value) and MENTIONS_CALLS.search(str(value.get("type"))):
+            return value
+        for key, item in value.items():
+            calls = filter_mappings(item if isinstance(item, list) else [item]) if MENTIONS_CALLS.search(key) else ()
+            if any(_has_name(call) for call in calls):
+                return value
+        pending += value.values()
+    return None
 
 
 def read_call(name: object, arguments: AgentValue, call_id: object, **about: object) -> Call:

@@ -28,7 +28,7 @@ from evalkit.wire import (
 )
 from evalkit.wire.blame import read_refused
 from evalkit.wire.bodies import read_values, split_unread
-from evalkit.wire.reading import as_mapping, build_unread
+from evalkit.wire.reading import as_mapping, build_unread, find_enclosed_call
 from evalkit.wire.records import Exchange, Failure, Item, Reply, Request
 
 
@@ -93,12 +93,19 @@ def wire_api(api: A) -> A:
 
 # -- recognition
 
-# Paths of model services that answer with no turn.
-_NO_TURNS = re.compile(
-    r"(/embeddings|/count_tokens|/count-tokens|:countTokens|:(batch)?[eE]mbedContents?|/moderations"
-    r"|/files(/.*)?|/batches(/.*)?|/uploads(/.*)?|/cachedContents(/.*)?|/audio/\w+|/images/\w+|/videos(/.*)?|/rerank|/tokenize"
-    r"|/detokenize|/input_items|/api/(tags|show|pull|embed|embeddings|version|ps)|/responses/compact|/responses/input_tokens)$"
+# Ends of the paths at which services answer with no turn to a model's name and a text. What has a history or declares
+# functions goes to a model all the same.
+_WITHOUT_TURNS = re.compile(
+    r"(/embeddings|:(batch)?[eE]mbedContents?|/moderations|/audio/\w+|/images/\w+|/videos(/.*)?|/rerank|/detokenize"
+    r"|/api/(tags|show|pull|embed|embeddings|version|ps))$"
 )
+# Those at which they count, keep or compact a history: the reply holds nothing that a model says.
+_ABOUT_TURNS = re.compile(
+    r"(/count_tokens|/count-tokens|:countTokens|/tokenize|/cachedContents(/[^/]+)?|/input_items|/responses/compact"
+    r"|/responses/input_tokens)$"
+)
+# Where the results of batches are downloaded.
+_RESULTS = re.compile(r"/(batches|batch|files|batchPredictionJobs)/|:download$")
 # A reply that is looked up again, or asked to go on: ``/responses/resp_1``.
 _KEPT = re.compile(r"/(responses|interactions)/")
 # Where the model stands in the path alone: ``/model/vendor.name/converse``, ``/models/name:generateContent``.
@@ -135,19 +142,26 @@ def find_api(url: str, data: JsonObject | None) -> Api | None:
 
 def is_candidate(method: str, url: str, body: bytes) -> bool:
     """Return whether a request may go to a model: its path is an API's, or its body looks like it."""
-    path = _get_path(url)
+    path, data = _get_path(url), parse_body(body)
     is_kept = _KEPT.search(path) is not None
-    if _has_no_turns(path) or (method.upper() == "GET" and not is_kept):
+    if _has_no_turns(path, data) or (method.upper() == "GET" and not is_kept):
         return False
     if is_kept or any(path.endswith(tuple(api.PATHS)) for api in APIS):
         return True
-    data = parse_body(body)
     return data is not None and looks_like_model_request(data)
 
 
-def _has_no_turns(path: str) -> bool:
-    is_an_apis = any(path.endswith(tuple(api.PATHS)) for api in APIS)  # behind any prefix, such as ``/files``
-    return _NO_TURNS.search(path) is not None and not is_an_apis
+def is_download(method: str, url: str) -> bool:
+    """Return whether a request only fetches data, and not the results of a batch, which are replies of models."""
+    return method.upper() in ("GET", "HEAD") and _RESULTS.search(_get_path(url)) is None
+
+
+def _has_no_turns(path: str, data: JsonObject | None) -> bool:
+    if any(path.endswith(tuple(api.PATHS)) for api in APIS):  # behind any prefix, such as ``/files``
+        return False
+    if _ABOUT_TURNS.search(path) is not None:
+        return True
+    return _WITHOUT_TURNS.search(path) is not None and not (data is not None and _is_a_models_alone(data))
 
 
 def _get_path(url: str) -> str:
@@ -155,17 +169,22 @@ def _get_path(url: str) -> str:
 
 
 def looks_like_model_request(data: JsonObject) -> bool:
-    """Return whether a body declares functions, holds messages with roles, or answers calls, at its top."""
+    """Return whether a body declares functions, holds messages with roles, or answers calls, at its top; or names a
+    model and has a text for it."""
+    is_named = any(isinstance(data.get(key), str) for key in ("model", "agent_id"))
+    has_text = any(isinstance(data.get(key), str) for key in ("prompt", "input", "inputs"))
+    return (is_named and has_text) or _is_a_models_alone(data)
+
+
+def _is_a_models_alone(data: JsonObject) -> bool:
+    """Return whether a body has what only models get: functions, messages with roles, answers to calls."""
     if any(_declares_functions(tool) for key in ("tools", "functions") for tool in filter_mappings(data.get(key))):
         return True
     for key in ("messages", "contents", "input", "inputs"):
         roles = [str(item["role"]).lower() for item in filter_mappings(data.get(key)) if "role" in item]
         if roles and _ROLES.issuperset(roles):
             return True
-    if not _ASSISTANTS_KEYS.isdisjoint(data):
-        return True
-    is_named = any(isinstance(data.get(key), str) for key in ("model", "agent_id"))
-    return is_named and any(isinstance(data.get(key), str) for key in ("prompt", "input", "inputs"))
+    return not _ASSISTANTS_KEYS.isdisjoint(data)
 
 
 def _declares_functions(tool: JsonObject) -> bool:
@@ -208,25 +227,30 @@ def read_exchange(
     *, charset: str = "utf-8",
 ) -> Exchange | None:  # fmt: skip
     """Read an exchange with a model's service; None for one with any other. Never raises."""
-    if _has_no_turns(_get_path(url)):
-        return None
     data = parse_body(request_body)
     values, unparsed = split_unread(read_values(content, charset))
     mappings = [value for value in values if isinstance(value, Mapping)]
     if any(_is_embedding(value) for value in mappings):
         return None
-    api = find_api(url, data)
+    has_no_turns = _has_no_turns(_get_path(url), data)
+    api = None if has_no_turns else find_api(url, data)
     if api is None or (mappings and not any(api.is_value(value) or value.get("error") for value in mappings)):
         # A gateway that translates; or a service that takes what a model's takes, and is none (a store of memories).
         is_its_path = api is not None and _get_path(url).endswith(tuple(api.PATHS))
         api = find_api_by_reply(mappings) or (api if is_its_path or not mappings else None)
     if api is None:
-        if data is None or not looks_like_model_request(data):
+        host, place = urlsplit(url).hostname, f"{method} {url.partition('?')[0]}"
+        if data is not None and not has_no_turns and looks_like_model_request(data):
+            unread: Item = build_unread(f"unknown_api.{host}", place, data)
+        elif not is_download(method, url) and (call := find_enclosed_call(content, values)) is not None:
+            unread = build_unread(f"enclosed_call.{host}", place, call)
+        else:
             return None
-        unread: Item = build_unread(f"unknown_api.{urlsplit(url).hostname}", f"{method} {url.partition('?')[0]}", data)
         return Exchange(api="", url=url, request=Request(items=(unread,)), duration_ms=duration_ms)
     request = _read_request(api, data, url)
     reply = read_reply_values(api, status, mappings, unparsed)
+    if has_no_turns and not reply.items:
+        return None
     if reply.model is None and reply.failure is None:
         reply = replace(reply, model=request.model)
     return Exchange(api=api.NAME, url=url, request=request, reply=reply, duration_ms=duration_ms)

@@ -28,6 +28,12 @@ READ: dict[str, tuple[str, Any, Any, str, str | None]] = {
     "a gateway that translates": ("/v1/chat/completions", CHAT, MESSAGE, "anthropic_messages", "m"),
     "a path of a model's own": ("/models/m/generate", CHAT, CHAT_REPLY, "openai_chat", "m"),
     "a request that tells nothing": ("/ask", {"question": "Hi."}, CHAT_REPLY, "openai_chat", None),
+    "a model below a path of files": ("/files/ask", CHAT, CHAT_REPLY, "openai_chat", "m"),
+    "a model below a path of batches": ("/v1/batches/run", {"model": "m", "input": "Hi."}, RESPONSE, "openai_responses",
+                                        "m"),
+    "a model at a path of embeddings": ("/v1/embeddings", CHAT, CHAT_REPLY, "openai_chat", "m"),
+    "a model at a path of images": ("/images/describe", {"model": "m", "prompt": "Hi."}, CHAT_REPLY, "openai_chat",
+                                    "m"),
     "the older completions": ("/v1/completions", {"model": "m", "prompt": "Hi."},
                               {"choices": [{"text": "Hello.", "finish_reason": "stop"}]}, "openai_chat", "m"),
     "messages of an invoked model": ("/model/vendor.m/invoke", {"anthropic_version": "x", "messages": HI}, MESSAGE,
@@ -44,9 +50,10 @@ READ: dict[str, tuple[str, Any, Any, str, str | None]] = {
 }  # fmt: skip
 
 
-def read(path: str, request: Any, reply: Any) -> Any:
+def read(path: str, request: Any, reply: Any, method: str = "POST") -> Any:
     body = b"" if request is None else json.dumps(request).encode()
-    return read_exchange("POST", f"https://api.example.com{path}", body, 200, json.dumps(reply).encode())
+    content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
+    return read_exchange(method, f"https://api.example.com{path}", body, 200, content)
 
 
 @pytest.mark.parametrize(("path", "request_data", "reply", "api", "model"), READ.values(), ids=READ)
@@ -100,6 +107,74 @@ def test_what_looks_like_a_request_to_a_model_and_is_of_no_known_api_is_unread(r
     assert [item.what for item in exchange.list_unread()] == ["unknown_api.api.example.com"]
     assert is_candidate("POST", "https://api.example.com/ask", json.dumps(request_data).encode())
     assert not is_candidate("GET", "https://api.example.com/ask", b"")
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "drop", "arguments": "{}"}}
+CHAT_CALL = {"choices": [{"message": {"content": None, "tool_calls": [CALL]}, "finish_reason": "tool_calls"}]}
+MESSAGE_CALL = {**MESSAGE, "content": [{"type": "tool_use", "id": "c1", "name": "drop", "input": {}}]}
+CONTENT_CALL = {"candidates": [{"content": {"parts": [{"functionCall": {"name": "drop", "args": {}}}]}}]}
+
+
+def dump_lines(*lines: Any) -> bytes:
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+# what a reply holds -> (method, path, request, reply); none of the requests looks like one to a model
+ENCLOSED: dict[str, tuple[str, str, Any, Any]] = {
+    "a batch of chat completions": (
+        "GET", "/v1/files/file-1/content", None,
+        dump_lines({"custom_id": "a", "response": {"status_code": 200, "body": CHAT_REPLY}},
+                   {"custom_id": "b", "response": {"status_code": 200, "body": CHAT_CALL}})),
+    "a batch of messages": (
+        "GET", "/v1/messages/batches/msgbatch_1/results", None,
+        dump_lines({"custom_id": "a", "result": {"type": "succeeded", "message": MESSAGE_CALL}})),
+    "a batch of contents": (
+        "GET", "/v1beta/batches/b1", None,
+        {"name": "batches/b1", "done": True,
+         "response": {"inlinedResponses": {"inlinedResponses": [{"response": CONTENT_CALL}]}}}),
+    "a file of a batch of contents": (
+        "GET", "/download/v1beta/files/f1:download", None, dump_lines({"key": "a", "response": CONTENT_CALL})),
+    "a batch of an invoked model": (
+        "GET", "/batch/out.jsonl", None, dump_lines({"recordId": "a", "modelOutput": MESSAGE_CALL})),
+    "a gateway's envelope": ("POST", "/ask", {"question": "Hi."}, {"code": 0, "data": CHAT_CALL}),
+    "an envelope in a list": ("POST", "/ask", {"question": "Hi."}, [{"data": MESSAGE_CALL}]),
+    "the answer to what goes on": ("POST", "/runs/1/continue", {"outputs": [{"call": "1", "output": "done"}]},
+                                   {"state": "waits", "tool_calls": [{"name": "drop", "parameters": {}}]}),
+    "a call at a path of files": ("POST", "/files/ask", {"question": "Hi."}, {"steps": [{"toolCall": {"name": "f"}}]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "request_data", "reply"), ENCLOSED.values(), ids=ENCLOSED)
+def test_a_call_in_a_reply_that_no_api_reads_is_unread(method: str, path: str, request_data: Any, reply: Any) -> None:
+    exchange = read(path, request_data, reply, method)
+
+    assert [item.what for item in exchange.list_unread()] == ["enclosed_call.api.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "reply"),
+    [
+        ("GET", "/v1/files/file-1/content", dump_lines({"response": {"body": CHAT_REPLY}})),  # replies without calls
+        ("GET", "/conversations/1", {"messages": [{"role": "assistant", "tool_calls": [CALL]}]}),  # of the application
+        ("POST", "/jobs", {"name": "resize", "args": {"width": 5}, "invocation_id": "i1"}),
+        ("POST", "/mcp", {"result": {"tools": [{"name": "drop", "inputSchema": {}, "type": "function"}]}}),
+        ("POST", "/flags", {"tool_use": {"enabled": True}, "function_calls": [], "tool_call_limit": 5}),
+    ],
+)
+def test_replies_of_other_services_hold_no_calls(method: str, path: str, reply: Any) -> None:
+    assert read(path, {"question": "Hi."} if method == "POST" else None, reply, method) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "request_data", "reply"),
+    [
+        ("/v1beta/cachedContents", {**CONTENTS, "model": "m"}, {"name": "c", "usageMetadata": {"totalTokenCount": 5}}),
+        ("/tokenize", CHAT, {"count": 5, "tokens": [1, 2, 3, 4, 5]}),
+        ("/v1/responses/compact", {"model": "m", "input": HI}, {"object": "response.compaction", "output": []}),
+    ],
+)
+def test_what_is_made_of_a_history_and_says_nothing_is_no_turn(path: str, request_data: Any, reply: Any) -> None:
+    assert read(path, request_data, reply) is None
 
 
 def test_a_body_in_another_charset_is_read_by_it() -> None:

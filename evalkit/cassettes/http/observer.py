@@ -8,7 +8,7 @@ from evalkit.cassettes.http.messages import HttpRequest
 from evalkit.cassettes.http.player import OWN_HOSTS, TrafficListener, is_ignored_host
 from evalkit.cassettes.http.tee import Tee, TeeGroup
 from evalkit.model.unobserved import CHANNEL, THREAD
-from evalkit.wire.table import is_candidate
+from evalkit.wire.table import is_candidate, is_download
 
 
 class Observer:
@@ -24,13 +24,13 @@ class Observer:
 
     def observe(self, request: HttpRequest) -> Tee | None:
         """Return what a reply is fed to; None where there is nothing to be read: a model's is known by its form too,
-        whatever was asked, but for downloads. Raises BudgetSpentError."""
+        whatever was asked, but for most downloads. Raises BudgetSpentError."""
         self.hosts.add(request.host)
         if not self.is_open or request.host in OWN_HOSTS:
             return None
         if is_model := is_candidate(request.method, request.url, request.body):
             self.listener.on_request()
-        elif request.method.upper() in ("GET", "HEAD"):
+        elif is_download(request.method, request.url):
             return None
         return self._running.add(
             Tee(
