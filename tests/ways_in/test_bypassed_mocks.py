@@ -48,6 +48,32 @@ def describe(verdict: Verdict) -> tuple[str, list[str]]:
     return verdict.status, [reason.code for reason in verdict.reasons]
 
 
+@pytest.mark.parametrize("mocks", [MOCKS, {}])
+@pytest.mark.parametrize(
+    ("expected", "outcome"),
+    [
+        ({"expected_function_calls": []}, ("failed", ["unexpected_call"])),
+        ({"forbidden_function_calls": ["check_warranty"]}, ("failed", ["forbidden_call"])),
+        ({"max_function_calls": 0}, ("failed", ["budget_exceeded"])),
+        (EXPECTED, ("failed", ["wrong_outcome"])),  # whether the agent ran anything is not known
+        ({"response_contains": "done"}, ("passed", [])),
+    ],
+)
+def test_a_call_counts_that_an_agent_runs_by_itself_without_asking_its_model_again(
+    make_case: MakeCase, make_module: MakeModule, mocks: dict[str, Any], expected: Any, outcome: Any
+) -> None:
+    shop = make_module(SHOP)
+
+    def agent(task: Task) -> str:
+        task.record_turn(ModelTurn(calls=(ModelCall(name="check_warranty", arguments={"serial_number": "SN1"}),)))
+        return f"done: {shop.check_warranty('SN1')}"
+
+    verdict = run_case(make_case(mocks, expected), agent)
+
+    assert describe(verdict) == outcome
+    assert [(call.name, call.answered_by) for call in verdict.transcript.calls] == [("check_warranty", "nobody")]
+
+
 def test_a_forgotten_patch_is_an_error_with_the_line_to_write(make_case: MakeCase, make_module: MakeModule) -> None:
     shop = make_module(SHOP)
 
