@@ -26,7 +26,20 @@ from evalkit.wire.reading import (
     read_call,
     read_count,
 )
-from evalkit.wire.records import CLIENT, SERVER, SERVICE, Answer, Failure, Item, Reply, Request, Text, Thought
+from evalkit.wire.records import (
+    CLIENT,
+    SERVER,
+    SERVICE,
+    Answer,
+    Failure,
+    FullContext,
+    Item,
+    Reply,
+    Request,
+    Text,
+    Thought,
+    build_full_context_failure,
+)
 
 NAME = "anthropic_messages"
 PATHS = ("/messages",)
@@ -35,6 +48,12 @@ KEY = "messages"  # of a request's body
 VOLATILE: Mapping[str, str] = {"id": "id", "request_id": "request", "encrypted_content": "encrypted"}
 TIMES: tuple[str, ...] = ("created_at",)
 WORDS = frozenset({"input"})
+# docs.claude.com/en/api/errors: a code for the size in bytes; what is too many tokens is an `invalid_request_error`.
+FULL_CONTEXT = FullContext(
+    codes=frozenset({"request_too_large"}),
+    words=(r"prompt is too long: \d+ tokens", r"input length and `max_tokens` exceed context limit"),
+)
+_FULL_END = "model_context_window_exceeded"  # docs.claude.com/en/api/handling-stop-reasons
 ENDS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -228,6 +247,7 @@ def read_reply(data: JsonObject) -> Reply:
         usage=read_usage(data.get("usage")),
         model=get_text(data, "model"),
         reply_id=get_text(data, "id"),
+        failure=build_full_context_failure() if reason == _FULL_END else None,
         has_ended=bool(reason),
         raw=dict(data),
         echo=echo,

@@ -32,7 +32,19 @@ from evalkit.wire.reading import (
     read_call,
     read_count,
 )
-from evalkit.wire.records import CLIENT, SERVICE, Answer, Failure, Item, Reply, Request, Text, Thought
+from evalkit.wire.records import (
+    CLIENT,
+    SERVICE,
+    Answer,
+    Failure,
+    FullContext,
+    Item,
+    Reply,
+    Request,
+    Text,
+    Thought,
+    build_full_context_failure,
+)
 
 NAME = "bedrock_converse"
 PATHS = ("/converse", "/converse-stream")
@@ -41,6 +53,9 @@ KEY = "messages"  # of a request's body
 VOLATILE: Mapping[str, str] = {"toolUseId": "call"}
 TIMES: tuple[str, ...] = ()
 WORDS = frozenset({"input"})
+# repost.aws/knowledge-center/bedrock-validation-exception-errors: it is a `ValidationException`, as all else is.
+FULL_CONTEXT = FullContext(words=(r"[Ii]nput is too long for requested model",))
+_FULL_END = "model_context_window_exceeded"  # docs.aws.amazon.com/bedrock/latest/APIReference: Converse, stopReason
 
 ENDS = {
     "end_turn": "stop",
@@ -235,7 +250,7 @@ def read_reply(data: JsonObject) -> Reply:
         items=tuple(items),
         end=choose_end(ENDS.get(str(reason), "other") if reason else "stop", items),
         usage=read_usage(data.get("usage")),
-        failure=read_failure(data),
+        failure=build_full_context_failure() if reason == _FULL_END else read_failure(data),
         has_ended=bool(reason),
         raw=dict(data),
         echo={"content": blocks} if blocks else None,

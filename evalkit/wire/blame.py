@@ -8,22 +8,13 @@ the reader makes a reply of it (`read_refusal`).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from evalkit.jsonvalue import JsonObject
-from evalkit.wire.records import Failure
+from evalkit.wire.records import FULL_CONTEXT, Failure, FullContext
 
 SERVICE, SENDER = "service", "sender"  # who is to blame
 
-FULL_CONTEXT = "context_length_exceeded"  # OpenAI's code, which stands for the others' here
-_FULL_CONTEXT_CODES = frozenset(
-    {FULL_CONTEXT, "exceed_context_size_error", "model_context_window_exceeded", "context_window_exceeded"}
-)
-# Anthropic, Gemini and vLLM have no code for it, and refuse it as any malformed request: their words alone tell.
-_FULL_CONTEXT_WORDS = re.compile(
-    r"prompt is too long: \d+ tokens|input token count .* exceeds the maximum|maximum context length (is|of) \d+ tokens"
-)
 _SERVICE_STATUSES = frozenset({401, 403, 408, 429})
 
 
@@ -34,15 +25,16 @@ def find_blame(failure: Failure) -> str:
     return SERVICE if failure.status in _SERVICE_STATUSES or failure.status >= 500 else SENDER
 
 
-def read_refused(status: int, body: JsonObject | None) -> Failure:
-    """Read the body of a reply with an HTTP error. Services nest what they say in `error`, or say it at the top."""
+def read_refused(status: int, body: JsonObject | None, full_contexts: Iterable[FullContext] = ()) -> Failure:
+    """Read the body of a reply with an HTTP error. Services nest what they say in `error`, or say it at the top;
+    gateways hand on what another one says, so the `full_contexts` of all APIs count."""
     data: object = body or {}
     while isinstance(data, Mapping) and isinstance(data.get("error"), Mapping):
         data = data["error"]
     if not isinstance(data, Mapping):
         data = {}
     said = data.get("message") or data.get("error") or data.get("detail") or body
-    codes = {str(data.get(key)) for key in ("code", "type", "status", "reason") if data.get(key)}
-    is_full = bool(codes & _FULL_CONTEXT_CODES) or _FULL_CONTEXT_WORDS.search(str(said)) is not None
+    codes = {str(data.get(key)) for key in ("code", "type", "status", "reason", "param") if data.get(key)}
+    is_full = any(full_context.fits(codes, str(said)) for full_context in full_contexts)
     code = FULL_CONTEXT if is_full else str(data.get("code") or data.get("type") or "") or None
     return Failure(f"HTTP {status}: {said}" if said else f"HTTP {status}", status, code)

@@ -27,7 +27,19 @@ from evalkit.wire.reading import (
     read_call,
     read_count,
 )
-from evalkit.wire.records import CLIENT, SERVICE, Answer, Call, Failure, Item, Reply, Request, Text, Thought
+from evalkit.wire.records import (
+    CLIENT,
+    SERVICE,
+    Answer,
+    Call,
+    Failure,
+    FullContext,
+    Item,
+    Reply,
+    Request,
+    Text,
+    Thought,
+)
 
 NAME = "gemini_content"
 PATHS = (":generateContent", ":streamGenerateContent")
@@ -38,6 +50,8 @@ VOLATILE: Mapping[str, str] = {
 }  # fmt: skip
 TIMES: tuple[str, ...] = ("createTime",)
 WORDS = frozenset({"args"})
+# ai.google.dev/gemini-api/docs/troubleshooting: any malformed request is `INVALID_ARGUMENT`, and this one says no more.
+FULL_CONTEXT = FullContext(words=(r"input token count .*exceeds the maximum number of tokens",))
 
 _BLOCKED = """SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR ESCALATION PUP_LIMITED_DISABLED
     IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"""

@@ -21,7 +21,7 @@ from evalkit.wire.reading import (
     read_call,
     read_count,
 )
-from evalkit.wire.records import Answer, Failure, Item, Reply, Request, Text, Thought
+from evalkit.wire.records import Answer, Failure, FullContext, Item, Reply, Request, Text, Thought
 
 NAME = "ollama_chat"
 PATHS = ("/api/chat", "/api/generate")
@@ -30,6 +30,8 @@ KEY = "messages"  # of a request's body
 VOLATILE: Mapping[str, str] = {"id": "call"}
 TIMES: tuple[str, ...] = ("created_at",)
 WORDS = frozenset({"arguments"})
+# github.com/ollama/ollama: server/prompt.go; it has no codes.
+FULL_CONTEXT = FullContext(words=(r"exceed(s|ed) (the |max )*context length",))
 
 _ENDS = {"stop": "stop", "length": "length", "load": "stop", "unload": "stop"}
 _KNOWN = frozenset({"role", "content", "thinking", "tool_calls", "images", "tool_name", "tool_call_id"})

@@ -34,7 +34,19 @@ from evalkit.wire.reading import (
     read_call,
     read_count,
 )
-from evalkit.wire.records import SERVICE, Answer, Call, Failure, Item, Reply, Request, Text, Thought
+from evalkit.wire.records import (
+    SERVICE,
+    Answer,
+    Call,
+    Failure,
+    FullContext,
+    Item,
+    Reply,
+    Request,
+    Text,
+    Thought,
+    build_full_context_failure,
+)
 
 NAME = "openai_chat"
 PATHS = ("/chat/completions", "/completions")
@@ -46,6 +58,20 @@ VOLATILE: Mapping[str, str] = {
 }  # fmt: skip
 TIMES: tuple[str, ...] = ("created",)
 WORDS = frozenset({"arguments", "input"})
+FULL_CONTEXT = FullContext(
+    codes=frozenset({
+        "context_length_exceeded",  # platform.openai.com/docs/guides/error-codes, and Groq, Azure, Cerebras
+        "exceed_context_size_error",  # llama.cpp: tools/server, ERROR_TYPE_EXCEED_CONTEXT_SIZE
+        "input_tokens",  # vLLM, since 2026: the `param` of its VLLMValidationError
+        "model_context_window_exceeded", "context_window_exceeded",  # gateways
+    }),
+    words=(
+        r"maximum context length (is|of) \d+ tokens",  # vLLM until then, DeepSeek, OpenRouter, SGLang
+        r"too large for model with \d+ maximum context length",  # docs.mistral.ai/resources/known-limitations
+        r"maximum prompt length is \d+",  # docs.x.ai, "Client specified an invalid argument"
+    ),
+)  # fmt: skip
+_FULL_ENDS = frozenset({"model_length", "model_context_window_exceeded"})  # docs.mistral.ai/api; docs.z.ai
 
 ENDS = {
     "stop": "stop",
@@ -322,7 +348,7 @@ def read_reply(data: JsonObject) -> Reply:
         usage=read_usage(data.get("usage")),
         model=get_text(data, "model"),
         reply_id=get_text(data, "id"),
-        failure=failure,
+        failure=build_full_context_failure() if str(finish) in _FULL_ENDS else failure,
         has_ended=bool(finish),
         raw=dict(data),
         echo=_build_echo(message, text, len(calls)),

@@ -34,6 +34,7 @@ from evalkit.wire.records import (
     Answer,
     Call,
     Failure,
+    FullContext,
     Item,
     Reply,
     Request,
@@ -52,6 +53,7 @@ VOLATILE: Mapping[str, str] = {
 }  # fmt: skip
 TIMES: tuple[str, ...] = ("created_at", "completed_at")
 WORDS = frozenset({"arguments", "input", "parameters"})
+FULL_CONTEXT = FullContext(frozenset({"context_length_exceeded"}))  # platform.openai.com/docs/guides/error-codes
 ENDINGS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
 
 # Calls by their kind: the one who carries them out, and the key of what was asked.

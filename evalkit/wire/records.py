@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from functools import partial
 from itertools import takewhile
 from operator import is_not
@@ -80,6 +81,26 @@ class Unread(Struct, frozen=True):
 
 
 Item = Text | Thought | Call | Answer | Unread
+
+
+FULL_CONTEXT = "context_length_exceeded"  # OpenAI's code, which stands for those of all services
+
+
+class FullContext(Struct, frozen=True):
+    """How an API says that a request is more than the model's context window holds, or its bodies may: by `codes`;
+    by `words`, patterns, where a service has no code of its own and refuses it as any malformed request."""
+
+    codes: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()
+
+    def fits(self, codes: Collection[str], message: str) -> bool:
+        """Return whether a refusal says so."""
+        return not self.codes.isdisjoint(codes) or any(re.search(pattern, message) for pattern in self.words)
+
+
+def build_full_context_failure() -> Failure:
+    """Build the failure of a reply that ended because the context window was full."""
+    return Failure("the model's context window was full before the reply ended", 400, FULL_CONTEXT, is_midstream=True)
 
 
 class Failure(Struct, frozen=True):

@@ -29,7 +29,7 @@ from evalkit.wire import (
 from evalkit.wire.blame import read_refused
 from evalkit.wire.bodies import read_values, split_unread
 from evalkit.wire.reading import as_mapping, build_unread, find_enclosed_call
-from evalkit.wire.records import Exchange, Failure, Item, Reply, Request
+from evalkit.wire.records import Exchange, Failure, FullContext, Item, Reply, Request
 
 
 class Stream(Protocol):
@@ -42,7 +42,8 @@ class Stream(Protocol):
 class Api(Protocol):
     """One API of model services: a module of this package, or an object that a user registers.
 
-    It may have more: `read_refusal` reads a reply that comes as an HTTP error. For recordings, `VOLATILE` has the keys
+    It may have more: `read_refusal` reads a reply that comes as an HTTP error, `FULL_CONTEXT` says how it refuses what
+    the model's context window does not hold. For recordings, `VOLATILE` has the keys
     of what the service draws anew with each reply and what their stand-ins are called, `TIMES` those of times, `WORDS`
     those of the model's own words, below which nothing is the service's.
     """
@@ -313,4 +314,6 @@ def _read_error(api: Api, status: int, values: Sequence[JsonObject]) -> Reply:
     read = cast("Callable[[JsonObject], Reply | None] | None", getattr(api, "read_refusal", None))
     if read is not None and values and (reply := read(values[0])) is not None:
         return reply
-    return Reply(end="other", failure=read_refused(status, values[0] if values else None), has_ended=False)
+    full_contexts = [getattr(known, "FULL_CONTEXT", FullContext()) for known in APIS]
+    failure = read_refused(status, values[0] if values else None, full_contexts)
+    return Reply(end="other", failure=failure, has_ended=False)

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from evalkit.wire.blame import FULL_CONTEXT, SENDER, SERVICE, find_blame, read_refused
-from evalkit.wire.records import Failure
+from evalkit.wire import anthropic_messages, bedrock_converse, openai_chat
+from evalkit.wire.blame import SENDER, SERVICE, find_blame, read_refused
+from evalkit.wire.records import FULL_CONTEXT, Failure
+from evalkit.wire.table import Api, read_reply_values
 
 REFUSED: list[tuple[int, Any, str]] = [
     (401, {"error": {"message": "no key", "code": "invalid_api_key"}}, SERVICE),
@@ -19,6 +21,21 @@ REFUSED: list[tuple[int, Any, str]] = [
     (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, SENDER),
     (400, {"error": {"message": "too long", "code": "context_length_exceeded"}}, SERVICE),
     (400, {"error": {"message": "too long", "type": "exceed_context_size_error"}}, SERVICE),
+    (400, {"error": {"message": "too long", "type": "BadRequestError", "param": "input_tokens", "code": 400}}, SERVICE),
+    (400, {"error": {"message": "too long", "type": "BadRequestError", "param": "temperature", "code": 400}}, SENDER),
+    (413, {"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds 32 MB"}}, SERVICE),
+    (400, {"object": "error", "code": 400, "message": "This model's maximum context length is 4096 tokens."}, SERVICE),
+    (400, {"error": {"message": "This endpoint's maximum context length is 4096 tokens. However, ..."}}, SERVICE),
+    (400, {"message": "Prompt contains 40000 tokens, too large for model with 32768 maximum context length"}, SERVICE),
+    (400, {"error": "This model's maximum prompt length is 131072 but the request contains 131100 tokens."}, SERVICE),
+    (
+        400,
+        {"error": {"message": "input length and `max_tokens` exceed context limit: 198214 + 8192"}},
+        SERVICE,
+    ),
+    (400, {"message": "Input is too long for requested model."}, SERVICE),
+    (400, {"error": "prompt too long; exceeded max context length by 4096 tokens"}, SERVICE),
+    (400, {"error": {"message": "Unsupported value: 'max_tokens' exceeds the maximum"}}, SENDER),
     (
         400,
         {"error": {"type": "invalid_request_error", "message": "prompt is too long: 205094 tokens > 200000 maximum"}},
@@ -39,7 +56,37 @@ REFUSED: list[tuple[int, Any, str]] = [
 
 @pytest.mark.parametrize(("status", "body", "blame"), REFUSED)
 def test_an_http_error_is_blamed_on_the_service_or_on_who_built_the_request(status: int, body: Any, blame: str) -> None:
-    assert find_blame(read_refused(status, body)) == blame
+    chat: Any = openai_chat
+    reply = read_reply_values(chat, status, [] if body is None else [body], [])
+
+    assert find_blame(reply.failure) == blame  # type: ignore[arg-type]
+
+
+FULL: list[tuple[Any, dict[str, Any]]] = [
+    (openai_chat, {"choices": [{"message": {"content": "Half"}, "finish_reason": "model_length"}]}),
+    (
+        anthropic_messages,
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "text", "text": "Half"}],
+            "stop_reason": "model_context_window_exceeded",
+        },
+    ),
+    (
+        bedrock_converse,
+        {"output": {"message": {"content": [{"text": "Half"}]}}, "stopReason": "model_context_window_exceeded"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("api", "data"), FULL)
+def test_a_reply_that_ends_because_the_context_is_full_was_not_measured(api: Api, data: Any) -> None:
+    reply = read_reply_values(api, 200, [data], [])
+
+    assert (reply.text, reply.end, reply.has_ended) == ("Half", "length", True)
+    assert reply.failure is not None
+    assert (reply.failure.code, find_blame(reply.failure)) == (FULL_CONTEXT, SERVICE)
 
 
 @pytest.mark.parametrize(
