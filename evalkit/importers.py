@@ -25,7 +25,6 @@ from evalkit.model.settings import DEFAULT_MAX_ITERATIONS
 from evalkit.traces.log_formats import (
     Conversation,
     FunctionAnswer,
-    LoggedCall,
     LoggedMessage,
     ModelReply,
     UnreadableLogError,
@@ -33,19 +32,22 @@ from evalkit.traces.log_formats import (
 )
 from evalkit.traces.open_items import OpenCalls
 from evalkit.traces.read_log import read_log, select_longest
+from evalkit.wire.records import Call
 from evalkit.yamlfile.write import dump
 
 CUT_OFF = "(The log ends here.)"  # the reply of a model whose reply the log does not have
 _ANY = {"type": "object"}
 
 
-def read_conversations(path: Path, form: str | None = None) -> Iterator[Conversation | UsageError]:
+def read_conversations(
+    path: Path, form: str | None = None, harmless: tuple[str, ...] = ()
+) -> Iterator[Conversation | UsageError]:
     """Yield the conversations in a file, and a UsageError for each record that makes no case; `form` is one of FORMATS.
 
     One that another one continues is left out.
     """
     conversations: list[Conversation] = []
-    for result in read_log(path, form):
+    for result in read_log(path, form, harmless):
         if isinstance(result, UsageError):
             yield result
         elif problem := _find_gap(result):
@@ -131,7 +133,7 @@ class _Story:
         self.notes: list[str] = []
         self.parts: list[tuple[str, list[ModelReply]]] = []
         self.answers: dict[int, FunctionAnswer] = {}  # by the index of the call
-        self.calls: list[LoggedCall] = []
+        self.calls: list[Call] = []
         self.called_by_code: list[str] = []
         self._open: OpenCalls[int] = OpenCalls()
         for event in conversation.events:

@@ -89,7 +89,7 @@ ALLOWED: dict[str, set[str]] = {
         "text",
         "yamlfile",
     },
-    "importers": {"errors", "functions", "jsonvalue", "lint", "model", "text", "traces", "yamlfile"},
+    "importers": {"errors", "functions", "jsonvalue", "lint", "model", "text", "traces", "wire", "yamlfile"},
     "project": {"bounds", "agents", "config", "errors", "model", "spec"},
     "public": {
         *{"agents", "checks", "errors", "functions", "gate", "model", "operators", "project", "providers", "reports"},

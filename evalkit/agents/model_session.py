@@ -40,10 +40,11 @@ from evalkit.model.transcript import (
     ModelRequest,
     ModelTurn,
 )
-from evalkit.providers.base import Provider, harmless_items
+from evalkit.providers.base import Provider
 from evalkit.providers.pacing import queue_context
 from evalkit.providers.turns import Chunk, fetch_pieces
 from evalkit.wire.ledger import Finding, Ledger, read_model_request
+from evalkit.wire.reading import harmless_items
 from evalkit.wire.records import Answer, Call, Exchange, Failure, Reply, Request
 
 LOGGER = logging.getLogger("evalkit.model")

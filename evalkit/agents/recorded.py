@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.task import Task, copy_visible_input, format_message
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
-from evalkit.jsonvalue import JsonObject, filter_mappings, parse_arguments, to_hashable
+from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable
 from evalkit.model.case import TRACE, Case, get_case_name
 from evalkit.model.transcript import APPLICATION, DELEGATION, HANDOFF, SERVICE, FunctionCall, ModelCall, ModelTurn
 from evalkit.model.unobserved import ARGUMENTS
@@ -26,7 +26,6 @@ from evalkit.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
-    LoggedCall,
     LoggedMessage,
     ModelReply,
     UnreadableLogError,
@@ -35,6 +34,8 @@ from evalkit.traces.open_items import OpenCalls, OpenItems
 from evalkit.traces.otel import read_run
 from evalkit.traces.read_log import read_log
 from evalkit.traces.spans import TRANSFER
+from evalkit.wire.reading import allow_items
+from evalkit.wire.records import CLIENT, Call
 
 ADVICE = (
     "record the content of messages and calls: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true, or what the "
@@ -96,7 +97,7 @@ class RecordedAgent(Struct, frozen=True, eq=False):
 # Which recorded run is a case's.
 
 
-def load_recorded_agent(case: Case, root: Path) -> RecordedAgent:
+def load_recorded_agent(case: Case, root: Path, harmless: tuple[str, ...] = ()) -> RecordedAgent:
     """Return the run in the file that `input.trace` names, as an agent. Raise MissingTraceError if it is not there.
 
     Of several in the file it is the one that names the case, else the one with its input.
@@ -105,7 +106,7 @@ def load_recorded_agent(case: Case, root: Path) -> RecordedAgent:
     name = str(file.get("file")) if isinstance(file, Mapping) else str(file)
     path = root / str(file.get("path")) if isinstance(file, Mapping) else root / name
     try:
-        results = _read_file(path)
+        results = _read_file(path, harmless)
     except UsageError as error:
         raise MissingTraceError(f"{case.locate(('input', 'trace'))}: {error}") from None
     folder = Path(os.path.relpath(path.parent, root)).as_posix()  # as the same run is called in a folder of traces
@@ -132,18 +133,20 @@ def load_recorded_agent(case: Case, root: Path) -> RecordedAgent:
     raise MissingTraceError(f"{case.locate(('input', 'trace'))}: {name}: {count} runs {how}; give it a file of one")
 
 
-def _read_file(path: Path) -> Sequence[Conversation | UsageError]:
+def _read_file(path: Path, harmless: tuple[str, ...]) -> Sequence[Conversation | UsageError]:
     """Read a file of traces once for all cases that name it, as long as it does not change."""
     try:
         status = path.stat()
     except OSError:
         return tuple(read_log(path))  # which says why
-    return _read_file_once(path, status.st_mtime_ns, status.st_size)
+    return _read_file_once(path, status.st_mtime_ns, status.st_size, harmless)
 
 
 @lru_cache(maxsize=2)
-def _read_file_once(path: Path, modified_ns: int, size: int) -> Sequence[Conversation | UsageError]:
-    return tuple(read_log(path))
+def _read_file_once(
+    path: Path, modified_ns: int, size: int, harmless: tuple[str, ...]
+) -> Sequence[Conversation | UsageError]:
+    return tuple(read_log(path, harmless=harmless))
 
 
 def is_named(conversation: Conversation, case: Case) -> bool:
@@ -187,7 +190,8 @@ def record_exported_run(task: Task, case: Case, exports: Sequence[JsonObject], r
     Calls that went through evalkit's own functions are on record already.
     """
     try:
-        conversation = read_run(exports, "the agent's spans")
+        with allow_items(task.harmless_items):
+            conversation = read_run(exports, "the agent's spans")
     except UnreadableLogError as error:
         why = f"{len(exports)} batches of spans: {error}; see docs/judge-traces.md"
         none = "no spans; it must export them before it ends, as OpenTelemetry's SDKs do when they are shut down"
@@ -261,7 +265,7 @@ class RunRecorder:
 
     def _record_reply(self, reply: ModelReply) -> None:
         asked = [call for call in reply.calls if not is_output(call)]
-        calls = tuple(map(_to_model_call, asked))
+        calls = tuple(call.to_model_call() for call in map(_complete_call, asked))
         turn = ModelTurn(
             text=reply.text,
             calls=calls,
@@ -274,7 +278,7 @@ class RunRecorder:
         self._note_agent(reply)
         index = None if self._has_turns else self._task.record_framework_turn(turn)
         for call, logged in zip(calls, asked, strict=True):
-            answered_by = SERVICE if logged.is_hosted else APPLICATION
+            answered_by = APPLICATION if logged.carrier == CLIENT else SERVICE
             self._open.add_call((index, call, answered_by), call.name, call.call_id)
             if call.malformed is not None:
                 self._task.record_call(call, turn=index, error=FunctionError("malformed_call", call.malformed))
@@ -317,20 +321,12 @@ class RunRecorder:
         self._task.record_call(call, answer.value, turn=turn, error=error, answered_by=answered_by, agent=answer.agent)
 
 
-def _to_model_call(call: LoggedCall) -> ModelCall:
-    if call.malformed is None:
-        return ModelCall(name=call.name, arguments=dict(call.arguments or {}), call_id=call.call_id)
-    _, why = parse_arguments(call.malformed)
-    return ModelCall(
-        name=call.name,
-        arguments=call.malformed,
-        call_id=call.call_id,
-        malformed=why or "the arguments are no JSON object",
-        raw=call.malformed,
-    )
+def _complete_call(call: Call) -> Call:
+    """Return a call; one whose arguments were not recorded stands without any on record."""
+    return replace(call, arguments={}) if call.arguments is None else call
 
 
-def is_output(call: LoggedCall) -> bool:
+def is_output(call: Call) -> bool:
     """Return whether a framework takes a call for the model's output, and calls no function."""
     return call.name == _OUTPUT_TOOL
 

@@ -140,6 +140,7 @@ class Task:
         self._open_model = open_model
         self._opened_session: ModelSession | None = None
         self._http = http or HttpSettings()
+        self.harmless_items = self._http.harmless  # patterns of what no reader knows, and what holds no call
         self.unawaited: dict[object, tuple[str, Coroutine[Any, Any, Any]]] = {}  # each `acall`, until it is awaited
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None

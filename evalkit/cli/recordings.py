@@ -16,10 +16,11 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.cli.project import build_redactor, open_project
-from evalkit.config import read_python_path
+from evalkit.config import read_options, read_python_path
 from evalkit.errors import SpecError, UsageError
 from evalkit.functions.mocks.files import RecordedCall, build_answer, build_returns_schema, record_calls
 from evalkit.importers import CaseFiles, build_case_files, read_conversations
+from evalkit.model.settings import HttpSettings
 from evalkit.project import put_on_path
 from evalkit.runner.run_case import run_case
 from evalkit.text.format import format_case_count, format_count
@@ -127,9 +128,10 @@ def import_logs(logs: Sequence[Path], request: ImportRequest) -> Iterator[tuple[
     if not request.to.resolve().is_relative_to(Path.cwd()):
         raise UsageError(f"--to: {request.to} is outside the project {Path.cwd()}; cases live below its root")
     writer = _CaseWriter(request)
+    harmless = HttpSettings(**read_options(Path.cwd()).get("http", {})).harmless
     case_count = failure_count = 0
     for log in logs:
-        for conversation in read_conversations(log, request.form):
+        for conversation in read_conversations(log, request.form, harmless):
             if isinstance(conversation, UsageError):
                 yield str(conversation), True
                 continue

@@ -212,6 +212,7 @@ class _ConfigurationReader:
             root=self._config.rootpath,
             match=match,
             allow_unmatched=bool(self._config.getoption("evalkit_allow_unmatched")),
+            harmless=HttpSettings(**(self.read("http") or {})).harmless,
         )
 
     def _read_shard(self) -> Shard | None:

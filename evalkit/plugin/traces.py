@@ -37,6 +37,7 @@ class TraceSelection(Struct, frozen=True, kw_only=True):
     root: Path
     match: str | None = None
     allow_unmatched: bool = False
+    harmless: tuple[str, ...] = ()  # patterns of items in logs that hold no call
 
 
 class RecordedRuns:
@@ -51,7 +52,7 @@ class RecordedRuns:
         for path in list_trace_files(options.paths):
             folder = Path(os.path.relpath(path.parent, options.root)).as_posix()
             prefix = "" if folder == "." else f"{folder}/"
-            for result in read_log(path):
+            for result in read_log(path, harmless=options.harmless):
                 if isinstance(result, Conversation):
                     self.conversations.append(replace(result, source=f"{prefix}{result.source}"))
                 else:

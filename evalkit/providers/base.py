@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextvars import ContextVar
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -15,7 +14,7 @@ from evalkit.jsonvalue import parse_arguments
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 from evalkit.wire.bodies import read_values, split_unread
-from evalkit.wire.reading import explain_unread, find_unread
+from evalkit.wire.reading import explain_unread, find_unread, harmless_items
 from evalkit.wire.records import Reply
 
 
@@ -122,10 +121,6 @@ def parse_reply(text: str, service: str) -> list[object]:
     if not values:
         raise ProviderError(f"{service} answered nothing: {text!r}")
     return values
-
-
-# Patterns of items of replies that hold no call, as the run's settings name them.
-harmless_items: ContextVar[tuple[str, ...]] = ContextVar("evalkit_harmless_items", default=())
 
 
 def require_readable(reply: Reply, service: str) -> Reply:

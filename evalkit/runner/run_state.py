@@ -107,7 +107,7 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
     else:
         root = Path.cwd()
     if TRACE in case.input:
-        agent = recorded.load_recorded_agent(case, root)
+        agent = recorded.load_recorded_agent(case, root, settings.http.harmless)
     if is_loaded(recorded) and isinstance(agent, recorded.RecordedAgent):
         functions = tuple(replace(function, patch=None) for function in case.functions)
         repeat = case.repeat if len(agent.conversations) > 1 else Repeat()  # there is one trace alone

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.streaming import to_wire_keys
 from evalkit.traces.log_formats import (
+    BlankReply,
     Conversation,
     Event,
-    FunctionAnswer,
-    LoggedCall,
     LoggedMessage,
+    LogItem,
     ModelReply,
     Parts,
     UnreadableLogError,
@@ -27,19 +27,22 @@ from evalkit.traces.log_formats import (
     list_objects,
     merge_events,
     read_usage,
+    to_events,
+    to_parts,
 )
-from evalkit.traces.messages import holds_call, is_by_model, is_message, read_messages, unwrap_message
+from evalkit.traces.messages import holds_call, is_by_model, is_message, read_items, read_messages, unwrap_message
 from evalkit.wire import (
     anthropic_messages,
     bedrock_converse,
     gemini_content,
     gemini_interactions,
     ollama_chat,
+    openai_chat,
     openai_responses,
 )
 from evalkit.wire.bodies import read_values, split_unread
-from evalkit.wire.reading import as_mapping
-from evalkit.wire.records import CLIENT, Answer, Call, Item, Reply, Text, Unread
+from evalkit.wire.reading import as_mapping, find_unread, harmless_items
+from evalkit.wire.records import Call, Item, Reply, Text
 from evalkit.wire.table import APIS, Api, find_api, find_api_by_reply
 
 CHAT = "openai"  # chat completions, in any dialect
@@ -75,16 +78,21 @@ def read_request(form: str, request: JsonObject) -> Parts:
         raise UnreadableLogError(f"a record of format '{form}' has no '{key}'; got {', '.join(map(repr, request))}")
     beside = join_system(request)
     if form == CHAT:
-        system, events = read_messages(_list_messages(request[key]))
+        said: Iterable[LogItem] = read_items(_list_messages(request[key]))
+        system, events = to_parts(map(_complete, said) if "model" in request else said)
         return "\n\n".join(filter(None, (beside, system))), events
     if not isinstance(request[key], str):
         list_objects(request, key)  # what is no object would be passed over
     items = _get_api(form).read_request(request).items
-    if key == "messages" and any(isinstance(item, Unread) for item in items):  # a dialect: calls beside the content
+    if key == "messages" and _has_unread(items):  # a dialect: calls beside the content
         system, events = read_messages(_list_messages(request[key]))
     else:
-        system, events = _to_system(items), to_events(items)
+        system, events = to_parts(items)
     return "\n\n".join(filter(None, (beside, system))), events
+
+
+def _has_unread(items: Iterable[Item]) -> bool:
+    return find_unread(items, harmless_items.get()) is not None
 
 
 def join_system(request: JsonObject) -> str:
@@ -110,24 +118,53 @@ def read_response(form: str, response: object) -> list[Event]:
     api = find_api_by_reply(values) or (None if form == CHAT else _get_api(form))
     is_piece = api is not None and api.NAME not in _SAME_FORM and api.is_streamed(values[0])
     whole = values[0] if len(values) == 1 and not is_piece else None
+    if whole is not None and (refusal := openai_chat.read_refusal(whole)) is not None:
+        return to_events(refusal.items)
     if whole is not None and "choices" in whole:
-        return read_messages(list_choices(whole))[1]
+        return to_events(map(_complete, read_items(list_choices(whole))))
     if api is None and whole is not None and (message := _find_message(whole)) is not None:
         return read_messages([message])[1]
     if api is None or not (any(map(api.is_value, values)) or isinstance(values[0].get(_ANSWERS.get(form, "")), list)):
         if holds_call(values):
             raise UnreadableLogError(f"its reply could hold a call, in no known form; got {', '.join(values[0])}")
         return []
-    reply = api.read_reply(whole) if whole is not None else _read_stream(api, values)
-    if whole is not None and form != GEMINI and any(isinstance(item, Unread) for item in reply.items):
-        with suppress(UnreadableLogError):  # a dialect
-            return read_messages([{**whole, "role": "assistant", "finish_reason": whole.get("stop_reason")}])[1]
-    if whole is None and not reply.has_ended and reply.failure is None:
+    if whole is None:
+        return _read_pieces(api, values, is_whole=isinstance(response, str))
+    reply = api.read_reply(whole)
+    if form != GEMINI and _has_unread(reply.items):
+        with suppress(UnreadableLogError):  # a dialect, if it is one that tells of more calls
+            message = {**as_mapping(whole.get("message", whole)), "role": "assistant"}
+            events = read_messages([{**message, "finish_reason": whole.get("stop_reason")}])[1]
+            if sum(len(event.calls) for event in events if isinstance(event, ModelReply)) > len(reply.calls):
+                return events
+    return _read_reply(reply)
+
+
+def _read_pieces(api: Api, values: list[JsonObject], *, is_whole: bool) -> list[Event]:
+    """Read a streamed reply. `is_whole`: the values are all that came, and not some of them."""
+    reader = api.StreamReader()
+    for value in values:
+        reader.feed(value)
+    reply = reader.finish()
+    is_cut = reply.end in ("truncated", "empty") or not is_whole
+    if not reply.has_ended and reply.failure is None and is_cut:
         raise UnreadableLogError("its reply is a piece of a stream, not the whole reply")
+    return _read_reply(reply)
+
+
+def _read_reply(reply: Reply) -> list[Event]:
     if not reply.calls and reply.end_message is not None and reply.end in ("length", "malformed_call", "truncated"):
         raise UnreadableLogError(f"the last reply ended with {reply.end_message}: its call is not on record")
     piece = ModelReply(model=reply.model, usage=reply.usage)
     return to_events(reply.items, piece) or ([] if reply.failure is not None else [piece])
+
+
+def _complete(item: LogItem) -> LogItem:
+    """Return an item of an API's request or reply, of which nothing was left out: a call without arguments has none,
+    and a message without content says nothing."""
+    if isinstance(item, BlankReply):
+        return Text("")
+    return replace(item, arguments={}) if isinstance(item, Call) and item.arguments is None else item
 
 
 def _find_message(response: JsonObject) -> JsonObject | None:
@@ -152,13 +189,6 @@ def _list_values(response: object) -> list[JsonObject]:
     return values
 
 
-def _read_stream(api: Api, values: list[JsonObject]) -> Reply:
-    reader = api.StreamReader()
-    for value in values:
-        reader.feed(value)
-    return reader.finish()
-
-
 def list_choices(response: JsonObject) -> Iterator[JsonDict]:
     """Yield the message of the first choice, with the reason for its end, and of the others what they ask for. Raise
     UnreadableLogError if there is none."""
@@ -173,46 +203,12 @@ def list_choices(response: JsonObject) -> Iterator[JsonDict]:
             raise UnreadableLogError("its first choice holds no message: a piece of a stream, not the whole reply")
 
 
-def _to_system(items: Iterable[Item]) -> str:
-    texts = (item.text for item in items if isinstance(item, Text) and item.role in _INSTRUCTING)
-    return "\n\n".join(filter(None, texts))
-
-
-_INSTRUCTING = ("system", "developer")
-
-
-def to_events(items: Iterable[Item], reply: ModelReply = ModelReply()) -> list[Event]:  # noqa: B008 - it is frozen
-    """Return what an API's module has read as events of a conversation, what is the model's as pieces of `reply`.
-
-    Raise UnreadableLogError for what the module does not know.
-    """
-    events: list[Event] = []
-    for item in items:
-        if isinstance(item, Unread):
-            raise UnreadableLogError(f"it holds {item.what} at {item.place}, in no known form: {item.excerpt}")
-        if isinstance(item, Call):
-            events.append(replace(reply, calls=(_to_logged(item),)))
-        elif isinstance(item, Answer):
-            events.append(FunctionAnswer(item.value, item.call_id, item.name, item.is_error))
-        elif isinstance(item, Text) and item.role == "assistant":
-            events.append(replace(reply, text=item.text))
-        elif isinstance(item, Text) and item.role not in _INSTRUCTING:
-            events.append(LoggedMessage(item.text))
-    return events
-
-
-def _to_logged(call: Call) -> LoggedCall:
-    if call.malformed is not None or not isinstance(call.arguments, Mapping):
-        return LoggedCall(call.name, {}, call.call_id, str(call.raw or call.arguments))
-    is_hosted = call.carrier != CLIENT
-    return LoggedCall(call.name, call.arguments, call.call_id, request_id=call.request_id, is_hosted=is_hosted)
-
-
 def read_exchange(form: str, request: JsonObject, response: object, source: str) -> Conversation:
     """Return the conversation of a request and the reply to it. Raise UnreadableLogError where there is none."""
     system, events = read_request(form, request)
     about = as_mapping(response)
-    failure = about.get("error") if about.get("error") and not about.get("choices") else None
+    is_failure = about.get("error") and not about.get("choices") and openai_chat.read_refusal(about) is None
+    failure = about["error"] if is_failure else None
     replied = read_response(form, response)
     conversation = build_exchange(system, [*events, *replied], request, source, is_failure=failure is not None)
     *before, last = conversation.events or (None,)

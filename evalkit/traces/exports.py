@@ -27,7 +27,6 @@ from evalkit.traces.exchanges import (
     read_exchange,
     read_request,
     read_response,
-    to_events,
 )
 from evalkit.traces.log_formats import (
     MENTIONS_CALLS,
@@ -41,6 +40,7 @@ from evalkit.traces.log_formats import (
     list_objects,
     read_usage,
     read_value,
+    to_events,
 )
 from evalkit.traces.messages import is_by_model, is_message, read_messages, unwrap_message
 from evalkit.traces.open_items import OpenItems

@@ -15,6 +15,8 @@ from evalkit.errors import EvalkitError
 from evalkit.jsonvalue import JsonObject, parse_strictly
 from evalkit.model.transcript import Usage
 from evalkit.text.format import cut_between_words
+from evalkit.wire.reading import explain_unread, find_unread, harmless_items
+from evalkit.wire.records import Answer, Call, Item, Text, Unread
 
 _DEEPEST = 80  # levels of a value, of the hundred that a file may have
 
@@ -33,20 +35,6 @@ class LoggedMessage(Struct, frozen=True):
     text: str
 
 
-class LoggedCall(Struct, frozen=True):
-    """A call that the model asked for. `arguments` is a JSON object; None: they were not recorded. `malformed` is what
-    the model wrote in its place, which is none. `request_id` is the call by which the model asked for leave to make it;
-    `is_hosted`: its service carried it out.
-    """
-
-    name: str
-    arguments: JsonObject | None
-    call_id: str | None = None
-    malformed: str | None = None
-    request_id: str | None = None
-    is_hosted: bool = False
-
-
 class ModelReply(Struct, frozen=True):
     """A reply of the model, of the agent `agent` where agents have names, `within` the run of another one.
 
@@ -54,7 +42,7 @@ class ModelReply(Struct, frozen=True):
     """
 
     text: str = ""
-    calls: tuple[LoggedCall, ...] = ()
+    calls: tuple[Call, ...] = ()
     agent: str | None = None
     within: str | None = None
     model: str | None = None
@@ -74,7 +62,7 @@ class FunctionAnswer(Struct, frozen=True):
     name: str | None = None
     failed: bool = False
     is_missing: bool = False
-    direct: LoggedCall | None = None
+    direct: Call | None = None
     agent: str | None = None  # of a direct call
 
 
@@ -121,23 +109,43 @@ def merge_events(events: Iterable[Event]) -> tuple[Event, ...]:
     return tuple(result)
 
 
-def build_call(name: str, arguments: object, call_id: str | None = None) -> LoggedCall:
-    """Return a call whose arguments are a JSON object, its text, or what a model wrote that is none. Raise
-    UnreadableLogError for arguments that no case could hold.
-    """
-    if isinstance(arguments, str):
-        try:
-            value = parse_json(arguments or "{}")
-        except TooDeepError:
-            problem = f"the arguments of {name} are nested too deep for a case: {cut_between_words(arguments)}"
-            raise UnreadableLogError(problem) from None
-        except ValueError:
-            value = None
-        malformed = None if isinstance(value, Mapping) else arguments
-    else:
-        value = {} if arguments is None else arguments
-        malformed = None if isinstance(value, Mapping) else json.dumps(value)
-    return LoggedCall(name, value if malformed is None else {}, call_id, malformed)
+class BlankReply(Struct, frozen=True):
+    """Of a reply of the model, nothing but that it came was recorded."""
+
+
+LogItem = Item | BlankReply  # what a message holds, of which a log may have left out the content
+
+_INSTRUCTING = ("system", "developer")
+
+
+def to_parts(items: Iterable[LogItem]) -> Parts:
+    """Return the instructions among the items of a history, and the others as events. Raise UnreadableLogError for what
+    nobody can read."""
+    listed = [*items]
+    texts = (item.text for item in listed if isinstance(item, Text) and item.role in _INSTRUCTING)
+    return "\n\n".join(filter(None, texts)), to_events(listed)
+
+
+def to_events(items: Iterable[LogItem], reply: ModelReply = ModelReply()) -> list[Event]:  # noqa: B008 - it is frozen
+    """Return items as events of a conversation, what is the model's as pieces of `reply`. Raise UnreadableLogError for
+    what nobody can read."""
+    events: list[Event] = []
+    for item in items:
+        if isinstance(item, Unread):
+            if find_unread([item], harmless_items.get()) is not None:
+                raise UnreadableLogError(explain_unread("it", item))
+        elif isinstance(item, BlankReply):
+            events.append(replace(reply, is_blank=True))
+        elif isinstance(item, Call):
+            events.append(replace(reply, calls=(item,)))
+        elif isinstance(item, Answer):
+            answer = FunctionAnswer(item.value, item.call_id, item.name, item.is_error, is_missing=item.is_missing)
+            events.append(answer)
+        elif isinstance(item, Text) and item.role == "assistant":
+            events.append(replace(reply, text=item.text))
+        elif isinstance(item, Text) and item.role not in _INSTRUCTING:
+            events.append(LoggedMessage(item.text))
+    return events
 
 
 def drop_requests(events: Iterable[Event]) -> list[Event]:
@@ -158,12 +166,20 @@ def drop_requests(events: Iterable[Event]) -> list[Event]:
 
 
 def find_malformed(events: Iterable[Event]) -> str | None:
-    """Return what is wrong with the first call whose arguments are no JSON object; None if there is none."""
+    """Return what is wrong with the first call whose arguments are no JSON object, or have more levels than a case can
+    hold; None if there is none."""
     calls = (call for event in events if isinstance(event, ModelReply) for call in event.calls)
-    broken = next((call for call in calls if call.malformed is not None), None)
-    if broken is None:
-        return None
-    return f"the arguments of {broken.name} are no JSON object: {cut_between_words(str(broken.malformed))}"
+    for call in calls:
+        try:
+            if call.raw is not None:
+                parse_json(call.raw)
+        except TooDeepError:
+            return f"the arguments of {call.name} are nested too deep for a case: {cut_between_words(str(call.raw))}"
+        except ValueError:
+            pass  # it says so itself, but for an empty text
+        if call.malformed is not None:
+            return f"the arguments of {call.name} are no JSON object: {cut_between_words(str(call.raw))}"
+    return None
 
 
 def parse_json(text: str) -> Any:

@@ -1,8 +1,8 @@
 """Messages between an application and a model, in whichever dialect they were recorded.
 
 Chat completions, Anthropic's and Bedrock's blocks, Gemini's parts, the conventions of OpenTelemetry, the Vercel AI SDK
-and LangChain all say the same in other keys, and exports mix them. What may hold a call and can't be read is an error:
-a call that is lost would be a false verdict.
+and LangChain all say the same in other keys, and exports mix them. They are read as the items of the wire. What may
+hold a call and can't be read is unread, which is an error: a call that is lost would be a false verdict.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.text.format import cut_between_words
 from evalkit.traces.log_formats import (
     MENTIONS_CALLS,
+    BlankReply,
     Event,
-    FunctionAnswer,
-    LoggedCall,
-    LoggedMessage,
+    LogItem,
     ModelReply,
     Parts,
     UnreadableLogError,
-    build_call,
     find_text,
     join_texts,
     list_objects,
     read_value,
+    to_parts,
 )
-from evalkit.wire.reading import is_like_call
+from evalkit.wire import openai_chat
+from evalkit.wire import reading as wire
+from evalkit.wire.reading import build_unread, is_like_call
+from evalkit.wire.records import CLIENT, SERVICE, Answer, Call, Text
 
+_API = openai_chat.NAME  # by whose names what can't be read is told
 SYSTEM, USER, MODEL, TOOL = "system", "user", "assistant", "tool"
 _ROLES = {
     **dict.fromkeys(("system", "developer"), SYSTEM),
@@ -55,42 +58,46 @@ _CALL_REASONS = ("tool_calls", "tool_call", "tool-calls", "tool_use", "function_
 
 def read_messages(messages: Iterable[object]) -> Parts:
     """Return the system text of messages, and what they say, ask for and answer. Raise UnreadableLogError."""
-    system: list[str] = []
-    events: list[Event] = []
+    return to_parts(read_items(messages))
+
+
+def read_items(messages: Iterable[object]) -> list[LogItem]:
+    """Return what messages hold. Raise UnreadableLogError for one that is no message."""
+    items: list[LogItem] = []
     called: set[str] = set()
-    for item in messages:
-        if not isinstance(item, Mapping):
-            raise UnreadableLogError(f"a message is no JSON object: {cut_between_words(json.dumps(item))}")
-        message = unwrap_message(item)
+    for place, data in enumerate(messages):
+        if not isinstance(data, Mapping):
+            raise UnreadableLogError(f"a message is no JSON object: {cut_between_words(json.dumps(data))}")
+        message = unwrap_message(data)
         role = _find_role(message, called)
         if role == SYSTEM:
-            system.append(join_texts(_get_content(message)) or join_texts(_get_content(message), "content"))
+            text = join_texts(_get_content(message)) or join_texts(_get_content(message), "content")
+            items.append(Text(text, SYSTEM))
             continue
-        for event in _read_message(message, role):
-            events.append(event)
-            if isinstance(event, ModelReply):
-                called.update(call.name for call in event.calls)
-    return "\n\n".join(filter(None, system)), _join_ids(events)
+        for item in _read_message(message, role, f"messages[{place}]"):
+            items.append(item)
+            if isinstance(item, Call):
+                called.add(item.name)
+    return _join_ids(items)
 
 
-def _join_ids(events: list[Event]) -> list[Event]:
-    """Return events in which an answer has the id of its call. OpenLLMetry writes down two ids of OpenAI's responses:
+def _join_ids(items: list[LogItem]) -> list[LogItem]:
+    """Return items in which an answer has the id of its call. OpenLLMetry writes down two ids of OpenAI's responses:
     of a call that of its item, of the answer that of the call. Where none of a reply's calls has the id of one of the
     answers that follow it, they belong together in their order.
     """
-    asked = {call.call_id for event in events if isinstance(event, ModelReply) for call in event.calls}
-    answered = {event.call_id for event in events if isinstance(event, FunctionAnswer)}
+    asked = {item.call_id for item in items if isinstance(item, Call)}
+    answered = {item.call_id for item in items if isinstance(item, Answer)}
     if asked >= answered:
-        return events
-    joined = [*events]
-    open_calls: list[LoggedCall] = []
-    for is_answer, group in groupby(range(len(events)), key=lambda index: isinstance(events[index], FunctionAnswer)):
+        return items
+    joined = [*items]
+    open_calls: list[Call] = []
+    for is_answer, group in groupby(range(len(items)), key=lambda index: isinstance(items[index], Answer)):
         indexes = [*group]
         if not is_answer:
-            replies = (event for index in indexes if isinstance(event := events[index], ModelReply))
-            open_calls = [call for reply in replies for call in reply.calls]
+            open_calls = [item for index in indexes if isinstance(item := items[index], Call)]
             continue
-        answers = [event for index in indexes if isinstance(event := events[index], FunctionAnswer)]
+        answers = [item for index in indexes if isinstance(item := items[index], Answer)]
         fits = len(open_calls) == len(answers) and not any(call.call_id in answered for call in open_calls)
         if fits and not any(answer.call_id in asked or answer.name for answer in answers):
             for index, answer, call in zip(indexes, answers, open_calls, strict=True):
@@ -155,33 +162,44 @@ def _has_content(message: JsonObject) -> bool:
 _CONTENTS = ("content", "parts", "contents", "tool_calls", "function_call", "refusal")
 
 
-def _read_message(message: JsonObject, role: str) -> Iterator[Event]:
+def _read_message(message: JsonObject, role: str, place: str) -> Iterator[LogItem]:
     content = _get_content(message)
     if role == TOOL:
         yield from _read_answers(message, content)
         return
-    calls = _list_calls(message) if role == MODEL else []
-    ids = {call.call_id for call in calls}
-    events: list[Event] = []
-    for invocation in filter_mappings(message.get("toolInvocations")) if role == MODEL else ():
-        events += _read_ui_call(invocation)
-    for block in content if isinstance(content, list) else [] if content is None else [content]:
-        if role == MODEL and isinstance(block, Mapping) and _is_ui_call(block):
-            events += _read_ui_call(block)
+    if role != MODEL:
+        blocks = (read_block(block, role, place) for block in _list_blocks(content))
+        yield from (item for item in blocks if item is not None)
+        return
+    calls = _list_calls(message)
+    items = [*_read_reply_content(message, content, {call.call_id for call in calls}, place), *calls]
+    if not items:
+        items.append(Text("") if _has_content(message) else BlankReply())
+    check_reason(message.get("finish_reason"), items)
+    yield from items
+    if not any(isinstance(item, Call) for item in items):
+        yield from _check_keys(message, place)
+
+
+def _list_blocks(content: object) -> list[object]:
+    return content if isinstance(content, list) else [] if content is None else [content]
+
+
+def _read_reply_content(
+    message: JsonObject, content: object, known: Container[str | None], place: str
+) -> Iterator[LogItem]:
+    """Read the content of a reply, without the calls that stand beside it too, whose ids are `known`."""
+    for invocation in filter_mappings(message.get("toolInvocations")):
+        yield from _read_ui_call(invocation)
+    for number, block in enumerate(_list_blocks(content)):
+        if isinstance(block, Mapping) and _is_ui_call(block):
+            yield from _read_ui_call(block)
             continue
-        if role == MODEL and not isinstance(block, str | Mapping):
+        if not isinstance(block, str | Mapping):
             raise UnreadableLogError(f"a piece of a reply is no JSON object: {cut_between_words(json.dumps(block))}")
-        event = read_block(block, role)
-        is_repeated = isinstance(event, ModelReply) and calls and any(call.call_id in ids for call in event.calls)
-        if event is not None and not is_repeated:
-            events.append(event)
-    if calls or (role == MODEL and not events):
-        events.append(ModelReply("", tuple(calls), is_blank=not calls and not _has_content(message)))
-    if role == MODEL:
-        check_reason(message.get("finish_reason"), events)
-        if not any(event.calls for event in events if isinstance(event, ModelReply)):
-            _check_keys(message)
-    yield from events
+        item = read_block(block, MODEL, f"{place}.content[{number}]")
+        if item is not None and not (isinstance(item, Call) and item.call_id in known):
+            yield item
 
 
 def _is_ui_call(block: JsonObject) -> bool:
@@ -190,36 +208,35 @@ def _is_ui_call(block: JsonObject) -> bool:
     return kind == "dynamic-tool" or (kind.startswith("tool-") and kind not in (*_CALLS, *_ANSWERS))
 
 
-def _read_ui_call(part: JsonObject) -> Iterator[Event]:
+def _read_ui_call(part: JsonObject) -> Iterator[LogItem]:
     """Read a call of a chat of the AI SDK, and its answer, which stand in one part."""
     inner = part.get("toolInvocation")
     part = inner if isinstance(inner, Mapping) else part
     name = find_text(part, ("toolName",)) or str(part.get("type")).removeprefix("tool-")
     call_id = find_text(part, ("toolCallId",))
-    yield ModelReply("", (build_call(name, part.get("input", part.get("args", part.get("rawInput"))), call_id),))
+    yield build_call(name, part.get("input", part.get("args", part.get("rawInput"))), call_id)
     if part.get("state") in ("result", "output-available", "output-error", "output-denied"):
         error = part.get("errorText")
         value = error if error else read_value(part.get("output", part.get("result")))
-        yield FunctionAnswer(value, call_id=call_id, name=name, failed=bool(error))
+        yield Answer(value=value, call_id=call_id, name=name, is_error=bool(error))
 
 
-def _check_keys(message: JsonObject) -> None:
-    """Raise UnreadableLogError if a reply of which no call was read has a key that could hold some."""
-    key = next((key for key, value in message.items() if value and MENTIONS_CALLS.search(key)), None)
-    if key is not None and key not in _NO_CALLS:
-        raise UnreadableLogError(
-            f"a reply holds {key!r} in no known form: {cut_between_words(json.dumps(message[key]))}"
-        )
+def _check_keys(message: JsonObject, place: str) -> Iterator[LogItem]:
+    """Yield the keys that could hold calls, of a reply of which none was read."""
+    for key, value in message.items():
+        is_empty = not any(value.values()) if isinstance(value, Mapping) else not value
+        if not is_empty and MENTIONS_CALLS.search(key) and key not in _NO_CALLS:
+            yield build_unread(f"{_API}.message.{key}", f"{place}.{key}", value)
 
 
-def check_reason(reason: object, events: Iterable[Event]) -> None:
+def check_reason(reason: object, items: Iterable[LogItem | Event]) -> None:
     """Raise UnreadableLogError if a reply ended because it asks for calls, and none of them was read."""
     asks = isinstance(reason, str) and reason.lower() in _CALL_REASONS
-    if asks and not any(event.calls for event in events if isinstance(event, ModelReply)):
+    if asks and not any(isinstance(item, Call) or (isinstance(item, ModelReply) and item.calls) for item in items):
         raise UnreadableLogError(f"a reply ended with {reason!r}, and its calls were not recorded in a known form")
 
 
-def _list_calls(message: JsonObject) -> list[LoggedCall]:
+def _list_calls(message: JsonObject) -> list[Call]:
     """Return the calls that stand beside the content of a reply."""
     more = message.get("additional_kwargs")
     for holder in (message, more if isinstance(more, Mapping) else {}):
@@ -231,7 +248,12 @@ def _list_calls(message: JsonObject) -> list[LoggedCall]:
     return [read_call(call) for call in (*calls, *filter_mappings(message.get("invalid_tool_calls")))]
 
 
-def read_call(call: JsonObject) -> LoggedCall:
+def build_call(name: str, arguments: object, call_id: str | None = None, *, carrier: str = CLIENT) -> Call:
+    """Return a call as the wire reads it, with no arguments where there are none."""
+    return wire.read_call(name, {} if arguments is None else arguments, call_id, carrier=carrier)
+
+
+def read_call(call: JsonObject, *, carrier: str = CLIENT) -> Call:
     """Read a call. One without a word of arguments was recorded without its content; Gemini and Bedrock leave out those
     that are empty."""
     wrapped = next((key for key in ("function", "custom", *_WRAPPED_CALLS) if isinstance(call.get(key), Mapping)), None)
@@ -244,44 +266,41 @@ def read_call(call: JsonObject) -> LoggedCall:
     keys = [key for key in ("arguments", "args", "input") if key in inner]
     value = next((inner[key] for key in keys if inner[key] is not None), None)
     if call.get("type") == "custom" and isinstance(inner.get("input"), str):  # a free text
-        return LoggedCall(name, {"input": inner["input"]}, call_id)
+        return Call(name=name, arguments={"input": inner["input"]}, call_id=call_id, kind="custom", carrier=carrier)
     if not keys and wrapped not in _WRAPPED_CALLS:
-        return LoggedCall(name, None, call_id)
-    return build_call(name, value, call_id)
+        return Call(name=name, arguments=None, call_id=call_id, carrier=carrier)
+    return build_call(name, value, call_id, carrier=carrier)
 
 
-def read_block(block: object, role: str) -> Event | None:
+def read_block(block: object, role: str, place: str = "content") -> LogItem | None:
     """Read a piece of a message's content; None for what is neither text, nor a call, nor an answer."""
     if isinstance(block, str):
-        return (_read_python_item(block) or ModelReply(block)) if role == MODEL else LoggedMessage(block)
+        return (_read_python_item(block, place) or Text(block)) if role == MODEL else Text(block, role)
     if not isinstance(block, Mapping):
         return None
     kind = block.get("type")
     if any(isinstance(block.get(key), Mapping) for key in _WRAPPED_ANSWERS) or _is_answer(kind):
         return _read_answer(block)
     if role == MODEL and (kind in _CALLS or any(isinstance(block.get(key), Mapping) for key in _WRAPPED_CALLS)):
-        return ModelReply("", (replace(read_call(block), is_hosted=kind in _HOSTED),))
+        return read_call(block, carrier=SERVICE if kind in _HOSTED else CLIENT)
     if role == MODEL and kind is None and "toolName" in block:
-        return ModelReply("", (read_call(block),))
+        return read_call(block)
     text = next((block[key] for key in ("text", "content", "refusal") if isinstance(block.get(key), str)), None)
     if kind in _TEXTS and (text is not None or kind == "text"):
         if role == MODEL:
-            return _read_python_item(text or "") or ModelReply(text or "", is_blank=text is None)
-        return LoggedMessage(text) if text else None
+            return BlankReply() if text is None else _read_python_item(text, place) or Text(text)
+        return Text(text, role) if text else None
     is_call = any(block.get(key) for key in _CALL_KEYS) or {"name", "input"} <= block.keys()
     words = json.dumps(block) if kind is None else " ".join(map(str, (kind, *(block.keys() - {*_NO_CALLS}))))
-    if role == MODEL and (is_call or MENTIONS_CALLS.search(words)):
-        raise UnreadableLogError(
-            f"a piece of a reply could be a call, in no known form: {cut_between_words(json.dumps(block))}"
-        )
-    return None
+    is_unread = role == MODEL and (is_call or MENTIONS_CALLS.search(words))
+    return build_unread(f"{_API}.part.{kind}", place, block) if is_unread else None
 
 
 _PYTHON_ITEM = re.compile(r"Response[A-Z]\w*\(")
 _LONGEST_ITEM = 100_000
 
 
-def _read_python_item(text: str) -> ModelReply | None:
+def _read_python_item(text: str, place: str) -> LogItem | None:
     """Read what OpenAI's client shows of a piece of a reply, which OpenTelemetry's instrumentation of the Agents SDK
     writes down as its text: ``ResponseFunctionToolCall(arguments='{}', call_id='c1', name='f', ...)``."""
     if not _PYTHON_ITEM.match(text) or not text.endswith(")"):
@@ -293,20 +312,20 @@ def _read_python_item(text: str) -> ModelReply | None:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return None
     if node.func.id == "ResponseReasoningItem":
-        return ModelReply("")
+        return Text("")
     values = {item.arg: item.value.value for item in node.keywords if item.arg and isinstance(item.value, ast.Constant)}
     if node.func.id != "ResponseFunctionToolCall" or "name" not in values:
-        raise UnreadableLogError(f"a piece of a reply could be a call, in no known form: {cut_between_words(text)}")
-    return ModelReply("", (read_call({"arguments": values.get("arguments"), **values}),))
+        return build_unread(f"{_API}.part.{node.func.id}", place, text)
+    return read_call({"arguments": values.get("arguments"), **values})
 
 
 def _is_answer(kind: object) -> bool:
     return kind in _ANSWERS or (isinstance(kind, str) and kind.endswith("_tool_result"))
 
 
-def _read_answers(message: JsonObject, content: object) -> Iterator[FunctionAnswer]:
+def _read_answers(message: JsonObject, content: object) -> Iterator[Answer]:
     blocks = [*filter_mappings(content)]
-    answers = [block for block in blocks if isinstance(read_block(block, TOOL), FunctionAnswer)]
+    answers = [block for block in blocks if isinstance(read_block(block, TOOL), Answer)]
     if answers:
         yield from map(_read_answer, answers)
         return
@@ -317,12 +336,12 @@ def _read_answers(message: JsonObject, content: object) -> Iterator[FunctionAnsw
         value = read_value(join_results(content))
     else:
         value = read_value(join_texts(content)) if isinstance(content, str) or (blocks and is_text) else content
-    yield FunctionAnswer(
-        "" if value is None else value,
+    yield Answer(
+        value="" if value is None else value,
         call_id=find_text(message, ("tool_call_id", "toolCallId", "call_id"))
         or _get_only(message.get("tool_call_ids")),
         name=find_text(message, ("name", "tool_name", "toolName")) or _find_function_name(message),
-        failed=message.get("status") == "error",
+        is_error=message.get("status") == "error",
         is_missing=not _has_content(message),
     )
 
@@ -336,7 +355,7 @@ def _find_function_name(message: JsonObject) -> str | None:
     return role if role is not None and role.lower() not in _ROLES else None
 
 
-def _read_answer(block: JsonObject) -> FunctionAnswer:
+def _read_answer(block: JsonObject) -> Answer:
     inner = next((block[key] for key in _WRAPPED_ANSWERS if isinstance(block.get(key), Mapping)), block)
     key = next((key for key in ("response", "result", "output", "content") if key in inner), None)
     value = inner[key] if key else None
@@ -345,11 +364,11 @@ def _read_answer(block: JsonObject) -> FunctionAnswer:
         failed, value = failed or str(value["type"]).startswith("error"), value["value"]
     elif key == "content" or _is_list_of_blocks(value):
         value = join_results(value)
-    return FunctionAnswer(
-        read_value(value),
+    return Answer(
+        value=read_value(value),
         call_id=find_text(inner, ("tool_use_id", "toolUseId", "toolCallId", "id", "call_id", "tool_call_id")),
         name=find_text(inner, ("name", "toolName", "tool_name")),
-        failed=failed,
+        is_error=failed,
         is_missing=key is None,
     )
 

@@ -32,6 +32,7 @@ from evalkit.traces.log_formats import (
 from evalkit.traces.messages import is_conversation
 from evalkit.traces.otel import read_spans
 from evalkit.traces.span_files import is_export
+from evalkit.wire.reading import allow_items
 
 FORMATS = (*FORMS, "otel", *EXPORTS)
 _LINES = (".jsonl", ".ndjson")
@@ -48,18 +49,31 @@ _EXPECTED = (
 )
 
 
-def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | UsageError]:
+def read_log(
+    path: Path, form: str | None = None, harmless: tuple[str, ...] = ()
+) -> Iterator[Conversation | UsageError]:
     """Yield the conversations in a file, and a UsageError for each record that is none; `form` is one of FORMATS.
 
     A request that another one continues (an agent logs every request, and each repeats what went before) is left out.
+    `harmless` are patterns of items that nobody can read and that hold no call.
     """
+    with allow_items(harmless):
+        results = [*_read_results(path, form)]
+    yield from (UsageError(str(result)) for result in results if not isinstance(result, Conversation))
+    conversations = [result for result in results if isinstance(result, Conversation)]
+    longest = select_longest([conversation for conversation in conversations if conversation.is_request])
+    kept = {id(conversation) for conversation in longest}
+    yield from (found for found in conversations if not found.is_request or id(found) in kept)
+
+
+def _read_results(path: Path, form: str | None) -> Iterator[Conversation | UsageError | UnreadableLogError]:
+    """Yield the conversation of each record, or why there is none in it."""
     items = [*_read_records(path)]
     yield from (item for item in items if isinstance(item, UsageError))
     records = [item for item in items if not isinstance(item, UsageError)]
-    results: list[Conversation | UnreadableLogError] = []
     spans = [record for _, record in records if is_export(record)] if form in (None, "otel") else []
     if spans:
-        results += read_spans(spans, path.name)
+        yield from read_spans(spans, path.name)
         records = [item for item in records if not is_export(item[1])]
     exported: dict[str, list[Record]] = {}
     kinds = [_find_export(record, form) for _, record in records]
@@ -69,20 +83,15 @@ def read_log(path: Path, form: str | None = None) -> Iterator[Conversation | Usa
             exported.setdefault(export, []).append((source, record))
             continue
         try:
-            results.append(_read_conversation(record, form, source))
+            yield _read_conversation(record, form, source)
         except UnreadableLogError as error:
-            results.append(UnreadableLogError(f"{source}: {error}"))
+            yield UnreadableLogError(f"{source}: {error}")
     for export, listed in exported.items():
         try:
             read = [*EXPORTS[export].read(listed)]
         except UnreadableLogError as error:
             read = [UnreadableLogError(f"{path.name}: {error}")]
-        results += read or [UnreadableLogError(f"{path.name}: {EXPORTS[export].missing}")]
-    yield from (UsageError(str(result)) for result in results if isinstance(result, UnreadableLogError))
-    conversations = [result for result in results if isinstance(result, Conversation)]
-    longest = select_longest([conversation for conversation in conversations if conversation.is_request])
-    kept = {id(conversation) for conversation in longest}
-    yield from (found for found in conversations if not found.is_request or id(found) in kept)
+        yield from read or [UnreadableLogError(f"{path.name}: {EXPORTS[export].missing}")]
 
 
 def _find_export(record: object, form: str | None) -> str | None:
@@ -116,11 +125,14 @@ def select_longest(conversations: list[Conversation]) -> list[Conversation]:
 
 
 def _identify(event: Event) -> str:
-    """Return what of an event every request repeats: not the tokens and the time of a reply, nor the name of an answer
-    whose id says the same."""
+    """Return what of an event every request repeats: not the tokens and the time of a reply and the text of arguments,
+    nor the name of an answer whose id says the same."""
     if isinstance(event, FunctionAnswer) and event.call_id is not None:
         event = replace(event, name=None)
-    return repr((event.text, event.calls) if isinstance(event, ModelReply) else event)
+    if isinstance(event, ModelReply):
+        calls = [(call.name, call.call_id, call.arguments, call.request_id, call.carrier) for call in event.calls]
+        return repr((event.text, calls))
+    return repr(event)
 
 
 def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:

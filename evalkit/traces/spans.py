@@ -22,7 +22,6 @@ from evalkit.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
-    LoggedCall,
     LoggedMessage,
     ModelReply,
     UnreadableLogError,
@@ -31,6 +30,7 @@ from evalkit.traces.log_formats import (
     merge_events,
 )
 from evalkit.traces.open_items import OpenItems
+from evalkit.wire.records import Call
 
 MODEL, TOOL, AGENT = "model", "tool", "agent"
 TRANSFER = re.compile("transfer_?to|hand_?off", re.IGNORECASE)
@@ -121,17 +121,17 @@ def drop_repeats(spans: Sequence[RunSpan]) -> None:
         if outer is not None and outer.kind == span.kind and (span.kind == MODEL or outer.name == span.name):
             inner.setdefault(id(outer), []).append(span)
     depths = {id(span): len(list_ancestors(span, by_id)) for span in spans if id(span) in inner}
-    tellers: dict[int, RunSpan] = {}  # who tells what a span without its kind has told
+    span_sources: dict[int, RunSpan] = {}  # the span that tells what one without its kind has told
     for outer in sorted((span for span in spans if id(span) in inner), key=lambda span: depths[id(span)]):
-        repeats, teller = inner[id(outer)], tellers.get(id(outer), outer)
+        repeats, source = inner[id(outer)], span_sources.get(id(outer), outer)
         told = [span for span in repeats if span.replied and not span.is_unreadable]
         is_loop = len(told) > 1 or (told and (outer.is_unreadable or not outer.replied))
         if outer.kind == MODEL and is_loop:
             outer.kind = "" if _has_calls(told, outer) else MODEL
             continue
         for span in repeats:
-            if _is_same_call(teller, span) and _has_calls([teller], span):
-                span.kind, tellers[id(span)] = "", teller
+            if _is_same_call(source, span) and _has_calls([source], span):
+                span.kind, span_sources[id(span)] = "", source
     _drop_blanks(spans)
 
 
@@ -154,16 +154,16 @@ def _is_same_call(outer: RunSpan, inner: RunSpan) -> bool:
     return all(str(ours[name]) == str(value) for name, value in theirs.items() if name in ours)
 
 
-def _has_calls(tellers: Sequence[RunSpan], span: RunSpan) -> bool:
-    """Return whether the replies of `tellers` hold each call that the reply of `span` asks for."""
-    known, wanted = _list_calls(tellers), _list_calls([span])
+def _has_calls(sources: Sequence[RunSpan], span: RunSpan) -> bool:
+    """Return whether the replies of `sources` hold each call that the reply of `span` asks for."""
+    known, wanted = _list_calls(sources), _list_calls([span])
     exact = {_identify(call.name, call.arguments) for call in known}
     missing = Counter(call.name for call in wanted) - Counter(call.name for call in known)
     keys = [{_identify(call.name, call.arguments), (call.name, "")} for call in wanted if call.arguments is not None]
     return not missing and all(map(exact.intersection, keys))
 
 
-def _list_calls(spans: Sequence[RunSpan]) -> list[LoggedCall]:
+def _list_calls(spans: Sequence[RunSpan]) -> list[Call]:
     return [c for span in spans for event in span.replied if isinstance(event, ModelReply) for c in event.calls]
 
 
@@ -178,13 +178,13 @@ class _KnownCalls:
         self._counts: Counter[Hashable] = Counter()
         self._by_id: dict[str | None, Counter[Hashable]] = {}
 
-    def add(self, call: LoggedCall) -> None:
+    def add(self, call: Call) -> None:
         key = _identify(call.name, call.arguments)
         self._counts[key] += 1
         if call.call_id:
             self._by_id.setdefault(call.call_id, Counter())[key] += 1
 
-    def list_lost(self, asked: Sequence[Event]) -> dict[int, tuple[LoggedCall, ...]]:
+    def list_lost(self, asked: Sequence[Event]) -> dict[int, tuple[Call, ...]]:
         """Return calls in a request that no earlier reply asks for, by the index of their reply, whose span is missing.
 
         Frameworks give some calls new ids: those with the same name and arguments are the same.
@@ -197,7 +197,7 @@ class _KnownCalls:
         used: Counter[Hashable] = Counter()
         for known in (self._by_id[call_id] for call_id in repeated):
             used.update({key: known[key] for key in known.keys() & wanted})
-        lost: dict[int, list[LoggedCall]] = {}
+        lost: dict[int, list[Call]] = {}
         for index, call in new:
             key = next((key for key in keys[id(call)] if self._counts[key] > used[key]), None)
             if key is not None:
@@ -228,11 +228,11 @@ class _ConversationBuilder:
         self._latest: Event | None = None  # but for calls by code
         self._has_reply = False
         self._known = _KnownCalls()
-        self._open: OpenItems[LoggedCall] = OpenItems()  # calls that have no answer yet
+        self._open: OpenItems[Call] = OpenItems()  # calls that have no answer yet
         self._unknown: OpenItems[int] = OpenItems()  # indexes of answers whose value was not recorded with the call
         self._said: list[str] = []  # by the user
         self._blank: int | None = None  # the index of the last reply, if its content was not recorded
-        self._calls_of_blank: dict[int, list[LoggedCall]] = {}  # by the index of their reply
+        self._calls_of_blank: dict[int, list[Call]] = {}  # by the index of their reply
 
     def build(self, source: str, advice: str) -> Conversation:
         models = [span for span in self._spans if span.kind == MODEL]
@@ -391,7 +391,7 @@ class _ConversationBuilder:
         elif self._close(answer) is not None:
             self._append(answer)
 
-    def _close(self, answer: FunctionAnswer) -> LoggedCall | None:
+    def _close(self, answer: FunctionAnswer) -> Call | None:
         """Return the call that `answer` belongs to, which is open no more."""
         return self._open.take(*_list_wanted_keys(answer.call_id, answer.name))
 
@@ -414,7 +414,7 @@ class _ConversationBuilder:
     def _add_unasked_call(self, span: RunSpan, answer: FunctionAnswer) -> FunctionAnswer:
         """Return the answer to a call that no recorded reply asks for. If the last reply was recorded without its
         content, it has asked; otherwise the call is made by code."""
-        call = LoggedCall(span.name, span.arguments, span.call_id)
+        call = Call(name=span.name, arguments=span.arguments, call_id=span.call_id)
         self._known.add(call)
         if self._blank is not None:
             self._calls_of_blank.setdefault(self._blank, []).append(call)

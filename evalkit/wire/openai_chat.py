@@ -408,9 +408,8 @@ def read_refusal(data: JsonObject) -> Reply | None:
                 text = json.dumps(call.get("arguments") or call.get("parameters") or {}, ensure_ascii=False)
                 why = str(error.get("message") or "the service refused it")
                 items.append(Call(name=call["name"], arguments=text, malformed=why, raw=text))
-    return Reply(
-        items=tuple(items or [Text(written)]), end="malformed_call", end_message=written or str(error.get("message"))
-    )
+    end, message = ("malformed_call", written) if written else ("empty", str(error.get("message")))
+    return Reply(items=tuple(items or [Text(written)]), end=end, end_message=message)
 
 
 def read_failure(data: JsonObject) -> Failure | None:
@@ -584,7 +583,8 @@ class StreamReader:
         choices = [choice.build(number) for number, choice in sorted(self._choices.items())]
         reply = read_reply({**self._about, "choices": choices})
         if self._refusal is not None:
-            return replace(self._refusal, items=(*([Text(reply.text)] if reply.text else []), *self._refusal.items))
+            items = (*([Text(reply.text)] if reply.text else []), *self._refusal.items)
+            return replace(self._refusal, items=items, end=choose_end(self._refusal.end, items))
         reply = replace(reply, failure=self._failure)
         broken = next((choice.broken for choice in self._choices.values() if choice.broken is not None), None)
         if reply.has_ended or (reply.calls and broken is None):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fnmatch import fnmatch
 from typing import Protocol, TypeVar
 
@@ -16,6 +18,8 @@ from evalkit.text.format import cut_between_words
 from evalkit.wire.records import CLIENT, Answer, Call, Item, Text, Thought, Unread
 
 F = TypeVar("F", bound="Feedable")
+# Patterns of items that hold no call, as the settings of the run or the log name them.
+harmless_items: ContextVar[tuple[str, ...]] = ContextVar("evalkit_harmless_items", default=())
 
 MENTIONS_CALLS = re.compile("tool_?-?(call|use|exec)|function_?call|executed_tool|invocation", re.IGNORECASE)
 
@@ -34,6 +38,16 @@ def find_unread(items: Iterable[Item], harmless: Iterable[str]) -> Unread | None
     patterns = tuple(harmless)
     unread = (item for item in items if isinstance(item, Unread))
     return next((item for item in unread if not any(fnmatch(item.what, pattern) for pattern in patterns)), None)
+
+
+@contextmanager
+def allow_items(patterns: tuple[str, ...]) -> Iterator[None]:
+    """Let items that fit one of `patterns` pass as harmless while logs are read."""
+    token = harmless_items.set(patterns)
+    try:
+        yield
+    finally:
+        harmless_items.reset(token)
 
 
 def explain_unread(where: str, item: Unread) -> str:

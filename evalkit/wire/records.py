@@ -36,8 +36,9 @@ class Thought(Struct, frozen=True):
 class Call(Struct, frozen=True, kw_only=True):
     """A call that the model asks for, or has had carried out. `kind` is the API's own name of its form.
 
-    `malformed` says why the arguments could not be read; `arguments` is then the raw text. `choice` is the number of
-    the reply of several to one request. `request_id` is the item in which the model asked to be allowed this very call.
+    `malformed` says why the arguments could not be read; `arguments` is then the raw text. In a log they are None where
+    they were not recorded. `choice` is the number of the reply of several to one request. `request_id` is the item in
+    which the model asked to be allowed this very call.
     """
 
     name: str
@@ -59,13 +60,15 @@ class Call(Struct, frozen=True, kw_only=True):
 
 class Answer(Struct, frozen=True, kw_only=True):
     """The answer to a call: of the application in a request, of the service itself in a reply. `call_id` and `name` are
-    those of the call in the same history where the answer itself has none."""
+    those of the call in the same history where the answer itself has none. `is_missing`: a log has only that it came.
+    """
 
     value: JsonValue
     call_id: str | None = None
     name: str | None = None
     is_error: bool = False
     carrier: str = CLIENT
+    is_missing: bool = False
 
 
 class Unread(Struct, frozen=True):

@@ -314,9 +314,9 @@ def test_a_file_that_several_cases_name_is_read_once(tmp_path: Path, monkeypatch
     """And again when it has changed."""
     reads: list[Path] = []
 
-    def read(path: Path) -> Iterator[Conversation | UsageError]:
+    def read(path: Path, harmless: tuple[str, ...]) -> Iterator[Conversation | UsageError]:
         reads.append(path)
-        return read_log(path)
+        return read_log(path, harmless=harmless)
 
     monkeypatch.setattr(recorded, "read_log", read)
     trace = tmp_path / "chats.jsonl"

@@ -223,3 +223,14 @@ def test_every_format_is_on_the_page() -> None:
     assert isinstance(kind, click.Choice)
     page = (Path(__file__).parents[2] / "docs" / "importing.md").read_text("utf-8")
     assert [name for name in kind.choices if f"| `{name}` |" not in page] == []
+
+
+def test_items_that_the_project_calls_harmless_are_passed_over(desk: Desk) -> None:
+    messages = [*LOG["messages"][:-1], {"role": "assistant", "content": [{"type": "action", "args": {"x": 1}}, "Yes."]}]
+    write(desk, {"messages": messages})
+    done = desk.run("import", "log.jsonl", "--to", "scenarios/logged")
+    line = 'harmless = ["openai_chat.part.action"]'
+    assert (done.status, line in done.err) == (1, True)
+
+    (desk.root / "pyproject.toml").write_text(f"[tool.evalkit.http]\n{line}\n", "utf-8")
+    assert desk.run("import", "log.jsonl", "--to", "scenarios/logged").status == 0

@@ -11,11 +11,11 @@ from evalkit.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
-    LoggedCall,
     LoggedMessage,
     ModelReply,
     UnreadableLogError,
 )
+from evalkit.wire.records import Call
 from evalkit.yamlfile.parse import load
 
 CITY = {
@@ -31,8 +31,8 @@ def made(*events: Event, agent: str | None = "desk", **more: Any) -> tuple[Any, 
     return load(files.case, "case"), load(files.cassette, "cassette"), files.notes
 
 
-def ask(name: str, call_id: str | None = None, **arguments: Any) -> LoggedCall:
-    return LoggedCall(name, arguments, call_id)
+def ask(name: str, call_id: str | None = None, **arguments: Any) -> Call:
+    return Call(name=name, arguments=arguments, call_id=call_id)
 
 
 def test_a_conversation_is_a_case_with_a_cassette() -> None:
@@ -74,7 +74,7 @@ def test_without_an_agent_the_logs_own_instruction_is_one() -> None:
     assert body == "\nBe brief.\n"
 
 
-def mocks(*calls: tuple[LoggedCall, FunctionAnswer | None]) -> Any:
+def mocks(*calls: tuple[Call, FunctionAnswer | None]) -> Any:
     """The mocks of one reply with these calls."""
     answers = [answer for _, answer in calls if answer is not None]
     case, _, _ = made(
@@ -160,7 +160,7 @@ def test_a_call_that_failed_and_one_that_broke_its_schema_are_expected_to() -> N
 
 
 def test_a_call_by_code_is_expected_and_mocked() -> None:
-    looked_up = FunctionAnswer({"id": 7}, direct=LoggedCall("look_up", {"mail": "a@b"}))
+    looked_up = FunctionAnswer({"id": 7}, direct=Call(name="look_up", arguments={"mail": "a@b"}))
     events = (LoggedMessage("Hi"), looked_up, ModelReply("Hello."))
     case, cassette, notes = made(*events)
     assert case["expected_output"] == {

@@ -15,8 +15,9 @@ from evalkit.model.run import Run
 from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript
 from evalkit.model.verdict import Verdict
 from evalkit.reports.otel import render_otlp_lines
-from evalkit.traces.log_formats import Conversation, FunctionAnswer, LoggedCall, LoggedMessage, ModelReply
+from evalkit.traces.log_formats import Conversation, FunctionAnswer, LoggedMessage, ModelReply
 from evalkit.traces.read_log import read_log
+from evalkit.wire.records import Call
 
 WriteLog = Callable[..., Path]
 
@@ -24,7 +25,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 WEATHER = {"name": "get_weather", "description": "Tells the weather.", "parameters": SCHEMA}
 EVENTS = (
     LoggedMessage("Weather in Paris?"),
-    ModelReply("Let me see.", (LoggedCall("get_weather", {"city": "Paris"}, "c1"),)),
+    ModelReply("Let me see.", (Call(name="get_weather", arguments={"city": "Paris"}, call_id="c1"),)),
     FunctionAnswer({"sky": "clear"}, call_id="c1"),
     ModelReply("It is clear."),
 )
@@ -129,13 +130,14 @@ def conversations(path: Path, form: str | None = None) -> list[Conversation]:
 
 
 def named(events: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Without the names of answers, and the times of replies, which only some formats give."""
+    """Without the names of answers, the times of replies and the texts of arguments, which only some formats give."""
     bare: list[Any] = []
     for event in events:
         if isinstance(event, FunctionAnswer):
             bare.append(FunctionAnswer(event.value, event.call_id, None, event.failed))
         else:
-            bare.append(ModelReply(event.text, event.calls) if isinstance(event, ModelReply) else event)
+            calls = (Call(name=c.name, arguments=c.arguments, call_id=c.call_id) for c in getattr(event, "calls", ()))
+            bare.append(ModelReply(event.text, tuple(calls)) if isinstance(event, ModelReply) else event)
     return tuple(bare)
 
 
@@ -165,7 +167,7 @@ def test_calls_of_chat_completions_in_another_form_are_read_or_a_problem(log: Wr
         ({**GEMINI, "contents": [{"role": "model", "parts": [], **BESIDE}]}, GEMINI_REPLY, "gemini_content.content"),
     ):
         (problem,) = read_conversations(log({"request": request, "response": response}))
-        assert f"it holds {what}.tool_calls at " in str(problem)
+        assert f": {what}.tool_calls at " in str(problem)
 
 
 CHAT_OF_TWO = {
@@ -197,17 +199,17 @@ PIECES = [
         ("It is clear.", (ModelReply("It is clear."),)),
         ({"role": "assistant", "content": "It is clear."}, (ModelReply("It is clear."),)),
         ({"message": {"type": "ai", "content": "It is clear."}, "ms": 7}, (ModelReply("It is clear."),)),
-        (PIECES, (ModelReply("", (LoggedCall("get_weather", {}, "c1"),)),)),
+        (PIECES, (ModelReply("", (Call(name="get_weather", arguments={}, call_id="c1"),)),)),
         (
             "".join(f"data: {json.dumps(piece)}\n\n" for piece in PIECES),
-            (ModelReply("", (LoggedCall("get_weather", {}, "c1"),)),),
+            (ModelReply("", (Call(name="get_weather", arguments={}, call_id="c1"),)),),
         ),
         (  # Ollama's own
             {
                 "message": {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
                 "done": True,
             },
-            (ModelReply("", (LoggedCall("f", {}),)),),
+            (ModelReply("", (Call(name="f", arguments={}),)),),
         ),
         (  # of a gateway to Anthropic
             {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "It is clear."}]},
@@ -225,7 +227,7 @@ PIECES = [
                     },
                 ]
             },
-            (ModelReply("a", (LoggedCall("f", {}, "c1"),)),),
+            (ModelReply("a", (Call(name="f", arguments={}, call_id="c1"),)),),
         ),
         ({"error": {"message": "overloaded"}}, ()),
     ],
@@ -414,9 +416,9 @@ def test_functions_of_old_logs_are_read(log: WriteLog) -> None:
     ]
     for declared in ({"functions": [WEATHER]}, {"tools": [{"function": WEATHER}]}):  # the second as Mistral's client
         (found,) = conversations(log({"messages": messages, **declared}))
-        assert found.events[1:] == (
-            ModelReply("", (LoggedCall("get_weather", {"city": "Paris"}),)),
-            FunctionAnswer("clear", name="get_weather"),
+        assert named(found.events[1:]) == (
+            ModelReply("", (Call(name="get_weather", arguments={"city": "Paris"}),)),
+            FunctionAnswer("clear"),
         )
         assert found.functions == (WEATHER,)
 

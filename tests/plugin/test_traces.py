@@ -237,3 +237,14 @@ def test_the_command_is_pytest_with_these_options(monkeypatch: pytest.MonkeyPatc
     assert asked == [["--evalkit", *flags, "-n", "2", "scenarios/x"]]
     result = CliRunner().invoke(case_commands.judge_traces, ["--cases", "x"], standalone_mode=False)
     assert "judge-traces needs a file or folder of recorded runs" in str(result.exception)
+
+
+@pytest.mark.parametrize(("harmless", "count"), [((), 0), (("openai_chat.part.action",), 1)])
+def test_items_that_the_user_calls_harmless_make_no_problem(
+    harmless: tuple[str, ...], count: int, tmp_path: Path
+) -> None:
+    chat = build_chat("Hello", "a_1")
+    chat["messages"][-1]["content"] = [{"type": "action", "arguments": {"x": 1}}, {"type": "text", "text": "Hi"}]
+    path = write_lines(tmp_path / "traces" / "chats.jsonl", chat)
+    runs = RecordedRuns(TraceSelection(paths=(path,), root=tmp_path, harmless=harmless))
+    assert (len(runs.conversations), len(runs.problems)) == (count, 1 - count)

@@ -5,13 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from evalkit.traces.exchanges import read_exchange
-from evalkit.traces.log_formats import FunctionAnswer, LoggedCall, LoggedMessage, ModelReply, UnreadableLogError
+from evalkit.traces.log_formats import Event, FunctionAnswer, LoggedMessage, ModelReply, UnreadableLogError
 from evalkit.traces.messages import read_messages
+from evalkit.wire.reading import allow_items
+from evalkit.wire.records import SERVICE, Call
 
-CALL = LoggedCall("get_weather", {"city": "Paris"}, "c1")
+CALL = Call(name="get_weather", arguments={"city": "Paris"}, call_id="c1")
 ASKS = ModelReply("", (CALL,))
+
+
+def read(messages: list[Any]) -> list[Event]:
+    """The events of messages; of calls without the text of their arguments."""
+    _, events = read_messages(messages)
+    return [
+        replace(event, calls=tuple(replace(call, raw=None, malformed=call.malformed and "x") for call in event.calls))
+        if isinstance(event, ModelReply)
+        else event
+        for event in events
+    ]
+
+
 FUNCTION = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
 
 
@@ -32,7 +48,7 @@ FUNCTION = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
     ],
 )
 def test_a_call_is_read_in_every_dialect(message: dict[str, Any]) -> None:
-    _, events = read_messages([{"role": "assistant", **message}])
+    events = read([{"role": "assistant", **message}])
     assert [event for event in events if event != ModelReply("")] == [ASKS]
 
 
@@ -63,8 +79,8 @@ def test_a_chat_of_the_ai_sdk_holds_calls_and_answers_in_one_part(part: dict[str
     ],
 )
 def test_arguments_that_are_no_json_are_what_the_model_wrote(message: dict[str, Any]) -> None:
-    _, events = read_messages([{"role": "assistant", **message}])
-    assert events == [ModelReply("", (LoggedCall("pay", {}, "c1", '{"sum": 1'),))]
+    events = read([{"role": "assistant", **message}])
+    assert events == [ModelReply("", (Call(name="pay", arguments='{"sum": 1', call_id="c1", malformed="x"),))]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +88,7 @@ def test_arguments_that_are_no_json_are_what_the_model_wrote(message: dict[str, 
     [
         (
             {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "get_weather"}}]},
-            ModelReply("", (LoggedCall("get_weather", None, "c1"),)),
+            ModelReply("", (Call(name="get_weather", arguments=None, call_id="c1"),)),
         ),
         ({"role": "assistant", "finish_reason": "stop"}, ModelReply(is_blank=True)),
         ({"role": "assistant", "content": None}, ModelReply()),
@@ -80,7 +96,7 @@ def test_arguments_that_are_no_json_are_what_the_model_wrote(message: dict[str, 
         ({"role": "tool", "tool_call_id": "c1", "content": None}, FunctionAnswer("", "c1")),
         (
             {"role": "assistant", "parts": [{"functionCall": {"name": "get_weather"}}]},
-            ModelReply("", (LoggedCall("get_weather", {}),)),
+            ModelReply("", (Call(name="get_weather", arguments={}),)),
         ),
     ],
 )
@@ -149,7 +165,9 @@ def test_a_declaration_among_the_messages_is_no_answer() -> None:
     [
         (
             {"role": "assistant", "content": [{"type": "action", "arguments": {"x": 1}}]},
-            'a piece of a reply could be a call, in no known form: {"type": "action", "arguments": {"x": 1}}',
+            'it holds what evalkit can\'t read: openai_chat.part.action at messages[0].content[0]: {"type": "action", '
+            '"arguments": {"x": 1}}\nIf it can hold no call of a function, say so in pyproject.toml, '
+            '[tool.evalkit.http]: harmless = ["openai_chat.part.action"]',
         ),
         (
             {"role": "assistant", "content": "", "finish_reason": "tool_calls"},
@@ -170,6 +188,19 @@ def test_what_could_be_a_call_and_cannot_be_read_is_an_error(message: object, pr
     with pytest.raises(UnreadableLogError) as caught:
         read_messages([message])
     assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": [{"type": "action", "arguments": {"x": 1}}, "Done."]},
+        {"content": "Done.", "tool_use": {"x": 1}},
+        {"content": "Done.", "function_call": {"name": "", "arguments": ""}},
+    ],
+)
+def test_what_the_user_calls_harmless_is_passed_over(message: dict[str, Any]) -> None:
+    with allow_items(("openai_chat.part.act*", "openai_chat.message.tool_use")):
+        assert read([{"role": "assistant", **message}]) == [ModelReply("Done.")]
 
 
 def test_calls_that_the_service_of_a_model_made_are_calls() -> None:
@@ -210,7 +241,8 @@ def test_code_that_gemini_ran_itself_is_a_call() -> None:
     parts = [{"executableCode": {"code": "1 + 1"}}, {"codeExecutionResult": {"output": "2"}}, {"text": "Two."}]
     response = {"candidates": [{"content": {"role": "model", "parts": parts}}]}
     _, called, answered, replied = read_exchange("gemini", {"contents": "1 + 1?"}, response, "log").events
-    assert called == ModelReply("", (LoggedCall("code_execution", {"code": "1 + 1"}, is_hosted=True),))
+    assert isinstance(called, ModelReply)
+    assert [(c.name, c.arguments, c.carrier) for c in called.calls] == [("code_execution", {"code": "1 + 1"}, SERVICE)]
     assert isinstance(answered, FunctionAnswer)
     assert (answered.value, answered.name) == ({"output": "2"}, "code_execution")
     assert replied == ModelReply("Two.")

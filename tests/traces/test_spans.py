@@ -10,8 +10,9 @@ import pytest
 
 from evalkit.errors import UsageError
 from evalkit.model.transcript import Usage
-from evalkit.traces.log_formats import Conversation, Event, FunctionAnswer, LoggedCall, LoggedMessage, ModelReply
+from evalkit.traces.log_formats import Conversation, Event, FunctionAnswer, LoggedMessage, ModelReply
 from evalkit.traces.read_log import read_log
+from evalkit.wire.records import Call
 
 EXPORTS = Path(__file__).parents[2] / "scenarios" / "traces" / "exports"
 CASE_ID = "scenarios/traces/refund_001.yaml"
@@ -114,7 +115,7 @@ def test_a_call_that_no_reply_asks_for_is_made_by_code(tmp_path: Path) -> None:
     )
     answer = read_one(path).events[0]
     assert isinstance(answer, FunctionAnswer)
-    assert answer.direct == LoggedCall("look_up", {"id": 1})
+    assert answer.direct == Call(name="look_up", arguments={"id": 1})
 
 
 def test_parallel_calls_of_one_function_find_their_answers_by_arguments(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_what_was_not_recorded_is_marked(tmp_path: Path) -> None:
     events = read_one(write_spans(tmp_path, chat(1, [], call), span, chat(5, [], blank))).events
     first, answer, last = events
     assert isinstance(first, ModelReply)
-    assert first.calls == (LoggedCall("pay", None, "c1"),)
+    assert first.calls == (Call(name="pay", arguments=None, call_id="c1"),)
     assert isinstance(last, ModelReply)
     assert last.is_blank
     assert isinstance(answer, FunctionAnswer)
@@ -320,7 +321,7 @@ def test_what_openais_client_shows_of_a_call_is_the_call(tmp_path: Path) -> None
 def test_what_openais_client_shows_and_is_not_known_is_a_problem(shown: str, tmp_path: Path) -> None:
     path = write_spans(tmp_path, chat(1, say("Hi"), [{"role": "assistant", "content": shown}]))
     (problem,) = read_log(path)
-    assert f"a piece of a reply could be a call, in no known form: {shown}" in str(problem)
+    assert f"""openai_chat.part.{shown.partition("(")[0]} at messages[0].content[0]: "{shown}\"""" in str(problem)
 
 
 def test_answers_without_a_value_stand_where_they_were_given(tmp_path: Path) -> None:
@@ -383,7 +384,7 @@ def test_arguments_by_position_and_by_name_are_told_from_the_parameters(
     attributes |= {} if recorded is None else {"input.value": recorded}
     (answer,) = read_one(write_spans(tmp_path, {"start": 1, "attributes": attributes})).events
     assert isinstance(answer, FunctionAnswer)
-    assert answer.direct == LoggedCall("weather", arguments)
+    assert answer.direct == Call(name="weather", arguments=arguments)
 
 
 @pytest.mark.parametrize("is_error", [False, True])
@@ -397,7 +398,7 @@ def test_functions_of_llamaindex_are_named_by_what_they_return(is_error: bool, t
     }
     (answer,) = read_one(write_spans(tmp_path, {"start": 1, "attributes": attributes})).events
     assert isinstance(answer, FunctionAnswer)
-    assert answer.direct == LoggedCall("fly", {"to": "NYC"})
+    assert answer.direct == Call(name="fly", arguments={"to": "NYC"})
     assert (answer.value, answer.failed) == (('{"fare": 90}', True) if is_error else ({"fare": 90}, False))
 
 
