@@ -21,6 +21,9 @@ _DECODER = json.JSONDecoder()
 _START = re.compile(r"\s*[\[,]?\s*(?=[{\[\"])")
 
 
+NO_DATA = "body.no_data"  # a text that holds no JSON: a page of a proxy, a line of an error
+
+
 class EventDecoder:
     """Server-sent events, JSON lines, a JSON array, one value or AWS's frames, in pieces: `feed` bytes, and `close` at
     the end.
@@ -113,7 +116,8 @@ class EventDecoder:
         rest = text[position:].strip().strip("],")
         if rest.strip():
             self.count += 1
-            yield build_unread("body.text", f"character {position}", rest)
+            holds_data = "{" in rest and not rest.startswith("<")
+            yield build_unread("body.text" if holds_data else NO_DATA, f"character {position}", rest)
 
     def _take(self, value: object) -> object:
         self.count += 1

@@ -152,7 +152,9 @@ def _read_reply_message(message: JsonObject, place: str, choice: int) -> Iterato
         yield read_call(older["name"], arguments, None, choice=choice, kind="function_call")
     yield from _read_executed(message.get("executed_tools"))
     annotations = [item.get("type") for item in filter_mappings(message.get("annotations"))]
-    if "url_citation" in annotations and not message.get("executed_tools"):  # models that search by themselves
+    # Models that search by themselves list no call; a citation of the web comes of "using the web search tool", and is
+    # all that tells of it: platform.openai.com/docs/guides/tools-web-search, openrouter.ai/docs/features/web-search.
+    if "url_citation" in annotations and not message.get("executed_tools"):
         yield Call(name="web_search", arguments={}, kind="url_citation", carrier=SERVICE)
     yield from check_keys(message, _KNOWN, f"{NAME}.message", place)
 

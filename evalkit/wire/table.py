@@ -27,9 +27,9 @@ from evalkit.wire import (
     openai_responses,
 )
 from evalkit.wire.blame import read_refused
-from evalkit.wire.bodies import read_values, split_unread
+from evalkit.wire.bodies import NO_DATA, read_values, split_unread
 from evalkit.wire.reading import as_mapping, build_unread, find_enclosed_call
-from evalkit.wire.records import Exchange, Failure, FullContext, Item, Reply, Request
+from evalkit.wire.records import Exchange, Failure, FullContext, Item, Reply, Request, Unread
 
 
 class Stream(Protocol):
@@ -288,13 +288,16 @@ def read_reply_values(api: Api, status: int, values: Sequence[JsonObject], unpar
         reply = _read_values(api, values, unparsed)
     except Exception as error:  # see above
         reply = _refuse(api, repr(error))
-    return replace(reply, items=(*reply.items, *unparsed)) if unparsed else reply
+    is_read = not unparsed or (not values and reply.failure is not None)
+    return reply if is_read else replace(reply, items=(*reply.items, *unparsed))
 
 
 def _read_values(api: Api, values: Sequence[JsonObject], unparsed: Sequence[Item]) -> Reply:
     if not values:
-        items = () if unparsed else (build_unread(f"{api.NAME}.reply", "body", ""),)
-        return Reply(end="empty", items=items, has_ended=False)
+        is_nonsense = all(isinstance(item, Unread) and item.what == NO_DATA for item in unparsed)
+        answer = ", ".join(item.excerpt for item in unparsed if isinstance(item, Unread)) or "nothing"
+        failure = Failure(f"the service answered no reply of a model: {answer}") if is_nonsense else None
+        return Reply(end="empty", failure=failure, has_ended=False)
     if len(values) > 1 or any(api.is_streamed(value) for value in values):
         reader = api.StreamReader()
         for value in values:

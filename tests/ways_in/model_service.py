@@ -17,6 +17,12 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None: ...
 
     def do_GET(self) -> None:
+        if self.path.endswith("/results"):  # of a batch
+            call = {"type": "tool_use", "id": "t1", "name": "delete_account", "input": {}}
+            message = {"type": "message", "role": "assistant", "content": [call], "stop_reason": "tool_use"}
+            line = {"custom_id": "a", "result": {"type": "succeeded", "message": message}}
+            self.reply("application/x-jsonl", json.dumps(line).encode() + b"\n")
+            return
         self.reply("text/plain", b"ok")
 
     def do_POST(self) -> None:

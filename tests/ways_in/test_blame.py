@@ -51,6 +51,12 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(int(way), json.dumps(ANSWER if way == "200" else {"error": {"message": f"no {way}"}}).encode())
         elif way == "full":
             self.reply(400, b'{"error": {"message": "too long", "code": "context_length_exceeded"}}')
+        elif way == "page":
+            self.reply(200, b"<html><style>a {}</style>Log in to the network.</html>", "text/html")
+        elif way == "empty":
+            self.reply(200, b"")
+        elif way == "strange":
+            self.reply(200, b'{"answer": "yes"}')
         elif way == "event":
             self.reply(200, BEGUN + FAILED, "text/event-stream")
         elif way == "end":
@@ -132,6 +138,10 @@ CASES = {
     "event": WORLD,
     "end": WORLD,
     "cut": WORLD,
+    "page": WORLD,  # of a proxy
+    "empty": WORLD,
+    "page 200": "passed",
+    "strange": "error: unread_item",  # it may hold a call
     "400": REFUSED,
     "404": REFUSED,
     "500 200": "passed",

@@ -573,6 +573,15 @@ BESIDES = [
 ]
 
 
+def test_the_results_of_a_batch_are_looked_into(run: Callable[..., Verdict]) -> None:
+    httpx = pytest.importorskip("httpx")
+
+    verdict = run(lambda task, port: httpx.get(f"http://127.0.0.1:{port}/v1/messages/batches/b1/results") and "done")
+
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "unread_item")
+    assert "enclosed_call.127.0.0.1" in verdict.reasons[0].message
+
+
 @pytest.mark.parametrize("besides", BESIDES, ids=name_way)
 def test_what_agents_do_besides_raises_no_alarm(run: Callable[..., Verdict], besides: Agent) -> None:
     verdict = run(besides)

@@ -177,6 +177,19 @@ def test_what_is_made_of_a_history_and_says_nothing_is_no_turn(path: str, reques
     assert read(path, request_data, reply) is None
 
 
+@pytest.mark.parametrize("content", [b"", b"<html>a {}</html>", b"upstream timed out", b": ping\n\n"])
+def test_a_reply_without_any_data_is_the_services_failure(content: bytes) -> None:
+    exchange = read("/v1/chat/completions", CHAT, content)
+
+    assert exchange.list_unread() == []
+    assert exchange.reply.failure.message.startswith("the service answered no reply of a model: ")
+
+
+@pytest.mark.parametrize("content", [b'{"answer": 1', b"event: x\ndata: {oops\n\n", b'call: drop({"id": 5})'])
+def test_a_reply_that_may_hold_a_call_is_unread(content: bytes) -> None:
+    assert read("/v1/chat/completions", CHAT, content).list_unread() != []
+
+
 def test_a_body_in_another_charset_is_read_by_it() -> None:
     reply = {"choices": [{"message": {"content": "Grüße"}, "finish_reason": "stop"}]}
     content = json.dumps(reply, ensure_ascii=False).encode("latin-1")
