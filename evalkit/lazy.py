@@ -39,6 +39,8 @@ class LazyModule:
 
 def load(name: str) -> ModuleType:
     """Import a module of evalkit, once in a process."""
+    if name in _loaded:
+        return _loaded[name]
     for other, module in list(_loaded.items()):
         sys.modules.setdefault(other, module)
     module = import_module(name)

@@ -41,9 +41,9 @@ from evalkit.agents.task import Task
 from evalkit.cassettes.http.import_hook import PatchAfterImport
 from evalkit.cassettes.http.interception import is_bypassed
 from evalkit.cassettes.http.other_services import OTHER_GRPC_SERVICES, OTHER_PORTS
-from evalkit.cassettes.http.player import OWN_HOSTS
 from evalkit.cassettes.http.unobserved import (
     OUTSIDE,
+    OWN_HOSTS,
     OWN_PEERS,
     Connection,
     forget,

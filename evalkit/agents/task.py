@@ -169,6 +169,11 @@ class Task:
         return None if self.http_traffic is None else self.http_traffic.player
 
     @property
+    def used_http_player(self) -> Player | None:
+        """The player, if the agent's own client made a request."""
+        return None if self.http_traffic is None else self.http_traffic.used_player
+
+    @property
     def _session(self) -> ModelSession:
         """The model's side, made when it is first needed: there are agents without a model."""
         with self._lock:
@@ -261,8 +266,8 @@ class Task:
         self._parts = read_parts(user, self._root)
         files = [part for part in self._parts if part.kind != TEXT]
         self._are_parts_used = not files
-        if self.http_player is not None:
-            self.http_player.input_files += files
+        if self.http_traffic is not None:
+            self.http_traffic.input_files += files
         self.messages.append(build_user_message(self.message, self._parts))
         self._dispatcher.user_turn = index
         self.bind_event_loop()

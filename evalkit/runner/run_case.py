@@ -17,6 +17,7 @@ from evalkit.agents.clock import Occupancy, keep_time, now, share_interpreter
 from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.task import Task, copy_visible_input
 from evalkit.cassettes.http import binding as http_recording
+from evalkit.cassettes.http.traffic import find_request_toggle, plays_requests
 from evalkit.checks.expectation import get_expectation, list_own_functions
 from evalkit.errors import (
     BudgetSpentError,
@@ -190,8 +191,9 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             http=settings.http,
         )
         task.http_traffic = None if plan.agent.is_recorded else http_recording.create_traffic(task, settings)
-        task.request_toggle = http_recording.find_request_toggle(settings)
-        task.is_live = task.http_player is None and settings.model is not None
+        task.request_toggle = find_request_toggle(settings)
+        is_played = not plan.agent.is_recorded and plays_requests(settings)
+        task.is_live = not is_played and settings.model is not None
         task.client_budget = budget.create_client_budget(settings) if settings.goes_live else None
         run = RunState(plan, task, dispatcher, Occupancy(task.add_delay))
         watch.start_run(run)
@@ -234,7 +236,7 @@ def _save_recordings(run: RunState) -> None:
         run.fault is not None and (not run.fault.measured or run.fault.code == "deadline")
     ):
         return
-    for recorder in (run.task.provider, run.task.http_player, run.player):
+    for recorder in (run.task.provider, run.task.used_http_player, run.player):
         save = getattr(recorder, "save", None)  # only what records has it
         try:
             if save is not None:

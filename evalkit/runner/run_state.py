@@ -306,8 +306,8 @@ def _name_source(run: RunState, cassette: Cassette | None, turns: Sequence[Model
         return TRACED
     if cassette is not None:
         return cassette.kind
-    if run.task.http_player is not None:
-        return run.task.http_player.kind
+    if (player := run.task.used_http_player) is not None:
+        return player.kind
     return CACHED if any(turn.source == CACHE for turn in turns) else None
 
 
@@ -390,7 +390,8 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
         subject = f"turn {unused[0]} was" if len(unused) == 1 else f"turns {unused[0]} to {unused[-1]} were"
         file = getattr(run.task.provider, "file", "the cassette")
         run.warnings.append(f"{file}: {subject} never asked for; the agent stopped before")
-    file, count = run.task.http_player.find_unused() if run.task.http_player else ("", 0)
+    player = run.task.used_http_player
+    file, count = ("", 0) if player is None else player.find_unused()
     if count and run.fault is None:
         subject = format_count(count, "recorded request was", "recorded requests were")
         run.warnings.append(f"{file}: {subject} never made")

@@ -147,9 +147,10 @@ def test_a_recorded_request_of_a_client_holds_no_content(tmp_path: Path, encode:
         def on_failure(self, *given: object) -> None: ...
 
     player = Player(
-        PlayerOptions(model_cassette="a_001.yaml", cassettes=Path("cassettes"), root=tmp_path, record="all"), Listener()
+        PlayerOptions(model_cassette="a_001.yaml", cassettes=Path("cassettes"), root=tmp_path, record="all"),
+        Listener(),
+        [IMAGE],
     )
-    player.input_files += [IMAGE]
     encoded = encode(PNG).decode()  # type: ignore[operator]
     body = json.dumps({"image": f"data:image/png;base64,{encoded}"}).encode()
 

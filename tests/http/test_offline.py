@@ -17,7 +17,7 @@ import pytest
 
 from evalkit.agents import offline, offline_rules
 from evalkit.agents.task import Task
-from evalkit.cassettes.http import binding as http_recording
+from evalkit.cassettes.http import run_traffic
 from evalkit.errors import MissingCassetteError
 from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict
@@ -28,7 +28,7 @@ Run = Callable[..., Verdict]
 
 @pytest.fixture(autouse=True)
 def no_cassettes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_recording, "create_player", lambda task, settings: None)
+    monkeypatch.setattr(run_traffic, "create_player", lambda task, settings, input_files: None)
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ import pytest
 
 from evalkit.agents import offline_rules
 from evalkit.agents.task import Task
-from evalkit.cassettes.http import binding
+from evalkit.cassettes.http import run_traffic
 from evalkit.model.settings import HttpSettings
 from evalkit.model.verdict import Verdict
 
@@ -266,7 +266,7 @@ def test_offline_no_channel_leads_to_the_internet(
     channel: str, with_cassettes: bool, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not with_cassettes:
-        monkeypatch.setattr(binding, "create_player", lambda task, settings: None)
+        monkeypatch.setattr(run_traffic, "create_player", lambda task, settings, input_files: None)
     host, use = CHANNELS[channel]
 
     async def careless_async(task: Task) -> str:

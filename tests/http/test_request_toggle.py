@@ -27,7 +27,7 @@ from evalkit.cassettes.http.binding import intercept_requests, release
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
 from evalkit.cassettes.http.observer import Observer
 from evalkit.cassettes.http.request_toggle import RequestToggle
-from evalkit.cassettes.http.traffic import Traffic
+from evalkit.cassettes.http.traffic import Traffic, TrafficParts
 from evalkit.errors import ProviderError
 from evalkit.model.case import Case
 from evalkit.model.settings import HttpSettings, Settings
@@ -384,7 +384,7 @@ def test_what_the_project_lets_through_goes_out_as_it_is(
 ) -> None:
     server.answers[:] = [Answer(json.dumps(COMPLETION))] * 2
 
-    neighbour = Traffic(Observer(cast(Any, None)))
+    neighbour = Traffic(lambda input_files: TrafficParts(Observer(cast(Any, None))))
     with intercept_requests(neighbour):  # the clients of the process are patched, for another case
         (reason,) = get_parity(run(make_agent(complete, server.url, False), tmp_path, http=settings)).reasons
     release(neighbour)

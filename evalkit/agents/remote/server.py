@@ -38,7 +38,7 @@ from msgspec import Struct
 from evalkit.agents.remote.spans import PATH as SPANS_PATH
 from evalkit.agents.remote.spans import SpanError, SpanReceiver
 from evalkit.cassettes.http.messages import HttpResponse
-from evalkit.cassettes.http.player import OWN_HOSTS
+from evalkit.cassettes.http.unobserved import OWN_HOSTS
 from evalkit.errors import EvalkitError
 from evalkit.functions.mcp import NEEDS_EXTRA, McpApp, has_mcp
 from evalkit.jsonvalue import JsonDict

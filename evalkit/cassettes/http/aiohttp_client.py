@@ -12,14 +12,25 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from evalkit.cassettes.http.interception import FindTraffic, Patch
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, encode_response, find_credentials
 from evalkit.cassettes.http.tee import Tee
 from evalkit.cassettes.http.traffic import Traffic
 from evalkit.cassettes.http.unobserved import carry
 
-FindTraffic = Callable[[], Traffic | None]
 _tees: WeakKeyDictionary[object, Tee] = WeakKeyDictionary()  # by connection, until its response begins
 _readers: dict[int, Tee] = {}  # by the reader of a response's body
+
+
+def list_patches(library: str, find: FindTraffic) -> list[Patch]:
+    """List what is patched in aiohttp."""
+    return [
+        ("BaseConnector", "connect", make_connect(find)),
+        ("ClientResponse", "start", make_start),
+        ("ClientResponse", "close", make_close),
+        ("ClientResponse", "release", make_close),
+        ("StreamReader", "_read_nowait_chunk", make_read_chunk),
+    ]
 
 
 def make_connect(find: FindTraffic) -> Callable[[Any], Any]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+from evalkit.cassettes.http.interception import FindTraffic, Method, Patch
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, encode_response, find_credentials
 from evalkit.cassettes.http.player import Player
 from evalkit.cassettes.http.tee import Tee
@@ -22,9 +24,6 @@ from evalkit.errors import EvalkitError
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
-
-Method = Callable[..., Any]
-FindTraffic = Callable[[], Traffic | None]
 
 
 class Connection(Protocol):
@@ -78,6 +77,17 @@ def _find_player(find: FindTraffic, authority: str) -> Player | None:
     traffic = find()
     player = None if traffic is None else traffic.player
     return player if player is not None and player.can_handle(authority.lower()) else None
+
+
+def list_patches(library: str, find: FindTraffic) -> list[Patch]:
+    """List what is patched in http.client, and in what is built on it with a `connect` of its own."""
+    suffix = "WithTimeout" if library == "httplib2" else ""
+    owners = (f"HTTPConnection{suffix}", f"HTTPSConnection{suffix}")
+    patches: list[Patch] = [(owner, "connect", partial(make_connect, find=find)) for owner in owners]
+    if library == "http.client":
+        makers = {"send": make_send, "getresponse": make_getresponse, "close": make_close}
+        patches += [("HTTPConnection", method, partial(make, find=find)) for method, make in makers.items()]
+    return patches
 
 
 def make_connect(real: Method, find: FindTraffic) -> Method:

@@ -7,14 +7,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from evalkit.cassettes.http.interception import FindTraffic, Patch
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, find_credentials
 from evalkit.cassettes.http.request_toggle import ToggledRequest
 from evalkit.cassettes.http.tee import Tee
 from evalkit.cassettes.http.traffic import Traffic
 from evalkit.cassettes.http.unobserved import carry
 
-FindTraffic = Callable[[], Traffic | None]
 _LENGTHS = ("content-length", "content-encoding", "transfer-encoding")
+
+
+def list_patches(library: str, find: FindTraffic) -> list[Patch]:
+    """List what is patched in httpx, or in httpx2."""
+    return [
+        ("HTTPTransport", "handle_request", make_handle_request(library, find)),
+        ("AsyncHTTPTransport", "handle_async_request", make_handle_async_request(library, find)),
+    ]
 
 
 def make_handle_request(library: str, find: FindTraffic) -> Callable[[Any], Any]:

@@ -2,7 +2,7 @@
 
 The clients' methods are patched as long as any run is open. A request is handled by the traffic of the case in whose
 context it is sent; without one it goes out unchanged. Clients that are imported later, inside an agent, are patched
-right after their import.
+right after their import. What patches a client is imported when the client is there.
 """
 
 from __future__ import annotations
@@ -14,16 +14,37 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, cast
 
-from evalkit.cassettes.http import aiohttp_client as aiohttp
-from evalkit.cassettes.http import http_client, websocket_client
-from evalkit.cassettes.http import httpx_client as httpx
 from evalkit.cassettes.http.import_hook import PatchAfterImport
 from evalkit.cassettes.http.traffic import Traffic
+from evalkit.lazy import load
 
 Method = Callable[..., Any]  # of a client library's class
-Maker = Callable[[Method], Method]  # from a real method to the one in its place
+Patch = tuple[
+    str, str, Callable[[Method], Method]
+]  # class, method, and what makes the one in its place of the real one
+FindTraffic = Callable[[], Traffic | None]
+
+
+class Client(Protocol):
+    """A module that knows how a client library sends requests."""
+
+    def list_patches(self, library: str, find: FindTraffic) -> list[Patch]:
+        """List what is to be patched in a module of a client library; `find` finds the traffic of a request."""
+
+
+# Modules of client libraries, and the modules here that patch them.
+CLIENTS = {
+    "http.client": "evalkit.cassettes.http.http_client",
+    "urllib3.connection": "evalkit.cassettes.http.http_client",
+    "httplib2": "evalkit.cassettes.http.http_client",
+    "httpx": "evalkit.cassettes.http.httpx_client",
+    "httpx2": "evalkit.cassettes.http.httpx_client",
+    "aiohttp": "evalkit.cassettes.http.aiohttp_client",
+    "websockets.asyncio.connection": "evalkit.cassettes.http.websocket_client",
+    "websockets.sync.connection": "evalkit.cassettes.http.websocket_client",
+}
 
 _lock = threading.RLock()
 _users = 0
@@ -31,13 +52,16 @@ _undo: list[Callable[[], None]] = []
 _patched: set[str] = set()
 _bypasses = 0
 _is_bypassed: ContextVar[bool] = ContextVar("evalkit_http_passing", default=False)
-_find_current: Callable[[], Traffic | None] = lambda: None  # noqa: E731 - until `install`
+_find_current: FindTraffic = lambda: None  # noqa: E731 - until `install`
 
 
-def install(find_current: Callable[[], Traffic | None]) -> None:
+def install(find_current: FindTraffic) -> None:
     """Catch requests from now on; `find_current` returns what handles those of the code that sends one. `uninstall`
     undoes it."""
     global _users, _find_current
+    for name in CLIENTS:
+        if name in sys.modules:
+            load(CLIENTS[name])  # without the lock, for which an import in another thread may wait
     with _lock:
         _users += 1
         if _users > 1:
@@ -93,6 +117,7 @@ def find_traffic() -> Traffic | None:
 
 
 def _patch_imported_module(module: ModuleType) -> None:
+    load(CLIENTS[module.__name__])
     with _lock:
         if _users:
             _patch_module(module.__name__)
@@ -101,7 +126,8 @@ def _patch_imported_module(module: ModuleType) -> None:
 def _patch_module(name: str) -> None:
     if name not in _patched:
         _patched.add(name)
-        for class_name, method, maker in CLIENTS[name]:
+        client = cast("Client", load(CLIENTS[name]))
+        for class_name, method, maker in client.list_patches(name, find_traffic):
             _replace_method(getattr(sys.modules[name], class_name), method, maker)
 
 
@@ -109,7 +135,7 @@ def _patch_module(name: str) -> None:
 _replacements: dict[tuple[type, str], tuple[Method, Method]] = {}
 
 
-def _replace_method(owner: type, method: str, maker: Maker) -> None:
+def _replace_method(owner: type, method: str, maker: Callable[[Method], Method]) -> None:
     real = vars(owner)[method]
     cached, ours = _replacements.get((owner, method), (None, None))
     if cached is not real or ours is None:
@@ -124,53 +150,4 @@ def _replace_method(owner: type, method: str, maker: Maker) -> None:
     _undo.append(undo)
 
 
-# -- what is patched: module -> classes, methods, and what makes the replacement
-
-
-def _list_patches(make: Callable[..., Method], *places: str) -> list[tuple[str, str, Maker]]:
-    """List the places, ``Class.method``, whose methods `make` replaces."""
-    return [(*_split_place(place), lambda real: make(real, find_traffic)) for place in places]
-
-
-def _split_place(place: str) -> tuple[str, str]:
-    owner, _, method = place.partition(".")
-    return owner, method
-
-
-def _list_transports(library: str) -> list[tuple[str, str, Maker]]:
-    return [
-        ("HTTPTransport", "handle_request", httpx.make_handle_request(library, find_traffic)),
-        ("AsyncHTTPTransport", "handle_async_request", httpx.make_handle_async_request(library, find_traffic)),
-    ]
-
-
-CLIENTS: dict[str, list[tuple[str, str, Maker]]] = {
-    "http.client": [
-        *_list_patches(http_client.make_connect, "HTTPConnection.connect", "HTTPSConnection.connect"),
-        *_list_patches(http_client.make_send, "HTTPConnection.send"),
-        *_list_patches(http_client.make_getresponse, "HTTPConnection.getresponse"),
-        *_list_patches(http_client.make_close, "HTTPConnection.close"),
-    ],
-    "urllib3.connection": _list_patches(http_client.make_connect, "HTTPConnection.connect", "HTTPSConnection.connect"),
-    "httplib2": _list_patches(
-        http_client.make_connect, "HTTPConnectionWithTimeout.connect", "HTTPSConnectionWithTimeout.connect"
-    ),
-    "httpx": _list_transports("httpx"),
-    "httpx2": _list_transports("httpx2"),
-    "aiohttp": [
-        ("BaseConnector", "connect", aiohttp.make_connect(find_traffic)),
-        ("ClientResponse", "start", aiohttp.make_start),
-        ("ClientResponse", "close", aiohttp.make_close),
-        ("ClientResponse", "release", aiohttp.make_close),
-        ("StreamReader", "_read_nowait_chunk", aiohttp.make_read_chunk),
-    ],
-    "websockets.asyncio.connection": [
-        ("Connection", "send", websocket_client.make_send(find_traffic)),
-        ("Connection", "recv", websocket_client.make_async_recv),
-    ],
-    "websockets.sync.connection": [
-        ("Connection", "send", websocket_client.make_send(find_traffic)),
-        ("Connection", "recv", websocket_client.make_recv),
-    ],
-}
 _import_hook = PatchAfterImport(CLIENTS, _patch_imported_module)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from evalkit.cassettes.http.messages import HttpRequest
-from evalkit.cassettes.http.player import OWN_HOSTS, TrafficListener, is_ignored_host
+from evalkit.cassettes.http.player import TrafficListener, is_ignored_host
 from evalkit.cassettes.http.tee import Tee, TeeGroup
+from evalkit.cassettes.http.unobserved import OWN_HOSTS
 from evalkit.model.unobserved import CHANNEL, THREAD
 from evalkit.wire.table import is_candidate, is_download
 

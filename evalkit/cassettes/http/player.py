@@ -35,6 +35,7 @@ from evalkit.cassettes.http.messages import (
 from evalkit.cassettes.http.model_exchanges import normalise_exchanges, replace_uuids
 from evalkit.cassettes.http.stand_ins import hide_secrets, mask_request
 from evalkit.cassettes.http.tee import Tee, TeeGroup
+from evalkit.cassettes.http.unobserved import OWN_HOSTS
 from evalkit.cassettes.model import (
     CODE,
     build_run_path,
@@ -51,9 +52,6 @@ from evalkit.wire.table import is_candidate
 from evalkit.yamlfile.events import Limits, raise_problems
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump
-
-# "127.0.0.1:PORT" of every functions server that is up. Requests to it are function calls, which are not recorded.
-OWN_HOSTS: set[str] = set()
 
 
 def is_ignored_host(host: str, patterns: Iterable[str]) -> bool:
@@ -123,7 +121,9 @@ class Player:
     Nothing is read before the first request.
     """
 
-    def __init__(self, options: PlayerOptions, listener: TrafficListener) -> None:
+    def __init__(
+        self, options: PlayerOptions, listener: TrafficListener, input_files: Sequence[InputPart] = ()
+    ) -> None:
         self._options = options
         self._listener = listener
         self._lock = threading.Lock()
@@ -138,7 +138,7 @@ class Player:
         self._credentials: dict[str, None] = {}  # of the requests
         self.unplayable: dict[str, None] = {}  # what the agent asked in a way that is not recorded
         self._running = TeeGroup()
-        self.input_files: list[InputPart] = []  # images and files of the case, which requests hold as their hashes
+        self._input_files = input_files  # images and files of the case, which requests hold as their hashes
 
     # -- what the interception asks
 
@@ -169,7 +169,7 @@ class Player:
         return outcome
 
     def _begin(self, request: HttpRequest) -> tuple[HttpResponse | Tee, float]:
-        body = replace_content(request.body, self.input_files)
+        body = replace_content(request.body, self._input_files)
         request_data = serialize_request(replace(request, body=body), self._options.ignore_fields)
         secrets = (*self._options.secrets, *request.credentials)
         with self._lock:

@@ -23,7 +23,6 @@ from evalkit.wire import anthropic_messages, gemini_content, openai_chat, openai
 from evalkit.wire.bodies import read_values
 from evalkit.wire.table import APIS, Api, read_reply_values
 
-REQUEST_TOGGLE = "request_toggle"  # the key of Settings.extra
 STREAMED, WHOLE = "streamed", "whole"
 _REFUSALS = (400, 404, 405, 422, 501)  # of a service that has only one way
 _OWN_HEADERS = ("content-type", "content-length", "content-encoding", "transfer-encoding")

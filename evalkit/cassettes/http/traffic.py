@@ -4,26 +4,92 @@ passed on; and whatever comes of it is read.
 
 from __future__ import annotations
 
-from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
-from evalkit.cassettes.http.observer import Observer
-from evalkit.cassettes.http.player import Player
-from evalkit.cassettes.http.request_toggle import RequestToggle, ToggledRequest
-from evalkit.cassettes.http.tee import Tee
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from evalkit.model.parts import InputPart
+from evalkit.model.settings import Settings
+
+if TYPE_CHECKING:
+    from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
+    from evalkit.cassettes.http.observer import Observer
+    from evalkit.cassettes.http.player import Player
+    from evalkit.cassettes.http.request_toggle import RequestToggle, ToggledRequest
+    from evalkit.cassettes.http.tee import Tee
 
 
-class Traffic:
+REQUEST_TOGGLE = "request_toggle"  # the key of Settings.extra
+
+
+def plays_requests(settings: Settings) -> bool:
+    """Return whether requests of agents' own clients are played or recorded; else they go out unchanged."""
+    return not settings.goes_live and settings.http.cassettes is not False
+
+
+def find_request_toggle(settings: Settings) -> RequestToggle | None:
+    """Return what asks model services in the other way in this run; None in every other."""
+    toggle: RequestToggle | None = settings.extra.get(REQUEST_TOGGLE)
+    return toggle
+
+
+class TrafficParts(Struct, frozen=True):
     """What handles the requests of a run: its player, if they are played or recorded; what asks in the other way, if
     anything does; and the observer, always."""
 
-    def __init__(self, observer: Observer, player: Player | None = None, toggle: RequestToggle | None = None) -> None:
-        self.observer = observer
-        self.player = player
-        self.request_toggle = toggle
+    observer: Observer
+    player: Player | None = None
+    request_toggle: RequestToggle | None = None
+
+    def close(self) -> None:
+        """End the run: responses that are still read are on record as far as they came."""
+        for part in (self.player, self.request_toggle, self.observer):
+            if part is not None:
+                part.close()
+
+
+class Traffic:
+    """The traffic of a run. What handles it is built with the first request: most runs have none.
+
+    `is_played`: requests are played or recorded. `input_files` are images and files of the case, which recorded
+    requests hold as their hashes.
+    """
+
+    def __init__(self, build: Callable[[list[InputPart]], TrafficParts], *, is_played: bool = False) -> None:
+        self.is_played = is_played
+        self.is_open = True
+        self.input_files: list[InputPart] = []
+        self._build = build
+        self._lock = threading.RLock()
+        self._built: TrafficParts | None = None
 
     @property
-    def is_open(self) -> bool:
-        """True until the run is over."""
-        return self.observer.is_open
+    def _parts(self) -> TrafficParts:
+        with self._lock:
+            if self._built is None:
+                self._built = self._build(self.input_files)
+                if not self.is_open:
+                    self._built.close()
+            return self._built
+
+    @property
+    def observer(self) -> Observer:
+        return self._parts.observer
+
+    @property
+    def player(self) -> Player | None:
+        return self._parts.player if self.is_played else None
+
+    @property
+    def used_player(self) -> Player | None:
+        """The player, if any request was made."""
+        return None if self._built is None else self._built.player
+
+    @property
+    def request_toggle(self) -> RequestToggle | None:
+        return self._parts.request_toggle
 
     def begin(self, request: HttpRequest) -> HttpResponse | Tee | None:
         """Return the recorded response; or what the response from the network is fed to, None if nobody reads it.
@@ -52,6 +118,8 @@ class Traffic:
 
     def list_running(self) -> list[Tee]:
         """List the replies of models that are waited for."""
+        if self._built is None:
+            return []
         return [*self.observer.list_running(), *([] if self.player is None else self.player.list_running())]
 
     def note_unplayable(self, url: str) -> None:
@@ -60,7 +128,8 @@ class Traffic:
             self.player.unplayable[url] = None
 
     def close(self) -> None:
-        """End the run: responses that are still read are on record as far as they came."""
-        for part in (self.player, self.request_toggle, self.observer):
-            if part is not None:
-                part.close()
+        """End the run: requests of code that still runs are refused, or are on record nowhere."""
+        with self._lock:
+            self.is_open = False
+            if self._built is not None:
+                self._built.close()

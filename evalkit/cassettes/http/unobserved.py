@@ -22,6 +22,8 @@ from evalkit.cassettes.http.other_services import OTHER_CLIENTS, OTHER_PORTS, is
 
 _carried: ContextVar[bool] = ContextVar("evalkit_carried", default=False)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
+# "127.0.0.1:PORT" of every functions server that is up. Requests to it are function calls, which are not recorded.
+OWN_HOSTS: set[str] = set()
 OWN_PEERS: set[str] = set()  # "host:port" of the services that are agents: evalkit itself connects to them
 # Clients whose traffic is intercepted while cases run; outside of cases they open connections as themselves.
 _CLIENTS = frozenset({"aiohappyeyeballs", "aiohttp", "http", "httpcore", "httpcore2", "httpx", "httpx2", "urllib3"})

@@ -12,14 +12,20 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from evalkit.cassettes.http.interception import FindTraffic, Patch
 from evalkit.cassettes.http.messages import HttpRequest
 from evalkit.cassettes.http.tee import Tee
 from evalkit.cassettes.http.traffic import Traffic
 from evalkit.cassettes.http.unobserved import mark_read
 from evalkit.wire import openai_responses
 
-FindTraffic = Callable[[], Traffic | None]
 _running: WeakKeyDictionary[object, Tee] = WeakKeyDictionary()  # by connection
+
+
+def list_patches(library: str, find: FindTraffic) -> list[Patch]:
+    """List what is patched in websockets, for asyncio or for threads."""
+    receive = make_async_recv if library == "websockets.asyncio.connection" else make_recv
+    return [("Connection", "send", make_send(find)), ("Connection", "recv", receive)]
 
 
 def make_send(find: FindTraffic) -> Callable[[Any], Any]:
