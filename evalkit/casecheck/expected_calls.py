@@ -22,6 +22,7 @@ from evalkit.model.template import (
     Reference,
     Template,
     TemplateError,
+    TooFewCallsError,
     is_operator,
     parse_template,
     render_templates,
@@ -332,14 +333,27 @@ def count_variants(items: object) -> int:
     return 1
 
 
+class ImpossibleValue(Struct, frozen=True):
+    """A place of the case for which there is no value. `may_come`: a run with more calls may have one."""
+
+    path: KeyPath
+    code: str
+    message: str
+    may_come: bool = False
+
+    @classmethod
+    def from_template(cls, path: KeyPath, error: TemplateError) -> ImpossibleValue:
+        return cls(path, "unresolved_reference", str(error), isinstance(error, TooFewCallsError))
+
+
 class ArgumentDraft(Struct):
     """Arguments. `guessed` are names of which the case leaves the value open; `unsure` says of which no value was
-    found, and `wrong` (path, code, message) of which there is none. `is_valid`: the schema is to be kept."""
+    found, and `wrong` of which there is none. `is_valid`: the schema is to be kept."""
 
     arguments: JsonDict = field(default_factory=dict)
     guessed: set[str] = field(default_factory=set)
     unsure: list[str] = field(default_factory=list)
-    wrong: list[tuple[KeyPath, str, str]] = field(default_factory=list)
+    wrong: list[ImpossibleValue] = field(default_factory=list)
     is_valid: bool = True
 
 
@@ -386,7 +400,7 @@ def _make_argument(
         is_list = isinstance(listed, list) and not any(map(is_operator, listed))
         is_open = not ("$eq" in value or "$literal" in value or is_list)
     if is_open and draft.is_valid and is_operator(value) and (hopeless := explain_contradiction(value, schema, mode)):
-        draft.wrong.append(((*path, name), "invalid_arguments", hopeless))
+        draft.wrong.append(ImpossibleValue((*path, name), "invalid_arguments", hopeless))
         return
     try:
         draft.arguments[name] = make_example(value, resolve, offers, mode)
@@ -396,9 +410,9 @@ def _make_argument(
         draft.unsure.append(f"{name}: {unsure}")
         draft.guessed.add(name)
     except NoExampleError as impossible:
-        draft.wrong.append(((*path, name), "unmatchable_pattern", str(impossible)))
+        draft.wrong.append(ImpossibleValue((*path, name), "unmatchable_pattern", str(impossible)))
     except TemplateError as error:
-        draft.wrong.append(((*path, name), "unresolved_reference", str(error)))
+        draft.wrong.append(ImpossibleValue.from_template((*path, name), error))
     if is_open:
         draft.guessed.add(name)
 
@@ -427,7 +441,7 @@ def _add_phrases(
         try:
             phrases.append(str(make_example(phrase, resolve)))
         except TemplateError as error:
-            draft.wrong.append(((*path, number), "unresolved_reference", str(error)))
+            draft.wrong.append(ImpossibleValue.from_template((*path, number), error))
     schema = schemas.get(name)
     if isinstance(schema, Mapping) and schema.get("type") == "array":
         draft.arguments[name] = phrases

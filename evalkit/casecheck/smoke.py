@@ -56,7 +56,7 @@ from evalkit.functions.mocks.answers import (
 from evalkit.jsonvalue import JsonObject, copy_json
 from evalkit.model.case import TRACE, Case, Declaration
 from evalkit.model.settings import Settings
-from evalkit.model.template import ArgumentStep, TemplateError, is_operator
+from evalkit.model.template import ArgumentStep, TemplateError, TooFewCallsError, is_operator
 from evalkit.model.transcript import APPLICATION, MOCK, SERVER, FunctionCall, ModelCall, Transcript
 from evalkit.model.verdict import CheckResult, Reason
 from evalkit.runner.demands import compile_demands, parse_path
@@ -333,11 +333,11 @@ class _SmokeRun:
     def _record_draft(
         self, planned: PlannedCall, draft: ArgumentDraft, declaration: Declaration | None, index: int
     ) -> None:
-        for path, code, message in draft.wrong:
-            if code == "unresolved_reference" and self._is_reference_open(message):
-                self.notes.append(f"{format_path(path)}: {message}")
+        for value in draft.wrong:
+            if value.code == "unresolved_reference" and self._is_reference_open(may_come=value.may_come):
+                self.notes.append(f"{format_path(value.path)}: {value.message}")
             else:
-                self._add_finding(code, path, message)
+                self._add_finding(value.code, value.path, value.message)
         stated, guessed = find_violations(draft, declaration)
         self.notes += [f"{format_path(planned.path)}: {note}" for note in draft.unsure]
         self.notes += [
@@ -357,7 +357,7 @@ class _SmokeRun:
                 try:
                     lines.append(str(make_example(phrase, resolve)))
                 except TemplateError as error:
-                    if self._is_reference_open(str(error)):
+                    if self._is_reference_open(may_come=isinstance(error, TooFewCallsError)):
                         self.notes.append(f"{format_path((*path, key, number))}: {error}")
                     else:
                         self._add_finding("unresolved_reference", (*path, key, number), str(error))
@@ -382,9 +382,9 @@ class _SmokeRun:
             state=copy_json(self._dispatcher.state) if can_tell_state else None,
         )
 
-    def _is_reference_open(self, message: str) -> bool:
+    def _is_reference_open(self, *, may_come: bool) -> bool:
         """Tell whether a template that leads nowhere may lead somewhere in a real run."""
-        return bool(self._open or self._unsure) or (self._leaves_calls_open and " succeeded" in message)
+        return bool(self._open or self._unsure) or (self._leaves_calls_open and may_come)
 
     def _report_reason(self, reason: Reason, call: FunctionCall | None, path: KeyPath) -> None:
         if reason.code == WRONG_USER_TURN:

@@ -24,7 +24,7 @@ from evalkit.checks.expected_calls import (
 from evalkit.checks.matching.plan import Assignment, InOrder, Leaf, Pair, Position, list_children, walk
 from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_failures, build_pass, build_unmeasured
 from evalkit.errors import KeyPath, find_nearest, format_path
-from evalkit.model.transcript import HISTORY, NOT_MOCKED, FunctionCall
+from evalkit.model.transcript import HISTORY, FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CheckResult, Score
 from evalkit.text.format import format_count, format_value
 
@@ -403,9 +403,8 @@ def add_problems(lines: Sequence[CallResult], *, valid_arguments: bool) -> None:
         if call.problem is not None:
             place = "input.mock_function_responses" if call.problem == "unmocked_call" else ""
             message = _find_error_message(call) or _DEFAULT_MESSAGES.get(call.problem, call.problem)
-            if NOT_MOCKED in message:
-                link = " If not," if message.endswith("?") else ";"
-                message += f"{link} write `{call.name}: {{...}}` under {place}"
+            if place and call.mock_rule is None:
+                message += f" (to mock it, write `{call.name}: {{...}}` under {place})"
             problem = build_failure(call.problem, call.problem, message, place, call=call)
             # The problem says that the call failed; `outcome` need not repeat it.
             results = [result for result in line.results if result.check != "outcome" or result.status == PASSED]

@@ -56,7 +56,7 @@ from evalkit.jsonvalue import (
 )
 from evalkit.model.case import list_hidden_inputs
 from evalkit.model.parts import USER_KEYS, drop_part_facts, list_user_texts
-from evalkit.model.template import Reference, TemplateError, follow_path
+from evalkit.model.template import Reference, TemplateError, TooFewCallsError, follow_path
 from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript, Usage
 from evalkit.operators.base import Resolve
 from evalkit.operators.phrases import find_words, fold_text
@@ -512,13 +512,13 @@ def build_resolver(
             successful = [call for call in named if call.outcome == "ok"]
             number = rest.pop(0) if rest and isinstance(rest[0], int) else 1
             if not isinstance(number, int) or not 1 <= number <= len(successful):
+                start = f"template {reference.text} leads nowhere: {name}"
                 if not named:
-                    problem = f"{name} was not called"
-                elif not successful:
-                    problem = f"{name} was called, but never successfully"
-                else:
-                    problem = f"{name} succeeded {len(successful)} time{'s' if len(successful) > 1 else ''}"
-                raise TemplateError(f"template {reference.text} leads nowhere: {problem}")
+                    raise TemplateError(f"{start} was not called")
+                if not successful:
+                    raise TemplateError(f"{start} was called, but never successfully")
+                times = f"{len(successful)} time{'s' if len(successful) > 1 else ''}"
+                raise TooFewCallsError(f"{start} succeeded {times}")
             part, *path = rest
             call = successful[number - 1]
             return follow_path(call.result if part == "result" else call.arguments, tuple(path), reference.text)

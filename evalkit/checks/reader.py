@@ -17,6 +17,7 @@ from evalkit.model.template import (
     Reference,
     Template,
     TemplateError,
+    explain_miss,
     follow_path,
     has_braces,
     parse_template,
@@ -273,12 +274,7 @@ def _find_problem(reader: ExpectationReader, reference: Reference, in_call: bool
             hint = did_you_mean(rest[0] if rest else "", _PARTS)
             return f"must go on with .result or .arguments after the function{hint}"
         return ""
-    if reader.case_input is not None:
-        try:
-            follow_path(reader.case_input, reference.path, "")
-        except TemplateError as error:
-            return str(error).removeprefix("template  ")
-    return ""
+    return "" if reader.case_input is None else explain_miss(reader.case_input, reference.path)
 
 
 class Phrase(Struct, frozen=True):

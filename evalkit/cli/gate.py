@@ -57,7 +57,7 @@ def describe_decision(decision: GateDecision) -> list[str]:
     """Return the lines of a decision: the outcome, then reasons and notes."""
     first, *reasons = decision.reasons
     lines = [f"{GATE_WORDS[decision.status]}: {first}"]
-    lines += [f"  {line}" for line in (*reasons, *decision.facts["notes"])]
+    lines += [f"  {line}" for line in (*reasons, *decision.list_notes())]
     return [escape_controls(line) for line in lines]
 
 

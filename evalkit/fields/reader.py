@@ -182,33 +182,44 @@ def explain_quoting(value: object) -> str:
 
 
 # In case files `no` and `1e5` are texts.
-_BOOLEANS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+_BOOLEANS = {
+    **dict.fromkeys(("true", "yes", "on", "y"), True),
+    **dict.fromkeys(("false", "no", "off", "n"), False),
+}
 # As text: few cases need one of them, and `re` keeps what it has compiled.
 _JSON_NUMBER = r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?"
 _WHOLE = ((16, r"0x[0-9a-f]{1,16}"), (8, r"0o[0-7]{1,20}"), (10, r"\+?[0-9]{1,30}"))
 _DECIMAL = r"[-+]?(?:[0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})(?:e[-+]?[0-9]{1,2})?"
 
 
+def guess_boolean(value: object) -> bool | None:
+    """Return the boolean that a text or a number is meant as, None for any other value."""
+    if isinstance(value, str):
+        return _BOOLEANS.get(value.strip().lower())
+    return {0: False, 1: True}.get(value) if type(value) is int else None
+
+
 def suggest_boolean(value: object) -> str:
     """Explain how to write a boolean that `value` gives in another form: ``"write true"``."""
-    if value is True or value is False or not isinstance(value, (str, int)):
+    guess = guess_boolean(value)
+    if guess is None:
         return ""
-    if isinstance(value, int):
-        return {0: "write false", 1: "write true"}.get(value, "")
-    folded = value.strip().lower()
-    if folded in ("true", "false"):
-        return f"write {folded} without quotes"
-    return f"write {_BOOLEANS[folded]}" if folded in _BOOLEANS else ""
+    word = str(guess).lower()
+    is_quoted = isinstance(value, str) and value.strip().lower() == word
+    return f"write {word} without quotes" if is_quoted else f"write {word}"
 
 
 def suggest_number(value: object) -> str:
     """Explain how to write a number that `value` gives as text: ``"write 100000"``."""
-    if not isinstance(value, str):
-        return ""
-    folded = value.strip().lower().replace("_", "")
+    return guess_number(value) or "write it as digits" if isinstance(value, str) else ""
+
+
+def guess_number(text: str) -> str:
+    """Explain how to write the number that a text stands for; "" where it is none."""
+    folded = text.strip().lower().replace("_", "")
     if re.fullmatch(_JSON_NUMBER, folded):
         return f"write {folded} without quotes"
     for base, form in _WHOLE:
         if re.fullmatch(form, folded):
             return f"write {int(folded, base)}"
-    return f"write {float(folded):.15g}" if re.fullmatch(_DECIMAL, folded) else "write it as digits"
+    return f"write {float(folded):.15g}" if re.fullmatch(_DECIMAL, folded) else ""

@@ -25,12 +25,18 @@ from evalkit.functions.mocks.answers import (
 from evalkit.functions.mocks.state import StateError
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, to_recordable_json
 from evalkit.model.case import Declaration
-from evalkit.model.template import ArgumentStep, ArgumentStepError, Reference, TemplateError, follow_path
+from evalkit.model.template import (
+    ArgumentStep,
+    ArgumentStepError,
+    MissingArgumentError,
+    Reference,
+    TemplateError,
+    follow_path,
+)
 from evalkit.model.transcript import (
     APPLICATION,
     MOCK,
     NOBODY,
-    NOT_MOCKED,
     SERVER,
     SERVICE,
     AgentValue,
@@ -117,7 +123,7 @@ class FunctionTable:
             return None
         mock_names = [self.resolve_name(key) for key in self._mocks]
         listed = f"mocked are {', '.join(mock_names)}" if mock_names else "nothing is"
-        return FunctionError(UNMOCKED, f"{name} {NOT_MOCKED}; {listed}{did_you_mean(name, mock_names)}")
+        return FunctionError(UNMOCKED, f"{name} is not mocked in this case; {listed}{did_you_mean(name, mock_names)}")
 
     def _refuse_unknown(self, name: str, names: list[str]) -> FunctionError:
         listed = f"there are {', '.join(names)}" if names else "there is none"
@@ -205,6 +211,7 @@ class PendingCall(Struct, kw_only=True):
     problem: str | None = None
     approval: Approval | None = None
     selection: SelectedAnswer | None = None  # None: refused, and `error` says why
+    unfit_rule: str | None = None  # the rule of the mock that has no answer for it
     # The patched function itself, where patched code makes the call: it gets the very object that a callable made.
     real: Callable[[], object] | None = None
     is_async: bool = False  # the caller is async
@@ -274,7 +281,7 @@ class PendingCall(Struct, kw_only=True):
             violations=self.violations,
             repairs=context.repairs,
             answered_by=answered_by,
-            mock_rule=self.selection.label or None if self.selection is not None else None,
+            mock_rule=self.unfit_rule if self.selection is None else self.selection.label or None,
             agent=context.agent,
             approval=self.approval,
             admitted_by=context.admitted_by,
@@ -521,6 +528,7 @@ class CallLog:
             call.error = MockError(f"the mock of {call.name} can't change the state: {error}")
         except UnansweredError as error:
             call.error = unanswered = FunctionError(UNMOCKED, str(error))
+            call.unfit_rule = error.rule
             return unanswered
         return None
 
@@ -564,7 +572,12 @@ class TemplateRoots(Struct, frozen=True):
         steps = tuple(
             self._fill_step(step, reference) if isinstance(step, ArgumentStep) else step for step in reference.path
         )
-        return follow_path(getattr(self, reference.root), steps, reference.text)
+        try:
+            return follow_path(getattr(self, reference.root), steps, reference.text)
+        except TemplateError as error:
+            if reference.root == "arguments":
+                raise MissingArgumentError(str(error)) from None
+            raise
 
     def _fill_step(self, step: ArgumentStep, reference: Reference) -> str | int:
         """Return the value of the argument that names a step into the state."""

@@ -58,7 +58,7 @@ from evalkit.functions.targets import (
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, copy_json, to_json, to_recordable_json
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
-from evalkit.model.template import ArgumentStepError, TemplateError
+from evalkit.model.template import ArgumentStepError, MissingArgumentError, TemplateError
 from evalkit.model.transcript import FunctionCall, ModelCall
 
 
@@ -498,7 +498,7 @@ class MockResponder(Struct):
             return bool(call.violations) or declaration is None or declaration.parameters is None
         if isinstance(error, ArgumentStepError):
             return True
-        return isinstance(error, TemplateError) and bool(call.violations) and "{ arguments" in f"{error}"
+        return isinstance(error, MissingArgumentError) and bool(call.violations)
 
 
 def _set_cause(error: Exception, cause: BaseException) -> Exception:

@@ -30,7 +30,7 @@ from evalkit.gate.variants import (
     split_evidence,
 )
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.run import MET, MISSED, NOT_MEASURED, GateDecision, GraderAgreement, Policy, Run
+from evalkit.model.run import MET, MISSED, NOT_MEASURED, GateDecision, GateNote, GraderAgreement, Policy, Run
 from evalkit.model.variant import MODEL, TEMPERATURE
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.stats.accounting import UNNAMED, Channels, nearest_rank
@@ -115,8 +115,14 @@ def decide_outcomes(
     parts = split_evidence(evidence, variants)
     findings = sorted(_apply_rules(evidence, parts), key=lambda finding: _WEIGHT.index(finding[0]))
     status = findings[0][0] if findings else MET
-    reasons, facts = tuple(text for _, text in findings), _collect_facts(evidence, parts)
-    return GateDecision(status=status, reasons=reasons, exit_status=EXIT_STATUS[status], facts=facts)
+    notes = tuple(_list_notes(evidence, parts))
+    return GateDecision(
+        status=status,
+        reasons=tuple(text for _, text in findings),
+        exit_status=EXIT_STATUS[status],
+        facts={**_collect_facts(evidence, parts), "notes": [note.text for note in notes]},
+        notes=notes,
+    )
 
 
 def _apply_rules(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterator[Finding]:
@@ -142,7 +148,6 @@ def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Jso
         "quarantined": len(counts.quarantined),
         "reasons": count_codes(evidence.list_outcomes()),
         "pass_rate": None if rate is None else float(rate),
-        "notes": list(_list_notes(evidence, parts)),
     }
     if policies := count_policies(evidence.list_outcomes()):
         facts["policies"] = to_builtins(policies)
@@ -156,9 +161,6 @@ def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Jso
     return facts
 
 
-INTERVAL = "95 % interval of the pass rate"  # so begins the note on how sure one can be
-
-
 def describe_replaced(outcomes: Iterable[CaseOutcome]) -> str:
     """Describe the cases whose agent did not run, since they judge a recorded run in its place; "" without any."""
     ids = [outcome.case_id for outcome in outcomes if outcome.is_replaced]
@@ -166,45 +168,45 @@ def describe_replaced(outcomes: Iterable[CaseOutcome]) -> str:
     return f"{format_case_count(len(ids))} {verb} (input.trace), and no agent ran: {join_names(ids)}" if ids else ""
 
 
-def _list_notes(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterator[str]:
-    """Yield notes beside the reasons, a line each."""
+def _list_notes(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterator[GateNote]:
+    """Yield notes beside the reasons."""
     counts = evidence.counts
     if len(evidence.selected) < evidence.collected:
-        yield f"over {len(evidence.selected)} of {evidence.collected} collected"
+        yield GateNote(f"over {len(evidence.selected)} of {evidence.collected} collected")
     for part in parts:
         if part.counts.measured:
-            yield _describe_interval(part)
+            yield GateNote(_describe_interval(part), "interval")
     if parts[0].variant:
-        yield from describe_variants(parts)
+        yield from (GateNote(line, "variants") for line in describe_variants(parts))
     if counts.failed:
-        yield f"failed: {join_names(counts.failed)}"
+        yield GateNote(f"failed: {join_names(counts.failed)}", "failed")
     reasons = [f"{code} {number}" for code, number in count_codes(evidence.list_outcomes()).items()]
     if reasons and len(counts.failed) + len(counts.errors) > 1:
-        yield f"reasons, by cases: {join_names(reasons)}"
-    yield from _compare_models(evidence)
+        yield GateNote(f"reasons, by cases: {join_names(reasons)}", "reasons")
+    yield from map(GateNote, _compare_models(evidence))
     for part in parts:
-        yield from _list_repeat_rates(part)
-    yield from _list_unsteady(evidence)
-    yield from _describe_saved_runs(evidence)
+        yield from map(GateNote, _list_repeat_rates(part))
+    yield from map(GateNote, _list_unsteady(evidence))
+    yield from map(GateNote, _describe_saved_runs(evidence))
     hand_written = sum(outcome.hand_written for outcome in evidence.list_outcomes())
     if hand_written:
         verb = "replays a hand-written cassette" if hand_written == 1 else "replay hand-written cassettes"
-        yield f"{format_case_count(hand_written)} {verb}, no model's own answers"
+        yield GateNote(f"{format_case_count(hand_written)} {verb}, no model's own answers")
     if note := describe_replaced(evidence.list_outcomes()):
-        yield note
+        yield GateNote(note)
     cached = sum(outcome.cached for outcome in evidence.list_outcomes())
     if cached:
-        yield f"{format_case_count(cached)} answered from the cache of replies: no live measurement"
-    yield from describe_policies(count_policies(evidence.list_outcomes()), is_whole=evidence.is_whole)
+        yield GateNote(f"{format_case_count(cached)} answered from the cache of replies: no live measurement")
+    yield from map(GateNote, describe_policies(count_policies(evidence.list_outcomes()), is_whole=evidence.is_whole))
     if counts.skipped:
-        yield f"skipped: {join_names(counts.skipped)}"
+        yield GateNote(f"skipped: {join_names(counts.skipped)}")
     if counts.quarantined:
-        yield f"quarantined: {join_names(counts.quarantined)}"
+        yield GateNote(f"quarantined: {join_names(counts.quarantined)}")
     if (baseline := parts[0].baseline) is not None:
         for change, ids in find_changes(parts[0], baseline).items():
             if ids:
-                yield f"{change.replace('_', ' ')}: {join_names(ids)}"
-        yield from describe_significance(parts[0], baseline)
+                yield GateNote(f"{change.replace('_', ' ')}: {join_names(ids)}", change)
+        yield from map(GateNote, describe_significance(parts[0], baseline))
 
 
 def _describe_interval(part: GateEvidence) -> str:
@@ -212,7 +214,7 @@ def _describe_interval(part: GateEvidence) -> str:
     passed, measured = len(part.counts.passed), part.counts.measured
     low, high = (format_rate(Fraction(bound) * 100) for bound in wilson(passed, measured))
     of_variant = f", {part.variant}" if part.variant else ""
-    text = f"{INTERVAL}: {low} to {high} ({format_case_count(measured)}{of_variant})"
+    text = f"95 % interval of the pass rate: {low} to {high} ({format_case_count(measured)}{of_variant})"
     target = parse_percentage(part.policy.min_pass_rate)
     if 0 < target < 100:
         text += f"; {clean_runs_needed(target / 100)} clean runs would show {format_rate(target)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct, field
 
@@ -89,6 +89,14 @@ class GraderAgreement(Struct, frozen=True, kw_only=True, omit_defaults=True):
     problem: str = ""
 
 
+class GateNote(Struct, frozen=True):
+    """What the gate says beside its reasons. `kind` is by what reports select notes: "interval", "failed", "reasons",
+    the name of a change against the baseline, "variants", or "" for all others."""
+
+    text: str
+    kind: str = ""
+
+
 class GateDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`met`, `missed` or `not_measured`, why, and the exit status that says so (0, 1 or 6)."""
 
@@ -96,3 +104,8 @@ class GateDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasons: tuple[str, ...] = ()
     exit_status: int = always_written(0)
     facts: JsonObject = field(default_factory=dict)
+    notes: tuple[GateNote, ...] = ()
+
+    def list_notes(self, *, without: Collection[str] = ()) -> list[str]:
+        """Return the texts of the notes but for those of some kinds."""
+        return [note.text for note in self.notes if note.kind not in without]

@@ -44,6 +44,14 @@ class TemplateError(EvalkitError):
     code = "template"
 
 
+class MissingArgumentError(TemplateError):
+    """A template of the call's arguments leads nowhere: the agent left an argument out, or sent another value."""
+
+
+class TooFewCallsError(TemplateError):
+    """A template names a later call of a function than those that have succeeded so far."""
+
+
 class ArgumentStepError(TemplateError):
     """An argument of the agent's is no step of a path: not a text or a whole number."""
 
@@ -238,14 +246,27 @@ def strip_literals(value: object) -> JsonLike:
 
 def follow_path(value: JsonLike, path: tuple[str | int, ...], template_text: str) -> JsonLike:
     """Return the value at `path`: mapping keys and list indices only. A wrong step is a TemplateError that names it."""
-    for depth, step in enumerate(path):
-        known_key = isinstance(value, Mapping) and step in value
-        if not known_key and not (isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value)):
-            raise TemplateError(
-                f"template {template_text} leads nowhere: {_describe_miss(value, step)} (step {depth + 1} of the path)"
-            )
+    start = value
+    for step in path:
+        if not _has_step(value, step):
+            raise TemplateError(f"template {template_text} {explain_miss(start, path)}")
         value = value[step]
     return value
+
+
+def explain_miss(value: JsonLike, path: tuple[str | int, ...]) -> str:
+    """Explain which step of `path` leads nowhere; "" if all lead somewhere."""
+    for depth, step in enumerate(path):
+        if not _has_step(value, step):
+            return f"leads nowhere: {_describe_miss(value, step)} (step {depth + 1} of the path)"
+        value = value[step]
+    return ""
+
+
+def _has_step(value: JsonLike, step: str | int) -> bool:
+    if isinstance(value, Mapping):
+        return step in value
+    return isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value)
 
 
 def _describe_miss(value: object, step: str | int) -> str:

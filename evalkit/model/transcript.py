@@ -50,7 +50,6 @@ HISTORY = "history"  # the channel of a call that only a request's history shows
 CHANNELS = ("native", "text", "direct", HISTORY)
 MOCK, APPLICATION, SERVER, SERVICE, NOBODY = ANSWERERS = ("mock", "application", "server", "service", "nobody")
 APPROVED, DENIED, CHANGED = APPROVALS = ("approved", "denied", "changed")
-NOT_MOCKED = "is not mocked in this case"  # what an agent reads of a call that nothing answers
 AgentValue = Any  # what an agent or a model passed, odd as it may be; JSON once it is recorded
 
 
@@ -91,7 +90,8 @@ class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # APPLICATION: the agent's own code or framework; SERVER: the MCP server under test; SERVICE: the model's, or an MCP
     # server that it asks; NOBODY: it was refused, or left unanswered
     answered_by: str = always_written(MOCK)
-    mock_rule: str | None = None  # the rule of the mock that answered, e.g. "$sequence[1]"
+    # the rule of the mock that answered, e.g. "$sequence[1]"; of an unmocked call the one that has no answer for it
+    mock_rule: str | None = None
     agent: str | None = None  # the agent that made it, where agents have names
     approval: Approval | None = None  # None: no person was asked
     admitted_by: str = ""  # the pattern of the project's `own_calls` that names it: no list of expected calls has to

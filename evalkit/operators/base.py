@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, PathProblem, find_nearest, format_path
-from evalkit.fields.reader import suggest_boolean, suggest_number
+from evalkit.fields.reader import guess_number, suggest_boolean, suggest_number
 from evalkit.jsonvalue import (
     ARRAY,
     BOOLEAN,
@@ -401,10 +401,10 @@ def build_value_hint(expected: object, actual: object) -> str:
     if expected_kind != actual_kind and is_alike and expected_kind not in (ARRAY, OBJECT):
         name = {STRING: "the string ", NUMBER: "the number ", BOOLEAN: "the boolean "}.get(expected_kind, "")
         return f" ({format_value(actual)} is {describe_type(actual)}, expected {name}{format_value(expected)})"
-    if expected_kind == STRING and actual_kind in (BOOLEAN, NUMBER):
+    if is_string(expected) and actual_kind in (BOOLEAN, NUMBER):
         # In a case file `no` and `1e3` are texts: ("no" is a string; for the boolean write false).
-        advice = suggest_boolean(expected) if actual_kind == BOOLEAN else suggest_number(expected)
-        if not advice or "digits" in advice:
+        advice = suggest_boolean(expected) if actual_kind == BOOLEAN else guess_number(expected)
+        if not advice:
             return ""
         return f" ({format_value(expected)} is a string; for the {actual_kind} {advice})"
     return "" if {actual_kind, expected_kind} <= _SCALARS else build_kind_hint(actual, frozenset({expected_kind}))

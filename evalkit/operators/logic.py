@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Final
 
 from evalkit.errors import KeyPath, find_nearest
-from evalkit.fields.reader import suggest_boolean
+from evalkit.fields.reader import guess_boolean, suggest_boolean
 from evalkit.jsonvalue import (
     ARRAY,
     KINDS,
@@ -275,8 +275,7 @@ def _build_absent(operand: Operand) -> Matcher:
 
 
 def _suggest_true(operand: Operand) -> str:
-    advice = suggest_boolean(operand.value)
-    return operand.format_advice(advice) if "true" in advice else ""
+    return operand.format_advice(suggest_boolean(operand.value)) if guess_boolean(operand.value) else ""
 
 
 def _build_type(operand: Operand) -> Matcher:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from msgspec import Struct
+
 from evalkit.errors import UsageError
 from evalkit.gate.history import History, HistoryRun, explain_part
 from evalkit.gate.outcomes import CaseOutcome, build_outcome, build_outcomes
@@ -24,6 +26,29 @@ from evalkit.reports.table import REPORTS, ReportInput, send_spans
 _TESTCASE = re.compile(r'<testcase (?P<names>classname="[^"]*" name="[^"]*")[^>]*?(?:/>|>.*?</testcase>)', re.DOTALL)
 _TESTSUITE = re.compile(r"<testsuite [^>]*>")
 _COUNT = re.compile(r'\b(?P<tag>tests|failures|errors|skipped)="(?P<number>\d+)"')
+
+
+RUN_FILE, HTML_REPORT, HISTORY = "the run file", "the HTML report", "the history"
+STEP_SUMMARY, SPANS = "the step summary", "the spans"
+
+
+class Loss(Struct, frozen=True):
+    """What a run could not write or send, one of the constants above, and why."""
+
+    what: str
+    why: str
+
+    @property
+    def is_missing_file(self) -> bool:
+        """Whether a file is missing that shows how a gate was met."""
+        return self.what != SPANS
+
+    @property
+    def headline(self) -> str:
+        return f"{self.what} was not written" if self.is_missing_file else f"{self.what} were not sent"
+
+    def describe(self) -> str:
+        return f"{self.headline}: {self.why}"
 
 
 def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | None, Run | None]:
@@ -54,15 +79,15 @@ def measure_graders(configuration: Configuration, outcomes: Iterable[CaseOutcome
     return measure_recorded_agreement(configuration.labels, configuration.settings)
 
 
-def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[str]:
-    """Write the reports that are asked for; yield a line for each that could not be written."""
+def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[Loss]:
+    """Write the reports that are asked for; yield those that could not be written or sent."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     history: list[HistoryRun] = []
     if configuration.history is not None:
         try:
             history = _keep_history(configuration.history, configuration)
         except (UsageError, OSError) as error:
-            yield f"the history was not written: {error}"
+            yield Loss(HISTORY, str(error))
     if configuration.html is not None:
         try:
             with closing(StoredRun(configuration.results)) as stored, replace_file(configuration.html) as file:
@@ -72,7 +97,7 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
                 )
                 file.writelines(REPORTS["html"].render(source))
         except OSError as error:
-            yield f"the HTML report was not written: {error}"
+            yield Loss(HTML_REPORT, str(error))
     if configuration.otlp is None and not summary:
         return
     run = load_run(configuration.results)
@@ -80,14 +105,14 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
         try:
             send_spans(run, configuration.otlp)
         except UsageError as error:
-            yield f"the spans were not sent: {error}"
+            yield Loss(SPANS, str(error))
     if summary:
         try:
             with Path(summary).open("a", encoding="utf-8", newline="\n") as file:
                 source = ReportInput(run=run, decision=decision, baseline=baseline)
                 file.writelines((*REPORTS["markdown"].render(source), "\n"))
         except OSError as error:
-            yield f"the step summary was not written: {error}"
+            yield Loss(STEP_SUMMARY, str(error))
 
 
 def _keep_history(path: Path, configuration: Configuration) -> list[HistoryRun]:

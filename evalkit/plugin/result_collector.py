@@ -4,44 +4,42 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import closing, suppress
-from datetime import UTC, datetime
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import to_builtins
 
-import evalkit
 from evalkit.bounds import get_bounds
 from evalkit.cassettes.reply_cache import prune_entries
-from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError, UsageError
-from evalkit.gate.decision import AGREEMENT, DOUBTS, EXIT_STATUS, decide_outcomes
+from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
+from evalkit.gate.decision import EXIT_STATUS, decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
-from evalkit.gate.variants import COMPARE, read_labels
 from evalkit.model.case import split_case_id
-from evalkit.model.run import NOT_MEASURED, GateDecision, GraderAgreement, Run, Selection
+from evalkit.model.run import NOT_MEASURED, GateDecision
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.plugin.capture import UNATTRIBUTED_ATTRIBUTE, UnattributedOutput
 from evalkit.plugin.case_runner import RESUMED_KEY, CaseRunner
 from evalkit.plugin.collection import Collection, get_case_id
 from evalkit.plugin.configuration import (
     EXCHANGE_KEY,
-    IS_PARTIAL,
-    SELECTION,
     Configuration,
-    find_branch,
-    find_commit,
     is_listing,
     is_one_at_a_time,
     locate_ledger,
 )
 from evalkit.plugin.process_guard import guard_exit
 from evalkit.plugin.progress import Activity, Progress, read_activity, show_progress
-from evalkit.plugin.publish import build_annotations, drop_reruns_from_junit, measure_graders, publish, read_baseline
+from evalkit.plugin.publish import (
+    build_annotations,
+    drop_reruns_from_junit,
+    measure_graders,
+    publish,
+    read_baseline,
+)
+from evalkit.plugin.session_files import SessionFiles
 from evalkit.plugin.splitting import WorkerExchange, allow_replacement, parse_case_id
 from evalkit.plugin.terminal import Display, describe_run, set_longrepr
 from evalkit.plugin.verdicts import (
@@ -55,20 +53,13 @@ from evalkit.plugin.verdicts import (
 )
 from evalkit.providers.budget import get_token_ledger
 from evalkit.reports.run_file import (
-    JOURNAL_SUFFIX,
     Journal,
-    StoredRun,
-    absorb_worker_journals,
-    read_worker_lines,
-    remove_worker_journals,
-    write_run,
 )
 from evalkit.reports.serialization import from_line
-from evalkit.reports.summary import SWEEPS
 from evalkit.runner.judge import build_unjudged_verdict
-from evalkit.stats.accounting import Accounting, Tally
+from evalkit.stats.accounting import Tally
 from evalkit.text.format import format_count, join_names
-from evalkit.text.redact import Redactor, redact_secrets
+from evalkit.text.redact import Redactor
 
 _GATED_STATUSES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
@@ -322,10 +313,10 @@ class ResultCollector:
             self._decision, self._tally.to_accounting(), selected=selected, collected=collected, interrupted=interrupted
         )
         if self._files.is_written and selected:
-            for line in publish(self._configuration, self._decision, self._baseline):
-                self._files.record_loss(line)
+            for loss in publish(self._configuration, self._decision, self._baseline):
+                self._files.record_loss(loss)
             self._annotations = build_annotations(self._configuration)
-        if self._files.losses:  # a gate that is met must be there to be seen
+        if self._files.list_missing_files():  # a gate that is met must be there to be seen
             self._decision = self._decide(selected, collected)
         self.exit_status = self._decision.exit_status
         # Another plugin may say something else of the session, but not that it is green.
@@ -345,7 +336,7 @@ class ResultCollector:
             shard=self._files.shard,
             total=None if selection is None else selection.count,
             baseline=self._baseline_outcomes,
-            doubts=(*lost, *self._files.losses, *self._files.doubts),
+            doubts=(*lost, *self._files.list_missing_files(), *self._files.doubts),
             variants=[variant.label for variant in self._configuration.variants],
             agreement=self._files.agreement,
         )
@@ -361,9 +352,7 @@ class ResultCollector:
         self._display.put_reasons_first(terminalreporter)
         if self._decision is not None and exitstatus != pytest.ExitCode.USAGE_ERROR:
             selected = self._list_selected()
-            self._display.write_summary(
-                terminalreporter, self._decision, self._outcomes, selected, self._files.journal, self._files.trouble
-            )
+            self._display.write_summary(terminalreporter, self._decision, self._outcomes, selected, self._files)
             statuses = {outcome.status for outcome in self._outcomes.values()}
             measured = self._has_failing_client or not statuses.isdisjoint((PASSED, FAILED))
             self._display.write_accounting(
@@ -413,189 +402,3 @@ class PassedTracesFirst:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
         self._collector.show_passed_first(terminalreporter)
         yield
-
-
-_COMPARED_SETTINGS = (
-    *("temperature", "seed", "deadline_s", "max_iterations"),
-    *("strict_mocks", "repeat", "record", "grader", "simulator"),
-)
-
-
-class SessionFiles:
-    """The files of a session: the journal, written while verdicts come in, and the run file at the end.
-
-    `trouble` has a line for each file that could not be written; the run goes on without it. `losses` are those of them
-    that are needed to believe a gate that is met, and `lost_ids` the cases whose verdicts are in no file.
-    """
-
-    def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
-        self._config = config
-        self._configuration = configuration
-        self._started = datetime.now(UTC).isoformat()
-        self._clock = time.perf_counter()
-        self._path = configuration.results.with_suffix(JOURNAL_SUFFIX)
-        self.journal: Journal | None = None
-        self.resumed_errors = 0  # of the verdicts of the session before that are kept
-        self.trouble: list[str] = []
-        self.losses: list[str] = []
-        self.agreement: GraderAgreement | None = None  # of the run's grader with people, where it is demanded
-        self.doubts: list[str] = []  # why the run can't be trusted, for whoever decides on the run file later
-        self.lost_ids: list[str] = []
-        self.is_written = False  # the run file of this session is there
-
-    @property
-    def selection(self) -> Selection | None:
-        """The selection of which this session runs a shard."""
-        return self._config.stash.get(SELECTION, None)
-
-    @property
-    def is_partial(self) -> bool:
-        """True if paths on the command line name less than all case folders."""
-        return self._config.stash.get(IS_PARTIAL, False)
-
-    @property
-    def shard(self) -> str | None:
-        """The shard, as in "2/8"."""
-        return None if self._configuration.shard is None else str(self._configuration.shard)
-
-    def read_resumable(self) -> dict[str, str]:
-        """Return the verdicts of the session before that stand, as lines by case id, if it is to be resumed.
-
-        They are in its journal if it was killed or interrupted, else in its run file. UsageError if its circumstances
-        were others, so that its verdicts can't stand beside new ones.
-        """
-        source = next((file for file in (self._path, self._configuration.results) if file.is_file()), None)
-        if not self._configuration.resume or source is None:
-            return {}
-        absorb_worker_journals(self._path)
-        places: dict[str, int] = {}
-        with closing(StoredRun(source)) as stored:
-            self._check_circumstances(source, stored.run)
-            for index, verdict in enumerate(stored.iter_verdicts()):
-                is_error = verdict.status == ERROR
-                if verdict.status != NOT_RUN and not (is_error and self._configuration.retry_errors):
-                    places[verdict.case_id] = index
-                    self.resumed_errors += is_error
-            return {case_id: stored.read_line(index) for case_id, index in places.items()}
-
-    def _check_circumstances(self, source: Path, before: Run) -> None:
-        now = self._describe_circumstances()
-        settings = before.metadata.get("settings") or {}
-        pairs = {
-            "evalkit": (before.evalkit or None, evalkit.__version__),
-            **{name: (before.metadata.get(name), now[name]) for name in ("commit", "model")},
-            COMPARE: tuple(", ".join(read_labels(metadata)) or None for metadata in (before.metadata, now)),
-            **{name: (settings.get(name), value) for name, value in now["settings"].items()},
-        }
-        if None in pairs["commit"]:  # no repository
-            del pairs["commit"]
-        for kind in SWEEPS:
-            if pairs[kind.option][1]:  # passed cases that were not swept are run again
-                del pairs[kind.option]
-        differences = [f"{name} was {old!r}, is {new!r}" for name, (old, new) in pairs.items() if old != new]
-        if differences:
-            raise UsageError(
-                f"--evalkit-resume: {source} is of a run with other circumstances: {', '.join(differences)}; "
-                "resume it as it was begun, or start anew without --evalkit-resume"
-            )
-
-    def open(self, selected: tuple[str, ...], collected: int, resumed: Iterable[str]) -> Journal:
-        """Begin the journal with the lines of the session before that are kept."""
-        selection = self.selection
-        head: dict[str, Any] = {
-            "started": self._started,
-            "selected": selected,
-            "evalkit": evalkit.__version__,
-            "metadata": self._describe_circumstances(),
-            "shard": self.shard,
-            "selection": None if selection is None else to_builtins(selection),
-        }
-        try:
-            self.journal = Journal(self._path, {**head, "collected": collected}, resumed)
-            remove_worker_journals(self._path)
-            self._keep_out_of_git()
-        except OSError as error:
-            self.trouble.append(f"no journal is kept: {error}")
-            self.journal = Journal(None, head)
-        return self.journal
-
-    def write(
-        self,
-        decision: GateDecision,
-        accounting: Accounting,
-        *,
-        selected: tuple[str, ...],
-        collected: int,
-        interrupted: bool,
-    ) -> None:
-        """Write the run file; `is_written` says whether that succeeded."""
-        run = Run(
-            collected=collected,
-            selected=selected,
-            started=self._started,
-            ended=datetime.now(UTC).isoformat(),
-            wall_s=round(time.perf_counter() - self._clock, 3),
-            evalkit=evalkit.__version__,
-            interrupted=interrupted,
-            shard=self.shard,
-            selection=self.selection,
-            metadata={
-                "gate": decision,
-                "accounting": accounting.to_json(),
-                "branch": find_branch(self._configuration.root),
-                **({} if self.agreement is None else {AGREEMENT: self.agreement}),
-                **self._describe_circumstances(),
-                **({DOUBTS: self.doubts} if self.doubts else {}),
-            },
-        )
-        try:
-            lines = () if self.journal is None else self.journal.iter_lines(selected)
-            write_run(self._configuration.results, run, lines)
-            self._keep_out_of_git()
-        except OSError as error:
-            self.record_loss(f"the run file was not written: {error}")
-            if self.journal is None or self.journal.path is None:  # nothing says that the old one is of another run
-                with suppress(OSError):
-                    self._configuration.results.unlink(missing_ok=True)
-            return
-        self.is_written = True
-
-    def record_loss(self, line: str) -> None:
-        """Record that something could not be written or sent. `line` says what and, after a colon, why."""
-        self.trouble.append(line)
-        what = line.partition(": ")[0]
-        if what.endswith(" not written"):
-            self.losses.append(what)
-
-    def read_worker_lines(self) -> dict[str, str]:
-        """Return the verdicts that workers have written, as lines by case id."""
-        return read_worker_lines(self._path)
-
-    def close(self, *, complete: bool) -> None:
-        """Close the journal, and remove that of a complete run if the run file is there, and has it whole."""
-        if self.journal is not None:
-            self.journal.close(remove=complete and self.is_written and not self.trouble)
-            remove_worker_journals(self._path)
-
-    def _describe_circumstances(self) -> dict[str, Any]:
-        """Return the facts that must be equal in runs that are joined."""
-        settings, variants = self._configuration.settings, self._configuration.variants
-        compared = [{"label": variant.label, "values": dict(variant.values)} for variant in variants]
-        models = ", ".join(self._configuration.list_models()) or None
-        return {
-            "model": redact_secrets(models, self._configuration.secrets),  # a base_url may hold a password
-            **({COMPARE: redact_secrets(compared, self._configuration.secrets)} if compared else {}),
-            "part": self.is_partial,
-            "commit": find_commit(self._configuration.root),
-            "settings": {
-                **{name: getattr(settings, name) for name in _COMPARED_SETTINGS},
-                "agent": self._configuration.agent,
-                "cache": self._configuration.cache,
-                **{kind.option: getattr(self._configuration, kind.option) for kind in SWEEPS},
-            },
-        }
-
-    def _keep_out_of_git(self) -> None:
-        folder = self._configuration.results.parent
-        if folder.name == ".evalkit" and not (folder / ".gitignore").exists():
-            (folder / ".gitignore").write_text("*\n", "ascii")

@@ -20,12 +20,14 @@ import evalkit
 from evalkit.cassettes.model import explain_redaction, find_redaction
 from evalkit.cassettes.reply_cache import CACHE_FOLDER
 from evalkit.errors import format_file_path
-from evalkit.gate.decision import GATE_WORDS, INTERVAL, describe_replaced
+from evalkit.gate.decision import GATE_WORDS, describe_replaced
 from evalkit.gate.outcomes import CaseOutcome
 from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason
 from evalkit.plugin.configuration import Configuration
+from evalkit.plugin.publish import HTML_REPORT, RUN_FILE
+from evalkit.plugin.session_files import SessionFiles
 from evalkit.plugin.verdicts import read_verdict
 from evalkit.reports.run_file import Journal
 from evalkit.reports.side_by_side import Cell, build_matrix, describe_side_by_side
@@ -178,8 +180,7 @@ class Display:
         decision: GateDecision,
         outcomes: Mapping[str, CaseOutcome],
         selected: Sequence[str],
-        journal: Journal | None,
-        trouble: Sequence[str],
+        files: SessionFiles,
     ) -> None:
         """Write the section at the end: traces of passed cases, a table by category, the gate with its reasons."""
         verbosity = self._config.getoption("verbose", 0)
@@ -191,8 +192,8 @@ class Display:
                 named = "  a case is a file named <category>_<number>.yaml, such as refund_001.yaml"
                 reporter.write_line(self._encode(f"{named}, below {folders}"))
             return
-        if journal is not None and self.passed_traces.is_shown(len(selected)) and not _has_failed(outcomes):
-            self.passed_traces.write(reporter, outcomes, selected, journal)
+        if files.journal is not None and self.passed_traces.is_shown(len(selected)) and not _has_failed(outcomes):
+            self.passed_traces.write(reporter, outcomes, selected, files.journal)
         if verbosity >= 0:
             is_live = bool(self._configuration.list_models())
             extremes = list_extremes(outcomes, 10 if verbosity else 3, is_live=is_live)
@@ -202,13 +203,13 @@ class Display:
             for line in build_comparison(decision, outcomes, labels, self._columns, is_whole=verbosity > 0):
                 reporter.write_line(self._encode(line))
         self._write_gate(reporter, decision, verbosity)
-        for line in trouble:
+        for line in files.trouble:
             reporter.write_line(self._encode(f"evalkit: {line}"), red=True, bold=True)
-        text = " ".join(trouble)
-        if verbosity < 0 or "the run file was not written" in text:  # reports are made of the run file
+        lost = {loss.what for loss in files.losses}
+        if verbosity < 0 or RUN_FILE in lost:  # reports are made of the run file
             return
         reporter.write_line(f"run file: {self._format_path(self._configuration.results)}")
-        if self._configuration.html is not None and "the HTML report was not written" not in text:
+        if self._configuration.html is not None and HTML_REPORT not in lost:
             reporter.write_line(f"report: {self._format_path(self._configuration.html)}")
 
     def write_accounting(
@@ -296,9 +297,8 @@ class Display:
         is_large = measured >= (_LARGE_RUN if decision.status == MET else _FEW_CASES)
         tells_interval = is_large or verbosity > 0
         if verbosity >= 0:
-            for note in decision.facts["notes"]:
-                if tells_interval or not note.startswith(INTERVAL):
-                    reporter.write_line(self._encode(f"  {note}"))
+            for note in decision.list_notes(without=() if tells_interval else ("interval",)):
+                reporter.write_line(self._encode(f"  {note}"))
 
     def _encode(self, text: str) -> str:
         return fit_to_encoding(escape_controls(text), self._encoding)

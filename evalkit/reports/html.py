@@ -29,7 +29,7 @@ from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, SweepRun, Verdict, list_runs
 from evalkit.reports.history_charts import build_history
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
-from evalkit.reports.side_by_side import list_measures, list_other_notes
+from evalkit.reports.side_by_side import list_measures
 from evalkit.reports.summary import SWEEPS, describe_grader, describe_user, get_folder, group_categories, label_folders
 from evalkit.reports.trace import (
     TraceOptions,
@@ -147,8 +147,7 @@ def shorten_suites(rows: Sequence[Row]) -> None:
 
 def list_reasons(decision: GateDecision) -> list[str]:
     """Return the reasons and notes of the gate, without the counts of codes, which are buttons."""
-    notes = [note for note in list_other_notes(decision.facts) if not note.startswith("reasons, by cases: ")]
-    return [*(decision.reasons or ("no reasons",)), *notes]
+    return [*(decision.reasons or ("no reasons",)), *decision.list_notes(without=("reasons", "variants"))]
 
 
 def build_side_by_side(decision: GateDecision) -> JsonDict | None:

@@ -22,7 +22,7 @@ from evalkit.jsonvalue import JsonObject
 from evalkit.model.run import MET, MISSED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason, list_runs
 from evalkit.reports.serialization import Redact, redact_decision, redact_run
-from evalkit.reports.side_by_side import build_cell, build_matrix, list_measures, list_other_notes
+from evalkit.reports.side_by_side import build_cell, build_matrix, list_measures
 from evalkit.reports.summary import (
     SWEEPS,
     count_by_place,
@@ -50,7 +50,7 @@ _CHANGES = {
     "dearer": "Dearer",
     "gone": "No longer there",
 }
-_SECTION_NOTES = ("failed: ", *(f"{what.replace('_', ' ')}: " for what in _CHANGES))  # notes that have a section here
+_SECTION_NOTES = ("failed", "variants", *_CHANGES)  # kinds of notes that have a section here
 _EXPLAINED = ("newly_failing", "newly_flaky", "flakier")  # changes that are shown with what happened
 
 
@@ -141,13 +141,13 @@ class _Report:
 
     def render(self, detail: _Detail) -> str:
         self._left_out.clear()
-        decision, notes = self._decision, list_other_notes(self._decision.facts)
+        decision = self._decision
         parts = [self._options.marker] if self._options.marker else []
         sign, word = _SIGNS.get(decision.status, "⚠️"), _WORDS.get(decision.status, "gate not measured")
         parts.append(f"## {sign} {escape_inline(self._options.title, 100)}: {word}")
         first, *other_reasons = decision.reasons or ("",)
         parts.append(f"**{escape_inline(first)}**")
-        lines = [*other_reasons, *(note for note in notes if not note.startswith(_SECTION_NOTES))]
+        lines = [*other_reasons, *decision.list_notes(without=_SECTION_NOTES)]
         if lines:
             parts.append("\n".join(f"- {escape_inline(line)}" for line in lines))
         parts += self._render_side_by_side(detail)

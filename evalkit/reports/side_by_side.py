@@ -128,12 +128,6 @@ def _format_share(passed: int, measured: int) -> str:
     return f"{passed} of {measured}{rate}"
 
 
-def list_other_notes(facts: JsonObject) -> list[str]:
-    """List the notes of the gate without those that stand below the table of a comparison."""
-    lines = facts.get("side_by_side", {}).get("lines", ())
-    return [note for note in facts.get("notes", ()) if note not in lines]
-
-
 def describe_side_by_side(facts: JsonObject, matrix: Matrix, columns: int, *, is_whole: bool) -> Iterator[str]:
     """Yield the table as lines of text; `columns` is the width of the terminal. `is_whole`: with every case.
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from evalkit.bounds import get_bounds
 from evalkit.errors import KeyPath
-from evalkit.fields.reader import FieldReader, describe_unknown_key, explain_quoting, suggest_boolean
+from evalkit.fields.reader import FieldReader, describe_unknown_key, explain_quoting, guess_boolean
 from evalkit.functions.mocks.answers import compile_static
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Repeat
@@ -123,9 +123,9 @@ class CaseReader(FieldReader):
     def read_reason(self, path: KeyPath, value: object) -> str | None:
         # `skip: no` is a text in YAML 1.2, and would skip the case for the reason "no".
         """Read why a case is skipped or expected to fail."""
-        advice = f"write {value}".lower() if isinstance(value, bool) else suggest_boolean(value)
-        if advice and isinstance(value, (bool, str)):
-            why = f"write {path[-1]}: why" if "true" in advice else "remove the line"
+        guess = value if isinstance(value, bool) else guess_boolean(value)
+        if guess is not None and isinstance(value, (bool, str)):
+            why = f"write {path[-1]}: why" if guess else "remove the line"
             self.report_wrong(path, value, "the reason, as text", why)
             return None
         return self.read_name(path, value, "the reason, as text")

@@ -98,8 +98,8 @@ def test_what_is_forbidden_stays_forbidden_and_unmocked_calls_fail() -> None:
     assert found["timeout"] == (
         FAILED,
         [
-            "call 4, escalate: escalate is not mocked in this case; mocked are check, refund, mail; "
-            "write `escalate: {...}` under input.mock_function_responses",
+            "call 4, escalate: escalate is not mocked in this case; mocked are check, refund, mail "
+            "(to mock it, write `escalate: {...}` under input.mock_function_responses)",
             "call 3, refund: forbidden: refund must not be called",
         ],
     )

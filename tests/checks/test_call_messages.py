@@ -12,6 +12,7 @@ from evalkit.model.transcript import Violation
 
 CALLS = "expected_function_calls"
 SENT = {"to": "jan@example.com", "body": "Dear customer, your warranty has expired."}
+_TO_MOCK = "(to mock it, write `send_email: {...}` under input.mock_function_responses)"
 
 
 def mail(**keys: Any) -> dict[str, Any]:
@@ -213,9 +214,9 @@ OTHERS: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
             "outcome": "error",
             "result": {"error": {"message": "no mock for send_email; mocked are: a"}},
         },
-        ["unmocked_call: call 1, send_email: no mock for send_email; mocked are: a"],
+        ["unmocked_call: call 1, send_email: no mock for send_email; mocked are: a " + _TO_MOCK],
     ),
-    ({}, {"problem": "unmocked_call"}, ["unmocked_call: call 1, send_email: no mock answers this call"]),
+    ({}, {"problem": "unmocked_call"}, ["unmocked_call: call 1, send_email: no mock answers this call " + _TO_MOCK]),
     (
         {},
         {"problem": "unknown_function"},

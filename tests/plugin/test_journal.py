@@ -319,7 +319,7 @@ def test_a_run_file_of_the_run_before_does_not_stand_in_for_one_that_could_not_b
     project.case("a_001")
     assert project.run().ret == 0
     before = project.run_file.started
-    monkeypatch.setattr("evalkit.plugin.result_collector.write_run", full)
+    monkeypatch.setattr("evalkit.plugin.session_files.write_run", full)
     assert project.run().ret == 6
     journal = project.root / ".evalkit/last-run.journal.jsonl"
     assert (project.run_file.started, load_run(journal).started == before) == (before, False)
@@ -335,7 +335,7 @@ def test_without_a_journal_the_run_file_of_the_run_before_is_removed(
 
     project.case("a_001")
     assert project.run().ret == 0
-    monkeypatch.setattr("evalkit.plugin.result_collector.write_run", full)
+    monkeypatch.setattr("evalkit.plugin.session_files.write_run", full)
     monkeypatch.setattr("evalkit.plugin.result_collector.SessionFiles._keep_out_of_git", full)  # as the journal begins
     assert project.run().ret == 6
     assert not (project.root / ".evalkit/last-run.json").exists()

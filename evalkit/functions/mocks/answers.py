@@ -247,7 +247,11 @@ def render_answer(value: object, resolve: Resolve) -> Any:
 
 
 class UnansweredError(Exception):
-    """The mock has nothing for this call."""
+    """The mock has no answer for this call. `rule` is the part of the mock that has none, e.g. "$match"."""
+
+    def __init__(self, message: str, rule: str) -> None:
+        super().__init__(message)
+        self.rule = rule
 
 
 class SelectedAnswer(Struct):
@@ -281,7 +285,9 @@ class MockState(Struct):
                 call_count, length = self.call_counts.get(answer.id, 0), len(answer.elements)
                 if call_count >= length and answer.ending not in (REPEAT_LAST, CYCLE):
                     count = "1 element, and it is" if length == 1 else f"{length} elements, and all are"
-                    raise UnansweredError(f"the $sequence of {name} has {count} used up; add one, or '$then'")
+                    raise UnansweredError(
+                        f"the $sequence of {name} has {count} used up; add one, or '$then'", "$sequence"
+                    )
                 self.call_counts[answer.id] = call_count + 1
                 index = call_count % length if answer.ending == CYCLE else min(call_count, length - 1)
                 self.used_branches.add((answer.id, index))
@@ -309,7 +315,7 @@ class MockState(Struct):
                 return f"$match[{index}]", rule.answer
         if match.default is None:
             fitting = f"no $match rule of {name} fits {format_value(arguments, 120)}"
-            raise UnansweredError(f"{fitting}; add a rule, or '$default' for all other arguments")
+            raise UnansweredError(f"{fitting}; add a rule, or '$default' for all other arguments", "$match")
         self.used_branches.add((match.id, -1))
         return "$default", match.default
 

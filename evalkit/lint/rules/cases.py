@@ -315,13 +315,13 @@ def find_value_problem(value: object, schema: object, *, is_part: bool) -> str:
             return ""
         problem = f"{value!r} is not of type {schema.get('type')}"
         if "enum" in schema:
-            problem = f"{value!r} is part of none of {', '.join(map(repr, schema['enum']))}"
+            words = [word for word in enum if isinstance(word, str)] if isinstance(enum, list) else []
+            problem = f"{value!r} is part of none of {', '.join(map(repr, schema['enum']))}{did_you_mean(value, words)}"
     elif next(iter(compile_schema(schema).find_errors(value)), None) is None:
         return ""
     else:
         problem = "; ".join(message for _, message in find_return_problems(value, schema)[:1])
-    words = [word for word in enum if isinstance(word, str)] if isinstance(enum, list) else []
-    return problem if "mean" in problem else problem + did_you_mean(value, words)
+    return problem
 
 
 def _is_open(value: object) -> bool:
