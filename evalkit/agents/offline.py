@@ -54,13 +54,13 @@ from evalkit.cassettes.http.unobserved import (
 from evalkit.cassettes.http.unobserved import watch as watch_connections
 from evalkit.errors import MissingCassetteError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
+from evalkit.functions.threads import OlderThreads
 from evalkit.model.settings import HttpSettings, Settings
 from evalkit.model.unobserved import CONNECTION, SERVICE
 
 if TYPE_CHECKING:
     from evalkit.agents.remote.child_relay import ChildRelay
 
-AGENT_THREADS = "evalkit-agent-"  # the names of threads in which sync agents run begin so
 _NEED = "offline"
 _lock = threading.RLock()
 
@@ -119,8 +119,7 @@ class GuardedRun:
         self.older_connections = measure_open([run for run in _runs.values() if run.agent is not agent])
         self.shared_connections: list[Connection] = []  # of runs of the same agent that ended meanwhile
         self.loop = _find_loop()
-        # Code outside of cases may run there.
-        self.older_threads = {thread for thread in threading.enumerate() if not thread.name.startswith(AGENT_THREADS)}
+        self.older_threads = OlderThreads()
 
 
 def _find_loop() -> object:
@@ -261,7 +260,9 @@ def _find_run(place: str) -> GuardedRun | None:
         runs = [run for run in _runs.values() if not run.is_abandoned]
     if case is None:  # otherwise it was left over by a case that has ended
         loop = _find_loop()
-        runs = [run for run in runs if not _is_older_thread(run) or (loop is not None and loop is run.loop)]
+        runs = [
+            run for run in runs if not run.older_threads.include_current() or (loop is not None and loop is run.loop)
+        ]
     if any(run.ignored_hosts is None for run in runs):
         return None  # perhaps it is of a run that may go out
     if len(runs) > 1:
@@ -271,17 +272,6 @@ def _find_run(place: str) -> GuardedRun | None:
             "run one case at a time (--evalkit-concurrency 1)"
         )
     return runs[0] if runs else None
-
-
-def _is_older_thread(run: GuardedRun) -> bool:
-    """Return whether the thread here was there before `run`.
-
-    Python knows a thread that it did not start by a number, which the next thread gets when the first has ended; the
-    system's own number is another one then.
-    """
-    thread = threading.current_thread()
-    is_same = not isinstance(thread, threading._DummyThread) or thread.native_id == threading.get_native_id()
-    return is_same and thread in run.older_threads
 
 
 def _build_error(task: Task, place: str, problem: str) -> MissingCassetteError:

@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, cast
 
 from evalkit.functions.targets import AnyFunction
+from evalkit.functions.threads import OlderThreads
 
 CURRENT_CASE: ContextVar[PatchedCase | None] = ContextVar("evalkit_case", default=None)
 _NOWHERE = object()
@@ -86,6 +87,7 @@ class PatchedCase:
         self.dispatcher = dispatcher
         self.task = dispatcher.task  # alive for as long as any code runs in the case's context
         self.names = names
+        self.older_threads = OlderThreads() if names else None
         self.is_over = False
         self._remove = remove
         self.is_abandoned = False

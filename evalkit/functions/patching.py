@@ -71,6 +71,7 @@ class PatchPoint:
         }
         self._swap: Swap = swap_for(target, hooks.get(target.kind, self._handle_call))
         self._is_foreign = is_foreign(target.function)
+        self.is_pythons = target.text.partition(":")[0].partition(".")[0] in sys.stdlib_module_names
 
     @property
     def implementation(self) -> AnyFunction | None:
@@ -178,7 +179,10 @@ def find_responsible_case(point: PatchPoint) -> PatchedCase | None:
     if case is None:
         with PATCH_LOCK:
             active = list(ACTIVE_CASES)
-        if not any(point in other.names for other in active):
+        patching = [other for other in active if point in other.names]
+        if point.is_pythons:
+            patching = [other for other in patching if not _is_older_than(other)]
+        if not patching:
             return None  # whosever call it is
         if len(active) == 1:
             return active[0]
@@ -191,6 +195,11 @@ def find_responsible_case(point: PatchPoint) -> PatchedCase | None:
         # An agent that was left behind calls on: no other case's business.
         raise _build_refusal(point, how) if case.is_abandoned else _record_fault(point, how)
     return case
+
+
+def _is_older_than(case: PatchedCase) -> bool:
+    """Return whether the thread here was there before the run of `case`."""
+    return case.older_threads is not None and case.older_threads.include_current()
 
 
 def _record_fault(point: PatchPoint, how: str) -> MockError:

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from evalkit.agents.clock import current_occupancy
 from evalkit.functions.context_propagation import bind
-from evalkit.functions.threads import start_daemon_thread
+from evalkit.functions.threads import AGENT_THREADS, start_daemon_thread
 
 _numbers = count(1)
 _idle: list[_Worker] = []
@@ -38,7 +38,7 @@ class _Worker:
     def __init__(self) -> None:
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
         # In no case's context: it outlives the first one that it works for.
-        Context().run(start_daemon_thread, self._run, f"evalkit-agent-{next(_numbers)}")
+        Context().run(start_daemon_thread, self._run, f"{AGENT_THREADS}{next(_numbers)}")
 
     def execute(self, work: Callable[[], None]) -> None:
         self._work.put(work)

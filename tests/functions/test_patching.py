@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import calendar
 import inspect
 import pickle
 import sys
@@ -418,6 +419,27 @@ def test_a_call_without_context_is_the_only_active_cases(shop: Any) -> None:
     with patch_functions(declared(shop, f="check"), dispatcher):
         assert without_context(lambda: shop.check("1")) == "mocked"
     assert len(dispatcher.calls) == 1
+
+
+@pytest.mark.parametrize("is_pythons", [True, False])
+def test_a_function_of_python_itself_is_the_real_one_in_an_older_thread(shop: Any, is_pythons: bool) -> None:
+    """All code calls it; a call of the application's own function can only be the case's."""
+    module, name = (calendar, "isleap") if is_pythons else (shop, "check")
+    go, answers = threading.Event(), list[Any]()
+
+    def work() -> None:
+        go.wait(10)
+        answers.append(getattr(module, name)(4))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    dispatcher = dispatcher_of({"f": "mocked"})
+    with patch_functions([Declaration(name="f", patch=f"{module.__name__}:{name}")], dispatcher):
+        go.set()
+        thread.join()
+        assert without_context(lambda: getattr(module, name)(4)) == "mocked"
+    assert answers == [True if is_pythons else "mocked"]
+    assert len(dispatcher.calls) == (1 if is_pythons else 2)
 
 
 def test_a_call_without_context_among_several_cases_is_refused_and_blamed_on_all_it_may_belong_to(shop: Any) -> None:

@@ -43,7 +43,7 @@ from evalkit.fields.schema import compile_schema
 from evalkit.functions.call_log import BrokenContractError
 from evalkit.functions.mcp import has_mcp
 from evalkit.functions.targets import AnyFunction
-from evalkit.functions.threads import start_daemon_thread
+from evalkit.functions.threads import AGENT_THREADS, start_daemon_thread
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Declaration
 from evalkit.text.format import cut_between_words, format_value
@@ -118,7 +118,7 @@ class HostLoop:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 # By its name the offline guard knows that code of agents may run in it.
-                start_daemon_thread(self._loop.run_forever, "evalkit-agent-mcp")
+                start_daemon_thread(self._loop.run_forever, f"{AGENT_THREADS}mcp")
             return self._loop
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
