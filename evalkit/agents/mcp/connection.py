@@ -61,6 +61,7 @@ T = TypeVar("T")
 PING_S = 1.0  # in which a server answers to a ping, after a call that had no answer
 START_S = 30.0  # in which a server must have answered to `initialize` and `tools/list`
 CLOSE_S = 1.0  # in which a program ends by itself once its input has ended
+EXIT_S = 10.0  # in which the end of a program that did not start is known, also on a busy machine
 END_S = TERM_S + KILL_S + 0.5  # in which it is ended otherwise
 MOST_PAGES = 100  # of tools/list
 MOST_STRAY_LINES = 1000
@@ -169,9 +170,10 @@ class ServerProcess(ChildProcess):
                 pipe.write(data)
 
     async def wait_for_exit(self, seconds: float) -> None:
-        """Wait until its exit status is known, for a limited time."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._exit.wait(), seconds)
+        """Wait until its exit status is known, for a limited time; not at all while its output goes on."""
+        if self._is_closed:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._exit.wait(), seconds)
 
     async def close(self) -> None:
         """End its input, as MCP has it, and a while later itself and all that it has started."""
@@ -286,7 +288,7 @@ class ServerConnection:
                 await self._stop.wait()
         except BaseException as error:
             if not ready.done():
-                await self._wait_for_exit()
+                await self._wait_for_exit(EXIT_S)
                 ready.set_exception(self._explain_failed_start(error))
         finally:
             if self._process is not None:
@@ -375,10 +377,10 @@ class ServerConnection:
             )
         return self._process
 
-    async def _wait_for_exit(self) -> None:
+    async def _wait_for_exit(self, seconds: float = CLOSE_S) -> None:
         """Wait a moment for the exit status of a program whose output has ended."""
         if self._process is not None:
-            await self._process.wait_for_exit(CLOSE_S)
+            await self._process.wait_for_exit(seconds)
 
     def _explain_failed_start(self, error: BaseException) -> RemoteAgentError:
         while isinstance(error, BaseExceptionGroup):
