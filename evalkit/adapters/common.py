@@ -18,7 +18,6 @@ import asyncio
 import base64
 import json
 import re
-import threading
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -40,6 +39,7 @@ from evalkit.functions.call_log import MockedError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.functions.targets import find_object
 from evalkit.jsonvalue import JsonObject, parse_arguments
+from evalkit.locks import create_lock
 from evalkit.model.case import Declaration
 from evalkit.model.parts import TEXT, InputPart
 from evalkit.model.transcript import HANDOFF, NOBODY, ModelCall, ModelTurn, Usage
@@ -82,7 +82,7 @@ class TaskRecorder:
         self._has_unseen_turn = False  # it was told by a framework alone
         self.offered_names: set[str] = set()  # of tools that the model may call, though nothing here runs them
         self._awaited: dict[int, AwaitedCall] = {}  # by id of the call, in the order of the replies
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         task.on_turn_end += [self._record_unanswered, self._note_unknown_version]
 
     @classmethod
@@ -493,7 +493,7 @@ class CaseScope(Struct, eq=False):
 
 def run_once(hook: Callable[[], None]) -> Callable[[], None]:
     """Wrap `hook`, which changes a framework for good, so that only the first call in a process runs it."""
-    lock = threading.Lock()
+    lock = create_lock()
     is_done = False
 
     @wraps(hook)
@@ -555,7 +555,7 @@ class ActiveRuns(Generic[R]):
         self._install_hooks = run_once(install_hooks)
         self._current: ContextVar[R | None] = ContextVar(f"evalkit_{framework}", default=None)
         self._entries: list[tuple[R, object]] = []
-        self._lock = threading.Lock()
+        self._lock = create_lock()
 
     @contextmanager
     def enter(self, run: R) -> Iterator[None]:

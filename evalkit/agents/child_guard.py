@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from evalkit.agents.child_programs import describe_command, is_harmless, is_python, list_commands, unwrap
+from evalkit.locks import create_lock
 from evalkit.model.unobserved import CHILD, CONNECTION, FORK, Unobserved
 
 try:
@@ -36,7 +37,7 @@ _CHILD_FOLDER = str(Path(__file__).with_name("offline_child"))
 _TEMPORARY = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108 - the name can't be guessed
 _REPORTS = os.path.join(_TEMPORARY, f"evalkit-offline-{os.urandom(16).hex()}")
 _numbers = count(1)
-_reports_lock = threading.Lock()
+_reports_lock = create_lock()
 
 REFUSED, BEGAN, CONNECTED, STARTED, DID = "refused", "began", "connected", "started", "did"
 Function = Callable[..., Any]

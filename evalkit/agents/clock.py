@@ -14,6 +14,8 @@ from types import coroutine
 from typing import Self, TypeVar
 from weakref import WeakKeyDictionary
 
+from evalkit.locks import create_lock
+
 # Clocks that continue where an agent freezes time: libraries that do so replace the functions found in modules.
 now = partial(time.perf_counter)
 _loop_clock = partial(time.monotonic)
@@ -29,7 +31,7 @@ class WaitingTime:
     """The union of the intervals spent in `measure()`, from any thread, in seconds."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self._open_waits = 0
         self._since = 0.0
         self._total = 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -18,6 +17,7 @@ from evalkit.cassettes.model import (
 )
 from evalkit.cassettes.reply_cache import REPLY_CACHE, CachedProvider
 from evalkit.errors import MissingCassetteError, UsageError, format_file_path
+from evalkit.locks import create_lock
 from evalkit.model.settings import Settings
 from evalkit.model.variant import CaseVariant
 from evalkit.providers.base import Provider
@@ -25,7 +25,7 @@ from evalkit.providers.budget import MeteredProvider
 from evalkit.providers.table import open_provider, parse_model_spec
 
 _shared_providers: dict[str, Provider] = {}
-_lock = threading.Lock()
+_lock = create_lock()
 
 
 def select_provider(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -29,6 +28,7 @@ from evalkit.functions.call_log import CallContext, CallLog, FunctionTable
 from evalkit.functions.context_propagation import run_outside
 from evalkit.functions.handoffs import get_acting_agent
 from evalkit.jsonvalue import JsonObject, JsonValue
+from evalkit.locks import create_lock
 from evalkit.model.settings import HttpSettings
 from evalkit.model.transcript import (
     APPLICATION,
@@ -86,7 +86,7 @@ class ModelSession:
         self._streams: list[RunningStream] = []
         # Requests that wait for a service: its name, and when they began, without its queue.
         self._live_requests: list[tuple[str, float]] = []
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self._ledger = Ledger()
         self._findings: list[Finding] = []  # what requests hold and no reply has explained so far
         self._own_answers: list[tuple[str, JsonValue]] = []  # of the application, to calls that no mock has answered

@@ -55,6 +55,7 @@ from evalkit.cassettes.http.unobserved import watch as watch_connections
 from evalkit.errors import MissingCassetteError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.functions.threads import OlderThreads
+from evalkit.locks import create_reentrant_lock
 from evalkit.model.settings import HttpSettings, Settings
 from evalkit.model.unobserved import CONNECTION, SERVICE
 
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from evalkit.agents.remote.child_relay import ChildRelay
 
 _NEED = "offline"
-_lock = threading.RLock()
+_lock = create_reentrant_lock()
 
 
 class LazyRelay:

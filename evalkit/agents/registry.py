@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
@@ -26,14 +25,15 @@ from evalkit.errors import UnknownAgentError, UsageError, did_you_mean, find_nea
 from evalkit.functions.permissions import explain_agent, explain_callable, explain_path
 from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.jsonvalue import JsonObject
+from evalkit.locks import create_lock
 from evalkit.model.case import Case, Permissions
 from evalkit.model.registry import AGENTS, CONFTEST, MCP_SERVERS, Registration, look_up_from
 from evalkit.text.format import format_value, join_names
 
 F = TypeVar("F", bound=AnyFunction)
 
-_lock = threading.Lock()  # over sys.path
-_conftest_lock = threading.Lock()
+_lock = create_lock()  # over sys.path
+_conftest_lock = create_lock()
 _resolved: dict[Registration, AgentUnderTest] = {}  # inspected once, not for each case
 _imported: set[str] = set()  # conftest.py files
 _prepared: set[tuple[Path, Path]] = set()  # folders and roots whose conftest.py files were imported

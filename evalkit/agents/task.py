@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import threading
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -35,6 +34,7 @@ from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
 from evalkit.functions.mocks.answers import compile_static, render_answer
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
+from evalkit.locks import create_lock
 from evalkit.model.case import CaseSettings, Declaration, list_hidden_inputs
 from evalkit.model.parts import PARTS, TEXT, InputPart, build_user_message, list_parts, read_parts
 from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, HttpSettings, Settings
@@ -142,7 +142,7 @@ class Task:
         self._http = http or HttpSettings()
         self.harmless_items = self._http.harmless  # patterns of what no reader knows, and what holds no call
         self.unawaited: dict[object, tuple[str, Coroutine[Any, Any, Any]]] = {}  # each `acall`, until it is awaited
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property

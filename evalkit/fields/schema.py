@@ -9,7 +9,6 @@ values and names that a model sent.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache, partial
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from evalkit.errors import KeyPath, did_you_mean
 from evalkit.fields.patterns import PatternLimitError, find_pattern_problem, translate_pattern
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.locks import create_lock
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -51,7 +51,7 @@ class CompiledSchema:
         self._standard = to_standard(schema)
         self._judge = _compile_judge(self._standard)  # None: it is malformed
         self._validator: Validator | None = None
-        self._lock = threading.Lock()
+        self._lock = create_lock()
 
     def is_valid(self, value: object) -> bool:
         """Return whether `value` (JSON data) is valid."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Container, Iterable
 
@@ -24,6 +23,7 @@ from evalkit.functions.mocks.answers import (
 )
 from evalkit.functions.mocks.state import StateError
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, to_recordable_json
+from evalkit.locks import create_lock
 from evalkit.model.case import Declaration
 from evalkit.model.template import (
     ArgumentStep,
@@ -318,7 +318,7 @@ class CallLog:
         self.approvals = ApprovalDesk(mocks.approvals, functions.resolve_name)
         self._calls: list[PendingCall] = []
         self._used_mocks: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self.fault: MockError | None = None
         self.user_turn = 0
         self.note_lost: Callable[[str], None] | None = None  # in a forked process, whose records are lost

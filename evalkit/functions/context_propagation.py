@@ -21,12 +21,13 @@ from typing import Any, Protocol, TypeVar, cast
 
 from evalkit.functions.targets import AnyFunction
 from evalkit.functions.threads import OlderThreads
+from evalkit.locks import create_lock, create_reentrant_lock
 
 CURRENT_CASE: ContextVar[PatchedCase | None] = ContextVar("evalkit_case", default=None)
 _NOWHERE = object()
 # For which case, or none, the code here is evalkit's own: what enters another case is the agent's again.
 _OUTSIDE_OF: ContextVar[object] = ContextVar("evalkit_outside", default=_NOWHERE)
-PATCH_LOCK = threading.RLock()  # over everything that is installed, and over ACTIVE_CASES
+PATCH_LOCK = create_reentrant_lock()  # over everything that is installed, and over ACTIVE_CASES
 ACTIVE_CASES: list[PatchedCase] = []
 
 
@@ -140,7 +141,7 @@ F = TypeVar("F", bound=AnyFunction)
 
 _original_start = threading.Thread.start
 _original_submit = ThreadPoolExecutor.submit
-_propagation_lock = threading.Lock()
+_propagation_lock = create_lock()
 _users: set[str] = set()
 
 

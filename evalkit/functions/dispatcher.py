@@ -56,6 +56,7 @@ from evalkit.functions.targets import (
     wait_for,
 )
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, copy_json, to_json, to_recordable_json
+from evalkit.locks import create_lock
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import ArgumentStepError, MissingArgumentError, TemplateError
@@ -368,7 +369,7 @@ class RunClock:
     """`virtual_ms`: milliseconds of mocked latency; calls of one batch overlap. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self.virtual_ms = 0.0
         self._overlapping: dict[Hashable, float] = {}
 

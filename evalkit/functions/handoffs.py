@@ -8,7 +8,6 @@ it is.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +18,7 @@ from msgspec import Struct
 from evalkit.errors import UsageError
 from evalkit.functions.call_log import CallLog, PendingCall
 from evalkit.functions.targets import is_async
+from evalkit.locks import create_lock
 from evalkit.model.transcript import DELEGATION, HANDOFF, Handoff
 
 
@@ -48,7 +48,7 @@ class HandoffLog:
     def __init__(self, call_log: CallLog) -> None:
         self._call_log = call_log
         self._entries: list[tuple[Handoff, PendingCall | None]] = []  # each with the call that it follows
-        self._lock = threading.Lock()
+        self._lock = create_lock()
 
     def list_handoffs(self) -> tuple[Handoff, ...]:
         """List them in the order of the run. Calls that are recorded late may have moved the others."""

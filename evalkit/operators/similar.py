@@ -8,12 +8,12 @@ time. It measures what a text is about: a negation, another number or another na
 
 from __future__ import annotations
 
-import threading
 import warnings
 from functools import lru_cache
 from typing import Any, Final
 
 from evalkit.jsonvalue import STRING, JsonDict, JsonValue, is_list, is_mapping, is_string
+from evalkit.locks import create_lock
 from evalkit.operators.base import SIMILAR, Matcher, Operand, Operator, Undecided
 from evalkit.operators.judged import report_problem
 from evalkit.text.format import format_value
@@ -23,7 +23,7 @@ _KEYS = ("to", "at_least")
 _DIGITS = 4
 _LONGEST = 5_000  # characters; the model reads 256 word pieces
 _INSTALL = "pip install 'pytest-evalkit[similar]'"
-_lock = threading.Lock()
+_lock = create_lock()
 
 
 class EmbeddingError(Exception):

@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import random
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ import msgspec
 from msgspec import Struct, field
 
 from evalkit.errors import ProviderError
+from evalkit.locks import create_lock
 
 if sys.platform == "win32":
     import msvcrt
@@ -48,7 +48,7 @@ class LocalRecord(Generic[T]):
 
     def __init__(self, create: Callable[[], T]) -> None:
         self.latest = create()
-        self._lock = threading.Lock()
+        self._lock = create_lock()
 
     @contextmanager
     def change(self) -> Iterator[T]:

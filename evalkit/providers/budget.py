@@ -9,11 +9,11 @@ time overshoot the budget by little.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from evalkit.errors import BudgetSpentError, UsageError
+from evalkit.locks import create_lock
 from evalkit.model.settings import Prices, Settings, compute_cost, find_price
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
@@ -39,7 +39,7 @@ class Account:
         self._file = file
         self._report = report
         self._elsewhere = 0.0
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self._spent = 0.0
         self._requests = 0
         self._under_way = 0
@@ -125,7 +125,7 @@ class Account:
 
 
 _accounts: dict[tuple[str, float, Path | None], Account] = {}
-_lock = threading.Lock()
+_lock = create_lock()
 
 
 def get_account(cap: float, file: Path | None, unit: str = "USD", option: str = "max_cost") -> Account:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -35,6 +34,7 @@ from msgspec import Struct
 
 from evalkit.errors import ProviderError
 from evalkit.jsonvalue import JsonObject, filter_mappings
+from evalkit.locks import create_lock
 from evalkit.model.transcript import Usage
 from evalkit.providers.adaptive_pace import AdaptivePace, FileRecord, LocalRecord, Turn
 from evalkit.text.url import is_loopback
@@ -54,7 +54,7 @@ class Traffic:
     """What live models have taken in this process so far: a person who waits for the run is shown it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self.replies = 0
         self.tokens = 0
         self.usd: float | None = None  # None: no reply had a known price
@@ -266,7 +266,7 @@ current_limiter: ContextVar[Limiter | None] = ContextVar("evalkit_limiter", defa
 
 _limiters: dict[tuple[str, Rates, Path | None], Limiter] = {}
 _paces: dict[tuple[str, Path | None], AdaptivePace] = {}
-_limiters_lock = threading.Lock()
+_limiters_lock = create_lock()
 
 
 def get_limiter(provider: str, rates: Rates, service: str | None = None, folder: Path | None = None) -> Limiter:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from evalkit.agents.clock import Occupancy, current_occupancy, give_time_back, now
 from evalkit.agents.contract import AgentUnderTest
 from evalkit.agents.task import Task
+from evalkit.locks import create_lock
 from evalkit.runner.agent_threads import Work, current_agent_thread, offer_event_loop
 
 # How long a cancelled agent may take to clean up before it is abandoned.
@@ -221,7 +222,7 @@ class _BothEvents:
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
         self._awaited = 2
-        self._lock = threading.Lock()
+        self._lock = create_lock()
 
     def record(self) -> None:
         with self._lock:

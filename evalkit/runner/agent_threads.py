@@ -27,6 +27,7 @@ from msgspec import Struct
 from evalkit.agents.clock import current_occupancy
 from evalkit.functions.context_propagation import bind
 from evalkit.functions.threads import AGENT_THREADS, start_daemon_thread
+from evalkit.locks import create_lock
 
 _numbers = count(1)
 _idle: list[_Worker] = []
@@ -197,7 +198,7 @@ class LoopPool(ThreadPoolExecutor):
 
     def __init__(self, cases: int) -> None:
         super().__init__(1, "evalkit-unused")  # starts a thread only in the `submit` that is replaced here
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self._free = cases * THREADS_PER_CASE
         self._queued: deque[tuple[Future[Any], Work]] = deque()
 

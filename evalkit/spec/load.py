@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -20,6 +19,7 @@ from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, f
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
+from evalkit.locks import create_lock
 from evalkit.model.case import Case, Declaration, Permissions, Repeat, split_case_id
 from evalkit.model.registry import look_up_from
 from evalkit.model.settings import Settings
@@ -370,7 +370,7 @@ def _locate_problems(
 
 _PROJECT_MARKERS = ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg", ".git")
 _EVALKIT_MARKERS = ("suite.yaml", "mocks")
-_lock = Lock()
+_lock = create_lock()
 
 
 def find_project_root(file: str | None, root: str | Path | None) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import ast
 import math
 import re
-import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
+from evalkit.locks import create_lock
 from evalkit.textcalls.lenient_json import describe_duplicates, parse_strictly
 
 NAME_KEYS = ("name", "tool", "function", "tool_name", "function_name", "action")
@@ -257,7 +257,7 @@ def _to_mapping(value: object, notes: list[str]) -> JsonDict:
 
 MAX_LENGTH = 20_000
 
-_quiet = threading.Lock()  # filters of warnings are the whole process's
+_quiet = create_lock()  # filters of warnings are the whole process's
 
 _OPENERS = {"(": ")", "[": "]", "{": "}"}
 _TOKEN = re.compile(r"""'''|\"\"\"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[()\[\]{}"']""")

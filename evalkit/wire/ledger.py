@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from time import perf_counter
 
 from msgspec import Struct
 
+from evalkit.locks import create_lock
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.wire.records import CLIENT, Answer, Call, Failure, Item, Reply, Request, Text
 
@@ -37,7 +37,7 @@ class Ledger:
     """Both entries of one run. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self._seen: list[Call] = []
         self._ids: dict[str, set[str]] = {}  # call id -> names, of calls that replies made
         self._texts: list[str] = []  # of replies, in which calls may be written

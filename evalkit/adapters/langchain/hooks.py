@@ -12,7 +12,6 @@ import asyncio
 import base64
 import functools
 import json
-import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,6 +49,7 @@ from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.functions.targets import wait_for
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.locks import create_lock
 from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import HANDOFF, ModelCall, ModelTurn, Usage
 from evalkit.wire import reading as wire_reading
@@ -75,7 +75,7 @@ class GraphRun:
         self._by_call_id: dict[str, list[AgentRunRecorder]] = recorder.histories.setdefault(("langchain", "calls"), {})
         self._names: set[str] = set()
         self._routed: set[str] = set()  # steps of nodes whose hand-offs are recorded
-        self._lock = threading.Lock()
+        self._lock = create_lock()
 
     # -- the tools
 

@@ -12,7 +12,6 @@ import atexit
 import json
 import os
 import shlex
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -45,6 +44,7 @@ from evalkit.functions.mcp import has_mcp
 from evalkit.functions.targets import AnyFunction
 from evalkit.functions.threads import AGENT_THREADS, start_daemon_thread
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.locks import create_lock
 from evalkit.model.case import Declaration
 from evalkit.text.format import cut_between_words, format_value
 
@@ -112,7 +112,7 @@ class HostLoop:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
+        self._lock = create_lock()
 
     def start(self) -> asyncio.AbstractEventLoop:
         with self._lock:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from evalkit.agents.remote.model_relay import ModelRelay, build_model_environment
 from evalkit.agents.remote.server import FunctionsApp, HttpServer, Message, Receive, Send, send_json
+from evalkit.locks import create_lock
 
 if TYPE_CHECKING:
     from evalkit.agents.task import Task
@@ -77,7 +78,7 @@ def _build_exceptions(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: ",".join(filter(None, (environment.get(name), "127.0.0.1,localhost"))) for name in names}
 
 
-_lock = threading.Lock()
+_lock = create_lock()
 _loop: asyncio.AbstractEventLoop | None = None
 
 

@@ -18,6 +18,7 @@ from evalkit.cassettes.http.traffic import Traffic, TrafficParts, plays_requests
 from evalkit.errors import MissingCassetteError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.lazy import LazyModule
+from evalkit.locks import create_lock
 from evalkit.model.parts import InputPart
 from evalkit.model.settings import Settings
 
@@ -29,7 +30,7 @@ else:
     run_traffic = LazyModule("evalkit.cassettes.http.run_traffic")
 
 _open_traffic: list[Traffic] = []
-_lock = threading.Lock()
+_lock = create_lock()
 
 
 def create_traffic(task: RunTask, settings: Settings) -> Traffic:

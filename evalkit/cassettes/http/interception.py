@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +18,7 @@ from typing import Any, Protocol, cast
 from evalkit.cassettes.http.import_hook import PatchAfterImport
 from evalkit.cassettes.http.traffic import Traffic
 from evalkit.lazy import load
+from evalkit.locks import create_reentrant_lock
 
 Method = Callable[..., Any]  # of a client library's class
 Patch = tuple[
@@ -46,7 +46,7 @@ CLIENTS = {
     "websockets.sync.connection": "evalkit.cassettes.http.websocket_client",
 }
 
-_lock = threading.RLock()
+_lock = create_reentrant_lock()
 _users = 0
 _undo: list[Callable[[], None]] = []
 _patched: set[str] = set()

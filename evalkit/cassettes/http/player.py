@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -47,6 +46,7 @@ from evalkit.cassettes.model import (
 from evalkit.errors import EvalkitError, KeyPath, MissingCassetteError, StaleCassetteError, format_file_path
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
+from evalkit.locks import create_lock
 from evalkit.model.parts import InputPart, replace_content
 from evalkit.wire.table import is_candidate
 from evalkit.yamlfile.events import Limits, raise_problems
@@ -126,7 +126,7 @@ class Player:
     ) -> None:
         self._options = options
         self._listener = listener
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self._is_open = True
         self._is_ready = False
         self._cassette: HttpCassette | None = None  # what is played; None while recording

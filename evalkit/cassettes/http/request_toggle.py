@@ -8,7 +8,6 @@ asked in the other way goes out as it is, and is an obstacle: what was asked in 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -19,6 +18,7 @@ from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, unpack_co
 from evalkit.cassettes.http.player import is_ignored_host
 from evalkit.errors import ProviderError
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.locks import create_lock
 from evalkit.wire import anthropic_messages, gemini_content, openai_chat, openai_responses
 from evalkit.wire.bodies import read_values
 from evalkit.wire.table import APIS, Api, read_reply_values
@@ -83,7 +83,7 @@ class RequestToggle:
         self.obstacles: list[str] = []
         self._ignore_hosts = ignore_hosts
         self._is_open = True
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self._failures: dict[tuple[str, bytes], ProviderError] = {}  # by request
 
     @property

@@ -7,13 +7,13 @@ it came by then.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
 from time import perf_counter
 
 from msgspec.structs import replace
 
 from evalkit.cassettes.http.messages import HttpResponse
+from evalkit.locks import create_lock
 
 # Ends of streams, OpenAI's and Anthropic's: clients stop reading there, and go on with the reply. The line break tells
 # them from what a model writes.
@@ -37,7 +37,7 @@ class Tee:
         self._on_end = on_end
         self._on_failure = on_failure
         self._start = perf_counter()
-        self._lock = threading.Lock()
+        self._lock = create_lock()
         self._head: HttpResponse | None = None
         self._pieces: list[bytes] = []
         self._tail = b""

@@ -4,12 +4,12 @@ passed on; and whatever comes of it is read.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from evalkit.locks import create_reentrant_lock
 from evalkit.model.parts import InputPart
 from evalkit.model.settings import Settings
 
@@ -62,7 +62,7 @@ class Traffic:
         self.is_open = True
         self.input_files: list[InputPart] = []
         self._build = build
-        self._lock = threading.RLock()
+        self._lock = create_reentrant_lock()
         self._built: TrafficParts | None = None
 
     @property

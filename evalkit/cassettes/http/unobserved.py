@@ -10,7 +10,6 @@ from __future__ import annotations
 import socket
 import struct
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -19,6 +18,7 @@ from time import monotonic
 from msgspec import Struct, field
 
 from evalkit.cassettes.http.other_services import OTHER_CLIENTS, OTHER_PORTS, is_opened_by
+from evalkit.locks import create_reentrant_lock
 
 _carried: ContextVar[bool] = ContextVar("evalkit_carried", default=False)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
@@ -69,7 +69,7 @@ def _borrow(descriptor: int) -> Iterator[socket.socket]:
 FindOwner = Callable[[str, int], object]
 
 OUTSIDE = object()  # what `find_owner` returns for code of no case whose connections count all the same
-_lock = threading.RLock()
+_lock = create_reentrant_lock()
 _connections: list[Connection] = []
 _listening: list[tuple[int, object]] = []  # descriptors of servers, and the runs whose agents opened them
 _is_hooked = False
