@@ -152,12 +152,12 @@ class ChildWatch(Struct, eq=False):
         program = None
         if kind is not None and not is_harmless(words, self.harmless):
             program = StartedProgram(next(_numbers), tuple(words), kind, describe_command(words, self.harmless))
-            merged |= self._build_watch(program)
             if os.getpid() == self.owner:
                 self.programs.append(program)
                 merged |= self._open_server(program, merged)
             elif not is_python(unwrap(words)):  # a process that was forked, whose list is lost
                 write_report(self.report, STARTED, 0, program.name)
+            merged |= self._build_watch(program)  # the run's own server is no stranger's
         if self.offline_hosts is not None:
             merged |= build_guard_environment(self.offline_hosts, self.report)
         if program is not None or self.offline_hosts is not None:

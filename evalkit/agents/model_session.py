@@ -130,7 +130,7 @@ class ModelSession:
         return not self._turns or self._is_slow(waited_s)
 
     @contextmanager
-    def watch_request(self, service: str) -> Iterator[None]:
+    def _watch_request(self, service: str) -> Iterator[None]:
         """Know of a request to a service, inside, that waits for its answer."""
         request = service, now() - self._queueing_time.seconds
         self._live_requests.append(request)
@@ -445,7 +445,7 @@ class ModelSession:
         token = None if is_cassette else queue_context.set(self._queueing_time.measure)
         try:
             with (
-                nullcontext() if is_cassette else self.watch_request(OWN_MODEL),
+                nullcontext() if is_cassette else self._watch_request(OWN_MODEL),
                 self._waiting_time.measure(),
                 self._bypass(),
                 run_outside(),

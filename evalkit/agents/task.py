@@ -249,10 +249,6 @@ class Task:
         """Return whether a request to a model, which its client gave up, had hung: the run itself goes on."""
         return not self.is_out_of_time and self._session.is_hung(waited_s)
 
-    def watch_request(self, service: str) -> AbstractContextManager[None]:
-        """Know of a request to a model's service, inside, that waits for its answer."""
-        return self._session.watch_request(service)
-
     @property
     def clock_ms(self) -> float:
         """The run's clock: recorded model time and mocked latency, in milliseconds."""

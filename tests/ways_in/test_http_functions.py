@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import evalkit
-from evalkit.agents.remote.server import HttpServer
+from evalkit.agents.remote.http_server import HttpServer
 from evalkit.agents.task import Task
 from evalkit.model.case import Case
 from evalkit.model.transcript import ModelCall, ModelTurn

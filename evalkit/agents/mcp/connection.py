@@ -32,8 +32,8 @@ from evalkit.agents.remote.agents import (
     format_stderr,
     start_process,
 )
+from evalkit.agents.remote.http_client import get_peer
 from evalkit.agents.remote.reaper import TERM_S
-from evalkit.agents.remote.server import get_peer
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.cassettes.http.interception import bypass_here
 from evalkit.cassettes.http.unobserved import OWN_PEERS

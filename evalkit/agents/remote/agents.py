@@ -29,16 +29,11 @@ from msgspec import Struct
 from evalkit.agents.child_guard import start_as
 from evalkit.agents.contract import COMPLETED, AgentUnderTest, Reply
 from evalkit.agents.recorded import record_exported_run
+from evalkit.agents.remote.channel import RejectedMessageError
+from evalkit.agents.remote.http_client import ServiceResponse, UnreachableError, get_peer, send_request
 from evalkit.agents.remote.model_relay import build_model_environment
 from evalkit.agents.remote.reaper import TERM_S, Reaper, find_survivors, send_signal
-from evalkit.agents.remote.server import (
-    FunctionUrls,
-    RejectedMessageError,
-    ServiceResponse,
-    UnreachableError,
-    get_peer,
-    send_request,
-)
+from evalkit.agents.remote.server import FunctionUrls
 from evalkit.agents.remote.spans import PATH as SPANS_PATH
 from evalkit.agents.remote.spans import RequestTrace, SpanReceiver, build_span_environment
 from evalkit.agents.task import Task
@@ -503,7 +498,7 @@ class UrlAgent(Struct, frozen=True, eq=False):
     async def __call__(self, task: Task) -> Reply:
         trace = RequestTrace()
         spans = None if self.traced_case is None else SpanReceiver()
-        async with task.serve(spans=spans) as served:
+        async with task.serve(model_urls=os.environ, spans=spans) as served:
             headers = {"content-type": "application/json", "accept": "application/json, text/plain", **self.headers}
             headers |= {} if spans is None else {"traceparent": trace.header}
             request = build_request(task, served, is_traced=spans is not None)

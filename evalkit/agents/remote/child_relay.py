@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from evalkit.agents.remote.http_server import HttpServer, Message, Receive, Send, send_json
 from evalkit.agents.remote.model_relay import ModelRelay, build_model_environment
-from evalkit.agents.remote.server import FunctionsApp, HttpServer, Message, Receive, Send, send_json
+from evalkit.agents.remote.server import FunctionsApp
 from evalkit.locks import create_lock
 
 if TYPE_CHECKING:

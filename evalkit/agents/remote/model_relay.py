@@ -7,31 +7,29 @@ process are: the turns, and every call that the model asked for, are known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from time import perf_counter
+from collections.abc import Container, Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
-from evalkit.agents.remote.server import UnreachableError, send_request
+from evalkit.agents.remote.channel import DisconnectedError
+from evalkit.agents.remote.http_client import UnreachableError, open_response
+from evalkit.agents.remote.http_server import Send
 from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, find_credentials, get_phrase
-from evalkit.cassettes.http.model_exchanges import read_http_exchange
-from evalkit.cassettes.http.player import Player
-from evalkit.cassettes.http.request_toggle import RequestToggle
+from evalkit.cassettes.http.request_toggle import RequestToggle, ToggledRequest
 from evalkit.cassettes.http.tee import Tee
+from evalkit.cassettes.http.traffic import Traffic
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
-from evalkit.model.transcript import ModelTurn
-from evalkit.providers.budget import ClientBudget
-from evalkit.wire.records import Exchange
-from evalkit.wire.table import read_failed_exchange
 
-MAX_REPLY = 50_000_000  # bytes of a model's reply
+MAX_REPLY = 50_000_000  # bytes of a reply that is asked for in the other way
 # What belongs to one connection, and is not passed on.
 _OWN_HEADERS = frozenset(
     ("host", "connection", "content-length", "transfer-encoding", "accept-encoding", "expect", "keep-alive", "te")
 )
+# What belongs to the connection to a service, and not to the one to a program.
+_CONNECTION_HEADERS = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
+Headers = tuple[tuple[str, str], ...]
 
 
 class ModelService(Struct, frozen=True):
@@ -53,16 +51,11 @@ SERVICES = (
 class RelayTask(Protocol):
     """The part of a task that the relay works on."""
 
-    @property
-    def http_player(self) -> Player | None: ...
-
+    http_traffic: Traffic | None
     request_toggle: RequestToggle | None
-    client_budget: ClientBudget | None
     is_live: bool
 
     def record_fault(self, error: EvalkitError) -> None: ...
-    def record_exchange(self, exchange: Exchange, *, waited_ms: float = 0.0) -> ModelTurn | None: ...
-    def watch_request(self, service: str) -> AbstractContextManager[None]: ...
 
 
 def build_model_environment(
@@ -72,7 +65,8 @@ def build_model_environment(
 
     What the case itself says stays. Offline a client that wants a key, and has none, gets one that opens nothing.
     """
-    if task.http_player is None and not task.is_live:
+    is_played = task.http_traffic is not None and task.http_traffic.is_played
+    if not (is_played or task.is_live):
         return {}
     env: dict[str, str] = {}
     for service in SERVICES:
@@ -100,47 +94,83 @@ class ModelRelay:
                 return f"{base}{path.removeprefix(service.mount)}{f'?{query}' if query else ''}"
         return None
 
-    async def answer(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
-        """Return the response from the cassette or the service. Raises EvalkitError, which is on record then."""
+    async def answer(self, method: str, url: str, headers: Mapping[str, str], body: bytes, send: Send) -> None:
+        """Send the response from the cassette, or that of the service as it comes, which is read on its way.
+
+        Raises EvalkitError, which is on record then, and DisconnectedError for a response that breaks off.
+        """
         request = HttpRequest(method, url, body, headers.get("content-type", ""), find_credentials(headers.items()))
-        player = self._task.http_player
-        if player is not None and player.can_handle(request.host):
-            outcome = player.begin(request)
-            if isinstance(outcome, HttpResponse):
-                return outcome
-            return await self._forward(request, headers, outcome)
+        traffic = self._task.http_traffic
         try:
-            if self._task.client_budget is not None:
-                self._task.client_budget.check()
+            outcome = None if traffic is None else traffic.begin(request)
         except BudgetSpentError as error:
             self._task.record_fault(error)
             raise
-        return await self._forward(request, headers, None)
-
-    async def _forward(self, request: HttpRequest, headers: Mapping[str, str], exchange: Tee | None) -> HttpResponse:
+        if isinstance(outcome, HttpResponse):
+            await _send_response(send, outcome)
+            return
         passed_on = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
-        toggle = self._task.request_toggle
-        toggled = None if toggle is None else toggle.toggle(request)
-        sent = request if toggled is None else toggled.request
-        start = perf_counter()
+        tee = outcome or Tee(lambda response, duration_ms: None)
+        toggled = None if self._task.request_toggle is None else self._task.request_toggle.toggle(request)
         try:
-            with bypass_interception(), self._task.watch_request(request.url):
-                answer = await send_request(sent.method, sent.url, passed_on, sent.body, limit=MAX_REPLY)
+            with bypass_interception():
+                if toggled is None:
+                    await _pass_on(request, passed_on, tee, send)
+                else:
+                    await self._ask_otherwise(toggled, passed_on, tee, send)
         except UnreachableError as error:
-            failed = read_failed_exchange(request.method, request.url, request.body, str(error))
-            if exchange is not None:
-                exchange.fail(error)
-            elif failed is not None:
-                self._task.record_exchange(failed, waited_ms=(perf_counter() - start) * 1000)
+            tee.fail(error)
             raise ProviderError(f"the model's service failed: {request.method} {request.url}: {error}") from None
-        response = HttpResponse(answer.status, get_phrase(answer.status), tuple(answer.headers.items()), answer.body)
-        if toggle is not None and toggled is not None:
-            response = toggle.restore(toggled, response)
-        duration_ms = (perf_counter() - start) * 1000
-        if exchange is not None:
-            exchange.record_response(response)
-        elif (read := read_http_exchange(request, response, duration_ms)) is not None:
-            turn = self._task.record_exchange(read.mark_break(), waited_ms=duration_ms)
-            if turn is not None and self._task.client_budget is not None:
-                self._task.client_budget.add(turn)
-        return response
+        except EvalkitError:
+            tee.end()
+            raise
+        except BaseException as error:  # the program is gone, or the run is over
+            if tee.has_begun:
+                tee.end()
+            else:
+                tee.fail(error)
+            raise
+
+    async def _ask_otherwise(self, toggled: ToggledRequest, headers: Mapping[str, str], tee: Tee, send: Send) -> None:
+        """Ask in the other way, and send the response in the form that the program wants."""
+        assert self._task.request_toggle is not None
+        asked = toggled.request
+        async with open_response(asked.method, asked.url, headers, asked.body) as answer:
+            content = await answer.read(MAX_REPLY)
+        response = HttpResponse(answer.status, get_phrase(answer.status), answer.headers, content)
+        response = self._task.request_toggle.restore(toggled, response)
+        tee.record_response(response)
+        await _send_response(send, response)
+
+
+async def _pass_on(request: HttpRequest, headers: Mapping[str, str], tee: Tee, send: Send) -> None:
+    """Pass a request on to its service, and the response piece by piece as it comes."""
+    async with open_response(request.method, request.url, headers, request.body) as answer:
+        tee.begin(answer.status, get_phrase(answer.status), answer.headers)
+        is_chunked = any(name == "transfer-encoding" for name, _ in answer.headers)
+        names = _CONNECTION_HEADERS if is_chunked else _CONNECTION_HEADERS - {"content-length"}
+        await _send_head(send, answer.status, _remove(answer.headers, names))
+        try:
+            async for piece, is_last in answer.iterate():
+                tee.feed(piece)
+                if is_last:
+                    tee.end(is_whole=True)  # before the program has all of it, and goes by it
+                await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+        except UnreachableError as error:
+            tee.fail(error)
+            raise DisconnectedError from None
+
+
+async def _send_response(send: Send, response: HttpResponse) -> None:
+    headers = (*_remove(response.headers, _CONNECTION_HEADERS), ("content-length", str(len(response.body))))
+    await _send_head(send, response.status, headers)
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def _send_head(send: Send, status: int, headers: Headers) -> None:
+    lines = [(name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
+    await send({"type": "http.response.start", "status": status, "headers": lines})
+
+
+def _remove(headers: Headers, names: Container[str]) -> Headers:
+    return tuple((name, value) for name, value in headers if name.lower() not in names)

@@ -43,6 +43,7 @@ class _TrafficListener:
     def __init__(self, task: RunTask, settings: Settings) -> None:
         self._task = weakref.ref(task)  # the task refers to the player, and the player to this
         self._budget = get_run_budget(settings)
+        self._model = settings.model
 
     def on_request(self) -> None:
         self._budget.check()
@@ -64,7 +65,7 @@ class _TrafficListener:
                 exchange = exchange.mark_break()
             turn = task.record_exchange(exchange, waited_ms=duration_ms if is_live else 0.0)
             if turn is not None and is_live:
-                self._budget.add(turn)
+                self._budget.add(turn, self._model)
 
     def on_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> None:
         task = self._task()
