@@ -13,7 +13,8 @@ from typing import Any, cast
 import pytest
 
 from evalkit.agents.recorded import match_answers
-from evalkit.agents.remote import server
+from evalkit.agents.remote import http_server
+from evalkit.agents.remote.http_client import get_peer
 from evalkit.agents.remote.server import FunctionsServer, ServedTask
 from evalkit.agents.remote.spans import SpanError, SpanReceiver
 from evalkit.model.verdict import ERROR, FAILED, PASSED, Verdict
@@ -259,7 +260,7 @@ async def lose(signal: str, send: Callable[[asyncio.StreamWriter], Any]) -> list
     """Return the problems of a receiver to which an export of `signal` was sent by `send`."""
     spans = SpanReceiver()
     async with FunctionsServer(cast(ServedTask, SimpleNamespace(was_served=False)), spans=spans) as served:
-        host, port = server.get_peer(served.functions_url)
+        host, port = get_peer(served.functions_url)
         _, writer = await asyncio.open_connection(host, port)
         path = served.functions_url.partition(str(port))[2]
         head = f"POST {path}/otlp/v1/{signal} HTTP/1.1\r\nhost: x\r\ncontent-length: 2000\r\n\r\n"
@@ -274,7 +275,7 @@ def test_an_export_that_does_not_arrive_is_remembered(
     send: Callable[[asyncio.StreamWriter], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is too large, it is cut off, or it is still on its way when the run ends. That of metrics may be lost."""
-    monkeypatch.setattr(server, "MAX_BODY", 1000)
-    monkeypatch.setattr(server, "SETTLE_S", 0.05)
+    monkeypatch.setattr(http_server, "MAX_BODY", 1000)
+    monkeypatch.setattr(http_server, "SETTLE_S", 0.05)
     assert len(asyncio.run(lose("traces", send))) == 1
     assert asyncio.run(lose("metrics", send)) == []
