@@ -51,18 +51,21 @@ from evalkit.text.format import format_value
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def check(key: str) -> Callable[[F], F]:
+def check(key: str, *, demands_absence: bool = False, on_arguments: bool = False) -> Callable[[F], F]:
     """Register a function as the check of `key` in `expected_output`: ``fn(expected, transcript)``.
 
     `expected` is the value under the key, templates rendered. The check passes if it returns None, True or an empty
     text or list; a text, or a list of texts, says why it fails; False fails without saying why. It may also return a
     CheckResult. Raising is no way to fail: the case is then an error. Checks are synchronous.
 
+    `demands_absence` says that it holds because something did not happen, `on_arguments` that it looks at the arguments
+    of calls: where nobody saw a part of the run, or a trace has no arguments, the case is an error.
+
     Raises UsageError for a key that evalkit itself has.
     """
     if key in list_expected_keys():
         raise UsageError(f"evalkit.check({key!r}): '{key}' is a key of evalkit; choose another name")
-    return CHECKS.build_decorator(key)
+    return CHECKS.build_decorator(key, demands_absence=demands_absence, on_arguments=on_arguments)
 
 
 class CustomCheck(Demand, Struct, frozen=True):
@@ -73,6 +76,18 @@ class CustomCheck(Demand, Struct, frozen=True):
     path: KeyPath
     folder: str | None  # for which its name is looked up
     has_templates: bool = False
+
+    @property
+    def demands_absence(self) -> bool:
+        return self._get_option("demands_absence")
+
+    @property
+    def on_arguments(self) -> bool:
+        return self._get_option("on_arguments")
+
+    def _get_option(self, name: str) -> bool:
+        registration = CHECKS.find(self.key, self.folder)
+        return registration is not None and bool(registration.options.get(name))
 
     def judge(self, evidence: Evidence) -> CheckResult:
         """Call the function."""

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import evalkit
+from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Judgement
 from evalkit.checks.run_checks import check
 from evalkit.errors import UsageError
 from evalkit.model.registry import Registry
-from evalkit.model.transcript import Transcript
+from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.model.unobserved import ARGUMENTS, CHANNEL, Unobserved
 from evalkit.model.verdict import CheckResult, Reason
 
 OWN = Reason(code="too_slow", message="slow", place="expected_output.steps[0]")
@@ -51,6 +54,31 @@ RETURNED: list[tuple[Any, str, list[str]]] = [
         ],
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "status"),
+    [
+        ({}, CHANNEL, "passed"),
+        ({"demands_absence": True}, CHANNEL, "error"),
+        ({"demands_absence": True}, ARGUMENTS, "passed"),
+        ({"on_arguments": True}, ARGUMENTS, "error"),
+        ({"on_arguments": True}, CHANNEL, "passed"),
+    ],
+)
+def test_a_check_that_demands_absence_is_open_where_a_part_went_unseen(
+    options: dict[str, bool], kind: str, status: str, own_checks: Registry
+) -> None:
+    check("no_refund", **options)(lambda expected, transcript: "made" if transcript.calls else None)
+    expectation, _ = compile_expectation({"no_refund": True})
+    unseen = Transcript(unobserved=(Unobserved(kind, "api.example.com"),))
+
+    judgement = expectation.judge(unseen)
+
+    assert judgement.status == status
+    assert [reason.code for reason in judgement.reasons] == ["unobserved"] * (status == "error")
+    seen = replace(unseen, calls=(FunctionCall(name="refund", arguments={}),))
+    assert expectation.judge(seen).status == "failed"  # what was seen breaks it all the same
 
 
 @pytest.mark.parametrize(("returned", "status", "reasons"), RETURNED)
