@@ -1,4 +1,4 @@
-"""Exports of agent kits and tracing services: of Google ADK, LangSmith and Langfuse.
+"""Exports of agent kits and tracing services: of Google ADK, Claude Code, LangSmith and Langfuse, and the table of all.
 
 ADK's eval sets and sessions hold whole conversations. LangSmith and Langfuse export trees of runs, of which some are a
 model's turns and some are calls; or a model's turns alone, each of which holds what went before it.
@@ -44,6 +44,7 @@ from evalkit.traces.log_formats import (
 )
 from evalkit.traces.messages import is_by_model, is_message, read_messages, unwrap_message
 from evalkit.traces.open_items import OpenItems
+from evalkit.traces.openhands import is_of_openhands, read_openhands
 from evalkit.traces.otel import (
     complete_call,
     complete_span,
@@ -52,6 +53,7 @@ from evalkit.traces.otel import (
     read_model_attributes,
     read_result,
 )
+from evalkit.traces.span_dialects import find_problem
 from evalkit.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case, drop_repeats
 from evalkit.wire import gemini_content
 from evalkit.wire.reading import as_mapping
@@ -290,6 +292,9 @@ def _read_observation(observation: JsonObject) -> RunSpan:
     attributes = read_value(metadata.get("attributes"))  # of the span, where one was sent
     attributes = attributes if isinstance(attributes, Mapping) else {}
     complete_span(span, attributes)
+    if problem := find_problem(attributes):
+        span.is_unreadable, span.error = True, problem
+        return span
     if str(observation.get("level")).upper() == "ERROR":
         span.error = str(_get(observation, "status_message") or "it ended in an error")
     inputs, outputs = read_value(observation.get("input")), read_value(observation.get("output"))
@@ -490,6 +495,7 @@ def _is_of_langfuse(record: JsonObject) -> bool:
 
 EXPORTS: dict[str, Export] = {
     "claude-code": Export(_is_of_claude_code, _read_claude_code, "no message in it", _may_be_of_claude_code),
+    "openhands": Export(is_of_openhands, read_openhands, "no event of an agent in it"),
     "adk": Export(_is_of_adk, _read_adk, "no conversation in what ADK exported; expected eval_cases, events or turns"),
     "langsmith": Export(
         lambda record: "run_type" in record,

@@ -225,7 +225,8 @@ def _check_keys(message: JsonObject, place: str) -> Iterator[LogItem]:
     """Yield the keys that could hold calls, of a reply of which none was read."""
     for key, value in message.items():
         is_empty = not any(value.values()) if isinstance(value, Mapping) else not value
-        if not is_empty and MENTIONS_CALLS.search(key) and key not in _NO_CALLS:
+        is_action = key == "action" and "thought" in message  # of SWE-agent: a command that stands in the text
+        if not is_empty and (is_action or MENTIONS_CALLS.search(key)) and key not in _NO_CALLS:
             yield build_unread(f"{_API}.message.{key}", f"{place}.{key}", value)
 
 

@@ -538,6 +538,8 @@ def _to_arguments(value: object, names: Sequence[str] = ()) -> JsonObject | None
     data = read_literal(value)
     if isinstance(data, Mapping) and "input_str" in data:  # as OpenLLMetry writes those of LangChain
         data = read_literal(data["input_str"])
+    if isinstance(data, Mapping) and data.keys() == {"input", "options"}:  # of BeeAI
+        data = data["input"]
     if not isinstance(data, Mapping):
         return None
     if data.keys() <= _PYTHON_CALL and isinstance(named := data.get("kwargs"), Mapping):  # of smolagents, OpenLLMetry

@@ -12,6 +12,20 @@ from evalkit.wire.records import Reply
 from evalkit.wire.table import find_api_by_reply
 
 
+def find_problem(attributes: JsonObject) -> str | None:
+    """Return why a span can't be read of which a library has written one for each event, not for each call."""
+    target, kind = str(attributes.get("target")), attributes.get("openinference.span.kind")
+    if kind is not None and attributes.get("name") == target.rpartition(".")[2] and target.startswith(_BEEAI_ROOTS):
+        return (
+            f"its spans hold one event of BeeAI each ({target}), and not each call; record them anew with a newer "
+            "openinference-instrumentation-beeai (0.1.30 does)"
+        )
+    return None
+
+
+_BEEAI_ROOTS = ("agent.", "backend.", "tool.")
+
+
 def translate_span(data: JsonObject) -> JsonObject:
     """Return a span of MLflow or any-agent in attributes that are read, and any other as it is."""
     attributes: JsonObject = data["attributes"]
@@ -20,7 +34,8 @@ def translate_span(data: JsonObject) -> JsonObject:
         return {**data, "attributes": told, **_read_chunks(told, data.get("events"))}
     if "gen_ai.output" in attributes and "gen_ai.output.type" in attributes:
         return {**data, "attributes": {**attributes, **_translate_any_agent(attributes)}}
-    return data
+    problem = find_problem(attributes)
+    return data if problem is None else {**data, "problem": problem}
 
 
 _MLFLOW_KINDS = {"CHAT_MODEL": "LLM"}  # the others are called as in OpenInference

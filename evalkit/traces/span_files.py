@@ -63,7 +63,7 @@ def list_spans(records: Sequence[JsonObject]) -> Iterator[JsonObject]:
     """Yield the spans of records that are exports, with the attributes of their resource beside their own, and with the
     events that log records tell of them.
 
-    Raise UnreadableLogError where a list of spans is none: what it holds would be lost.
+    Raise UnreadableLogError where a list of spans holds anything else: it would be lost.
     """
     events, known = group_events(records), set()
     for data in _list_as_written(records):
@@ -104,7 +104,9 @@ def _list_as_written(records: Sequence[JsonObject]) -> Iterator[JsonObject]:
             trace_id = get_id(record, "trace_id")
             for span in list_objects(_get_holder(record), "spans"):
                 if not _is_span(span):
-                    raise UnreadableLogError(f"a span is none: {cut_between_words(json.dumps(span))}")
+                    raise UnreadableLogError(
+                        f"an entry of 'spans' is not a span: {cut_between_words(json.dumps(span))}"
+                    )
                 yield _read_record(span if get_id(span, "trace_id") else {**span, "trace_id": trace_id})
         elif _is_span(record):
             yield _read_record(record)
@@ -124,7 +126,7 @@ def _list_of_resource(of_resource: JsonObject) -> Iterator[JsonObject]:
 def _read_attributes(span: JsonObject) -> JsonDict:
     """Return the attributes of a span of OTLP. Raise UnreadableLogError where one, or all of them, would be lost."""
     if span.keys().isdisjoint(("traceId", "spanId", "name", "attributes")):
-        raise UnreadableLogError(f"a span is none: {cut_between_words(str(span))}")
+        raise UnreadableLogError(f"an entry of 'spans' is not a span: {cut_between_words(str(span))}")
     named = span.get("attributes")
     if isinstance(named, Mapping):
         values = [item for value in named.values() for item in (value if isinstance(value, list) else [value])]

@@ -478,3 +478,13 @@ def test_calls_in_other_lines_of_a_session_are_not_lost(log: WriteLog) -> None:
 @pytest.mark.parametrize("key", ["history", "traj"])
 def test_results_of_test_beds_hold_their_messages_under_other_names(key: str, log: WriteLog) -> None:
     assert list_facts(read_one(log({key: [SYSTEM, ASKED, CALLED, ANSWERED, REPLIED], "info": {}})).events) == WHOLE
+
+
+def test_spans_of_single_events_of_beeai_are_a_problem(log: WriteLog) -> None:
+    """Older versions of its instrumentation wrote a call three times, and some never."""
+    attributes = {"openinference.span.kind": "TOOL", "target": "tool.search.start", "name": "start", "tool.name": "x"}
+    observation = {"id": "o1", "traceId": "t1", "type": "SPAN", "metadata": {"attributes": attributes}}
+    span = {"trace_id": "t1", "span_id": "s1", "name": "tool.search.start", "attributes": attributes}
+    for record in (observation, {**span, "start_time": 0, "end_time": 0}):
+        (problem,) = read_log(log(record))
+        assert "its spans hold one event of BeeAI each (tool.search.start), and not each call" in str(problem)

@@ -181,6 +181,12 @@ def test_a_declaration_among_the_messages_is_no_answer() -> None:
             {"role": "narrator", "content": "x"},
             "a message has the role 'narrator'; expected system, user, assistant or tool",
         ),
+        (
+            {"role": "assistant", "content": "I look.\n```\nls\n```", "thought": "I look.", "action": "ls\n"},
+            'it holds what evalkit can\'t read: openai_chat.message.action at messages[0].action: "ls\\n"\nIf it can '
+            "hold no call of a function, say so in pyproject.toml, [tool.evalkit.http]: "
+            'harmless = ["openai_chat.message.action"]',
+        ),
         ("role='user' content='Hi'", "a message is no JSON object: \"role='user' content='Hi'\""),
     ],
 )

@@ -434,7 +434,7 @@ def test_a_list_that_holds_spans_and_others_is_a_problem(tmp_path: Path) -> None
     path = tmp_path / "spans.json"
     path.write_text(json.dumps({"spans": [span, {"a": 1}]}), "utf-8")
     (problem,) = read_log(path)
-    assert str(problem) == 'spans.json: a span is none: {"a": 1}'
+    assert str(problem) == "spans.json: an entry of 'spans' is not a span: {\"a\": 1}"
 
 
 def test_a_line_may_be_a_list_of_messages(tmp_path: Path) -> None:

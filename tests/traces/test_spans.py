@@ -370,6 +370,7 @@ def test_an_agent_without_spans_of_models_says_what_it_was_asked_and_answered(
         ({"args": [], "sanitize_inputs_outputs": False, "kwargs": {"city": "Rome"}}, {"city": "Rome"}),
         ({"args": ["Rome"], "sanitize_inputs_outputs": False, "kwargs": {"days": 2}}, {"city": "Rome", "days": 2}),
         ({"kwargs": {"city": "Rome"}}, {"city": "Rome"}),
+        ({"input": {"city": "Rome"}, "options": None}, {"city": "Rome"}),  # of BeeAI
         ({"args": [1, 2, 3], "kwargs": {}}, None),  # more than there are parameters
         (None, None),
     ],
