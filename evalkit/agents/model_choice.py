@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlencode
 
-from evalkit.agents.task import TaskSettings
+from evalkit.agents.task_settings import TaskSettings
 from evalkit.cassettes.model import (
     CassetteProvider,
     RecordingProvider,

@@ -19,7 +19,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatch
 from functools import partial, wraps
 from time import monotonic
 from types import ModuleType
@@ -57,7 +56,7 @@ from evalkit.functions.context_propagation import CURRENT_CASE, start_propagatio
 from evalkit.functions.threads import OlderThreads
 from evalkit.locks import create_reentrant_lock
 from evalkit.model.settings import HttpSettings, Settings
-from evalkit.model.unobserved import CONNECTION, SERVICE
+from evalkit.model.unobserved import CONNECTION
 
 if TYPE_CHECKING:
     from evalkit.agents.remote.child_relay import ChildRelay
@@ -196,11 +195,7 @@ def _note_unobserved(run: GuardedRun) -> None:
     lines = read_report(run.report)
     for part in run.children.list_unobserved(lines):
         run.task.note_unobserved(part.kind, part.what, part.source)
-    run.task.unobserved[:] = [
-        part
-        for part in run.task.unobserved
-        if part.kind != SERVICE or not any(fnmatch(part.what, pattern) for pattern in run.harmless)
-    ]
+    run.task.observation.drop_services(run.harmless)
     _record_refused(run.task, lines, "a process that the agent started")
 
 

@@ -16,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.contract import COMPLETED, Reply
-from evalkit.agents.task import Task, copy_visible_input, format_message
+from evalkit.agents.task import Task
+from evalkit.agents.task_input import copy_visible_input, format_message
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable
 from evalkit.model.case import TRACE, Case, get_case_name

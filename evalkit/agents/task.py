@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import (
     AsyncIterator,
@@ -22,12 +21,14 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.clock import WaitingTime
 from evalkit.agents.contract import Reply
+from evalkit.agents.observation import Observation
 from evalkit.agents.task_functions import TaskFunctions, build_positional_error
+from evalkit.agents.task_input import MessageParts, format_message
+from evalkit.agents.task_settings import TaskSettings
 from evalkit.errors import EvalkitError, FunctionError, UsageError
 from evalkit.functions.call_log import DIRECT, CallContext, build_error_result
 from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
@@ -35,11 +36,10 @@ from evalkit.functions.mocks.answers import compile_static, render_answer
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
-from evalkit.model.case import CaseSettings, Declaration, list_hidden_inputs
-from evalkit.model.parts import PARTS, TEXT, InputPart, build_user_message, list_parts, read_parts
-from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, HttpSettings, Settings
+from evalkit.model.case import Declaration
+from evalkit.model.parts import PARTS, InputPart, build_user_message
+from evalkit.model.settings import HttpSettings
 from evalkit.model.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
-from evalkit.model.unobserved import CHILD, PROGRAM, SERVICE, Unobserved
 from evalkit.model.variant import MODEL, TEMPERATURE, VariantValues
 
 if TYPE_CHECKING:
@@ -75,19 +75,6 @@ else:
 T = TypeVar("T")
 
 
-class TaskSettings(Struct, frozen=True, kw_only=True):
-    """The settings in force. `temperature` None leaves it to the model; `deadline_s` is for the whole case."""
-
-    model: str | None = None
-    temperature: float | None = 0.0
-    seed: int | None = DEFAULT_SEED
-    deadline_s: float = DEFAULT_DEADLINE_S
-    max_iterations: int = DEFAULT_MAX_ITERATIONS
-    strict_mocks: bool = False
-    correct_text_calls: bool = False
-    real_sleep: bool = False
-
-
 class Task:
     """A run of one case, as the agent sees it. The same object for every user turn of a conversation.
 
@@ -96,6 +83,15 @@ class Task:
     `state` a dictionary for the agent's own use that lives as long as the case. `variant` has the values of a
     comparison (``--evalkit-compare prompt=v1.md,v2.md``) for this run by name, and is empty without one.
     """
+
+    message = ""
+    instruction_used: str | None = None
+    trace: Conversation | None = None  # the recorded run that is judged, in place of one of an agent
+    http_traffic: Traffic | None = None  # handles the requests of the agent's own clients
+    request_toggle: RequestToggle | None = None  # asks in the other way what its client asks a live model
+    client_budget: ClientBudget | None = None  # for agents whose own client goes live
+    is_live = False  # a model is asked, and nothing is recorded or played
+    is_out_of_time = False  # the agent is being stopped
 
     def __init__(
         self,
@@ -111,29 +107,17 @@ class Task:
         http: HttpSettings | None = None,
     ) -> None:
         self.input = input
-        self.message = ""
         self.messages: list[JsonObject] = []
-        self._root = root
-        self._parts: tuple[InputPart, ...] = ()
-        self._are_parts_used = True  # of this turn; a message without images and files has nothing to miss
+        self._message_parts = MessageParts(root)
         self.state: JsonDict = {}
         self.settings = settings
         self.variant = VariantValues(variant or {})
         self.case_id = case_id
         self.run_index = run
-        self.instruction_used: str | None = None
         self.warnings: list[str] = []  # of the function-calling loop, for the transcript
         self._waiting_time = WaitingTime()
         self._queueing_time = WaitingTime()
-        self.trace: Conversation | None = None  # the recorded run that is judged, in place of one of an agent
-        self.http_traffic: Traffic | None = None  # handles the requests of the agent's own clients
-        self.request_toggle: RequestToggle | None = None  # asks in the other way what its client asks a live model
-        self.client_budget: ClientBudget | None = None  # for agents whose own client goes live
-        self.note_lost: Callable[[str], None] | None = None  # in a forked process, whose records are lost
-        self.was_served = False  # a program or service came to the run's own server
-        self.unobserved: list[Unobserved] = []  # parts of this run that nothing saw
-        self.is_out_of_time = False  # the agent is being stopped
-        self.is_live = False  # a model is asked, and nothing is recorded or played
+        self.observation = Observation()
         self.on_turn_end: list[Callable[[], None]] = []  # called when the agent has answered the user
         self._dispatcher = dispatcher
         dispatcher.task = self
@@ -198,8 +182,7 @@ class Task:
     @property
     def parts(self) -> tuple[InputPart, ...]:
         """The parts of the user's current message; empty for one that the case does not give in parts."""
-        self._are_parts_used = True
-        return self._parts
+        return self._message_parts.read()
 
     @property
     def user_turn(self) -> int:
@@ -259,12 +242,10 @@ class Task:
         file of it has changed."""
         self.end_turn()
         self.message = format_message(user)
-        self._parts = read_parts(user, self._root)
-        files = [part for part in self._parts if part.kind != TEXT]
-        self._are_parts_used = not files
+        parts = self._message_parts.begin(user)
         if self.http_traffic is not None:
-            self.http_traffic.input_files += files
-        self.messages.append(build_user_message(self.message, self._parts))
+            self.http_traffic.input_files += self._message_parts.files
+        self.messages.append(build_user_message(self.message, parts))
         self._dispatcher.user_turn = index
         self.bind_event_loop()
 
@@ -272,10 +253,8 @@ class Task:
         """End the user turn, if there is one: what the model asked for and nobody answered goes on record."""
         for callback in self.on_turn_end:
             callback()
-        if not self._are_parts_used:
-            names = ", ".join(f"{part.kind} {part.name}" for part in self._parts if part.kind != TEXT)
-            self.warnings.append(f"the agent did not read task.parts, so it answered without {names}")
-            self._are_parts_used = True
+        if warning := self._message_parts.end():
+            self.warnings.append(warning)
 
     def bind_event_loop(self) -> None:
         """Make the running event loop the one that `wait` waits on."""
@@ -421,7 +400,8 @@ class Task:
         return await self._session.turn(request)
 
     def _note_parts(self, request: ModelRequest) -> None:
-        self._are_parts_used |= any(PARTS in message for message in request.messages)
+        if any(PARTS in message for message in request.messages):
+            self._message_parts.read()
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Ask the model, and yield its reply piece by piece: ``chunk.feed(accumulator)``.
@@ -484,21 +464,11 @@ class Task:
     def note_unobserved(self, kind: str, what: str, source: str = "") -> None:
         """Note a part of this run that nothing saw, of one of the kinds in `evalkit.model.unobserved`. Demands that
         something did not happen are not met then."""
-        part = Unobserved(kind, what, source)
-        if self.note_lost is not None:
-            self.note_lost(part.describe())
-        if part not in self.unobserved:
-            self.unobserved.append(part)
-
-    @property
-    def unseen_parts(self) -> tuple[Unobserved, ...]:
-        """The parts of this run that nothing saw: no programs and services where one came to the run's own server."""
-        came = (PROGRAM, SERVICE, CHILD) if self.was_served else ()
-        return tuple(part for part in self.unobserved if part.source or part.kind not in came)
+        self.observation.note(kind, what, source)
 
     def enter_fork(self, note_lost: Callable[[str], None]) -> None:
         """Make this the task of a forked process: what is recorded in it is lost, and noted by `note_lost`."""
-        self.note_lost = self._dispatcher.call_log.note_lost = note_lost
+        self.observation.note_lost = self._dispatcher.call_log.note_lost = note_lost
 
     @property
     def model_failures(self) -> tuple[Failure, ...]:
@@ -533,8 +503,7 @@ class Task:
 
     def record_exchange(self, exchange: Exchange, *, waited_ms: float = 0.0) -> ModelTurn | None:
         """Record an exchange of the agent's own client with a model's service. Return its turn, if it is one."""
-        if self.note_lost is not None:
-            self.note_lost(f"a request to {exchange.url.partition('?')[0]}")
+        self.observation.lose(f"a request to {exchange.url.partition('?')[0]}")
         turn = self._session.record_exchange(exchange, waited_ms / 1000)
         if turn is not None:
             self.waiting_time.add(waited_ms / 1000)
@@ -591,7 +560,8 @@ def list_replaced_attributes(task: Task) -> list[str]:
     """List the attributes of a task, which agents have in their hands and evalkit needs again, in which an agent has
     put something that can't be read."""
     types: dict[str, tuple[type, ...]] = {
-        **dict.fromkeys(("messages", "warnings", "on_turn_end", "unobserved"), (list,)),
+        **dict.fromkeys(("messages", "warnings", "on_turn_end"), (list,)),
+        "observation": (Observation,),
         **dict.fromkeys(("input", "unawaited"), (dict,)),
         "settings": (TaskSettings,),
         "trace": (log_formats.Conversation, NoneType),
@@ -603,64 +573,3 @@ def list_replaced_attributes(task: Task) -> list[str]:
     if "messages" not in names and not all(isinstance(message, Mapping) for message in task.messages):
         names.append("messages")
     return names
-
-
-def merge_settings(case: CaseSettings, settings: Settings) -> TaskSettings:
-    """Merge explicit options, which win, the case's own settings, and the defaults."""
-
-    def pick(explicit: T | None, own: T | None, default: T) -> T:
-        return next((value for value in (explicit, own) if value is not None), default)
-
-    return TaskSettings(
-        model=settings.model or case.model,
-        temperature=case.temperature if case.temperature_is_set else settings.temperature,
-        seed=settings.seed if case.seed is None else case.seed,
-        deadline_s=pick(settings.deadline_s, case.deadline_s, DEFAULT_DEADLINE_S),
-        max_iterations=pick(settings.max_iterations, case.max_iterations, DEFAULT_MAX_ITERATIONS),
-        strict_mocks=pick(settings.strict_mocks, case.strict_mocks, False),
-        correct_text_calls=bool(case.correct_text_calls),
-        real_sleep=settings.real_sleep,
-    )
-
-
-def copy_visible_input(data: JsonObject) -> JsonDict:
-    """Copy a case's `input` without the mocks: changes that an agent makes stay in its run."""
-
-    def copy(value: object) -> Any:
-        if isinstance(value, Mapping):
-            return {key: copy(item) for key, item in value.items()}
-        return [copy(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-    hidden = list_hidden_inputs()
-    return {key: copy(value) for key, value in data.items() if key not in hidden}
-
-
-def format_message(user: object) -> str:
-    """Format the user's input as text: a string as it is, an email with its headers, the texts of parts, other data as
-    JSON."""
-    if user is None:
-        return ""
-    if isinstance(user, str):
-        return user
-    if not isinstance(user, Mapping):
-        return json.dumps(user, ensure_ascii=False, default=str)
-    if "body" in user and {"subject", "from"} & set(user):
-        return _format_email(user)
-    data: dict[str, object] = dict(user)
-    texts: list[str] = []
-    if isinstance(user.get("message"), str):
-        texts.append(str(data.pop("message")))
-    if isinstance(user.get("email"), Mapping):
-        texts.append(_format_email(user["email"]))
-        del data["email"]
-    if isinstance(user.get(PARTS), list):
-        texts += [str(part[TEXT]) for part in list_parts(user) if TEXT in part]
-        del data[PARTS]
-    if data:
-        texts.append(json.dumps(data, ensure_ascii=False, default=str, indent=2))
-    return "\n\n".join(texts)
-
-
-def _format_email(email: Mapping[str, object]) -> str:
-    headers = [f"{key.capitalize()}: {value}" for key, value in email.items() if key != "body" and value is not None]
-    return "\n".join([*headers, "", str(email.get("body", "") or "")])

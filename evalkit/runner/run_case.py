@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from evalkit.agents import offline
 from evalkit.agents.clock import Occupancy, keep_time, now, share_interpreter
 from evalkit.agents.contract import AgentUnderTest, Reply
-from evalkit.agents.task import Task, copy_visible_input
+from evalkit.agents.task import Task
+from evalkit.agents.task_input import copy_visible_input
 from evalkit.cassettes.http import binding as http_recording
 from evalkit.cassettes.http.traffic import find_request_toggle, plays_requests
 from evalkit.checks.expectation import get_expectation, list_own_functions

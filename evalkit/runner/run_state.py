@@ -16,7 +16,8 @@ from evalkit.agents import offline
 from evalkit.agents.clock import Occupancy
 from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.registry import resolve_agent
-from evalkit.agents.task import Task, TaskSettings, merge_settings
+from evalkit.agents.task import Task
+from evalkit.agents.task_settings import TaskSettings, merge_settings
 from evalkit.cassettes.http import binding as http_recording
 from evalkit.cassettes.http.player import build_http_path
 from evalkit.cassettes.model import (
@@ -293,7 +294,7 @@ def build_transcript(run: RunState) -> Transcript:
         metadata=data,
         state=state,
         handoffs=dispatcher.handoffs.list_handoffs(),
-        unobserved=task.unseen_parts,
+        unobserved=task.observation.list_unseen(),
         simulation=run.simulation,
         unused_dimensions=() if run.plan.case.variant is None else _list_unused_dimensions(run),
         trace=task.trace.source if task.trace else None,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.task import TaskSettings, copy_visible_input, format_message, merge_settings
+from evalkit.agents.task_input import copy_visible_input, format_message
+from evalkit.agents.task_settings import TaskSettings, merge_settings
 from evalkit.model.case import CaseSettings
 from evalkit.model.settings import Settings
 

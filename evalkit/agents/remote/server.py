@@ -27,6 +27,7 @@ from urllib.parse import parse_qs
 
 from msgspec import Struct
 
+from evalkit.agents.observation import Observation
 from evalkit.agents.remote.channel import DisconnectedError
 from evalkit.agents.remote.http_server import HttpServer, Message, Receive, Send, read_headers, send_json
 from evalkit.agents.remote.spans import PATH as SPANS_PATH
@@ -42,9 +43,10 @@ T = TypeVar("T")
 
 
 class ServedTask(Protocol):
-    """The part of a task that the server works on. `was_served`: something came for a function, or to a model."""
+    """The part of a task that the server works on. Its observation is told if something came for a function, or to a
+    model."""
 
-    was_served: bool
+    observation: Observation
 
     def describe_functions(self) -> list[JsonDict]: ...
     async def execute_remote_call(
@@ -103,7 +105,7 @@ class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
                     os.unlink(self._url_file)
             await self._server.__aexit__(kind, error, trace)
         finally:
-            self._task.was_served |= self._app.was_asked
+            self._task.observation.was_served |= self._app.was_asked
             await self._app.aclose()
 
     def __enter__(self) -> FunctionUrls:
