@@ -270,6 +270,10 @@ def _is_affix(name: str, candidate: str) -> bool:
     return long.startswith(short) or long.endswith(short)
 
 
+# A step of a place, as text: few verdicts name one, and `re` keeps what it has compiled.
+_STEP = r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]"
+
+
 def format_path(path: Iterable[str | int]) -> str:
     """Format a path for messages and places: ``expected_function_calls[1].arguments['odd name']``."""
     text = ""
@@ -281,6 +285,18 @@ def format_path(path: Iterable[str | int]) -> str:
         else:
             text += f"[{step!r}]"
     return text
+
+
+def parse_path(place: str) -> KeyPath:
+    """Return the path that `format_path` wrote as `place`."""
+
+    def unescape(text: str) -> str:
+        return text.replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
+
+    return tuple(
+        match[1] or (int(match[2]) if match[2] else unescape(match[3] or match[4] or ""))
+        for match in re.finditer(_STEP, place)
+    )
 
 
 def did_you_mean(name: object, candidates: Iterable[str]) -> str:

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from evalkit.errors import Location, UsageError
 from evalkit.functions.declarations import find_argument_violations, is_function_name, parse_declarations
-from evalkit.functions.mocks.files import has_mock_syntax, to_answer
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.lint.facts.data_files import locate_at, read_declaration
 from evalkit.lint.facts.records import GEMINI, DeclaredFunction
 from evalkit.model.case import Declaration
 from evalkit.model.settings import DEFAULT_MAX_ITERATIONS
+from evalkit.model.template import has_syntax, to_literal
 from evalkit.traces.log_formats import (
     Conversation,
     FunctionAnswer,
@@ -177,9 +177,9 @@ class _Story:
         for index, call in enumerate(self.calls):
             expected: JsonDict = {"function_name": call.name}
             if call.arguments:
-                inside = {key: to_answer(value) for key, value in call.arguments.items()}
-                has_directive = any(key.startswith("$") or has_mock_syntax(key) for key in inside)
-                expected["arguments"] = to_answer(dict(call.arguments)) if has_directive else inside
+                inside = {key: to_literal(value) for key, value in call.arguments.items()}
+                has_directive = any(key.startswith("$") or has_syntax(key) for key in inside)
+                expected["arguments"] = to_literal(dict(call.arguments)) if has_directive else inside
             if index in self.answers and self.answers[index].failed:
                 expected["outcome"] = "error"
             if call.name in declared and find_argument_violations(declared[call.name], call.arguments or {}):
@@ -214,8 +214,8 @@ def _build_mock(exchanges: list[tuple[JsonObject, FunctionAnswer | None]]) -> ob
         for answer in answers
     ]
     items = [{(key, repr(value)) for key, value in arguments.items()} for arguments, _ in exchanges]
-    has_syntax = any(has_mock_syntax(arguments) for arguments, _ in exchanges)
-    if has_syntax or _has_subset(items):
+    is_misread = any(has_syntax(arguments) for arguments, _ in exchanges)
+    if is_misread or _has_subset(items):
         return {"$sequence": entries}
     return {"$match": [{"when": dict(pair[0]), **entry} for pair, entry in zip(exchanges, entries, strict=True)]}
 
@@ -237,7 +237,7 @@ def _to_mock_answer(event: FunctionAnswer | None) -> Any:
     if event is None:
         return None
     if not event.failed:
-        return to_answer(event.value)
+        return to_literal(event.value)
     value = event.value
     if isinstance(value, Mapping):
         kind, message = str(value.get("type") or value.get("code") or "error"), value.get("message")
@@ -247,7 +247,7 @@ def _to_mock_answer(event: FunctionAnswer | None) -> Any:
 
 def _to_message(value: object) -> object:
     text = value if isinstance(value, str) else dump(value).strip()
-    return {"$literal": text} if has_mock_syntax(text) else text
+    return {"$literal": text} if has_syntax(text) else text
 
 
 def _read_declarations(conversation: Conversation, story: _Story) -> dict[str, Declaration]:

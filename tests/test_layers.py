@@ -61,8 +61,8 @@ ALLOWED: dict[str, set[str]] = {
         "yamlfile",
     },
     "agents": {
-        *{"bounds", "cassettes", "errors", "fields", "functions", "jsonvalue", "model", "providers", "streaming"},
-        *{"text", "textcalls", "traces", "yamlfile", "wire"},
+        *{"bounds", "cassettes", "checks", "errors", "fields", "functions", "jsonvalue", "model", "providers"},
+        *{"streaming", "text", "textcalls", "traces", "yamlfile", "wire"},
     },
     "adapters": {"agents", "errors", "functions", "jsonvalue", "model", "providers", "text", "wire"},
     "runner": {

@@ -33,18 +33,18 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unloaded")
 def test_a_module_is_imported_when_a_name_of_it_is_first_used() -> None:
     assert not is_loaded(mutants)
-    assert mutants.FAILED_RESULT
+    assert mutants.UNLISTED
     assert is_loaded(mutants)
-    assert mutants.FAILED_RESULT is sys.modules[NAME].FAILED_RESULT
+    assert mutants.UNLISTED is sys.modules[NAME].UNLISTED
 
 
 @pytest.mark.usefixtures("unloaded")
 def test_a_module_that_is_taken_away_is_not_imported_again() -> None:
     """`patch.dict(sys.modules)` takes away all that was imported inside."""
     with patch.dict(sys.modules):
-        kinds = mutants.FAILED_RESULT
+        kinds = mutants.UNLISTED
     assert NAME not in sys.modules
-    assert LazyModule(NAME).FAILED_RESULT is kinds
+    assert LazyModule(NAME).UNLISTED is kinds
 
 
 @pytest.mark.usefixtures("unloaded")
@@ -54,7 +54,7 @@ def test_threads_that_load_a_module_at_once_get_the_same_one() -> None:
 
     def use() -> None:
         barrier.wait()
-        found.append(LazyModule(NAME).FAILED_RESULT)
+        found.append(LazyModule(NAME).UNLISTED)
 
     threads = [threading.Thread(target=use) for _ in range(8)]
     for thread in threads:

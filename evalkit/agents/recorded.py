@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.task import Task
 from evalkit.agents.task_input import copy_visible_input, format_message
+from evalkit.checks.call_keys import list_call_keys
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable
 from evalkit.model.case import TRACE, Case, get_case_name
@@ -348,16 +349,13 @@ _OF_RESPONSE = (
     *("response_body_contains", "response_body_excludes"),
 )
 # What is judged by the names of calls alone: all else may look at their arguments.
-_OF_NAMES = frozenset({"expected_function_calls", "function_name", "times", "min", "max", "optional", "in_order",
-    "any_order", "in_parallel", "one_of", "call_order", "extra_calls", "forbidden_function_calls", "by", "channel",
+_OF_NAMES = frozenset({"expected_function_calls", "min", "max", "in_order",
+    "any_order", "in_parallel", "one_of", "call_order", "extra_calls", "forbidden_function_calls",
     "final_function_call", "max_function_calls", "max_model_turns", "stop_reason", "response_contains",
     "response_excludes", "response_matches"})  # fmt: skip
-_OF_RESULTS = ("result_contains", "grounded")
-_APPROVED = "nothing of what a person approved"
 _NEVER = {
     **dict.fromkeys(("state", "state_contains"), "no state"),
-    **dict.fromkeys(("approval", "expected_approvals"), _APPROVED),
-    "answered_by": "nothing of who answered a call",
+    "expected_approvals": "nothing of what a person approved",
 }
 
 
@@ -377,7 +375,9 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     blank = list_blank_calls(conversation)
     declared = {function.name for function in case.functions if function.parameters}
     on_arguments = any(policy.looks_at_arguments for policy in policies) or not declared.isdisjoint(blank)
-    if blank and (on_arguments or not keys <= _OF_NAMES or any("{{" in text for text in texts)):
+    call_keys = list_call_keys().values()
+    names_alone = _OF_NAMES | {key.name for key in call_keys if not key.looks_at_arguments}
+    if blank and (on_arguments or not keys <= names_alone or any("{{" in text for text in texts)):
         return f"holds no arguments of {', '.join(blank)}; {ADVICE}"
     unanswered, unasked = match_answers(conversation)
     if unanswered:
@@ -390,7 +390,7 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
         return f"holds a reply without what it says or asks for; {ADVICE}"
     names = {call.name for call in calls}
     of_policies = {key for policy in policies for name in names for key in policy.list_keys(name)}
-    for key, lack in _NEVER.items():
+    for key, lack in {**_NEVER, **{key.name: key.untraced for key in call_keys if key.untraced}}.items():
         if key in keys | of_policies and not is_live:
             return f"holds {lack}, which the case expects ('{key}')"
     keys |= of_policies
@@ -399,7 +399,8 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     unknown = dict.fromkeys(
         event.name or names_by_id.get(str(event.call_id), "a call") for event in answers if event.is_missing
     )
-    if unknown and (keys & set(_OF_RESULTS) or any("calls" in text and "{{" in text for text in texts)):
+    on_results = {key.name for key in call_keys if key.looks_at_results}
+    if unknown and (keys & on_results or any("calls" in text and "{{" in text for text in texts)):
         return f"holds no result of {', '.join(unknown)}; {ADVICE}"
     if keys & set(_OF_RESPONSE) and not is_live and not has_response(conversation):
         return f"holds no final response; {ADVICE}"

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.agents.model_choice import aclose_shared
 from evalkit.casecheck.expected_calls import ExampleNotFoundError, NoExampleError, OmittedArgumentError, make_example
+from evalkit.checks.call_keys import list_call_keys
 from evalkit.checks.handoffs import HANDOFF_KINDS, HANDOFF_WORDS
 from evalkit.errors import KeyPath
 from evalkit.functions.declarations import find_argument_violations
@@ -28,7 +29,7 @@ from evalkit.model.verdict import PASSED, Verdict
 from evalkit.runner.run_case import Watchdog, arun_case
 from evalkit.runner.run_state import RunState
 
-_KINDS: dict[str, str] = {
+_OF_CALLS = {
     "drop_call": "a call is not made",
     "repeat_call": "a call is made twice",
     "swap_calls": "two calls that follow each other change places",
@@ -39,7 +40,8 @@ _KINDS: dict[str, str] = {
     "drop_argument": "an argument is not sent",
     "add_argument": "an argument more is sent",
     "lose_fact": "a number, date or name of the input or of a result is told wrongly in a text",
-    "fail_call": "a call fails",
+}
+_OF_RUNS = {
     "deny_approval": "a person denies a call that was approved",
     "skip_approval": "a call is made for which nobody is asked",
     "change_handoff": "the run is handed over, or a part of it delegated, to another agent",
@@ -51,7 +53,6 @@ _KINDS: dict[str, str] = {
 UNLISTED = "delete_everything"
 SOMEBODY_ELSE = "somebody_else"
 DENIED_RESULT = {"error": {"type": "denied", "message": "a person denied this call"}}
-FAILED_RESULT = {"error": {"type": "mutant", "message": "it failed"}}
 _MAX_FACTS = 8
 
 SOMETHING_ELSE = "something else"
@@ -65,7 +66,8 @@ Keys = JsonObject
 
 def list_kinds() -> Mapping[str, str]:
     """Return the kinds of mutants by name, each with what happens in them."""
-    return _KINDS
+    of_keys = {kind: words for key in list_call_keys().values() for kind, words in key.mistakes.items()}
+    return {**_OF_CALLS, **of_keys, **_OF_RUNS}
 
 
 class Observation(Struct, frozen=True):
@@ -125,6 +127,7 @@ def generate_mutants(observed: Observation) -> Iterator[Mutant]:
         if isinstance(call.arguments, dict):
             yield from _generate_argument_changes(observed, index)
             yield from _generate_lost_facts(observed, index)
+        yield from _generate_key_mistakes(transcript, index)
         yield from _generate_result_changes(transcript, index)
         yield from _generate_approval_changes(transcript, index)
     yield from _generate_handoff_changes(transcript)
@@ -319,16 +322,22 @@ def _find_facts(text: str, observed: Observation, before: int) -> list[str]:
     return [fact for fact in dict.fromkeys(facts) if fact.casefold() in folded][:_MAX_FACTS]
 
 
+def _generate_key_mistakes(transcript: Transcript, index: int) -> Iterator[Mutant]:
+    """Generate the mistakes that keys of an expected call would notice."""
+    calls = transcript.calls
+    names = {"expected_function_calls": [call.name for call in calls]}
+    for key in list_call_keys().values():
+        for change in key.mutate(calls[index]):
+            yield Mutant(
+                kind=change.kind, description=f"{_describe_call(transcript, index)} {change.words}",
+                transcript=replace_calls(transcript, (*calls[:index], change.call, *calls[index + 1 :])), call=index,
+                for_call=({key.name: change.value},), for_run=(names,),
+            )  # fmt: skip
+
+
 def _generate_result_changes(transcript: Transcript, index: int) -> Iterator[Mutant]:
     calls = list(transcript.calls)
     call = calls[index]
-    if call.outcome == "ok":
-        calls[index] = replace(call, outcome="error", result=FAILED_RESULT)
-        names = {"expected_function_calls": [candidate.name for candidate in transcript.calls]}
-        yield Mutant(
-            kind="fail_call", description=f"{_describe_call(transcript, index)} fails",
-            transcript=replace_calls(transcript, calls), call=index, for_call=({"outcome": "ok"},), for_run=(names,),
-        )  # fmt: skip
     is_denied = call.approval is not None and call.approval.answer == DENIED
     if call.result is None or call.answered_by == MOCK or is_denied:  # the answer is the case's own doing
         return

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from evalkit.casecheck.mutants import Keys, Mutant, Observation, generate_mutants
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement, get_expectation
-from evalkit.errors import FunctionError, KeyPath, MockError, format_path
+from evalkit.errors import FunctionError, KeyPath, MockError, format_path, parse_path
 from evalkit.functions.call_log import CallContext
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import get_mocks
@@ -22,7 +22,7 @@ from evalkit.model.case import Declaration
 from evalkit.model.transcript import DENIED, Grading, Transcript
 from evalkit.model.verdict import FAILED, PASSED
 from evalkit.operators.base import JUDGE
-from evalkit.runner.demands import compile_demands, judge_transcript, parse_path
+from evalkit.runner.demands import compile_demands, judge_transcript
 from evalkit.runner.run_state import copy_state
 
 

@@ -32,14 +32,15 @@ from evalkit.casecheck.expected_calls import (
     plan_calls,
     plan_implied_calls,
 )
-from evalkit.checks.call_origin import WRONG_USER_TURN
+from evalkit.checks.call_key import CallExample
+from evalkit.checks.call_keys import find_call_key
 from evalkit.checks.evidence import build_resolver
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.keys import list_expected_keys
 from evalkit.checks.policies import PolicyRun, get_policies
 from evalkit.checks.reasons import NOT_JUDGED
 from evalkit.checks.simulated_user import get_user
-from evalkit.errors import FunctionError, KeyPath, Location, MockError, find_nearest, format_path
+from evalkit.errors import FunctionError, KeyPath, Location, MockError, find_nearest, format_path, parse_path
 from evalkit.functions.call_log import CallContext
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import (
@@ -59,7 +60,7 @@ from evalkit.model.settings import Settings
 from evalkit.model.template import ArgumentStep, TemplateError, TooFewCallsError, is_operator
 from evalkit.model.transcript import APPLICATION, MOCK, SERVER, FunctionCall, ModelCall, Transcript
 from evalkit.model.verdict import CheckResult, Reason
-from evalkit.runner.demands import compile_demands, parse_path
+from evalkit.runner.demands import compile_demands
 from evalkit.runner.run_state import copy_state
 
 ADVICE = {
@@ -228,7 +229,7 @@ class _SmokeRun:
         for line in judgement.calls:
             for result in line.results:
                 for reason in result.reasons:
-                    self._report_reason(reason, line.call, path)
+                    self._report_reason(reason, line.call, path, result.check)
         for check in judgement.checks:
             self._report_check(check, path)
 
@@ -297,24 +298,27 @@ class _SmokeRun:
         self._record_draft(planned, draft, declaration, index)
         self._places[index] = planned.path
         self._guessed[index] = draft.guessed
-        channel = _pick_first(planned.keys.get("channel", "native"))
-        answered_by = _pick_first(planned.keys.get("answered_by", self._find_answerer(planned.name)))
+        example = CallExample()
+        for name, value in planned.keys.items():
+            if (key := find_call_key(name)) is not None:
+                key.imagine(example, value)
+        channel = example.channel
+        answered_by = example.answered_by or self._find_answerer(planned.name)
         group = planned.parallel_group
         if group is None or group not in self._turns:
             self._turn += 1
         turn = self._turn if group is None else self._turns.setdefault(group, self._turn)
         self.call_count += 1
         if answered_by != MOCK:
-            is_failure = planned.keys.get("outcome") == "error"
-            refusal = FunctionError("refused", "the application refused it") if is_failure else None
+            refusal = FunctionError("refused", "the application refused it") if example.fails else None
             call = ModelCall(name=planned.name, arguments=draft.arguments, channel=channel)
             context = CallContext.of_call(call, turn, refusal=refusal, answered_by=answered_by)
             self._dispatcher.call_log.record(call, None, context)
             self._unsure.add(index)  # the result is the application's own
             return
         try:
-            agent = _pick_first(planned.keys["by"]) if "by" in planned.keys else None
-            self._dispatcher.call(planned.name, draft.arguments, CallContext(turn=turn, channel=channel, agent=agent))
+            context = CallContext(turn=turn, channel=channel, agent=example.agent)
+            self._dispatcher.call(planned.name, draft.arguments, context)
         except (FunctionError, MockError) as error:  # the agent would see the failure: the expectation judges it
             note = self._open.get(index, "")
             if getattr(error, "type", "") == "unmocked_call" and self._find_mock(planned.name) is None:
@@ -386,9 +390,10 @@ class _SmokeRun:
         """Tell whether a template that leads nowhere may lead somewhere in a real run."""
         return bool(self._open or self._unsure) or (self._leaves_calls_open and may_come)
 
-    def _report_reason(self, reason: Reason, call: FunctionCall | None, path: KeyPath) -> None:
-        if reason.code == WRONG_USER_TURN:
-            self.notes.append(f"{reason.place}: only a run tells which call is made in reply to which message")
+    def _report_reason(self, reason: Reason, call: FunctionCall | None, path: KeyPath, key: str = "") -> None:
+        call_key = find_call_key(key)
+        if call_key is not None and call_key.needs_run:
+            self.notes.append(f"{reason.place}: {call_key.needs_run}")
             return
         if reason.code in _AFTER_RESULT and self._open:
             place = parse_path(reason.place) or path
@@ -434,11 +439,6 @@ class _SmokeRun:
 
 # Demands that calls made of the expectations alone need not meet: a person may change what was asked for.
 _JUDGED_IN_RUNS = ("response_json", "response_matches", "min_score", "expected_approvals")
-
-
-def _pick_first(value: str | list[str]) -> str:
-    """Return the first of several choices."""
-    return value[0] if isinstance(value, list) else value
 
 
 OPEN_ARGUMENTS = "its mock refers to arguments that the case leaves open"

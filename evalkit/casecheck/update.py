@@ -13,27 +13,24 @@ from pathlib import Path as FilePath
 from msgspec import Struct
 
 from evalkit.checks.approvals import ApprovalsCheck
-from evalkit.checks.call_origin import get_approval
+from evalkit.checks.call_keys import find_call_key
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expectation import get_expectation, judge_conversation
 from evalkit.checks.handoffs import HANDOFF_KINDS
-from evalkit.errors import EvalkitError, KeyPath, SpecError, UsageError
-from evalkit.functions.mocks.files import to_answer
+from evalkit.checks.updates import UpdateRefusedError, drop_phrase, require_own
+from evalkit.errors import KeyPath, SpecError, UsageError, parse_path
 from evalkit.jsonvalue import JsonDict, JsonValue
 from evalkit.model.case import Case, split_case_id
 from evalkit.model.registry import look_up_from
-from evalkit.model.template import TemplateError, follow_path
+from evalkit.model.template import to_literal
 from evalkit.model.transcript import SERVICE, FunctionCall, Transcript
-from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Reason, Verdict
-from evalkit.operators.compile import compile_value
-from evalkit.runner.demands import parse_path
+from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Verdict
 from evalkit.spec.load import case_from_dict
 from evalkit.text.redact import REDACTED
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import YamlEditor
 
 _LIST: KeyPath = ("expected_output", "expected_function_calls")
-_VALUES = ("arguments", "arguments_contain", "result_contains")
 _NOT_TO_EXPECT = {
     "forbidden_call": "a forbidden call was made",
     "ungrounded_argument": "an argument came from nowhere",
@@ -44,10 +41,6 @@ _NOT_TO_EXPECT = {
     "policy_broken": "a policy is broken, and policies hold whatever a case expects",
     "test_failed": "the case passed, and the test that ran it failed",
 }
-
-
-class UpdateRefusedError(EvalkitError):
-    """Why an expectation is not rewritten."""
 
 
 class Update(Struct, frozen=True):
@@ -104,93 +97,25 @@ def build_update(verdict: Verdict, root: FilePath) -> Update | None:
 def _expect_call(call: FunctionCall) -> JsonDict:
     """Return what a case says that expects this very call."""
     answerer = {"answered_by": SERVICE} if call.answered_by == SERVICE else {}
-    return {"function_name": call.name, "arguments": to_answer(call.arguments), **answerer}
-
-
-def _require_own(editor: YamlEditor, path: KeyPath) -> None:
-    if not editor.has(path):
-        raise UpdateRefusedError(
-            f"{'.'.join(map(str, path))} does not stand in the case's own file, but in what it inherits"
-        )
+    return {"function_name": call.name, "arguments": to_literal(call.arguments), **answerer}
 
 
 def _update_call(editor: YamlEditor, line: CallVerdict, call: FunctionCall) -> None:
     """Update each demand that the call missed, from the last to the first: removing one must not move another."""
     place = parse_path(line.expectation)
-    _require_own(editor, place)
+    require_own(editor, place)
     reasons = [(result.check, reason) for result in line.results for reason in result.reasons]
-    for key, reason in reversed(reasons):
+    for name, reason in reversed(reasons):
         if reason.code in ("wrong_order", "unexpected_call", "not_parallel"):
             continue
+        key = find_call_key(name)
         if reason.code == "judge_failed":
             raise UpdateRefusedError(f"$judge is not rewritten: {reason.message}")
+        if key is None:
+            raise UpdateRefusedError(f"{name} is not rewritten: {reason.message}")
         if isinstance(editor.get(place), str):
             editor.set(place, {"function_name": call.name})
-        if key in _VALUES:
-            _update_value(editor, (*place, key), reason, call)
-        elif key == "outcome":
-            editor.set((*place, key), call.outcome)
-        elif key == "channel":
-            editor.set((*place, key), call.channel)
-        elif key == "answered_by":
-            editor.set((*place, key), call.answered_by)
-        elif key == "approval":
-            editor.set((*place, key), get_approval(call))
-        elif key == "by" and call.agent is not None:
-            editor.set((*place, key), call.agent)
-        elif key == "valid":
-            editor.remove((*place, key))
-        elif key == "arguments_absent":
-            path = (*place, key)
-            item = reason.path[0]
-            there = editor.get(path)
-            if isinstance(there, list) and len(there) > 1:
-                editor.remove((*path, list(there).index(item)))
-            else:
-                editor.remove(path)
-        elif key.endswith(("_contains", "_excludes")):
-            _drop_phrase(editor, (*place, key), reason)
-        else:
-            raise UpdateRefusedError(f"{key} is not rewritten: {reason.message}")
-
-
-def _update_value(editor: YamlEditor, base: KeyPath, reason: Reason, call: FunctionCall) -> None:
-    """Write the actual value at the path where it differs; the whole list, where it differs inside one."""
-    actual = call.result if base[-1] == "result_contains" else call.arguments
-    inside = next((number for number, step in enumerate(reason.path) if isinstance(step, int)), len(reason.path))
-    path = reason.path[:inside]
-    while path and not editor.has((*base, *path[:-1])):
-        path = path[:-1]
-    while path and _is_operator(editor, (*base, *path[:-1])):
-        path = path[:-1]
-    try:
-        value = follow_path(actual, path, "")
-    except TemplateError:
-        editor.remove((*base, *path))
-        return
-    node = editor.get((*base, *path)) if editor.has((*base, *path)) and _is_operator(editor, (*base, *path)) else {}
-    other_operators = {key: item for key, item in node.items() if key != "$eq"}
-    if "$eq" in node and other_operators and compile_value(other_operators, mode="contain").is_match(value):
-        editor.set((*base, *path, "$eq"), to_answer(value))  # {$type: integer, $eq: 6}: the rest still holds
-        return
-    is_empty = value in ("", [], {}) and base[-1] != "arguments"  # as part of something it would say nothing
-    editor.set((*base, *path), {"$eq": value} if is_empty and path else to_answer(value))
-
-
-def _is_operator(editor: YamlEditor, path: KeyPath) -> bool:
-    node = editor.get(path)
-    return isinstance(node, dict) and bool(node) and all(str(key).startswith("$") for key in node)
-
-
-def _drop_phrase(editor: YamlEditor, path: KeyPath, reason: Reason) -> None:
-    place = parse_path(reason.place)
-    numbered = len(place) > len(path) and isinstance(place[-1], int)
-    _require_own(editor, path)
-    there = editor.get(path)
-    if numbered and isinstance(there, list) and len(there) > 1:
-        editor.remove((*path, place[-1]))
-    else:
-        editor.remove(path)
+        key.update(editor, (*place, name), reason, call)
 
 
 def _update_run_check(editor: YamlEditor, check: CheckResult, verdict: Verdict) -> None:
@@ -206,10 +131,10 @@ def _update_run_check(editor: YamlEditor, check: CheckResult, verdict: Verdict) 
     path: KeyPath = ("expected_output", key)
     if key in ("response_contains", "response_excludes", "response_matches"):
         for reason in reversed(check.reasons):
-            _drop_phrase(editor, path, reason)
+            drop_phrase(editor, path, reason)
     elif happened.get(key) is not None:
         if key != "stop_reason":
-            _require_own(editor, path)
+            require_own(editor, path)
         editor.set(path, happened[key])
     elif key != "expected_function_calls":
         raise UpdateRefusedError(f"{key} is not rewritten: {check.message or check.reasons[0].message}")
@@ -218,7 +143,7 @@ def _update_run_check(editor: YamlEditor, check: CheckResult, verdict: Verdict) 
 def _update_handoffs(editor: YamlEditor, key: str, transcript: Transcript) -> None:
     """Write the hand-offs, or the delegations; entries that still hold stay."""
     path: KeyPath = ("expected_output", key)
-    _require_own(editor, path)
+    require_own(editor, path)
     actual = [handoff for handoff in transcript.handoffs if handoff.kind == HANDOFF_KINDS[key]]
     names = [handoff.target if handoff.source is None else str(handoff) for handoff in actual]
     item = editor.get(path)
@@ -237,13 +162,13 @@ def _update_handoffs(editor: YamlEditor, key: str, transcript: Transcript) -> No
 def _update_approvals(editor: YamlEditor, case: Case, transcript: Transcript) -> None:
     """Write the requests for approval, with the arguments that were asked with; entries that still hold stay."""
     path: KeyPath = ("expected_output", ApprovalsCheck.key)
-    _require_own(editor, path)
+    require_own(editor, path)
     expectation = get_expectation(case)
     check = next(check for check in expectation.checks if isinstance(check, ApprovalsCheck)) if expectation else None
     if check is None:
         return
     items: list[object] = [
-        {"function_name": call.name, "arguments": to_answer(call.arguments)} if number is None else number
+        {"function_name": call.name, "arguments": to_literal(call.arguments)} if number is None else number
         for call, number in check.match_requests(Evidence(transcript, case.input, "run", transcript.calls))
     ]
     if items:
@@ -261,7 +186,7 @@ def _update_list(editor: YamlEditor, lines: Sequence[CallVerdict], *, any_order:
     turned = any(reason.code == "wrong_order" for line in lines for result in line.results for reason in result.reasons)
     if not missing and not extra and not turned:
         return
-    _require_own(editor, _LIST)
+    require_own(editor, _LIST)
     if any(len(path) != len(_LIST) + 1 for path in (*missing, *(order if turned else ()))):
         raise UpdateRefusedError("calls inside a group are neither added, removed nor moved")
     gone = {path[-1] for path in missing} - {path[-1] for path in order}

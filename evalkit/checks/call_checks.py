@@ -1,30 +1,32 @@
-"""Demands on one call: each key of an expected call is a frozen check, which actual calls meet or fail."""
+"""Keys on the arguments and the result of a call: values, names that must not be sent, texts."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.checks.call_key import CallCheck, CallDraft, CallKey, MeasuredCheck
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reader import Phrase, Phrases
+from evalkit.checks.key_schemas import NAMES, make_ref
+from evalkit.checks.reader import Phrase, Phrases, find_declared_kinds, read_phrases
 from evalkit.checks.reasons import (
     build_failure,
     build_failures,
     build_pass,
     build_reason,
     describe_call,
-    format_quantity,
 )
+from evalkit.checks.updates import Editor, drop_item, drop_phrase, update_value
 from evalkit.errors import KeyPath, format_path
-from evalkit.jsonvalue import ARRAY, OBJECT, STRING, get_kind, is_json_equal, is_string
-from evalkit.model.template import TemplateError
-from evalkit.model.transcript import MOCK, FunctionCall
+from evalkit.jsonvalue import ARRAY, KINDS, NULL, OBJECT, STRING, JsonDict, get_kind, is_json_equal, is_string
+from evalkit.model.template import TemplateError, is_operator
+from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult, Reason
 from evalkit.operators.base import WRONG, Matcher, Mismatch, Resolve, holds_judge
+from evalkit.operators.compile import Mode
 from evalkit.operators.judged import record_questions
 from evalkit.operators.phrases import has_phrase
 from evalkit.operators.values import Equal, MappingMatcher
@@ -32,45 +34,6 @@ from evalkit.text.format import describe_type, format_value
 
 CONTAINED_NOTE = "contained, not equal"
 _ARGUMENT_CODES = {"wrong": "wrong_argument", "missing": "missing_argument", "unexpected": "unexpected_argument"}
-
-
-class CallCheck(Protocol):
-    """A demand on a call."""
-
-    @property
-    def key(self) -> str:
-        """The key in the case, e.g. `body_contains`."""
-
-    @property
-    def path(self) -> KeyPath:
-        """The place in the case."""
-
-    @property
-    def on_arguments(self) -> bool:
-        """True if it counts towards argument accuracy."""
-
-    @property
-    def size(self) -> int:
-        """The number of demands on arguments that it makes."""
-
-    @property
-    def has_templates(self) -> bool:
-        """True if it must be bound before it can be met."""
-
-    def bind(self, resolve: Resolve) -> CallCheck:
-        """Render the templates. Raises TemplateError."""
-
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        """Return whether `call` meets the demand."""
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        """Build the result for a call that meets it."""
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        """Build the result for a call that does not meet it, with every reason."""
-
-    def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
-        """Return how many of its demands are met, and how many there are."""
 
 
 CheckT = TypeVar("CheckT", bound=CallCheck)
@@ -81,7 +44,7 @@ def get_arguments(call: FunctionCall) -> Any:
     return {} if call.arguments is None else call.arguments
 
 
-class ValuesCheck(Struct, frozen=True):
+class ValuesCheck(MeasuredCheck, Struct, frozen=True):
     """`arguments`, `arguments_contain` or `result_contains`: a value against a compiled one."""
 
     key: str
@@ -202,7 +165,82 @@ def count_met_keys(matcher: Matcher, actual: Any, names: Sequence[str]) -> tuple
     return int(matcher.is_match(actual)), max(len(names), 1)
 
 
-class AbsentCheck(Struct, frozen=True):
+class ValuesKey(CallKey):
+    """A key whose value is compared with what a call has to show."""
+
+    mode: ClassVar[Mode]
+    keeps_empty: ClassVar[bool] = False  # an empty value demands something
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ValuesCheck | None:
+        names = tuple(value) if isinstance(value, dict) and not is_operator(value) else ()
+        matcher = draft.reader.read_matcher(path, self.complete_value(draft, value), self.mode, draft.no_judge)
+        return ValuesCheck(self.name, matcher, path, names, value) if matcher else None
+
+    def complete_value(self, draft: CallDraft, value: Any) -> Any:
+        """Return what calls are compared with."""
+        return value
+
+    def update(self, editor: Editor, path: KeyPath, reason: Reason, call: FunctionCall) -> None:
+        update_value(editor, path, reason, self.get_actual(call), keeps_empty=self.keeps_empty)
+
+
+_ARGUMENTS: JsonDict = {"type": ["object", "null"], "additionalProperties": make_ref("value")}
+
+
+class PartialArgumentsKey(ValuesKey):
+    """`arguments_contain`."""
+
+    name = "arguments_contain"
+    schema = _ARGUMENTS
+    doc = "Arguments that must be there, at any depth; a string may be part of the actual string, as whole words."
+    forbidden_doc = "Only calls with these arguments are forbidden."
+    meant_doc = "Only calls with these arguments are meant."
+    mode: ClassVar[Mode] = "contain"
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ValuesCheck | None:
+        arguments = draft.reader.read_arguments(path, value)
+        if arguments is None:
+            return None
+        for argument in () if is_operator(arguments) else arguments:
+            draft.check_argument((*path, argument), argument)
+        return super().read(draft, path, arguments)
+
+    def get_actual(self, call: FunctionCall) -> Any:
+        return call.arguments
+
+
+class ArgumentsKey(PartialArgumentsKey):
+    """`arguments`. Those that need not be sent, as they have a default, may be sent with it."""
+
+    name = "arguments"
+    doc = "The exact arguments: the same keys with equal values, operators honoured."
+    forbidden_doc = "Only calls with exactly these arguments are forbidden."
+    meant_doc = "Only calls with exactly these arguments are meant."
+    mode = "equal"
+    keeps_empty = True
+
+    def complete_value(self, draft: CallDraft, value: Any) -> Any:
+        if is_operator(value):
+            return value
+        defaults = draft.reader.find_defaults(draft.function)
+        return {**{name: {"$default": item} for name, item in defaults.items()}, **draft.ignored, **value}
+
+
+class ResultKey(ValuesKey):
+    """`result_contains`."""
+
+    name = "result_contains"
+    schema = make_ref("value")
+    doc = "What the function must have returned: listed keys present, leaves equal."
+    meant_doc = "Only calls that returned this are meant."
+    looks_at_results = True
+    mode = "partial"
+
+    def get_actual(self, call: FunctionCall) -> Any:
+        return call.result
+
+
+class AbsentCheck(MeasuredCheck, Struct, frozen=True):
     """`arguments_absent`: names that must not be sent."""
 
     arguments_absent: tuple[str, ...]
@@ -241,7 +279,26 @@ class AbsentCheck(Struct, frozen=True):
         return len(self.arguments_absent) - len(self._find_sent(call)), len(self.arguments_absent)
 
 
-class UnresolvedCheck(Struct, frozen=True):
+class AbsentKey(CallKey):
+    """`arguments_absent`."""
+
+    name = "arguments_absent"
+    schema = NAMES
+    doc = "Names of arguments that must not be sent."
+    meant_doc = "Only calls without these arguments are meant."
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> AbsentCheck | None:
+        names = draft.reader.read_names(path, value)
+        for argument in names or ():
+            draft.reader.check_argument(path, draft.function, argument)
+        return AbsentCheck(names, path) if names else None
+
+    def update(self, editor: Editor, path: KeyPath, reason: Reason, call: FunctionCall) -> None:
+        listed, name = editor.get(path), reason.path[0]
+        drop_item(editor, path, list(listed).index(name) if isinstance(listed, list) else None)
+
+
+class UnresolvedCheck(MeasuredCheck, Struct, frozen=True):
     """The substitute of a check whose template leads nowhere: no call meets it."""
 
     key: str
@@ -282,7 +339,7 @@ TEXT_ONLY = frozenset({STRING})
 _DECLARE_HINTS = {kind: f" (its texts are searched where the function declares an {kind})" for kind in (ARRAY, OBJECT)}
 
 
-class TextCheck(Struct, frozen=True):
+class TextCheck(MeasuredCheck, Struct, frozen=True):
     """`<argument>_contains` and `<argument>_excludes`: phrases in the text of one argument."""
 
     argument: str
@@ -355,152 +412,41 @@ class TextCheck(Struct, frozen=True):
         return self.size - len(self._find_wrong(self._get_value(call), evidence)), self.size
 
 
-class BooleanCheck(Struct, frozen=True):
-    """Demands that a call meets or not, and that have no templates."""
-
-    on_arguments: ClassVar[bool] = False
-    has_templates: ClassVar[bool] = False
-    size: ClassVar[int] = 0
-
-    def bind(self, resolve: Resolve) -> Self:
-        return self
-
-    @abstractmethod
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        """Return whether `call` meets the demand."""
-
-    def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
-        return int(self.is_met(call, evidence)), 1
+TEXT_ENDS = ("_contains", "_excludes")
 
 
-class OutcomeCheck(BooleanCheck, frozen=True):
-    """`outcome`: whether the call succeeded (`ok`) or failed (`error`)."""
+def find_text_argument(key: str) -> str | None:
+    """Return the argument that a key like `body_contains` is about; None for other keys."""
+    if key.endswith(TEXT_ENDS) and key not in TEXT_ENDS:
+        return key[: -len("_contains")]  # both ends are as long
+    return None
 
-    outcome: str
-    path: KeyPath
 
-    key: ClassVar[str] = "outcome"
+class TextKey(CallKey):
+    """`<argument>_contains` and `<argument>_excludes`, whose names depend on the function."""
 
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return call.outcome == self.outcome
+    name = "<argument>_contains"
+    schema = make_ref("phrases")
+    doc = "Phrases in the text of an argument."
+    # `result_contains` is about the result, the others are misspelled.
+    pattern: ClassVar[str] = "^(?!(result|arguments)_(contains|excludes)$).+_(contains|excludes)$"
 
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        return build_pass(self.key, "succeeded" if self.outcome == "ok" else "failed, as expected")
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        message = "succeeded, expected outcome 'error'"
-        if self.outcome == "ok":
-            message = f"failed, expected outcome 'ok': {describe_failure(call)}"
-        return build_failure(
-            self.key,
-            "wrong_outcome",
-            message,
-            format_path(self.path),
-            call=call,
-            expected=self.outcome,
-            actual=call.outcome,
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> TextCheck | None:
+        key = str(path[-1])
+        argument = key[: -len("_contains")]
+        draft.check_argument(path, argument)
+        if isinstance(value, dict):
+            advice = f"did you mean '{PartialArgumentsKey.name}'?"
+            draft.reader.report_wrong(path, value, "a phrase or a list of phrases", advice)
+            return None
+        phrases = read_phrases(draft.reader, path, value)
+        if not phrases:
+            return None
+        # A forbidden text is one in any form; and what must not be without a text must not be without any.
+        kinds = (
+            KINDS | {""} if draft.forbids else (find_declared_kinds(draft.declaration, argument) | TEXT_ONLY) - {NULL}
         )
+        return TextCheck(argument, phrases, key.endswith("_excludes"), path, kinds)
 
-
-def describe_failure(call: FunctionCall) -> str:
-    """Return the error of a failed call: ``timeout: "no answer"``."""
-    error = call.result.get("error") if isinstance(call.result, dict) else None
-    if isinstance(error, dict) and isinstance(error.get("type"), str):
-        return f"{error['type']}: {format_value(error['message'])}" if "message" in error else error["type"]
-    return format_value(call.result)
-
-
-class LatencyCheck(BooleanCheck, frozen=True):
-    """`max_latency_ms`: how long the function may take to answer, on the run's clock."""
-
-    max_latency_ms: float
-    path: KeyPath
-
-    key: ClassVar[str] = "max_latency_ms"
-
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return call.duration_ms <= self.max_latency_ms
-
-    def explain_unmeasured(self, call: FunctionCall, evidence: Evidence) -> str:
-        """Word that nobody took the time: the application answered by itself, or the call was recorded without."""
-        is_untimed = not call.duration_ms and (call.answered_by != MOCK or evidence.mode == "judge")
-        return f"nobody took the time of {describe_call(call)}" if is_untimed else ""
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        took, limit = format_quantity(call.duration_ms), format_quantity(self.max_latency_ms)
-        return build_pass(self.key, f"took {took} ms, at most {limit}")
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        limit = format_quantity(self.max_latency_ms)
-        message = f"took {format_quantity(call.duration_ms)} ms, more than the {limit} allowed"
-        return build_failure(
-            self.key,
-            "budget_exceeded",
-            message,
-            format_path(self.path),
-            call=call,
-            expected=self.max_latency_ms,
-            actual=call.duration_ms,
-        )
-
-
-class ValidCheck(BooleanCheck, frozen=True):
-    """`valid`, and `valid_arguments` of the whole case: whether the arguments satisfy the declared schema."""
-
-    valid: bool
-    path: KeyPath
-    key: str = "valid"
-
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return self.valid is not bool(call.violations)
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        return build_pass(self.key, "arguments valid" if self.valid else "arguments invalid, as expected")
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        if not self.valid:
-            message = "arguments satisfy the declared schema, expected them to violate it (valid: false)"
-            return build_failure(self.key, "valid_arguments", message, format_path(self.path), call=call)
-        return report_violations(call, self.key, format_path(self.path))
-
-
-def report_violations(call: FunctionCall, key: str, place: str) -> CheckResult:
-    """Build the result for a call whose arguments violate the declared schema."""
-    reasons = []
-    for violation in call.violations:
-        schema = format_path(violation.schema_path)
-        suffix = f" (schema: {schema})" if schema else ""
-        message = f"{format_path(('arguments', *violation.path))}: {violation.message}{suffix}"
-        reasons.append(build_reason("invalid_arguments", message, place, call=call, path=violation.path))
-    return build_failures(key, reasons, call=call)
-
-
-class GroundedCheck(BooleanCheck, frozen=True):
-    """`grounded`: values of arguments that must be traceable (`evalkit.checks.evidence`). No names: all arguments."""
-
-    grounded: tuple[str, ...]
-    path: KeyPath
-    declared_values: tuple[object, ...] = ()  # values that the function's declaration itself offers
-
-    key: ClassVar[str] = "grounded"
-
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return not self._find_untraced(call, evidence)
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        return build_pass(self.key, "traceable")
-
-    def _find_untraced(self, call: FunctionCall, evidence: Evidence) -> list[tuple[KeyPath, object]]:
-        arguments = get_arguments(call)
-        if not isinstance(arguments, dict):
-            return [] if self.grounded else evidence.grounding.find_untraced(call, arguments, self.declared_values)
-        chosen = {name: arguments[name] for name in self.grounded if name in arguments} if self.grounded else arguments
-        return evidence.grounding.find_untraced(call, chosen, self.declared_values)
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        reasons, place = [], format_path(self.path)
-        for path, value in self._find_untraced(call, evidence):
-            pair_text = f"{format_path(('arguments', *path))}: {format_value(value)}"
-            message = f"{pair_text} is neither in the input nor in an earlier result"
-            reasons.append(build_reason("ungrounded_argument", message, place, call=call, path=path, actual=value))
-        return build_failures(self.key, reasons, call=call)
+    def update(self, editor: Editor, path: KeyPath, reason: Reason, call: FunctionCall) -> None:
+        drop_phrase(editor, path, reason)

@@ -1,25 +1,29 @@
-"""Demands on where a call came from, and who answered it: channel, agent, the user's message, answerer, approval of a
+"""Keys on where a call came from, and who answered it: channel, agent, the user's message, answerer, approval of a
 person."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.call_checks import BooleanCheck
+from evalkit.checks.call_key import BooleanCheck, CallDraft, CallExample, CallKey, pick_first
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.keys import NO_APPROVAL
+from evalkit.checks.key_schemas import NAMES, describe_choices, make_ref
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.errors import KeyPath, did_you_mean, format_path
-from evalkit.model.transcript import FunctionCall
+from evalkit.jsonvalue import JsonValue
+from evalkit.model.transcript import ANSWERERS, APPROVALS, DENIED, NOBODY, FunctionCall
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher, Resolve
 from evalkit.text.format import format_value
 
-WRONG_USER_TURN = "wrong_user_turn"
+CHANNELS = ("native", "text", "direct")
+NO_APPROVAL = "none"
+APPROVAL_CHOICES = (*APPROVALS, NO_APPROVAL)
+_NO_JUDGE_OF_USERS = "what the user said is decided without a model; write a phrase, a pattern or another operator"
 
 
 class ChannelCheck(BooleanCheck, frozen=True):
@@ -51,6 +55,28 @@ class ChannelCheck(BooleanCheck, frozen=True):
         )
 
 
+class ChannelKey(CallKey):
+    """`channel`."""
+
+    name = "channel"
+    schema = make_ref("channel")
+    doc = "How the call must have arrived; `native` is not satisfied by a call recovered from text."
+    forbidden_doc = "Only calls that arrive this way are forbidden."
+    meant_doc = "Only calls that arrived this way are meant."
+    definitions: ClassVar = {"channel": describe_choices(CHANNELS)}
+    looks_at_arguments = False
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ChannelCheck | None:
+        channels = draft.reader.read_choices(path, value, CHANNELS)
+        return ChannelCheck(channels, path) if channels else None
+
+    def get_actual(self, call: FunctionCall) -> JsonValue:
+        return call.channel
+
+    def imagine(self, example: CallExample, value: Any) -> None:
+        example.channel = pick_first(value)
+
+
 class AnswererCheck(BooleanCheck, frozen=True):
     """`answered_by`: the mock, the application itself, or nobody."""
 
@@ -77,6 +103,34 @@ class AnswererCheck(BooleanCheck, frozen=True):
             expected=list(self.answered_by),
             actual=call.answered_by,
         )
+
+
+class AnswererKey(CallKey):
+    """`answered_by`. What nobody answers, fails."""
+
+    name = "answered_by"
+    schema = make_ref("answered_by")
+    doc = (
+        "Who must have answered the call: its `mock`, the `application` itself, an MCP `server`, the model's "
+        "`service`, or `nobody`."
+    )
+    forbidden_doc = "Only calls that these answered are forbidden."
+    meant_doc = "Only calls that these answered are meant."
+    definitions: ClassVar = {"answered_by": describe_choices(ANSWERERS)}
+    untraced = "nothing of who answered a call"
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> AnswererCheck | None:
+        answerers = draft.reader.read_choices(path, value, ANSWERERS)
+        return AnswererCheck(answerers, path) if answerers else None
+
+    def expects_failure(self, check: AnswererCheck) -> bool:
+        return NOBODY in check.answered_by
+
+    def get_actual(self, call: FunctionCall) -> JsonValue:
+        return call.answered_by
+
+    def imagine(self, example: CallExample, value: Any) -> None:
+        example.answered_by = pick_first(value)
 
 
 class ApprovalCheck(BooleanCheck, frozen=True):
@@ -110,6 +164,30 @@ class ApprovalCheck(BooleanCheck, frozen=True):
         )
 
 
+class ApprovalKey(CallKey):
+    """`approval`. What a person denies, fails."""
+
+    name = "approval"
+    schema = make_ref("approval")
+    doc = (
+        "What a person must have answered to the call: `approved`, `denied`, `changed`, or `none` if nobody was asked."
+    )
+    forbidden_doc = "Only calls to which a person answered this are forbidden."
+    meant_doc = "Only calls to which a person answered this are meant."
+    definitions: ClassVar = {"approval": describe_choices(APPROVAL_CHOICES)}
+    untraced = "nothing of what a person approved"
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ApprovalCheck | None:
+        answers = draft.reader.read_choices(path, value, APPROVAL_CHOICES)
+        return ApprovalCheck(answers, path) if answers else None
+
+    def expects_failure(self, check: ApprovalCheck) -> bool:
+        return DENIED in check.approval
+
+    def get_actual(self, call: FunctionCall) -> JsonValue:
+        return get_approval(call)
+
+
 def get_approval(call: FunctionCall) -> str:
     """Return what a person answered to a call, as a case says it; `none` if nobody was asked."""
     return NO_APPROVAL if call.approval is None else call.approval.answer
@@ -140,6 +218,27 @@ class AgentCheck(BooleanCheck, frozen=True):
         return build_failure(
             self.key, "wrong_agent", message, place, call=call, expected=list(self.by), actual=call.agent
         )
+
+
+class AgentKey(CallKey):
+    """`by`."""
+
+    name = "by"
+    schema = NAMES
+    doc = "The agent that must have made the call, or several of which one must."
+    forbidden_doc = "Only calls of these agents are forbidden."
+    meant_doc = "Only calls of these agents are meant."
+    looks_at_arguments = False
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> AgentCheck | None:
+        agents = draft.reader.read_names(path, value)
+        return AgentCheck(agents, path) if agents else None
+
+    def get_actual(self, call: FunctionCall) -> JsonValue:
+        return call.agent
+
+    def imagine(self, example: CallExample, value: Any) -> None:
+        example.agent = pick_first(value)
 
 
 class MessageCheck(Struct, frozen=True):
@@ -177,13 +276,31 @@ class MessageCheck(Struct, frozen=True):
         message = f"made in reply to the user's {format_value(said)}, expected {self.matcher.describe()}"
         return build_failure(
             self.key,
-            WRONG_USER_TURN,
+            "wrong_user_turn",
             message,
             format_path(self.path),
             call=call,
             expected=self.matcher.to_data(),
             actual=said,
         )
+
+
+class MessageKey(CallKey):
+    """`in_reply_to`."""
+
+    name = "in_reply_to"
+    schema = make_ref("value")
+    doc = (
+        "What the user's message must hold that the agent was answering when it made the call: a text, or an operator."
+    )
+    needs_run = "only a run tells which call is made in reply to which message"
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> MessageCheck | None:
+        if not isinstance(value, (str, dict)) or not value:
+            draft.reader.report_wrong(path, value, "a text of the user's message, or an operator")
+            return None
+        matcher = draft.reader.read_matcher(path, value, "contain", _NO_JUDGE_OF_USERS)
+        return None if matcher is None else MessageCheck(matcher, path)
 
 
 def explain_unknown_agents(names: Sequence[str], agents: Sequence[str]) -> str:

@@ -8,8 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.absence import AbsenceDemand
-from evalkit.checks.call_checks import GroundedCheck, LatencyCheck, UnresolvedCheck, report_violations
-from evalkit.checks.call_origin import AgentCheck, MessageCheck
+from evalkit.checks.call_checks import UnresolvedCheck
+from evalkit.checks.call_results import GroundedCheck, report_violations
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import (
     CallResult,
@@ -92,14 +92,12 @@ def report_unmeasured(judged: CallsResult, evidence: Evidence) -> None:
     for line in judged.lines:
         call = line.call
         for check in line.leaf.checks if line.leaf is not None and call is not None else ():
-            if isinstance(check, (AgentCheck, LatencyCheck, MessageCheck)) and call is not None:
-                reason = check.explain_unmeasured(call, evidence)
-                if reason:
-                    line.results = tuple(result for result in line.results if result.check != check.key)
-                    result = build_unmeasured(
-                        check.key, f"can't be judged: {reason}", format_path(check.path), evidence.mode
-                    )
-                    judged.results += [] if result in judged.results else [result]
+            reason = "" if call is None else check.explain_unmeasured(call, evidence)
+            if reason:
+                line.results = tuple(result for result in line.results if result.check != check.key)
+                message = f"can't be judged: {reason}"
+                result = build_unmeasured(check.key, message, format_path(check.path), evidence.mode)
+                judged.results += [] if result in judged.results else [result]
 
 
 class _Explanation:

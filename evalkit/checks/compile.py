@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from evalkit.checks.approvals import read_approvals
+from evalkit.checks.call_checks import find_text_argument
+from evalkit.checks.call_keys import list_call_keys
+from evalkit.checks.call_results import read_grounded
 from evalkit.checks.calls import GroundedCalls
 from evalkit.checks.contradictions import check_across_keys
 from evalkit.checks.evidence import COMPLETED
@@ -22,12 +25,10 @@ from evalkit.checks.keys import (
     EXTRA_CALLS,
     MODIFIERS,
     SCORES,
-    find_text_argument,
-    list_call_keys,
     list_expected_keys,
 )
 from evalkit.checks.legacy_keys import read_body_text, read_succeeded, read_ticket_fields
-from evalkit.checks.read_calls import CallReader, SequenceReader, read_forbidden, read_grounded
+from evalkit.checks.read_calls import CallReader, SequenceReader, read_forbidden
 from evalkit.checks.reader import ExpectationReader, find_declared_arguments, list_declared_values, suggest
 from evalkit.checks.response import read_response_json, read_response_matches, read_response_text
 from evalkit.checks.run_checks import (
@@ -91,7 +92,9 @@ def compile_expectation(
     ``{{ input... }}`` is looked up; `defaults` are those of arguments, by function, beside the declared ones. Each
     problem has the path of its place, starting with `path`.
     """
-    reader = ExpectationReader(path, declarations or {}, input, defaults, is_open=is_open)
+    reader = ExpectationReader(
+        path, declarations or {}, input, defaults, is_open=is_open, outer_keys=list_expected_keys()
+    )
     if not isinstance(expected, dict):
         reader.report_wrong(path, expected, "a mapping of what is expected")
         return Expectation(), reader.problems

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from evalkit.checks.call_checks import OutcomeCheck
+from evalkit.checks.call_checks import find_text_argument
+from evalkit.checks.call_results import OutcomeCheck
 from evalkit.checks.evidence import extract_texts
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.keys import find_text_argument
 from evalkit.checks.legacy_keys import EMAIL, TICKET
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath

@@ -12,7 +12,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.checks.absence import Demand
-from evalkit.checks.call_checks import CallCheck, TextCheck, ValuesCheck, bind_check
+from evalkit.checks.call_checks import ArgumentsKey, TextCheck, ValuesCheck, bind_check
+from evalkit.checks.call_key import CallCheck
 from evalkit.checks.evidence import Evidence, build_call_resolver
 from evalkit.checks.matching.plan import (
     ActualCall,
@@ -118,7 +119,7 @@ class ExpectedCall(Struct, frozen=True):
     def describe(self) -> str:
         """Return ``create_ticket(priority="high", …)``: the call and its demands in one line."""
         parts: list[str] = []
-        partial = not any(check.key == "arguments" for check in self.checks)
+        partial = not any(check.key == ArgumentsKey.name for check in self.checks)
         for check in self.checks:
             if isinstance(check, ValuesCheck) and check.on_arguments:
                 expected = check.matcher.to_data()

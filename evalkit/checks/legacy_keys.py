@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from evalkit.checks.absence import Demand
-from evalkit.checks.call_checks import TEXT_ONLY, ValuesCheck, bind_check, describe_failure, get_arguments
+from evalkit.checks.call_checks import TEXT_ONLY, ValuesCheck, bind_check, get_arguments
+from evalkit.checks.call_results import describe_failure
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.reader import ExpectationReader, Phrases, check_references, find_declared_kinds, read_phrases
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, describe_call

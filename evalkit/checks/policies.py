@@ -12,8 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.absence import UNOBSERVED, is_seen_in_part, select_unseen
-from evalkit.checks.call_checks import OutcomeCheck, UnresolvedCheck
+from evalkit.checks.call_checks import UnresolvedCheck
 from evalkit.checks.call_origin import AgentCheck
+from evalkit.checks.call_results import OutcomeCheck
 from evalkit.checks.evidence import Evidence, list_messages
 from evalkit.checks.expectation import Judgement, format_summary, sort_reasons
 from evalkit.checks.expected_calls import ExpectedCall

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evalkit.checks.call_checks import OutcomeCheck
+from evalkit.checks.call_keys import find_call_key
+from evalkit.checks.call_results import OutcomeCheck
 from evalkit.checks.evidence import Evidence, list_messages
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.keys import list_call_keys
 from evalkit.checks.policies import PolicyCall, PolicyEvent, PolicyUserMessage, SuitePolicy, get_key
 from evalkit.checks.policy_rules import Event, find_excess, find_unmet
 from evalkit.checks.simulated_user import USER_KEY
@@ -56,7 +56,7 @@ def _list_fixed_calls(expected: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         isinstance(call, Mapping)
         and isinstance(call.get("function_name"), str)
         and not any(key in call for key in _OPEN_KEYS)
-        and all(key in list_call_keys() or key.endswith(("_contains", "_excludes")) for key in call)
+        and all(find_call_key(key) for key in call)
         for call in calls
     )
     return calls if are_fixed else []

@@ -4,39 +4,20 @@ demands that exclude each other. One reader for every place at which a call may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.checks.call_checks import (
-    TEXT_ONLY,
-    AbsentCheck,
-    CallCheck,
-    GroundedCheck,
-    LatencyCheck,
-    OutcomeCheck,
-    TextCheck,
-    ValidCheck,
-    ValuesCheck,
-)
-from evalkit.checks.call_origin import AgentCheck, AnswererCheck, ApprovalCheck, ChannelCheck, MessageCheck
+from evalkit.checks.call_checks import TEXT_ENDS, find_text_argument
+from evalkit.checks.call_key import CallCheck, CallDraft
+from evalkit.checks.call_keys import FunctionKey, find_call_key, list_call_keys, list_forbidden_keys, list_meant_keys
+from evalkit.checks.call_origin import AnswererKey
+from evalkit.checks.call_results import OutcomeCheck, OutcomeKey, ValidCheck, ValidKey
 from evalkit.checks.calls import ForbiddenCalls
 from evalkit.checks.contradictions import check_within_call
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.keys import (
-    APPROVAL_CHOICES,
-    APPROVAL_KEYS,
-    CHANNELS,
-    GROUP_KEYS,
-    OUTCOMES,
-    TEXT_ENDS,
-    find_text_argument,
-    list_call_keys,
-    list_expected_keys,
-    list_forbidden_keys,
-    list_meant_keys,
-)
+from evalkit.checks.keys import APPROVAL_KEYS, GROUP_KEYS
 from evalkit.checks.matching.plan import (
     MAX_CHILDREN,
     AnyOrder,
@@ -52,27 +33,15 @@ from evalkit.checks.reader import (
     ExpectationReader,
     check_references,
     find_declared_arguments,
-    find_declared_kinds,
-    list_declared_values,
-    read_phrases,
     suggest,
 )
 from evalkit.errors import KeyPath, find_nearest, format_path
-from evalkit.fields.reader import suggest_boolean
-from evalkit.jsonvalue import KINDS, NULL
-from evalkit.model.template import is_operator
-from evalkit.model.transcript import ANSWERERS, DENIED, NOBODY, SERVICE
-from evalkit.operators.compile import Mode
+from evalkit.model.transcript import SERVICE
 from evalkit.text.format import format_value
 
-_NO_JUDGE_OF_USERS = "what the user said is decided without a model; write a phrase, a pattern or another operator"
-_MATCHING_MODES: dict[str, Mode] = {"arguments": "equal", "arguments_contain": "contain", "result_contains": "partial"}
 _ANYTHING = {"$one_of": [{"$absent": True}, {"$any": True}]}
-_BOOLEANS = frozenset({"yes", "no", "on", "off", "true", "false"})  # texts in YAML 1.2, and meant as something else
 # These end like a text key, and are never one unless an argument of that name is declared.
 _MISSPELLED = ("arguments_contains", "arguments_excludes", "result_excludes")
-_TIMES_KEYS = ("min", "max")
-_NEVER = "demands that the call is never made; list it under forbidden_function_calls instead"
 _MAX_LEVELS = 2  # of groups inside the list
 _NO_CALLS = InOrder(())
 
@@ -97,28 +66,26 @@ class CallReader:
         keys = self._read_keys(path, item, list_call_keys())
         if keys is None:
             return None
-        name = self._read_function(path, item, keys)
-        checks = self._read_checks(path, keys, name)
-        minimum, maximum = read_times(self.reader, (*path, "times"), keys.get("times", 1))
-        optional = "optional" in keys and bool(self.reader.read_boolean((*path, "optional"), keys["optional"]))
+        draft = self._start_draft(path, item, keys)
+        checks = self._read_checks(draft, keys)
         if len(keys) > 2:  # its name, and more than one demand
             check_within_call(self.reader, path, keys)
         per_call = False
         for key, value in keys.items():
             per_call = check_references(self.reader, (*path, key), value, in_call=True) or per_call
-        if name is None:
+        if draft.function is None:
             return None
         return ExpectedCall(
             id,
             path,
             format_path(path),
-            name,
+            draft.function,
             tuple(checks),
             self._build_implied_checks(path, keys, checks),
-            min=minimum,
-            max=maximum,
-            optional=optional,
-            has_times="times" in keys,
+            min=draft.min,
+            max=draft.max,
+            optional=draft.optional,
+            has_times=draft.has_times,
             per_call=per_call,
             has_templates=any(check.has_templates for check in checks),
         )
@@ -128,15 +95,10 @@ class CallReader:
     ) -> tuple[CallCheck, ...]:
         """Build what is demanded without a word: the call succeeds, and its arguments are valid."""
         implied: list[CallCheck] = []
-        # What nobody answers, fails, and so does what a person denies.
-        fails = any(
-            (isinstance(check, AnswererCheck) and NOBODY in check.answered_by)
-            or (isinstance(check, ApprovalCheck) and DENIED in check.approval)
-            for check in checks
-        )
-        if "outcome" not in keys and not fails:
+        fails = any(key.expects_failure(check) for check in checks if (key := find_call_key(check.key)) is not None)
+        if OutcomeKey.name not in keys and not fails:
             implied.append(OutcomeCheck("ok", path))
-        if self.valid_arguments and "valid" not in keys:
+        if self.valid_arguments and ValidKey.name not in keys:
             implied.append(ValidCheck(True, path, "valid_arguments"))
         return tuple(implied)
 
@@ -147,7 +109,7 @@ class CallReader:
     def read_meant_call(self, path: KeyPath, item: object, *, counts_attempts: bool) -> ExpectedCall | None:
         """Read the calls that a rule or a condition speaks of; unless `counts_attempts`, those that succeeded."""
         call = self.read_demands(path, item, list_meant_keys(), 0, forbids=True, no_judge=_FORBIDDEN_JUDGE)
-        says_outcome = isinstance(item, dict) and "outcome" in item
+        says_outcome = isinstance(item, dict) and OutcomeKey.name in item
         if call is None or counts_attempts or says_outcome:
             return call
         return replace(call, implied=(OutcomeCheck("ok", path),))
@@ -173,20 +135,44 @@ class CallReader:
         keys = self._read_keys(path, item, known_keys)
         if keys is None:
             return None
-        name = self._read_function(path, item, keys)
-        checks = self._read_checks(path, keys, name, forbids=forbids, no_judge=no_judge)
-        if name is None:
+        draft = self._start_draft(path, item, keys, forbids=forbids, no_judge=no_judge)
+        checks = self._read_checks(draft, keys)
+        if draft.function is None:
             return None
         for key, value in keys.items():
             check_references(self.reader, (*path, key), value)
         has_templates = any(check.has_templates for check in checks)
-        return ExpectedCall(id, path, format_path(path), name, tuple(checks), has_templates=has_templates)
+        return ExpectedCall(id, path, format_path(path), draft.function, tuple(checks), has_templates=has_templates)
+
+    def _start_draft(
+        self, path: KeyPath, item: object, keys: Mapping[str, Any], *, forbids: bool = False, no_judge: str = ""
+    ) -> CallDraft:
+        """Start to read a call: with the name of its function."""
+        return CallDraft(
+            self.reader,
+            path,
+            self._read_function(path, item, keys),
+            checks_names=self.valid_arguments and not _allow_violations(keys),
+            forbids=forbids,
+            no_judge=no_judge,
+            ignored=self._ignored,
+        )
+
+    def _read_checks(self, draft: CallDraft, keys: Mapping[str, Any]) -> list[CallCheck]:
+        """Read each key."""
+        checks = []
+        for name, value in keys.items():
+            key = find_call_key(name)
+            check = None if key is None else key.read(draft, (*draft.path, name), value)
+            if check is not None:
+                checks.append(check)
+        return checks
 
     def _read_function(self, path: KeyPath, item: object, keys: Mapping[str, Any]) -> str | None:
-        name_path = path if isinstance(item, str) else (*path, "function_name")
-        if keys.get("answered_by") == SERVICE:  # a tool of the model's service, which no case declares
-            return self.reader.read_name(name_path, keys["function_name"], "the name of a function")
-        return self.reader.read_function(name_path, keys["function_name"])
+        name_path = path if isinstance(item, str) else (*path, FunctionKey.name)
+        if keys.get(AnswererKey.name) == SERVICE:  # a tool of the model's service, which no case declares
+            return self.reader.read_name(name_path, keys[FunctionKey.name], "the name of a function")
+        return self.reader.read_function(name_path, keys[FunctionKey.name])
 
     def _read_keys(self, path: KeyPath, item: object, known_keys: Mapping[str, object]) -> dict[str, Any] | None:
         """Return the mapping that `item` is or stands for, without the keys that it may not have."""
@@ -210,7 +196,9 @@ class CallReader:
         if "function_name" in keys:
             return keys
         if not is_explained:
-            misplaced = next((key for key in keys if key in list_expected_keys() and key not in list_call_keys()), None)
+            misplaced = next(
+                (key for key in keys if key in self.reader.outer_keys and key not in list_call_keys()), None
+            )
             advice = (
                 f"'{misplaced}' belongs in expected_output, beside the list"
                 if misplaced
@@ -235,7 +223,7 @@ class CallReader:
         suggestion = suggest(key, names) if isinstance(key, str) else ""
         hint = ""
         is_alone = len(item) == 1 and known_keys is list_call_keys() and isinstance(key, str)
-        if key in list_expected_keys():
+        if key in self.reader.outer_keys:
             hint = "; it belongs in expected_output, beside the list"
         elif is_alone and isinstance(item[key], dict) and not any(f"'{name}'" in suggestion for name in names):
             # The short form of a cassette: {check_warranty: {serial_number: SN1}}.
@@ -251,157 +239,11 @@ class CallReader:
         self.reader.report_unknown_key(path, key, names, hint)
         return any(f"'{name}'" in suggestion for name in ("function_name", *groups))
 
-    def _read_checks(
-        self, path: KeyPath, keys: Mapping[str, Any], name: str | None, *, forbids: bool = False, no_judge: str = ""
-    ) -> list[CallCheck]:
-        checks: list[CallCheck | None] = []
-        judges_arguments = self.valid_arguments and keys.get("valid") is not False
-        for key, value in keys.items():
-            key_path = (*path, key)
-            argument = find_text_argument(key) if key not in list_call_keys() else None
-            if argument is not None:
-                if judges_arguments:
-                    self.reader.check_argument(key_path, name, argument, at_key=True)
-                if isinstance(value, dict):
-                    advice = "did you mean 'arguments_contain'?"
-                    self.reader.report_wrong(key_path, value, "a phrase or a list of phrases", advice)
-                elif phrases := read_phrases(self.reader, key_path, value):
-                    declared = find_declared_kinds(self.reader.declarations.get(name or ""), argument)
-                    # A forbidden text is one in any form; and what must not be without a text must not be without any.
-                    kinds = KINDS | {""} if forbids else (declared | TEXT_ONLY) - {NULL}
-                    checks.append(TextCheck(argument, phrases, key.endswith("_excludes"), key_path, kinds))
-            elif key in _MATCHING_MODES:
-                checks.append(
-                    self._read_values(key_path, key, value, name, check_names=judges_arguments, no_judge=no_judge)
-                )
-            elif key in _READERS:
-                checks.append(_READERS[key](self, key_path, value, name))
-        return [check for check in checks if check is not None]
 
-    def _read_values(
-        self, path: KeyPath, key: str, value: Any, name: str | None, *, check_names: bool, no_judge: str
-    ) -> ValuesCheck | None:
-        if key != "result_contains":
-            value = self.reader.read_arguments(path, value)
-            if value is None:
-                return None
-        names = tuple(value) if isinstance(value, dict) and not is_operator(value) else ()
-        if key != "result_contains" and check_names:
-            for argument in names:
-                self.reader.check_argument((*path, argument), name, argument, at_key=True)
-        expected = value
-        if key == "arguments" and not is_operator(value):
-            defaults = {argument: {"$default": item} for argument, item in self.reader.find_defaults(name).items()}
-            expected = {**defaults, **self._ignored, **value} if defaults or self._ignored else value
-        matcher = self.reader.read_matcher(path, expected, _MATCHING_MODES[key], no_judge)
-        return ValuesCheck(key, matcher, path, names, value) if matcher else None
-
-    def read_absent(self, path: KeyPath, value: object, name: str | None) -> AbsentCheck | None:
-        names = self.reader.read_names(path, value)
-        for argument in names or ():
-            self.reader.check_argument(path, name, argument)
-        return AbsentCheck(names, path) if names else None
-
-    def read_outcome(self, path: KeyPath, value: object, name: str | None) -> OutcomeCheck | None:
-        outcome = self.reader.read_choice(path, value, OUTCOMES)
-        return OutcomeCheck(outcome, path) if outcome in ("ok", "error") else None
-
-    def read_valid(self, path: KeyPath, value: object, name: str | None) -> ValidCheck | None:
-        valid = self.reader.read_boolean(path, value)
-        return None if valid is None else ValidCheck(valid, path)
-
-    def read_channel(self, path: KeyPath, value: object, name: str | None) -> ChannelCheck | None:
-        channels = self._read_choices(path, value, CHANNELS)
-        return ChannelCheck(channels, path) if channels else None
-
-    def read_answerer(self, path: KeyPath, value: object, name: str | None) -> AnswererCheck | None:
-        answerers = self._read_choices(path, value, ANSWERERS)
-        return AnswererCheck(answerers, path) if answerers else None
-
-    def read_approval(self, path: KeyPath, value: object, name: str | None) -> ApprovalCheck | None:
-        answers = self._read_choices(path, value, APPROVAL_CHOICES)
-        return ApprovalCheck(answers, path) if answers else None
-
-    def read_agents(self, path: KeyPath, value: object, name: str | None) -> AgentCheck | None:
-        agents = self.reader.read_names(path, value)
-        return AgentCheck(agents, path) if agents else None
-
-    def read_message(self, path: KeyPath, value: object, name: str | None) -> MessageCheck | None:
-        if not isinstance(value, (str, dict)) or not value:
-            self.reader.report_wrong(path, value, "a text of the user's message, or an operator")
-            return None
-        matcher = self.reader.read_matcher(path, value, "contain", _NO_JUDGE_OF_USERS)
-        return None if matcher is None else MessageCheck(matcher, path)
-
-    def read_latency(self, path: KeyPath, value: object, name: str | None) -> LatencyCheck | None:
-        limit = self.reader.read_number(path, value, minimum=0)
-        return None if limit is None else LatencyCheck(limit, path)
-
-    def _read_choices(self, path: KeyPath, value: object, choices: tuple[str, ...]) -> tuple[str, ...]:
-        """Read one of `choices` or a list of them; () if a value is none of them."""
-        values = value if isinstance(value, list) and value else [value]
-        chosen = [self.reader.read_choice(path, item, choices) for item in values]
-        return tuple(choice for choice in chosen if choice is not None) if None not in chosen else ()
-
-    def read_grounded(self, path: KeyPath, value: object, name: str | None) -> GroundedCheck | None:
-        names = read_grounded(self.reader, path, value)
-        if names is None:
-            return None
-        for argument in names:
-            self.reader.check_argument(path, name, argument)
-        return GroundedCheck(names, path, list_declared_values(self.reader.declarations.get(name or "")))
-
-
-_READERS: dict[str, Callable[[CallReader, KeyPath, Any, str | None], CallCheck | None]] = {
-    "arguments_absent": CallReader.read_absent,
-    "outcome": CallReader.read_outcome,
-    "channel": CallReader.read_channel,
-    "answered_by": CallReader.read_answerer,
-    "by": CallReader.read_agents,
-    "in_reply_to": CallReader.read_message,
-    "approval": CallReader.read_approval,
-    "max_latency_ms": CallReader.read_latency,
-    "valid": CallReader.read_valid,
-    "grounded": CallReader.read_grounded,
-}
-
-
-def read_grounded(reader: ExpectationReader, path: KeyPath, value: object) -> tuple[str, ...] | None:
-    """Read the names of the arguments that must be grounded, () for all of them; None for none."""
-    if value is True:
-        return ()
-    if value is False:
-        return None
-    if isinstance(value, list) or (isinstance(value, str) and value.lower() not in _BOOLEANS):
-        return reader.read_names(path, value)
-    listed = f" (an argument of that name: [{value}])" if isinstance(value, str) else ""
-    reader.report_wrong(path, value, "true, or names of arguments", suggest_boolean(value) + listed)
-    return None
-
-
-def read_times(reader: ExpectationReader, path: KeyPath, value: object) -> tuple[int, int | None]:
-    """Read the least and greatest number of calls. `{max: 3}` is one to three, `{min: 2}` two or more."""
-    if not isinstance(value, dict):
-        if _is_zero(value):
-            reader.add_problem(path, f"{reader.format_place(path)}: 0 {_NEVER}")
-            return 1, 1
-        count = reader.read_count(path, value) or 1
-        return count, count
-    reader.check_keys(path, value, _TIMES_KEYS)
-    if not value:
-        reader.report_wrong(path, value, "a number, or a mapping with 'min' and 'max'")
-    minimum = reader.read_count((*path, "min"), value["min"], 0) if "min" in value else 1
-    if _is_zero(value.get("max")):
-        reader.add_problem(path, f"{reader.format_place(path)}: max 0 {_NEVER}")
-        return 0, None
-    maximum = reader.read_count((*path, "max"), value["max"]) if "max" in value else None
-    if minimum is not None and maximum is not None and minimum > maximum:
-        reader.add_problem(path, f"{reader.format_place(path)}: min {minimum} is greater than max {maximum}")
-    return minimum or 0, maximum
-
-
-def _is_zero(value: object) -> bool:
-    return value == 0 and not isinstance(value, bool)
+def _allow_violations(keys: Mapping[str, Any]) -> bool:
+    """Return whether a call is meant to have arguments that its declaration rules out."""
+    found = ((find_call_key(name), value) for name, value in keys.items())
+    return any(key is not None and key.allows_violations(value) for key, value in found)
 
 
 class SequenceReader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -77,9 +77,11 @@ class ExpectationReader(FieldReader):
         defaults: Mapping[str, JsonObject] | None = None,
         *,
         is_open: bool = False,
+        outer_keys: Container[str] = (),
     ) -> None:
         super().__init__(root, synonyms=SYNONYMS)
         self.defaults = defaults or {}  # of arguments, by function
+        self.outer_keys = outer_keys  # of what holds the calls: some people write them in a call
         self.case_input = case_input  # the case's input, where it is known
         self.declarations = declarations
         self.aliases = {alias: name for name, declaration in declarations.items() for alias in declaration.aliases}
@@ -105,6 +107,12 @@ class ExpectationReader(FieldReader):
     def read_arguments(self, path: KeyPath, value: object) -> dict[str, Any] | None:
         """Read a mapping of arguments; null means that there are none."""
         return {} if value is None else self.read_mapping(path, value, "a mapping of argument names to values")
+
+    def read_choices(self, path: KeyPath, value: object, choices: tuple[str, ...]) -> tuple[str, ...]:
+        """Read one of `choices` or a list of them; () if a value is none of them."""
+        values = value if isinstance(value, list) and value else [value]
+        chosen = [self.read_choice(path, item, choices) for item in values]
+        return tuple(choice for choice in chosen if choice is not None) if None not in chosen else ()
 
     def read_matcher(self, path: KeyPath, value: object, mode: Mode, no_judge: str = "") -> Matcher | None:
         """Compile `value` by the operators' rules; their problems become problems of the case."""

@@ -233,6 +233,20 @@ def is_operator(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict) and bool(value) and all(str(key).startswith("$") for key in value)
 
 
+def to_literal(value: JsonLike) -> JsonLike:
+    """Return `value` as a case must write it to mean this very value, whatever its keys and braces mean there."""
+    return {"$literal": value} if has_syntax(value) else value
+
+
+def has_syntax(value: object) -> bool:
+    """Tell whether a case would read something into `value`: an operator, a directive or a template."""
+    if isinstance(value, str):
+        return "{{" in value
+    if isinstance(value, Mapping):
+        return any(key.startswith("$") or has_syntax(key) or has_syntax(item) for key, item in value.items())
+    return isinstance(value, list) and any(map(has_syntax, value))
+
+
 def strip_literals(value: object) -> JsonLike:
     """Unwrap every `Literal` in `value`, at any depth."""
     if isinstance(value, Literal):

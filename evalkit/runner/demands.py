@@ -7,7 +7,6 @@ under the function's own name, so what a case expects is then compiled anew.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
 from evalkit.checks.keys import merge_turn_keys
 from evalkit.checks.reader import get_declared_defaults
-from evalkit.errors import KeyPath
+from evalkit.errors import KeyPath, parse_path
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
 from evalkit.model.case import Case, Declaration
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from evalkit.checks import policies
 else:
     policies = LazyModule("evalkit.checks.policies")
-
-# A step of a place, as text: few verdicts name one, and `re` keeps what it has compiled.
-_STEP = r"\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]"
 
 
 class Demands(Struct, frozen=True):
@@ -62,18 +58,6 @@ def locate_reason(case: Case, reason: Reason) -> Reason:
     if reason.location or not reason.place:
         return reason
     return replace(reason, location=str(case.locate(parse_path(reason.place))))
-
-
-def parse_path(place: str) -> KeyPath:
-    """Return the path that `errors.format_path` wrote as `place`."""
-
-    def unescape(text: str) -> str:
-        return text.replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
-
-    return tuple(
-        match[1] or (int(match[2]) if match[2] else unescape(match[3] or match[4] or ""))
-        for match in re.finditer(_STEP, place)
-    )
 
 
 def compile_demands(case: Case, expectation: Expectation | None, declared: Iterable[Declaration]) -> Demands:

@@ -13,9 +13,9 @@ from evalkit.casecheck.mutants import Observation, generate_mutants, observe
 from evalkit.casecheck.mutation_score import add_keys, compute_score
 from evalkit.casecheck.update import build_update
 from evalkit.checks.expectation import get_expectation, judge_conversation
+from evalkit.errors import parse_path
 from evalkit.model.verdict import FAILED, PASSED
 from evalkit.project import Project
-from evalkit.runner.demands import parse_path
 from evalkit.spec.files import find_cases
 from evalkit.spec.load import case_from_dict
 from evalkit.yamlfile.parse import load

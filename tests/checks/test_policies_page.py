@@ -9,7 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from evalkit.checks.keys import POLICY_KEYS, list_meant_keys
+from evalkit.checks.call_keys import list_meant_keys
+from evalkit.checks.keys import POLICY_KEYS
 from evalkit.checks.policies import PolicyRun, SuitePolicy, read_policies
 from evalkit.errors import Location
 from evalkit.model.transcript import FunctionCall, Transcript

@@ -19,6 +19,7 @@ from evalkit.functions.permissions import explain_path
 from evalkit.functions.targets import AnyFunction, TargetError, find_object, wait_for
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json
 from evalkit.model.case import Permissions
+from evalkit.model.template import has_syntax, to_literal
 from evalkit.model.transcript import AgentValue
 from evalkit.text.format import format_value
 from evalkit.yamlfile.events import read_file, read_positions
@@ -168,28 +169,14 @@ def record_calls(target: str, calls: Iterable[JsonObject]) -> list[RecordedCall]
 def build_answer(calls: Sequence[RecordedCall]) -> object:
     """Return the mock of these calls: the result of the only one, else a rule by arguments for each."""
     if len(calls) == 1:
-        return to_answer(calls[0].result)
+        return to_literal(calls[0].result)
     for call in calls:
-        if has_mock_syntax(call.arguments):
+        if has_syntax(call.arguments):
             raise UsageError(
                 f"{format_value(dict(call.arguments), 60)} holds '$' keys or '{{{{', which mean something in 'when'"
             )
     rules = {repr(call.arguments): call for call in calls}  # the same call made twice: its last result
-    return {"$match": [{"when": dict(rule.arguments), "$return": to_answer(rule.result)} for rule in rules.values()]}
-
-
-def to_answer(result: object) -> object:
-    """Return `result` as a mock returns it unchanged, whatever mocks understand by its keys and braces."""
-    return {"$literal": result} if has_mock_syntax(result) else result
-
-
-def has_mock_syntax(value: object) -> bool:
-    """Return whether a mock would read something into the value: a directive or a template."""
-    if isinstance(value, str):
-        return "{{" in value
-    if isinstance(value, Mapping):
-        return any(key.startswith("$") or has_mock_syntax(key) or has_mock_syntax(item) for key, item in value.items())
-    return isinstance(value, list) and any(map(has_mock_syntax, value))
+    return {"$match": [{"when": dict(rule.arguments), "$return": to_literal(rule.result)} for rule in rules.values()]}
 
 
 def build_returns_schema(results: Iterable[object], base_schema: JsonObject | None = None) -> JsonDict:

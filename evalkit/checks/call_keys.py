@@ -1,0 +1,146 @@
+"""The keys of an expected call. A new one is a class derived from `CallKey`, and an entry of `_KEYS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar
+
+from evalkit.checks.call_checks import (
+    AbsentKey,
+    ArgumentsKey,
+    PartialArgumentsKey,
+    ResultKey,
+    TextKey,
+    find_text_argument,
+)
+from evalkit.checks.call_key import CallDraft, CallKey
+from evalkit.checks.call_origin import AgentKey, AnswererKey, ApprovalKey, ChannelKey, MessageKey
+from evalkit.checks.call_results import GroundedKey, LatencyKey, OutcomeKey, ValidKey
+from evalkit.checks.key_schemas import BOOLEAN, COUNT, NAME, POSITIVE, make_ref
+from evalkit.checks.reader import ExpectationReader
+from evalkit.errors import KeyPath
+
+
+class FunctionKey(CallKey):
+    """`function_name`, which is read before all others."""
+
+    name = "function_name"
+    schema = NAME
+    doc = "The function that must be called."
+    forbidden_doc = "The function that must not be called."
+    meant_doc = "The function."
+    looks_at_arguments = False
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> None:
+        return None
+
+
+class TimesKey(CallKey):
+    """`times`."""
+
+    name = "times"
+    schema = make_ref("times")
+    doc = "How often the call is made: a number, or `{min, max}`; once by default."
+    definitions: ClassVar = {
+        "times": {
+            "oneOf": [
+                POSITIVE,
+                {
+                    "type": "object",
+                    "properties": {"min": COUNT, "max": POSITIVE},
+                    "additionalProperties": False,
+                    "minProperties": 1,
+                },
+            ]
+        }
+    }
+    looks_at_arguments = False
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> None:
+        draft.min, draft.max = read_times(draft.reader, path, value)
+        draft.has_times = True
+
+
+_NEVER = "demands that the call is never made; list it under forbidden_function_calls instead"
+
+
+def read_times(reader: ExpectationReader, path: KeyPath, value: object) -> tuple[int, int | None]:
+    """Read the least and greatest number of calls. `{max: 3}` is one to three, `{min: 2}` two or more."""
+    if not isinstance(value, dict):
+        if _is_zero(value):
+            reader.add_problem(path, f"{reader.format_place(path)}: 0 {_NEVER}")
+            return 1, 1
+        count = reader.read_count(path, value) or 1
+        return count, count
+    reader.check_keys(path, value, ("min", "max"))
+    if not value:
+        reader.report_wrong(path, value, "a number, or a mapping with 'min' and 'max'")
+    minimum = reader.read_count((*path, "min"), value["min"], 0) if "min" in value else 1
+    if _is_zero(value.get("max")):
+        reader.add_problem(path, f"{reader.format_place(path)}: max 0 {_NEVER}")
+        return 0, None
+    maximum = reader.read_count((*path, "max"), value["max"]) if "max" in value else None
+    if minimum is not None and maximum is not None and minimum > maximum:
+        reader.add_problem(path, f"{reader.format_place(path)}: min {minimum} is greater than max {maximum}")
+    return minimum or 0, maximum
+
+
+def _is_zero(value: object) -> bool:
+    return value == 0 and not isinstance(value, bool)
+
+
+class OptionalKey(CallKey):
+    """`optional`."""
+
+    name = "optional"
+    schema = BOOLEAN
+    doc = "The call may be missing; if it is made, it must match."
+    looks_at_arguments = False
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> None:
+        draft.optional = bool(draft.reader.read_boolean(path, value))
+
+
+_KEYS: tuple[CallKey, ...] = (
+    FunctionKey(),
+    ArgumentsKey(),
+    PartialArgumentsKey(),
+    AbsentKey(),
+    ResultKey(),
+    OutcomeKey(),
+    TimesKey(),
+    OptionalKey(),
+    ChannelKey(),
+    AnswererKey(),
+    AgentKey(),
+    MessageKey(),
+    ApprovalKey(),
+    LatencyKey(),
+    ValidKey(),
+    GroundedKey(),
+)
+TEXT_KEY = TextKey()
+
+
+@cache
+def list_call_keys() -> Mapping[str, CallKey]:
+    """Return the keys of an expected call by name, in their order; those of texts in arguments have no fixed names."""
+    return {key.name: key for key in _KEYS}
+
+
+@cache
+def list_forbidden_keys() -> Mapping[str, CallKey]:
+    """Return the keys that a forbidden call may have."""
+    return {name: key for name, key in list_call_keys().items() if key.forbidden_doc}
+
+
+@cache
+def list_meant_keys() -> Mapping[str, CallKey]:
+    """Return the keys that a call may have which a rule or a condition means."""
+    return {name: key for name, key in list_call_keys().items() if key.meant_doc}
+
+
+def find_call_key(name: str) -> CallKey | None:
+    """Return the key of an expected call that has this name; None if there is none."""
+    return list_call_keys().get(name) or (TEXT_KEY if find_text_argument(name) else None)
