@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,10 +18,9 @@ from evalkit.model.transcript import Usage
 REASON = "the extra is not installed: pip install 'pytest-evalkit[google-adk]'"
 pytest.importorskip("google.adk", reason=REASON)
 
-from google.adk.agents import Agent, LoopAgent, ParallelAgent, SequentialAgent
+from google.adk.agents import LoopAgent, ParallelAgent, SequentialAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
 from google.adk.apps.app import App
-from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
@@ -35,142 +35,16 @@ from google.adk.workflow import START, Workflow
 from google.genai import types
 
 from evalkit.adapters.google_adk import answered_by, run_agent
+from tests.adapters.desk import CHECK, MOCKS, REPLY, VALID, calls, case, codes, never, run_with
+from tests.adapters.desks.google_adk import Scripted, check_warranty, desk, said, send_reply
+
+run = partial(run_with, run_agent)
 
 # What ADK says of itself, in the version that is installed.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:\\w+Agent is deprecated in favor of Workflow:DeprecationWarning"),
 ]
-
-VALID = {"status": "valid"}
-MOCKS: dict[str, Any] = {"check_warranty": VALID, "send_reply": None}
-CHECK = ("check_warranty", {"serial_number": "SN1"})
-REPLY = ("send_reply", {"to": "ana@example.com", "body": "valid"})
-
-
-class RealCodeRanError(Exception):
-    """A tool's own function ran."""
-
-
-def never() -> Any:
-    raise RealCodeRanError
-
-
-class Scripted(BaseLlm):
-    """Answers request by request of its own agent: a text, a list of (name, arguments) calls, or a whole response. The
-    last one repeats.
-    """
-
-    model: str = "scripted"
-    replies: Sequence[Any]
-
-    async def generate_content_async(self, llm_request: LlmRequest, stream: bool = False) -> AsyncIterator[LlmResponse]:
-        asked = sum(content.role == "model" for content in llm_request.contents)
-        reply = self.replies[min(asked, len(self.replies) - 1)]
-        if stream and isinstance(reply, str):
-            for word in reply.split():
-                yield LlmResponse(content=said(word), partial=True)
-        yield response(reply)
-
-
-def said(text: str) -> Any:
-    return types.Content(role="model", parts=[types.Part(text=text)])
-
-
-def response(reply: Any) -> LlmResponse:
-    if isinstance(reply, LlmResponse):
-        return reply.model_copy(deep=True)
-    if isinstance(reply, str):
-        content = said(reply)
-    else:
-        made = [types.Part(function_call=types.FunctionCall(name=name, args=given)) for name, given in reply]
-        content = types.Content(role="model", parts=made)
-    return LlmResponse(content=content, finish_reason=types.FinishReason.STOP)
-
-
-def check_warranty(serial_number: str, region: str = "eu") -> dict[str, Any]:
-    """Looks a serial number up."""
-    return never()  # type: ignore[no-any-return]
-
-
-async def send_reply(to: str, body: str, tool_context: ToolContext) -> None:
-    """Sends a mail."""
-    never()
-
-
-def desk(*replies: Any, **more: Any) -> Any:
-    given = {"name": "desk", "tools": [check_warranty, send_reply], **more}
-    return Agent(model=Scripted(replies=replies), **given)
-
-
-def case(mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Case:
-    given = more.pop("input", {"message": "Is SN1 under warranty?"})
-    expects = {"extra_calls": "allow", "call_order": "any", **(expected or {"max_model_turns": 50})}
-    return evalkit.case_from_dict(
-        {"input": {**given, "mock_function_responses": mocks}, "expected_output": expects, **more}
-    )
-
-
-def run(agent: Any, mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Verdict:
-    options: dict[str, Any] = more.pop("options", {})
-
-    async def under_test(task: evalkit.Task) -> evalkit.Reply:
-        return await run_agent(task, agent, **options)
-
-    settings = more.pop("run_settings", None)
-    return evalkit.run_case(case(mocks, expected, **more), under_test, settings)
-
-
-def codes(verdict: evalkit.Verdict) -> list[str]:
-    return [reason.code for reason in verdict.reasons]
-
-
-def calls(verdict: evalkit.Verdict) -> list[tuple[Any, ...]]:
-    return [(call.name, call.arguments, call.turn) for call in verdict.transcript.calls]
-
-
-def test_the_tools_are_answered_by_the_mocks_and_recorded_with_their_turns() -> None:
-    verdict = run(
-        desk([CHECK], [REPLY], "done"),
-        MOCKS,
-        {
-            "expected_function_calls": [
-                {"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}, "channel": "native"},
-                {"function_name": "send_reply", "body_contains": "valid"},
-            ],
-            "call_order": "strict",
-            "extra_calls": "forbid",
-            "max_model_turns": 3,
-            "response_contains": "done",
-        },
-    )
-    assert verdict.passed, verdict.reasons
-    transcript = verdict.transcript
-    # The wire has brought no ids; those that ADK gives differ from run to run.
-    assert [(call.name, call.turn, call.call_id) for call in transcript.calls] == [
-        ("check_warranty", 0, None),
-        ("send_reply", 1, None),
-    ]
-    assert [(turn.text, turn.finish_reason) for turn in transcript.turns] == [
-        ("", "tool_calls"),
-        ("", "tool_calls"),
-        ("done", "stop"),
-    ]
-    assert (transcript.stop_reason, transcript.response) == ("completed", "done")
-
-
-def test_calls_of_one_reply_are_parallel_and_take_their_answers_in_reply_order() -> None:
-    serials = ["SN3", "SN1", "SN2"]
-    agent = desk([("check_warranty", {"serial_number": serial}) for serial in serials], "done")
-    mocks = {"check_warranty": {"$sequence": [{"n": 1}, {"n": 2}, {"n": 3}]}}
-    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 3}]}]}
-    verdict = run(agent, mocks, expected)
-    assert verdict.passed, verdict.reasons
-    assert [(call.arguments["serial_number"], call.result, call.turn) for call in verdict.transcript.calls] == [
-        ("SN3", {"n": 1}, 0),
-        ("SN1", {"n": 2}, 0),
-        ("SN2", {"n": 3}, 0),
-    ]
 
 
 def test_callbacks_that_take_their_time_do_not_change_the_order_of_calls() -> None:
@@ -184,34 +58,6 @@ def test_callbacks_that_take_their_time_do_not_change_the_order_of_calls() -> No
     assert [(call.arguments["serial_number"], call.result) for call in verdict.transcript.calls] == [
         (f"SN{n}", {"n": n}) for n in range(4)
     ]
-
-
-def test_calls_of_two_replies_are_not_parallel() -> None:
-    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 2}]}]}
-    verdict = run(desk([CHECK], [CHECK], "done"), MOCKS, expected)
-    assert verdict.status == "failed"
-
-
-@pytest.mark.parametrize(
-    ("made", "code"),
-    [
-        ([("check_warranty", {"serial_number": "SN2"})], "wrong_argument"),
-        ("done", "missing_call"),
-        ([CHECK, REPLY], "unexpected_call"),
-        ([("check_waranty", {"serial_number": "SN1"})], "unknown_function"),
-        ([("check_warranty", {"serial_number": ["SN1"]})], "invalid_arguments"),
-        ([("check_warranty", {"serial": "SN1"})], "invalid_arguments"),
-    ],
-)
-def test_a_wrong_call_fails_with_its_code(made: Any, code: str) -> None:
-    expected = {
-        "expected_function_calls": [{"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}}],
-        "extra_calls": "forbid",
-    }
-    verdict = run(desk(made, "done"), MOCKS, expected)
-    assert verdict.status == "failed"
-    assert code in codes(verdict)
-    assert not any("RealCodeRan" in reason.message for reason in verdict.reasons)
 
 
 def test_the_framework_refuses_wrong_arguments_and_the_model_gets_another_turn() -> None:
@@ -231,12 +77,6 @@ def test_the_framework_refuses_wrong_arguments_and_the_model_gets_another_turn()
     assert refused.result["error"]["type"] == "invalid_arguments"
     assert "mandatory input parameters are not present:\nserial_number" in refused.result["error"]["message"]
     assert (refused.turn, refused.arguments, refused.problem) == (0, {"region": "eu"}, None)
-
-
-def test_a_tool_that_nothing_mocks_is_an_unmocked_call_and_its_code_never_runs() -> None:
-    verdict = run(desk([REPLY], "done"), {"check_warranty": VALID})
-    assert codes(verdict) == ["unmocked_call", "agent_raised"]
-    assert "send_reply is not mocked in this case; mocked are check_warranty" in verdict.reasons[0].message
 
 
 def test_a_mocked_failure_is_raised_in_the_tool_as_the_real_one_would() -> None:
@@ -259,11 +99,6 @@ def test_an_agent_that_handles_failing_tools_handles_mocked_ones() -> None:
     verdict = run(agent, failing, {"response_contains": "sorry"})
     assert verdict.passed, verdict.reasons
     assert handled == ["OSError: gone"]
-
-
-def test_a_mock_that_breaks_is_an_error_not_a_failure() -> None:
-    verdict = run(desk([CHECK], "done"), {"check_warranty": {"$call": "builtins:float"}})
-    assert (verdict.status, codes(verdict)) == ("error", ["mock_error"])
 
 
 def test_the_real_tool_runs_only_where_the_run_allows_it() -> None:
@@ -332,24 +167,6 @@ def test_arguments_are_recorded_as_the_model_wrote_them() -> None:
     assert calls(verdict) == [(*CHECK, 0), (*REPLY, 0)]  # without a default, without the context
 
 
-def test_the_agents_declarations_join_those_of_the_case() -> None:
-    declared = {"check_warranty": {"description": "Mine", "parameters": {"type": "object"}}}
-    offered: list[Any] = []
-
-    async def under_test(task: evalkit.Task) -> evalkit.Reply:
-        reply = await run_agent(task, desk("done"))
-        offered.extend(task.functions.to_json())
-        return reply
-
-    verdict = evalkit.run_case(case(MOCKS, functions=declared), under_test)
-    assert verdict.passed, verdict.reasons
-    assert {function["name"]: function["description"] for function in offered} == {
-        "check_warranty": "Mine",
-        "send_reply": "Sends a mail.",
-    }
-    assert set(offered[1]["parameters"]["properties"]) == {"to", "body"}
-
-
 class Remote(BaseTool):
     """A tool that is no function, with a declaration in Gemini's own form of a schema."""
 
@@ -382,27 +199,6 @@ def test_tools_of_any_kind_are_answered(tool: Any, arguments: Any, code: str | N
     assert [(call.name, call.arguments, call.result) for call in verdict.transcript.calls] == [
         (tool.name, arguments, {"id": 7})
     ]
-
-
-def test_fifty_cases_share_one_agent_and_see_none_of_each_others_mocks() -> None:
-    agent = desk([CHECK, REPLY], [CHECK], "done")
-    tools = list(agent.tools)
-
-    async def under_test(task: evalkit.Task) -> evalkit.Reply:
-        return await run_agent(task, agent)
-
-    async def all_of_them() -> list[evalkit.Verdict]:
-        mocks = [
-            {"check_warranty": {"$delay_ms": n % 7, "$return": {"n": n}}, "send_reply": {"$delay_ms": 3, "$return": n}}
-            for n in range(50)
-        ]
-        settings = evalkit.Settings(real_sleep=True)
-        return await asyncio.gather(*(evalkit.arun_case(case(mock), under_test, settings) for mock in mocks))
-
-    for n, verdict in enumerate(asyncio.run(all_of_them())):
-        assert verdict.passed, verdict.reasons
-        assert [(call.result, call.turn) for call in verdict.transcript.calls] == [({"n": n}, 0), (n, 0), ({"n": n}, 1)]
-    assert agent.tools == tools
 
 
 @pytest.mark.parametrize("include_plugins", [True, False])
@@ -505,24 +301,6 @@ def test_a_sub_agent_that_works_like_a_tool_is_a_call_and_its_tools_are_answered
         assert mocked.reasons[0].message == (
             "the agent expert can't be mocked: its mode is 'task', so ADK runs it without a tool that could be answered"
         )
-
-
-def test_agents_that_other_code_runs_are_answered_within_answered_by() -> None:
-    async def shop(question: str) -> str:
-        runner = InMemoryRunner(agent=desk([CHECK], "done"), app_name="shop")
-        session = await runner.session_service.create_session(app_name="shop", user_id="ana")
-        events = runner.run_async(user_id="ana", session_id=session.id, new_message=types.UserContent(question))
-        return [event async for event in events][-1].content.parts[0].text or ""
-
-    async def under_test(task: evalkit.Task) -> str:
-        with answered_by(task):
-            return await shop(task.message)
-
-    verdict = evalkit.run_case(case(MOCKS, {"expected_function_calls": ["check_warranty"]}), under_test)
-    assert verdict.passed, verdict.reasons
-    assert len(verdict.transcript.turns) == 2
-    with pytest.raises(RealCodeRanError):
-        asyncio.run(shop("and outside of cases?"))
 
 
 def test_a_call_from_a_context_that_outlives_its_run_is_refused() -> None:
@@ -719,14 +497,6 @@ def test_options_reach_the_run() -> None:
     verdict = run(agent, {}, options=options)
     assert verdict.passed, verdict.reasons
     assert seen == ["Ana"]
-
-
-def test_a_sync_agent_waits_for_the_run() -> None:
-    def under_test(task: evalkit.Task) -> evalkit.Reply:
-        return task.wait(run_agent(task, desk([CHECK], "done")))
-
-    verdict = evalkit.run_case(case(MOCKS, {"expected_function_calls": ["check_warranty"]}), under_test)
-    assert verdict.passed, verdict.reasons
 
 
 def test_a_tool_that_asks_for_confirmation_itself_is_one_call() -> None:

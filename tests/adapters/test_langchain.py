@@ -9,7 +9,8 @@ import operator
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -31,160 +32,20 @@ from langchain.agents.middleware import (
 from langchain.agents.structured_output import ToolStrategy
 from langchain.tools import InjectedState, ToolRuntime
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.tools import BaseTool, StructuredTool, Tool, tool
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.tools import BaseTool, Tool, tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 
 from evalkit.adapters.langchain import answered_by, run_agent
+from tests.adapters.desk import CHECK, MOCKS, REPLY, VALID, RealCodeRanError, calls, case, codes, never, run_with
+from tests.adapters.desks.langchain import Scripted, check_warranty, desk, own_graph, scripted, send_reply
 
-VALID = {"status": "valid"}
-MOCKS: dict[str, Any] = {"check_warranty": VALID, "send_reply": None}
-
-
-class RealCodeRanError(Exception):
-    """A tool's own function ran."""
-
-
-def never() -> Any:
-    raise RealCodeRanError
-
-
-class Scripted(BaseChatModel):
-    """Answers request by request: a text, a list of (name, arguments) calls, or a message. The last one repeats."""
-
-    replies: Sequence[Any]
-    usage: Any = None
-    says: Any = None
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted"
-
-    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools])
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        asked = sum(message.type == "ai" for message in messages)
-        reply = self.replies[min(asked, len(self.replies) - 1)]
-        if isinstance(reply, list):
-            calls = [
-                {"name": name, "args": arguments, "id": f"c{asked}.{i}"} for i, (name, arguments) in enumerate(reply)
-            ]
-            message = AIMessage("", tool_calls=calls)
-        else:
-            message = AIMessage(reply) if isinstance(reply, str) else reply.model_copy()
-        message.usage_metadata = self.usage
-        message.response_metadata = {"model_name": "scripted-1", **(self.says or {})}
-        return ChatResult(generations=[ChatGeneration(message=message)])
-
-
-def scripted(*replies: Any, **more: Any) -> Scripted:
-    return Scripted(replies=replies, **more)
-
-
-@tool
-def check_warranty(serial_number: str, region: str = "eu") -> dict[str, Any]:
-    """Looks a serial number up."""
-    return never()  # type: ignore[no-any-return]
-
-
-@tool
-async def send_reply(to: str, body: str) -> None:
-    """Sends a mail."""
-    never()
-
-
-def desk(*replies: Any, tools: Sequence[Any] = (check_warranty, send_reply), **more: Any) -> Any:
-    return create_agent(scripted(*replies), list(tools), **more)
-
-
-def case(mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Case:
-    given = more.pop("input", {"message": "Is SN1 under warranty?"})
-    expects = {"extra_calls": "allow", "call_order": "any", **(expected or {"max_model_turns": 50})}
-    return evalkit.case_from_dict(
-        {"input": {**given, "mock_function_responses": mocks}, "expected_output": expects, **more}
-    )
-
-
-def run(agent: Any, mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Verdict:
-    options: dict[str, Any] = more.pop("options", {})
-
-    async def under_test(task: evalkit.Task) -> evalkit.Reply:
-        return await run_agent(task, agent, **options)
-
-    settings = more.pop("run_settings", None)
-    return evalkit.run_case(case(mocks, expected, **more), under_test, settings)
-
-
-def codes(verdict: evalkit.Verdict) -> list[str]:
-    return [reason.code for reason in verdict.reasons]
-
-
-def calls(verdict: evalkit.Verdict) -> list[tuple[Any, ...]]:
-    return [(call.name, call.arguments, call.turn) for call in verdict.transcript.calls]
-
-
-CHECK = ("check_warranty", {"serial_number": "SN1"})
-REPLY = ("send_reply", {"to": "ana@example.com", "body": "valid"})
-
-
-def test_the_tools_are_answered_by_the_mocks_and_recorded_with_their_turns() -> None:
-    verdict = run(
-        desk([CHECK], [REPLY], "done"),
-        MOCKS,
-        {
-            "expected_function_calls": [
-                {"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}, "channel": "native"},
-                {"function_name": "send_reply", "body_contains": "valid"},
-            ],
-            "call_order": "strict",
-            "extra_calls": "forbid",
-            "max_model_turns": 3,
-            "response_contains": "done",
-        },
-    )
-    assert verdict.passed, verdict.reasons
-    transcript = verdict.transcript
-    assert [(call.name, call.turn, call.call_id) for call in transcript.calls] == [
-        ("check_warranty", 0, "c0.0"),
-        ("send_reply", 1, "c1.0"),
-    ]
-    assert [(turn.text, turn.finish_reason) for turn in transcript.turns] == [
-        ("", "tool_calls"),
-        ("", "tool_calls"),
-        ("done", "stop"),
-    ]
-    assert (transcript.model, transcript.stop_reason, transcript.response) == ("scripted-1", "completed", "done")
-
-
-@pytest.mark.parametrize(
-    "tools",
-    [
-        pytest.param((check_warranty,), id="tools"),
-        pytest.param((StructuredTool.from_function(check_warranty.func, name="check_warranty"),), id="structured"),
-    ],
-)
-@pytest.mark.parametrize("is_prebuilt", [True, False])
-def test_calls_of_one_reply_are_parallel_and_take_their_answers_in_reply_order(tools: Any, is_prebuilt: bool) -> None:
-    serials = ["SN3", "SN1", "SN2"]
-    replies = [("check_warranty", {"serial_number": serial}) for serial in serials], "done"
-    graph = desk(*replies, tools=tools) if is_prebuilt else own_graph(scripted(*replies), tools)
-    mocks = {"check_warranty": {"$sequence": [{"n": 1}, {"n": 2}, {"n": 3}]}}
-    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 3}]}]}
-    verdict = run(graph, mocks, expected)
-    assert verdict.passed, verdict.reasons
-    assert [(call.arguments["serial_number"], call.result, call.turn) for call in verdict.transcript.calls] == [
-        ("SN3", {"n": 1}, 0),
-        ("SN1", {"n": 2}, 0),
-        ("SN2", {"n": 3}, 0),
-    ]
+run = partial(run_with, run_agent)
 
 
 def test_handlers_that_take_their_time_do_not_change_the_order_of_calls() -> None:
@@ -201,53 +62,6 @@ def test_handlers_that_take_their_time_do_not_change_the_order_of_calls() -> Non
     assert [(call.arguments["serial_number"], call.result) for call in verdict.transcript.calls] == [
         (f"SN{n}", n) for n in range(4)
     ]
-
-
-def own_graph(model: Any, tools: Sequence[Any], **options: Any) -> Any:
-    """A graph that somebody has put together: a node that asks the model, and a tool node."""
-    bound = model.bind_tools(tools)
-
-    async def ask(state: MessagesState) -> Any:
-        return {"messages": [await bound.ainvoke(state["messages"])]}
-
-    graph = StateGraph(MessagesState)
-    graph.add_node("ask", ask)
-    graph.add_node("tools", ToolNode(list(tools), **options))
-    graph.add_edge(START, "ask")
-    graph.add_conditional_edges("ask", tools_condition)
-    graph.add_edge("tools", "ask")
-    return graph.compile()
-
-
-def test_calls_of_two_replies_are_not_parallel() -> None:
-    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 2}]}]}
-    verdict = run(desk([CHECK], [CHECK], "done"), MOCKS, expected)
-    assert verdict.status == "failed"
-
-
-@pytest.mark.parametrize(
-    ("made", "code"),
-    [
-        ([("check_warranty", {"serial_number": "SN2"})], "wrong_argument"),
-        (["done"], "missing_call"),
-        ([CHECK, REPLY], "unexpected_call"),
-        ([("check_waranty", {"serial_number": "SN1"})], "unknown_function"),
-        ([("check_warranty", {"serial_number": ["SN1"]})], "invalid_arguments"),
-        ([("check_warranty", {"serial": "SN1"})], "invalid_arguments"),
-    ],
-)
-@pytest.mark.parametrize("is_prebuilt", [True, False])
-def test_a_wrong_call_fails_with_its_code(made: list[Any], code: str, is_prebuilt: bool) -> None:
-    expected = {
-        "expected_function_calls": [{"function_name": "check_warranty", "arguments": {"serial_number": "SN1"}}],
-        "extra_calls": "forbid",
-    }
-    replies = made if made == ["done"] else [made, "done"]
-    tools = (check_warranty, send_reply)
-    verdict = run(desk(*replies) if is_prebuilt else own_graph(scripted(*replies), tools), MOCKS, expected)
-    assert verdict.status == "failed"
-    assert code in codes(verdict)
-    assert not any("RealCodeRan" in reason.message for reason in verdict.reasons)
 
 
 def test_a_call_whose_arguments_are_no_json_fails_the_case() -> None:
@@ -280,13 +94,6 @@ def test_the_framework_refuses_wrong_arguments_and_the_model_gets_another_turn()
         "error": {"type": "invalid_arguments", "message": "serial_number: Input should be a valid string"}
     }
     assert (refused.turn, refused.arguments, refused.problem) == (0, {"serial_number": 5}, None)
-
-
-def test_a_tool_that_nothing_mocks_is_an_unmocked_call_and_its_code_never_runs() -> None:
-    verdict = run(desk([REPLY], "done"), {"check_warranty": VALID})
-    assert codes(verdict) == ["unmocked_call", "agent_raised"]
-    assert "send_reply is not mocked in this case; mocked are check_warranty" in verdict.reasons[0].message
-    assert "ToolException" in verdict.reasons[1].message
 
 
 def test_a_mocked_failure_is_raised_in_the_tool_as_the_real_one_would() -> None:
@@ -349,11 +156,6 @@ def test_a_middleware_that_tries_again_is_seen_to_do_so() -> None:
         ("error", 0, "c0.0"),
         ("ok", 0, "c0.0"),
     ]
-
-
-def test_a_mock_that_breaks_is_an_error_not_a_failure() -> None:
-    verdict = run(desk([CHECK], "done"), {"check_warranty": {"$call": "builtins:float"}})
-    assert (verdict.status, codes(verdict)) == ("error", ["mock_error"])
 
 
 def test_the_real_tool_runs_only_where_the_run_allows_it() -> None:
@@ -429,24 +231,6 @@ def test_arguments_are_recorded_as_the_model_wrote_them() -> None:
     assert calls(verdict) == [("check_warranty", {"serial_number": "SN1"}, 0)]  # without the default of `region`
 
 
-def test_the_agents_declarations_join_those_of_the_case() -> None:
-    declared = {"check_warranty": {"description": "Mine", "parameters": {"type": "object"}}}
-    offered: list[Any] = []
-
-    async def under_test(task: evalkit.Task) -> evalkit.Reply:
-        reply = await run_agent(task, desk("done"))
-        offered.extend(task.functions.to_json())
-        return reply
-
-    verdict = evalkit.run_case(case(MOCKS, functions=declared), under_test)
-    assert verdict.passed, verdict.reasons
-    assert {function["name"]: function["description"] for function in offered} == {
-        "check_warranty": "Mine",
-        "send_reply": "Sends a mail.",
-    }
-    assert set(offered[1]["parameters"]["properties"]) == {"to", "body"}
-
-
 def test_old_tools_with_one_text_and_tools_of_a_class_are_answered_too() -> None:
     class Custom(BaseTool):
         name: str = "custom"
@@ -478,25 +262,6 @@ def test_tools_that_code_calls_itself_are_answered_and_recorded_as_its_own_calls
         ({"serial_number": "SN7"}, None, "direct"),
         ({"serial_number": "SN8"}, None, "direct"),
     ]
-
-
-def test_fifty_cases_share_one_agent_and_see_none_of_each_others_mocks() -> None:
-    graph = desk([CHECK, REPLY], [CHECK], "done")
-
-    async def under_test(task: evalkit.Task) -> evalkit.Reply:
-        return await run_agent(task, graph)
-
-    async def all_of_them() -> list[evalkit.Verdict]:
-        mocks = [
-            {"check_warranty": {"$delay_ms": n % 7, "$return": {"n": n}}, "send_reply": {"$delay_ms": 3, "$return": n}}
-            for n in range(50)
-        ]
-        settings = evalkit.Settings(real_sleep=True)
-        return await asyncio.gather(*(evalkit.arun_case(case(mock), under_test, settings) for mock in mocks))
-
-    for n, verdict in enumerate(asyncio.run(all_of_them())):
-        assert verdict.passed, verdict.reasons
-        assert [(call.result, call.turn) for call in verdict.transcript.calls] == [({"n": n}, 0), (n, 0), ({"n": n}, 1)]
 
 
 def test_outside_of_cases_tools_are_what_they_were() -> None:
@@ -593,20 +358,6 @@ def test_a_node_that_asks_a_model_and_goes_on_at_another_one_hands_over() -> Non
     verdict = run(graph.compile(), MOCKS, expected)
     assert verdict.passed, verdict.reasons
     assert [turn.agent for turn in verdict.transcript.turns] == ["triage", "billing", "billing"]
-
-
-def test_agents_that_other_code_runs_are_answered_within_answered_by() -> None:
-    async def shop(question: str) -> str:
-        state = await desk([CHECK], "done").ainvoke({"messages": [{"role": "user", "content": question}]})
-        return str(state["messages"][-1].content)
-
-    async def under_test(task: evalkit.Task) -> str:
-        with answered_by(task):
-            return await shop(task.message)
-
-    verdict = evalkit.run_case(case(MOCKS, {"expected_function_calls": ["check_warranty"]}), under_test)
-    assert verdict.passed, verdict.reasons
-    assert len(verdict.transcript.turns) == 2
 
 
 def test_a_sync_agent_runs_a_graph_the_sync_way() -> None:
@@ -1095,11 +846,3 @@ def test_an_agent_that_raises_fails_the_case() -> None:
     graph.add_edge(START, "broken")
     verdict = run(graph.compile(), MOCKS, {"response_contains": "done"})
     assert codes(verdict)[0] == "agent_raised"
-
-
-def test_a_sync_agent_waits_for_the_run() -> None:
-    def under_test(task: evalkit.Task) -> evalkit.Reply:
-        return task.wait(run_agent(task, desk([CHECK], "done")))
-
-    verdict = evalkit.run_case(case(MOCKS, {"expected_function_calls": ["check_warranty"]}), under_test)
-    assert verdict.passed, verdict.reasons

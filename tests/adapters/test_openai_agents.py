@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,211 +22,27 @@ from agents import (
     FunctionTool,
     GuardrailFunctionOutput,
     LocalShellTool,
-    Model,
-    ModelResponse,
     RunConfig,
-    RunContextWrapper,
     RunHooks,
     Runner,
     SQLiteSession,
-    Usage,
     function_tool,
     handoff,
     input_guardrail,
 )
 from agents.mcp import MCPServer
 from mcp.types import Tool as MCPTool
-from openai.types.responses import (
-    Response,
-    ResponseCompletedEvent,
-    ResponseFunctionToolCall,
-    ResponseOutputMessage,
-    ResponseOutputText,
-)
 from openai.types.responses.response_custom_tool_call import ResponseCustomToolCall
 
 from evalkit.adapters.openai_agents import answered_by, open_model, run_agent
 from evalkit.providers.table import parse_model_spec
+from tests.adapters.desk import MOCKS, VALID, case, codes, never, run_with
+from tests.adapters.desks.openai_agents import Scripted, check_warranty, desk
 
-VALID = {"status": "valid"}
-
-
-class RealCodeRanError(Exception):
-    """A tool's own function ran."""
-
-
-def never(*_: Any, **__: Any) -> Any:
-    raise RealCodeRanError
-
-
-class Scripted(Model):
-    """Answers request by request, for any number of runs at once: a text, or (name, arguments) calls. The last one
-    repeats. How far a run is, the input tells; `spoken` makes an answer of the input."""
-
-    model = "scripted-1"
-
-    def __init__(self, *replies: Any, spoken: Any = None) -> None:
-        self._replies = replies
-        self._spoken = spoken
-
-    async def get_response(self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any) -> ModelResponse:
-        items = [{"role": "user", "content": input}] if isinstance(input, str) else input
-        asked = len({item.get("id") for item in items if item.get("type") == "function_call"} - {None})
-        asked += sum(item.get("role") == "assistant" for item in items)
-        reply = self._spoken(items) if self._spoken else self._replies[min(asked, len(self._replies) - 1)]
-        usage = Usage(requests=1, input_tokens=10, output_tokens=5, total_tokens=15)
-        return ModelResponse(output=_items(reply, f"r{asked}"), usage=usage, response_id=None)
-
-    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        answer = await self.get_response(*args, **kwargs)
-        response = Response(
-            id="r",
-            created_at=0,
-            model="scripted-1",
-            object="response",
-            output=answer.output,
-            tool_choice="auto",
-            tools=[],
-            parallel_tool_calls=True,
-        )
-        yield ResponseCompletedEvent(response=response, type="response.completed", sequence_number=0)
-
-
-def _items(reply: Any, request: str) -> list[Any]:
-    if isinstance(reply, str):
-        part = ResponseOutputText(text=reply, type="output_text", annotations=[])
-        return [
-            ResponseOutputMessage(id="m", type="message", role="assistant", content=[part], status="completed"),
-        ]
-    return [
-        call
-        if isinstance(call, ResponseCustomToolCall)
-        else ResponseFunctionToolCall(
-            id=request,
-            call_id=f"{request}.{index}",
-            type="function_call",
-            name=call[0],
-            arguments=call[1] if isinstance(call[1], str) else json.dumps(call[1]),
-        )
-        for index, call in enumerate(reply)
-    ]
-
-
-@function_tool
-def check_warranty(serial_number: str, region: str = "eu") -> dict[str, Any]:
-    """Looks a serial number up."""
-    return never()  # type: ignore[no-any-return]
-
-
-@function_tool
-async def send_reply(ctx: RunContextWrapper[Any], to: str, body: str) -> str:
-    """Sends a mail."""
-    return str(never())
+run = partial(run_with, run_agent)
 
 
 SN1 = {"serial_number": "SN1", "region": "eu"}
-
-
-def desk(*replies: Any, **more: Any) -> Agent[Any]:
-    model = more.pop("model", None) or Scripted(*replies)
-    tools = more.pop("tools", [check_warranty, send_reply])
-    return Agent(name="Desk", instructions="Answer customers.", model=model, tools=tools, **more)
-
-
-def case(mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Case:
-    given = more.pop("input", {"message": "Is SN1 under warranty?"})
-    expects = {"extra_calls": "allow", "call_order": "any", **(expected or {"max_model_turns": 50})}
-    return evalkit.case_from_dict(
-        {"input": {**given, "mock_function_responses": mocks}, "expected_output": expects, **more}
-    )
-
-
-def run(agent: Agent[Any], mocks: dict[str, Any], expected: Any = None, **more: Any) -> evalkit.Verdict:
-    options: dict[str, Any] = more.pop("options", {})
-    settings = more.pop("run_settings", None)
-
-    async def under_test(task: evalkit.Task) -> evalkit.Reply:
-        return await run_agent(task, agent, **options)
-
-    return evalkit.run_case(case(mocks, expected, **more), under_test, settings)
-
-
-MOCKS = {"check_warranty": VALID, "send_reply": "sent"}
-
-
-def test_the_tools_are_answered_by_the_mocks_and_recorded_with_their_turns() -> None:
-    agent = desk([("check_warranty", SN1)], [("send_reply", {"to": "ana@example.com", "body": "valid"})], "done")
-    verdict = run(
-        agent,
-        MOCKS,
-        {
-            "expected_function_calls": [
-                {"function_name": "check_warranty", "arguments": SN1, "channel": "native"},
-                {"function_name": "send_reply", "body_contains": "valid"},
-            ],
-            "call_order": "strict",
-            "extra_calls": "forbid",
-            "max_model_turns": 3,
-            "max_tokens": 45,
-            "response_contains": "done",
-        },
-    )
-    assert verdict.passed, verdict.reasons
-    transcript = verdict.transcript
-    assert [(call.name, call.turn, call.call_id) for call in transcript.calls] == [
-        ("check_warranty", 0, "r0.0"),
-        ("send_reply", 1, "r1.0"),
-    ]
-    assert [(turn.text, turn.finish_reason, turn.model) for turn in transcript.turns] == [
-        ("", "tool_calls", "scripted-1"),
-        ("", "tool_calls", "scripted-1"),
-        ("done", "stop", "scripted-1"),
-    ]
-    assert transcript.usage is not None
-    assert (transcript.usage.total_tokens, transcript.usage.output_tokens) == (45, 15)
-
-
-def test_calls_of_one_reply_are_parallel_and_take_their_answers_in_reply_order() -> None:
-    serials = ["SN3", "SN1", "SN2"]
-    agent = desk([("check_warranty", {**SN1, "serial_number": serial}) for serial in serials], "done")
-    mocks = {"check_warranty": {"$sequence": [{"n": 1}, {"n": 2}, {"n": 3}]}}
-    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 3}]}]}
-    verdict = run(agent, mocks, expected)
-    assert verdict.passed, verdict.reasons
-    assert [(call.arguments["serial_number"], call.result, call.turn) for call in verdict.transcript.calls] == [
-        ("SN3", {"n": 1}, 0),
-        ("SN1", {"n": 2}, 0),
-        ("SN2", {"n": 3}, 0),
-    ]
-
-
-def test_calls_of_two_replies_are_not_parallel() -> None:
-    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 2}]}]}
-    call = [("check_warranty", SN1)]
-    assert run(desk(call, call, "done"), MOCKS, expected).status == "failed"
-
-
-@pytest.mark.parametrize(
-    ("calls", "code"),
-    [
-        ([("check_warranty", {**SN1, "serial_number": "SN2"})], "wrong_argument"),
-        ("done", "missing_call"),
-        ([("check_warranty", SN1), ("send_reply", {"to": "a", "body": "b"})], "unexpected_call"),
-        ([("check_waranty", SN1)], "unknown_function"),
-        ([("check_warranty", {**SN1, "serial_number": ["SN1"]})], "invalid_arguments"),
-        ([("check_warranty", {"serial": "SN1"})], "invalid_arguments"),
-        ([("check_warranty", '{"serial_number": "SN')], "malformed_call"),
-    ],
-)
-def test_a_wrong_call_fails_with_its_code(calls: Any, code: str) -> None:
-    expected = {
-        "expected_function_calls": [{"function_name": "check_warranty", "arguments": SN1}],
-        "extra_calls": "forbid",
-    }
-    verdict = run(desk(calls, "done"), MOCKS, expected)
-    assert verdict.status == "failed"
-    assert code in [reason.code for reason in verdict.reasons]
-    assert not any("RealCodeRan" in reason.message for reason in verdict.reasons)
 
 
 def heard_by(agent_tools: list[Any], *calls: Any) -> tuple[Agent[Any], list[Any]]:
@@ -239,6 +55,11 @@ def heard_by(agent_tools: list[Any], *calls: Any) -> tuple[Agent[Any], list[Any]
         return [calls[len(outputs)]] if len(outputs) < len(calls) else "done"
 
     return desk(model=Scripted(spoken=spoken), tools=agent_tools), told
+
+
+def test_a_call_whose_arguments_are_no_json_fails_the_case() -> None:
+    verdict = run(desk([("check_warranty", '{"serial_number": "SN')], "done"), MOCKS)
+    assert codes(verdict)[0] == "malformed_call"
 
 
 def test_the_sdk_refuses_wrong_arguments_and_the_model_is_told() -> None:
@@ -301,17 +122,6 @@ def test_a_tool_that_tells_nothing_of_failures_ends_the_run() -> None:
     assert "too slow" in verdict.reasons[0].message
 
 
-def test_a_tool_that_nothing_mocks_is_an_unmocked_call_and_its_code_never_runs() -> None:
-    verdict = run(desk([("send_reply", {"to": "a", "body": "b"})], "done"), {"check_warranty": VALID})
-    assert [reason.code for reason in verdict.reasons] == ["unmocked_call"]
-    assert "send_reply is not mocked in this case; mocked are check_warranty" in verdict.reasons[0].message
-
-
-def test_a_mock_that_breaks_is_an_error_not_a_failure() -> None:
-    verdict = run(desk([("check_warranty", SN1)], "done"), {"check_warranty": {"$call": "math:sqrt"}})
-    assert (verdict.status, verdict.reasons[0].code) == ("error", "mock_error")
-
-
 def test_the_real_tool_runs_only_where_the_run_allows_it() -> None:
     @function_tool
     async def double(n: int) -> int:
@@ -338,41 +148,6 @@ def test_structured_output_is_the_replys_json() -> None:
     assert verdict.passed, verdict.reasons
     assert json.loads(verdict.transcript.response) == result
     assert verdict.transcript.metadata == {"output": result}
-
-
-def test_fifty_cases_share_one_agent_and_see_none_of_each_others_mocks() -> None:
-    def spoken(items: Sequence[Any]) -> Any:
-        serial = items[0]["content"]
-        outputs = [item["output"] for item in items if item.get("type") == "function_call_output"]
-        arguments = {"serial_number": serial, "region": "eu"}
-        return f"{serial} {' '.join(sorted(set(outputs)))}" if outputs else [("check_warranty", arguments)] * 3
-
-    shared = desk(model=Scripted(spoken=spoken))
-    before, tools = [getattr(shared, field.name) for field in fields(shared)], list(shared.tools)
-
-    async def under_test(task: evalkit.Task) -> evalkit.Reply:
-        await asyncio.sleep(0)
-        return await run_agent(task, shared)
-
-    def numbered(number: int) -> evalkit.Case:
-        call = {"function_name": "check_warranty", "times": 3, "arguments_contain": {"serial_number": f"SN{number}"}}
-        return case(
-            {"check_warranty": {"$delay_ms": 1, "$return": {"of": number}}},
-            {
-                "response_contains": f"SN{number} {{'of': {number}}}",
-                "expected_function_calls": [{"in_parallel": [call]}],
-            },
-            input={"message": f"SN{number}"},
-        )
-
-    async def all_at_once() -> Sequence[evalkit.Verdict]:
-        settings = evalkit.Settings(real_sleep=True)
-        return await asyncio.gather(*(evalkit.arun_case(numbered(n), under_test, settings) for n in range(50)))
-
-    verdicts = asyncio.run(all_at_once())
-    assert [verdict.reasons for verdict in verdicts if not verdict.passed] == []
-    assert [getattr(shared, field.name) for field in fields(shared)] == before
-    assert [id(tool) for tool in shared.tools] == [id(tool) for tool in tools]
 
 
 EXPERT_CALLS = {
@@ -488,40 +263,6 @@ def test_a_case_that_patches_functions_may_expect_tools_of_the_agent() -> None:
     assert verdict.passed, verdict.reasons
 
 
-def test_agents_that_other_code_runs_are_answered_within_answered_by() -> None:
-    agent, told = heard_by([check_warranty], ("check_warranty", SN1))
-
-    async def under_test(task: evalkit.Task) -> str:
-        with answered_by(task):
-            result = await Runner.run(agent, task.message)
-        assert told == [str(VALID)]
-        await Runner.run(agent, task.message, run_config=RunConfig(tracing_disabled=True))
-        assert "An error occurred" in told[0]  # outside of it the agent is its own again
-        return str(result.final_output)
-
-    expected = {"expected_function_calls": ["check_warranty"], "extra_calls": "forbid"}
-    verdict = evalkit.run_case(case(MOCKS, expected), under_test)
-    assert verdict.passed, verdict.reasons
-
-
-def test_a_run_in_a_thread_without_its_context_is_still_its_cases() -> None:
-    agent = desk([("check_warranty", SN1)], "done")
-
-    async def under_test(task: evalkit.Task) -> str:
-        with answered_by(task):
-            loop = asyncio.get_running_loop()
-            result = await loop.run_in_executor(None, lambda: asyncio.run(Runner.run(agent, task.message)))
-        return str(result.final_output)
-
-    async def both() -> Sequence[evalkit.Verdict]:
-        cases = [case({"check_warranty": {"of": number}}) for number in range(2)]
-        return await asyncio.gather(*(evalkit.arun_case(one, under_test) for one in cases))
-
-    verdicts = asyncio.run(both())
-    assert [verdict.reasons for verdict in verdicts] == [(), ()]
-    assert [[call.result for call in verdict.transcript.calls] for verdict in verdicts] == [[{"of": 0}], [{"of": 1}]]
-
-
 def test_a_streamed_run_gives_the_same_transcript() -> None:
     agent = desk([("check_warranty", SN1)], "done")
 
@@ -536,16 +277,6 @@ def test_a_streamed_run_gives_the_same_transcript() -> None:
     assert verdict.passed, verdict.reasons
     assert [(call.name, call.arguments, call.turn) for call in verdict.transcript.calls] == [("check_warranty", SN1, 0)]
     assert [turn.text for turn in verdict.transcript.turns] == ["", "done"]
-
-
-def test_a_conversation_goes_on_with_the_agents_own_history() -> None:
-    def spoken(items: Sequence[Any]) -> str:
-        return " / ".join(item["content"] for item in items if item.get("role") == "user")
-
-    talk = {"turns": [{"user": "hello"}, {"user": "and again"}]}
-    verdict = run(desk(model=Scripted(spoken=spoken)), MOCKS, {"response_contains": "hello / and again"}, input=talk)
-    assert verdict.passed, verdict.reasons
-    assert verdict.transcript.responses == ("hello", "hello / and again")
 
 
 @pytest.mark.parametrize(
@@ -739,16 +470,6 @@ def test_a_tool_that_acts_on_this_machine_is_refused_unless_it_is_named() -> Non
         "answer: test the agent without it, or let it run, with run_agent(..., as_is=['local_shell'])"
     )
     assert run(desk("done", tools=[shell]), MOCKS, options={"as_is": ["local_shell"]}).passed
-
-
-def test_a_sync_agent_waits_for_the_run() -> None:
-    agent = desk([("check_warranty", SN1)], "done")
-
-    def under_test(task: evalkit.Task) -> evalkit.Reply:
-        return task.wait(run_agent(task, agent, message="hello"))
-
-    verdict = evalkit.run_case(case(MOCKS, {"expected_function_calls": ["check_warranty"]}), under_test)
-    assert verdict.passed, verdict.reasons
 
 
 def test_the_model_that_a_run_asks_for_is_opened_as_the_sdks(monkeypatch: pytest.MonkeyPatch) -> None:
