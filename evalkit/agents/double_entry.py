@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 
 from evalkit.errors import UnreadItemError, UnseenCallError
 from evalkit.text.format import format_arguments
-from evalkit.wire.ledger import UNSEEN_CALL, UNSEEN_REPLY, Finding
+from evalkit.wire.ledger import UNSEEN_CALL, UNSEEN_REPLY, Discrepancy
 from evalkit.wire.reading import explain_unread
 from evalkit.wire.reading import find_unread as find_unread_item
 from evalkit.wire.records import Exchange
@@ -30,7 +30,7 @@ def find_unread(exchange: Exchange, harmless: Iterable[str]) -> UnreadItemError 
     return UnreadItemError(explain_unread(f"the traffic with {exchange.url.partition('?')[0]}", item))
 
 
-def build_finding_fault(finding: Finding) -> UnseenCallError:
+def build_finding_fault(finding: Discrepancy) -> UnseenCallError:
     """Return the fault of a run in which a request holds what no reply was seen to ask for."""
     if finding.kind == UNSEEN_REPLY:
         return UnseenCallError(

@@ -43,7 +43,7 @@ from evalkit.model.transcript import (
 from evalkit.providers.base import Provider
 from evalkit.providers.pacing import queue_context
 from evalkit.providers.turns import Chunk, fetch_pieces
-from evalkit.wire.ledger import Finding, Ledger, read_model_request
+from evalkit.wire.ledger import Discrepancy, Ledger, read_model_request
 from evalkit.wire.reading import harmless_items
 from evalkit.wire.records import Answer, Call, Exchange, Failure, Reply, Request
 
@@ -88,7 +88,7 @@ class ModelSession:
         self._live_requests: list[tuple[str, float]] = []
         self._lock = create_lock()
         self._ledger = Ledger()
-        self._findings: list[Finding] = []  # what requests hold and no reply has explained so far
+        self._findings: list[Discrepancy] = []  # what requests hold and no reply has explained so far
         self._own_answers: list[tuple[str, JsonValue]] = []  # of the application, to calls that no mock has answered
         self._mock_answers: list[tuple[str, JsonValue]] = []  # as the application has sent them on to its model
         self.own_calls: set[str] = set()  # patterns of calls that the agent's framework writes into histories

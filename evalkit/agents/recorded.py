@@ -369,8 +369,7 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
         *(turn.get("expected_output") for turn in filter_mappings(case.input.get("turns"))),
     ]
     keys, texts = collect_words(demands)
-    calls = [call for event in conversation.events if isinstance(event, ModelReply) for call in event.calls]
-    calls += [event.direct for event in conversation.events if isinstance(event, FunctionAnswer) and event.direct]
+    calls = _list_calls(conversation)
     policies = [policy for policy in case.policies if policy.name not in case.policy_exceptions]
     blank = list_blank_calls(conversation)
     declared = {function.name for function in case.functions if function.parameters}
@@ -394,11 +393,7 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
         if key in keys | of_policies and not is_live:
             return f"holds {lack}, which the case expects ('{key}')"
     keys |= of_policies
-    answers = [event for event in conversation.events if isinstance(event, FunctionAnswer)]
-    names_by_id = {call.call_id: call.name for call in calls if call.call_id}
-    unknown = dict.fromkeys(
-        event.name or names_by_id.get(str(event.call_id), "a call") for event in answers if event.is_missing
-    )
+    unknown = _list_lost_results(conversation, calls)
     on_results = {key.name for key in call_keys if key.looks_at_results}
     if unknown and (keys & on_results or any("calls" in text and "{{" in text for text in texts)):
         return f"holds no result of {', '.join(unknown)}; {ADVICE}"
@@ -409,9 +404,20 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
 
 def list_blank_calls(conversation: Conversation) -> list[str]:
     """List the functions of calls whose arguments were not recorded."""
+    return list(dict.fromkeys(call.name for call in _list_calls(conversation) if call.arguments is None))
+
+
+def _list_calls(conversation: Conversation) -> list[Call]:
+    """List the calls that the model asked for, and those that code made by itself."""
     calls = [call for event in conversation.events if isinstance(event, ModelReply) for call in event.calls]
-    calls += [event.direct for event in conversation.events if isinstance(event, FunctionAnswer) and event.direct]
-    return list(dict.fromkeys(call.name for call in calls if call.arguments is None))
+    return calls + [event.direct for event in conversation.events if isinstance(event, FunctionAnswer) and event.direct]
+
+
+def _list_lost_results(conversation: Conversation, calls: Iterable[Call]) -> list[str]:
+    """List the functions of `calls` whose answers were recorded without their results."""
+    names = {call.call_id: call.name for call in calls if call.call_id}
+    lost = [event for event in conversation.events if isinstance(event, FunctionAnswer) and event.is_missing]
+    return list(dict.fromkeys(event.name or names.get(str(event.call_id), "a call") for event in lost))
 
 
 def match_answers(conversation: Conversation) -> tuple[list[str], list[str]]:

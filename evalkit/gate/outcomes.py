@@ -75,8 +75,7 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
     runs = list_runs(verdict)
     measured = [run for run in runs if run.status in (PASSED, FAILED)]
     runs_passed = sum(run.status == PASSED for run in measured)
-    calls = [call for run in runs for call in run.transcript.calls if not call.is_in_vain]
-    channels = [call.channel for call in calls if call.channel in ("native", "text")]
+    channels = _list_channels(runs)
     gradings = _list_gradings(runs)
     timings = [(run, run.transcript.timing) for run in runs if run.transcript.timing is not None]
     repeat = verdict.case.get("repeat")
@@ -111,6 +110,12 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         unused_dimensions=_list_unused_dimensions(measured),
         can_vary=0 < runs_passed < len(measured) or any(_can_vary(run, is_live=is_live) for run in runs),
     )
+
+
+def _list_channels(runs: Iterable[Verdict]) -> list[str]:
+    """List the channels of the calls that a model asked for."""
+    calls = [call for run in runs for call in run.transcript.calls if not call.is_in_vain]
+    return [call.channel for call in calls if call.channel in ("native", "text")]
 
 
 def sum_elapsed_ms(runs: Iterable[Verdict], *, is_live: bool) -> float | None:

@@ -62,6 +62,7 @@ from evalkit.text.format import format_count
 if TYPE_CHECKING:
     from evalkit.agents import recorded
     from evalkit.wire import blame
+    from evalkit.wire.records import Failure
 else:
     blame = LazyModule("evalkit.wire.blame")
     recorded = LazyModule("evalkit.agents.recorded")
@@ -258,11 +259,7 @@ def build_transcript(run: RunState) -> Transcript:
     task.end_turn()
     task.record_unanswered_calls()
     reply = run.replies[-1] if run.replies else Reply()
-    # A run that could not be measured is not judged by what its agent did about it.
-    unmeasured = dispatcher.fault or task.fault
-    if run.plan.expects_model_failure and isinstance(unmeasured, ProviderError):
-        unmeasured = None
-    fault = run.fault or run.unended if unmeasured is None else build_unmeasured_fault(unmeasured)
+    fault = _find_fault(run)
     cassette = getattr(task.provider, "cassette", None)
     data, state, turns = _copy_reply_data(run, reply), _get_final_state(run), task.turns
     _add_warnings(run, turns)
@@ -285,10 +282,7 @@ def build_transcript(run: RunState) -> Transcript:
         cost_usd=cost_usd,
         saved_usd=compute_turns_cost([turn for turn in turns if turn.source == CACHE], model, run.plan.settings.prices),
         functions=dispatcher.names,
-        failed_requests=tuple(
-            FailedRequest(message=failure.message, url=failure.url, status=failure.status)
-            for failure in task.model_failures
-        ),
+        failed_requests=tuple(map(_describe_failure, task.model_failures)),
         unused_mocks=() if task.trace else dispatcher.find_unused(),
         warnings=tuple(run.warnings),
         metadata=data,
@@ -299,6 +293,18 @@ def build_transcript(run: RunState) -> Transcript:
         unused_dimensions=() if run.plan.case.variant is None else _list_unused_dimensions(run),
         trace=task.trace.source if task.trace else None,
     )
+
+
+def _find_fault(run: RunState) -> RunFault | None:
+    """Return why the run ended early: one that could not be measured is not judged by what its agent did about it."""
+    unmeasured = run.dispatcher.fault or run.task.fault
+    if run.plan.expects_model_failure and isinstance(unmeasured, ProviderError):
+        unmeasured = None
+    return run.fault or run.unended if unmeasured is None else build_unmeasured_fault(unmeasured)
+
+
+def _describe_failure(failure: Failure) -> FailedRequest:
+    return FailedRequest(message=failure.message, url=failure.url, status=failure.status)
 
 
 def _name_source(run: RunState, cassette: Cassette | None, turns: Sequence[ModelTurn]) -> str | None:

@@ -24,7 +24,7 @@ UNSEEN_CALL, UNSEEN_ANSWER, UNSEEN_REPLY = "unseen_call", "unseen_answer", "unse
 _Entry = tuple[str | None, str, str]  # a call: id, name, arguments
 
 
-class Finding(Struct, frozen=True):
+class Discrepancy(Struct, frozen=True):
     """What a request says has happened, and no reply was seen to ask for."""
 
     kind: str
@@ -92,12 +92,12 @@ class Ledger:
         with self._lock:
             return next(reversed(self._failures.values()), None)
 
-    def add_request(self, request: Request) -> list[Finding]:
+    def add_request(self, request: Request) -> list[Discrepancy]:
         """Hold the history of a request against the replies so far. Return what is new and unexplained."""
         with self._lock:
             return [*self._check_reply_id(request), *self._check_history(request)]
 
-    def is_explained(self, finding: Finding) -> bool:
+    def is_explained(self, finding: Discrepancy) -> bool:
         """Return whether a reply that was seen since explains a finding: a stream may end after the next request."""
         with self._lock:
             if finding.kind == UNSEEN_REPLY:
@@ -106,23 +106,23 @@ class Ledger:
                 return self._has_id(finding.call)
             return finding.answer is not None and finding.answer.call_id in self._ids
 
-    def _check_reply_id(self, request: Request) -> list[Finding]:
+    def _check_reply_id(self, request: Request) -> list[Discrepancy]:
         """Find a reply that a request goes on from, and that was not seen."""
         name = request.continues
         if not name or name in self._conversations or name in self._foreign:
             return []
         self._foreign.add(name)
         # A conversation that the service keeps has a name too, which is of no reply.
-        return [Finding(UNSEEN_REPLY, detail=name)] if self._has_reply and name.startswith("resp") else []
+        return [Discrepancy(UNSEEN_REPLY, detail=name)] if self._has_reply and name.startswith("resp") else []
 
-    def _check_history(self, request: Request) -> list[Finding]:
+    def _check_history(self, request: Request) -> list[Discrepancy]:
         """Find the calls and answers of a history that no reply was seen to make or to ask for."""
         conversation = self.find_conversation(request)
         is_opening = conversation not in self._begun and request.continues not in self._conversations
         self._begun.add(conversation)
         calls = [item for item in request.items if isinstance(item, Call)]
         answers = [item for item in request.items if isinstance(item, Answer)]
-        findings: list[Finding] = []
+        findings: list[Discrepancy] = []
         for call in self._find_unmatched(calls):
             entry = (call.call_id, call.name, _dump(call.arguments))
             if entry in self._given or entry in self._found:
@@ -132,15 +132,17 @@ class Ledger:
                 self._given_ids.update({call.call_id} if call.call_id else ())
                 continue
             self._found.add(entry)
-            findings.append(Finding(UNSEEN_CALL, call, next((a for a in answers if a.call_id == call.call_id), None)))
+            findings.append(
+                Discrepancy(UNSEEN_CALL, call, next((a for a in answers if a.call_id == call.call_id), None))
+            )
         known = {call.call_id for call in calls} | self._ids.keys() | self._given_ids
-        for answer in answers:
-            if answer.carrier != CLIENT or answer.call_id is None or answer.call_id in known:
+        for other in answers:
+            if other.carrier != CLIENT or other.call_id is None or other.call_id in known:
                 continue
-            known.add(answer.call_id)
-            self._given_ids.add(answer.call_id)
+            known.add(other.call_id)
+            self._given_ids.add(other.call_id)
             if not is_opening:
-                findings.append(Finding(UNSEEN_ANSWER, answer=answer))
+                findings.append(Discrepancy(UNSEEN_ANSWER, answer=other))
         return findings
 
     def _has_id(self, call: Call) -> bool:
