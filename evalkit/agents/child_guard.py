@@ -138,7 +138,7 @@ class ChildWatch(Struct, eq=False):
     ignore_hosts: tuple[str, ...]
     harmless: tuple[str, ...]
     list_peers: Callable[[], list[str]]
-    open_relay: Callable[[Mapping[str, str]], tuple[Mapping[str, str], Relay | None]]
+    open_relay: Callable[[Mapping[str, str]], tuple[Mapping[str, str | None], Relay | None]]
     build_proxy: Callable[[Mapping[str, str]], Mapping[str, str]]
     owner: int = field(default_factory=os.getpid)
     programs: list[StartedProgram] = field(default_factory=list)
@@ -155,6 +155,7 @@ class ChildWatch(Struct, eq=False):
             if os.getpid() == self.owner:
                 self.programs.append(program)
                 merged |= self._open_server(program, merged)
+                merged = {name: value for name, value in merged.items() if value is not None}
             elif not is_python(unwrap(words)):  # a process that was forked, whose list is lost
                 write_report(self.report, STARTED, 0, program.name)
             merged |= self._build_watch(program)  # the run's own server is no stranger's
@@ -165,10 +166,10 @@ class ChildWatch(Struct, eq=False):
             merged["PYTHONPATH"] = _prepend_guard(os.fsdecode(path) if path else None)
         return merged, program
 
-    def _open_server(self, program: StartedProgram, environment: Mapping[Any, Any]) -> dict[str, str]:
-        """Return the variables that lead a program to the run's own server."""
+    def _open_server(self, program: StartedProgram, environment: Mapping[Any, Any]) -> dict[str, str | None]:
+        """Return the variables that lead a program to the run's own server; None: one that it must not get."""
         texts = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
-        variables: dict[str, str] = {}
+        variables: dict[str, str | None] = {}
         if program.kind == CHILD:
             found, program.relay = self.open_relay(texts)
             variables |= found

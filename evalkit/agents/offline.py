@@ -80,7 +80,7 @@ class LazyRelay:
             self._relay = ChildRelay(self._task, partial(write_report, self._report, REFUSED))
         return self._relay
 
-    def serve(self, environment: Mapping[str, str]) -> tuple[dict[str, str], Relay | None]:
+    def serve(self, environment: Mapping[str, str]) -> tuple[dict[str, str | None], Relay | None]:
         return self._open().serve(environment)
 
     def build_proxy_environment(self, environment: Mapping[str, str]) -> dict[str, str]:

@@ -31,7 +31,7 @@ from evalkit.agents.contract import COMPLETED, AgentUnderTest, Reply
 from evalkit.agents.recorded import record_exported_run
 from evalkit.agents.remote.channel import RejectedMessageError
 from evalkit.agents.remote.http_client import ServiceResponse, UnreachableError, get_peer, send_request
-from evalkit.agents.remote.model_relay import build_model_environment
+from evalkit.agents.remote.model_services import build_model_environment
 from evalkit.agents.remote.reaper import TERM_S, Reaper, find_survivors, send_signal
 from evalkit.agents.remote.server import FunctionUrls
 from evalkit.agents.remote.spans import PATH as SPANS_PATH

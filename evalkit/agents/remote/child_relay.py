@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from evalkit.agents.remote.http_server import HttpServer, Message, Receive, Send, send_json
-from evalkit.agents.remote.model_relay import ModelRelay, build_model_environment
+from evalkit.agents.remote.model_relay import ModelRelay
+from evalkit.agents.remote.model_services import build_model_environment
 from evalkit.agents.remote.server import FunctionsApp
 from evalkit.locks import create_lock
 
@@ -35,7 +36,7 @@ class ChildRelay:
         self._apps: dict[str, FunctionsApp] = {}
         self._server = HttpServer(self._route)
 
-    def serve(self, environment: Mapping[str, str]) -> tuple[dict[str, str], FunctionsApp | None]:
+    def serve(self, environment: Mapping[str, str]) -> tuple[dict[str, str | None], FunctionsApp | None]:
         """Return the variables that lead the model clients of a program here, and what tells whether it came; none
         where nothing is to be seen. `environment` is the program's own."""
         if not build_model_environment(self._task, "", environment, {}):

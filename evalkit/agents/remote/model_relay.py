@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Protocol
 
-from msgspec import Struct
-
+from evalkit.agents.remote.aws_signing import sign_again
 from evalkit.agents.remote.channel import DisconnectedError
 from evalkit.agents.remote.http_client import UnreachableError, open_response
 from evalkit.agents.remote.http_server import Send
+from evalkit.agents.remote.model_services import Environment, find_service_url
 from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, find_credentials, get_phrase
 from evalkit.cassettes.http.request_toggle import RequestToggle, ToggledRequest
 from evalkit.cassettes.http.tee import Tee
 from evalkit.cassettes.http.traffic import Traffic
-from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
+from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError, UsageError
 
 MAX_REPLY = 50_000_000  # bytes of a reply that is asked for in the other way
 # What belongs to one connection, and is not passed on.
@@ -32,67 +32,25 @@ _CONNECTION_HEADERS = frozenset({"connection", "content-length", "keep-alive", "
 Headers = tuple[tuple[str, str], ...]
 
 
-class ModelService(Struct, frozen=True):
-    """A model's service: where the run's server stands in for it, and the variables that clients read."""
-
-    mount: str  # below the run's server
-    url: str
-    url_variable: str
-    key_variable: str
-
-
-SERVICES = (
-    ModelService("openai/v1", "https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"),
-    ModelService("gemini", "https://generativelanguage.googleapis.com", "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"),
-    ModelService("anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
-)
-
-
 class RelayTask(Protocol):
     """The part of a task that the relay works on."""
 
     http_traffic: Traffic | None
     request_toggle: RequestToggle | None
-    is_live: bool
 
     def record_fault(self, error: EvalkitError) -> None: ...
 
 
-def build_model_environment(
-    task: RelayTask, base: str, inherited: Mapping[str, str | None], case_env: Mapping[str, str | None]
-) -> dict[str, str]:
-    """Build the variables that lead a program's model clients to the server at `base`; {} where nothing is to be seen.
-
-    What the case itself says stays. Offline a client that wants a key, and has none, gets one that opens nothing.
-    """
-    is_played = task.http_traffic is not None and task.http_traffic.is_played
-    if not (is_played or task.is_live):
-        return {}
-    env: dict[str, str] = {}
-    for service in SERVICES:
-        if service.url_variable not in case_env:
-            env[service.url_variable] = f"{base}/{service.mount}"
-            if not task.is_live and not {**inherited, **case_env}.get(service.key_variable):
-                env[service.key_variable] = "offline"
-    return env
-
-
 class ModelRelay:
-    """Answers requests to model services. `upstreams`: where the clients would have gone, by variable, if not to the
-    service's own URL.
-    """
+    """Answers requests to model services. `environment` is that of the program before its clients were led here."""
 
-    def __init__(self, task: RelayTask, upstreams: Mapping[str, str | None]) -> None:
+    def __init__(self, task: RelayTask, environment: Environment) -> None:
         self._task = task
-        self._upstreams = upstreams
+        self._environment = environment
 
-    def find_url(self, path: str, query: str) -> str | None:
+    def find_url(self, path: str, query: str, headers: Mapping[str, str]) -> str | None:
         """Return the URL that a request for `path` is meant for; None if it is no model service's."""
-        for service in SERVICES:
-            if path.startswith(f"{service.mount}/"):
-                base = (self._upstreams.get(service.url_variable) or service.url).rstrip("/")
-                return f"{base}{path.removeprefix(service.mount)}{f'?{query}' if query else ''}"
-        return None
+        return find_service_url(path, query, self._environment, headers)
 
     async def answer(self, method: str, url: str, headers: Mapping[str, str], body: bytes, send: Send) -> None:
         """Send the response from the cassette, or that of the service as it comes, which is read on its way.
@@ -115,7 +73,7 @@ class ModelRelay:
         try:
             with bypass_interception():
                 if toggled is None:
-                    await _pass_on(request, passed_on, tee, send)
+                    await _pass_on(request, self._sign(request, passed_on), tee, send)
                 else:
                     await self._ask_otherwise(toggled, passed_on, tee, send)
         except UnreachableError as error:
@@ -129,6 +87,13 @@ class ModelRelay:
                 tee.end()
             else:
                 tee.fail(error)
+            raise
+
+    def _sign(self, request: HttpRequest, headers: Mapping[str, str]) -> dict[str, str]:
+        try:
+            return sign_again(request, headers, self._environment)
+        except UsageError as error:
+            self._task.record_fault(error)
             raise
 
     async def _ask_otherwise(self, toggled: ToggledRequest, headers: Mapping[str, str], tee: Tee, send: Send) -> None:

@@ -58,7 +58,7 @@ class ServedTask(Protocol):
 class ServedModels(Protocol):
     """The model's side, for programs whose own client asks a model."""
 
-    def find_url(self, path: str, query: str) -> str | None: ...
+    def find_url(self, path: str, query: str, headers: Mapping[str, str]) -> str | None: ...
     async def answer(self, method: str, url: str, headers: Mapping[str, str], body: bytes, send: Send) -> None: ...
 
 
@@ -162,12 +162,16 @@ class FunctionsApp:
             await self._serve_call(rest, scope, receive, send)
         elif path == SPANS_PATH and self._spans is not None and scope["method"] == "POST":
             await _receive_spans(self._spans, rest, scope, receive, send)
-        elif self._models is not None and (url := self._models.find_url(f"{path}/{rest}", _read_query(scope))):
+        elif self._models is not None and (url := self._find_model_url(self._models, scope)):
             await _ask_model(self._models, url, scope, receive, send)
         else:
             endpoint = f"{scope['method']} /{'/'.join(filter(None, (path, rest)))}"
             message = f"there is no {endpoint}; there are GET /functions, POST /call/<name> and /mcp"
             await send_json(send, 404, {"error": {"type": "not_found", "message": message}})
+
+    def _find_model_url(self, models: ServedModels, scope: Message) -> str | None:
+        raw_path: bytes = scope["raw_path"]  # names of models hold escaped slashes
+        return models.find_url(raw_path.decode("latin-1")[len(self._base) :], _read_query(scope), read_headers(scope))
 
     async def _serve_call(self, name: str, scope: Message, receive: Receive, send: Send) -> None:
         query = parse_qs(_read_query(scope))
