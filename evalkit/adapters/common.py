@@ -14,15 +14,12 @@ Frameworks and agents start tasks and threads of their own. A call that has lost
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-import re
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial, wraps
-from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -30,6 +27,8 @@ from weakref import WeakKeyDictionary, ref
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.adapters.call_order import CallOrder, join_calls, score_turn
+from evalkit.adapters.versions import KnownVersions
 from evalkit.agents.contract import Reply
 from evalkit.agents.pending_calls import is_equal
 from evalkit.agents.task import Task
@@ -44,18 +43,15 @@ from evalkit.model.case import Declaration
 from evalkit.model.parts import TEXT, InputPart
 from evalkit.model.transcript import HANDOFF, NOBODY, ModelCall, ModelTurn, Usage
 from evalkit.model.unobserved import ADAPTER
-from evalkit.providers.table import ModelSpec, parse_model_spec
 from evalkit.wire.records import Answer, Call
 
 ToolSpec = tuple[str, str | None, JsonObject | None]  # name, description, JSON Schema of the arguments
 HostedCall = tuple[Call, Answer | None]  # one that the model's service has carried out
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
     from pydantic import ValidationError  # comes with every framework here
 
 UNANSWERED = "unanswered"  # the type of the error of a call that nobody answered
-PATIENCE = 100  # milliseconds that a call waits for those before it in its reply
 
 _recorders: WeakKeyDictionary[Task, TaskRecorder] = WeakKeyDictionary()
 
@@ -224,47 +220,9 @@ class TaskRecorder:
         fits = {
             index: fit
             for index in range(since, len(turns))
-            if index not in self._recorded and (fit := _score_turn(turn, turns[index])) is not None
+            if index not in self._recorded and (fit := score_turn(turn, turns[index])) is not None
         }
         return max(fits, key=lambda index: (fits[index], -index), default=None)
-
-
-def _score_turn(turn: ModelTurn, seen: ModelTurn) -> tuple[int, bool, bool] | None:
-    """Rate how well `turn` of a framework fits one that was `seen` on the wire; None: it is another one."""
-    names, seen_names = [call.name for call in turn.calls], [call.name for call in seen.calls]
-    ids = {call.call_id for call in turn.calls if call.call_id} & {call.call_id for call in seen.calls}
-    remaining = iter(seen_names)
-    is_part = all(name in remaining or name in seen.text for name in names)  # in this order, with others in between
-    if not ids and not is_part:
-        return None
-    return len(ids), names == seen_names, turn.text.strip() == seen.text.strip()
-
-
-def join_calls(calls: Sequence[ModelCall], seen: Sequence[ModelCall]) -> tuple[ModelCall, ...]:
-    """Return for each of `calls`, which a framework executes, the call that the model wrote: of those `seen` on the
-    wire the one of its id, else the next of its name. One that is not there was read from the reply's text.
-    """
-    left = list(seen)
-    joined: dict[int, ModelCall] = {}
-    for is_same in (_has_same_id_and_name, _has_same_id, _has_same_name):
-        for position, call in enumerate(calls):
-            match = next((other for other in left if is_same(call, other)), None) if position not in joined else None
-            if match is not None:
-                joined[position] = match
-                left = [other for other in left if other is not match]
-    return tuple(joined.get(position) or replace(call, channel="text") for position, call in enumerate(calls))
-
-
-def _has_same_id(call: ModelCall, other: ModelCall) -> bool:
-    return call.call_id is not None and call.call_id == other.call_id
-
-
-def _has_same_name(call: ModelCall, other: ModelCall) -> bool:
-    return call.name == other.name
-
-
-def _has_same_id_and_name(call: ModelCall, other: ModelCall) -> bool:
-    return _has_same_id(call, other) and call.name == other.name
 
 
 class AgentRunRecorder:
@@ -279,8 +237,7 @@ class AgentRunRecorder:
         self._first_turn = 0
         self._start_time = 0.0
         self._calls: dict[str, list[tuple[int, ModelCall]]] = {}  # test doubles give several calls one id
-        self._pending: dict[int, list[ModelCall]] = {}  # by turn: what it asked for and has not begun yet
-        self._waiting_ids: set[int] = set()  # of these, what waits for its turn
+        self._order = CallOrder(recorder.record_held_answers)
 
     def begin_request(self) -> None:
         """Record the start of a request to the model. Raises BudgetSpentError if the budget is spent."""
@@ -313,7 +270,7 @@ class AgentRunRecorder:
         for key, call in zip(call_ids, calls, strict=True):
             if key is not None:
                 self._calls.setdefault(key, []).insert(0, (index, call))
-                self._pending.setdefault(index, []).append(call)
+                self._order.add(index, call)
                 self.recorder.expect_answer(index, call)
         return index
 
@@ -390,16 +347,16 @@ class AgentRunRecorder:
         for turn, call in reversed(self._calls.get(call_id or "", ())):
             record = partial(self.recorder.task.record_call, call, result, turn=turn, error=error)
             if name in (None, call.name) and self.recorder.hold_answer(call, record):
-                if not any(waiter is call for waiter in self._pending.get(turn, [])[1:]):
-                    self._remove_pending(turn, call)
+                if not self._order.is_behind_others(turn, call):
+                    self._order.remove(turn, call)
                     self.recorder.record_held_answers(call)
                 return
 
     def drop_call(self, call_id: str | None, name: str) -> None:
-        """Expect no answer to a call that is none: by it the framework receives output."""
+        """Stop awaiting an answer to what only looks like a call: by it the framework receives output."""
         for turn, call in self._calls.get(call_id or "", ()):
             if call.name == name and self.recorder.settle(call):
-                self._remove_pending(turn, call)
+                self._order.remove(turn, call)
 
     def is_awaiting(self, call_id: str | None) -> bool:
         """Return whether a call of this id has no answer yet."""
@@ -409,7 +366,7 @@ class AgentRunRecorder:
         """Record a call of a tool that is none of `offered_names` as one of an unknown function."""
         turn, call = min(self._calls[call_id], key=lambda entry: entry[1].name in offered_names)
         self.recorder.settle(call)
-        self._remove_pending(turn, call)
+        self._order.remove(turn, call)
         with suppress(FunctionError):
             await self.recorder.task.execute_call(call, turn=turn, offered_names=offered_names)
 
@@ -418,34 +375,9 @@ class AgentRunRecorder:
         turn, call = None, ModelCall(name=name, arguments=arguments, call_id=call_id, channel="direct")
         if candidates := self._calls.get(call_id or ""):
             turn, call = max(candidates, key=lambda entry: _score_fit(entry[1], name, arguments))
-        await self._wait_in_order(turn, call)
+        await self._order.wait(turn, call)
         self.recorder.settle(call)
         return turn, call
-
-    async def _wait_in_order(self, turn: int | None, call: ModelCall) -> None:
-        """Let the calls that the reply asked for before this one begin first, whichever callbacks of the agent's own
-        hold them up; but not for long, since one that a guardrail stops never begins.
-        """
-        pending = self._pending.get(-1 if turn is None else turn, [])
-        if not any(waiter is call for waiter in pending):
-            return
-        self._waiting_ids.add(id(call))
-        patience = PATIENCE
-        try:
-            while pending[0] is not call:
-                if self.recorder.record_held_answers(first := pending[0]):
-                    self._remove_pending(turn, first)
-                    continue
-                await asyncio.sleep(0.001)  # no event: the others may run on other loops
-                patience -= 1  # counted, not timed: the loop itself may be held up
-                if not patience:
-                    pending[:] = [waiter for waiter in pending if id(waiter) in self._waiting_ids]
-        finally:
-            self._remove_pending(turn, call)
-
-    def _remove_pending(self, turn: int | None, call: ModelCall) -> None:
-        pending = self._pending.get(-1 if turn is None else turn, [])
-        pending[:] = [waiter for waiter in pending if waiter is not call]
 
 
 def _score_fit(call: ModelCall, name: str, arguments: object) -> int:
@@ -507,24 +439,6 @@ def run_once(hook: Callable[[], None]) -> Callable[[], None]:
     return run_hook
 
 
-class KnownVersions(Struct, frozen=True):
-    """The versions of a framework's `package`, from `first` to before `end`, whose hooks the adapter knows to tell of
-    every turn and call."""
-
-    package: str
-    first: tuple[int, int]
-    end: tuple[int, int]
-
-    def find_unknown(self) -> str | None:
-        """Return package and version of a framework that is installed in another version."""
-        try:
-            installed = version(self.package)
-        except PackageNotFoundError:  # from a folder of its own
-            return None
-        major, minor, *_ = [*map(int, re.findall(r"\d+", installed)), 0, 0]
-        return None if self.first <= (major, minor) < self.end else f"{self.package} {installed}"
-
-
 class FrameworkRun(Protocol):
     """A run of a framework's agent."""
 
@@ -532,7 +446,6 @@ class FrameworkRun(Protocol):
 
 
 R = TypeVar("R", bound=FrameworkRun)
-M = TypeVar("M")
 
 
 class ActiveRuns(Generic[R]):
@@ -599,36 +512,6 @@ class ActiveRuns(Generic[R]):
 def _make_refusal(subject: str, circumstances: str) -> MockError:
     hint = "hand work to older threads with evalkit.bind(function), or run one case at a time"
     return MockError(f"{subject} was called {circumstances}; {hint}")
-
-
-class UnsupportedModelError(MeasurementError):
-    """The run asks for a model that the framework can't open."""
-
-    code = "unsupported_model"
-
-
-def open_requested_model(task: Task, open_model: Callable[[ModelSpec], M]) -> M | None:
-    """Open ``task.model`` (``--evalkit-model``, ``settings.model``) with `open_model`; None if it names none."""
-    return None if task.model is None else open_model(parse_model_spec(task.model))
-
-
-def open_openai_client(base_url: str | None) -> AsyncOpenAI:
-    """Open a client of an OpenAI-compatible service. A server of one's own, at `base_url`, needs no key."""
-    from openai import AsyncOpenAI, OpenAIError  # comes with the frameworks that speak to it
-
-    try:
-        return AsyncOpenAI(base_url=base_url)
-    except OpenAIError:  # there is no key
-        if base_url is None:
-            raise
-        return AsyncOpenAI(base_url=base_url, api_key="none")
-
-
-async def close_client(model: object, attribute: str) -> None:
-    """Close the client that a framework's `model` holds as `attribute`, if it has one."""
-    client = getattr(model, attribute, None)
-    if client is not None:
-        await client.close()
 
 
 class MissingExtraError(MeasurementError):

@@ -219,32 +219,44 @@ def find_patch_target(text: object, permissions: Permissions | None = None, agen
     if held is None and (isinstance(stored, property) or not callable(value)):
         description = "a property" if isinstance(stored, property) else f"no function but a {type(value).__name__}"
         raise TargetError(f"'{text}' is {description}")
-    function: AnyFunction
-    if held is not None:
-        function, takes_self = held
-    elif isinstance(stored, (staticmethod, classmethod)):
-        function, takes_self = stored.__func__, isinstance(stored, classmethod)
-    elif isinstance(owner, type):
-        function, takes_self = stored, hasattr(stored, "__get__")
-    else:
-        function, takes_self = value, False
+    function, takes_self = held or _choose_function(owner, stored, value)
+    shown, own = _find_signatures(function, takes_self)
+    if permissions is not None and (reason := explain_replacement(owner, value, stored, function, agent=agent)):
+        raise TargetError(f"'{text}' is refused: {reason}")
+    dispatch = None if dispatching is None else _read_dispatch(dispatching, shown)
+    kind = _find_kind(function)
+    return PatchTarget(str(text), owner, name, stored, function, kind, takes_self, shown, own, dispatch)
+
+
+def _choose_function(owner: object, stored: Any, value: Any) -> tuple[AnyFunction, bool]:
+    """Return the function of a target that no object holds, and whether it takes the instance or class first."""
+    if isinstance(stored, (staticmethod, classmethod)):
+        return stored.__func__, isinstance(stored, classmethod)
+    if isinstance(owner, type):
+        return stored, hasattr(stored, "__get__")
+    return value, False
+
+
+def _find_signatures(
+    function: AnyFunction, takes_self: bool
+) -> tuple[inspect.Signature | None, inspect.Signature | None]:
+    """Return the signature that a function shows, and its own where it shows another one."""
     shown, own = _find_signature(function, takes_self), None
     if type(function) is FunctionType and "__signature__" in vars(function):
         own = _find_signature(copy_bare(function), takes_self)
         if own is not None and not any(parameter.kind in _VARIABLE for parameter in own.parameters.values()):
             shown = own  # Python binds by names, whatever is shown
-    if permissions is not None and (reason := explain_replacement(owner, value, stored, function, agent=agent)):
-        raise TargetError(f"'{text}' is refused: {reason}")
-    dispatch = None
-    if dispatching is not None:
-        dispatch = Dispatch(dispatching[2], dispatching[3])
-        names = [] if shown is None else list(shown.parameters)
-        for name_of_parameter in dispatching.groups()[1:]:
-            if name_of_parameter not in names:
-                hint = did_you_mean(name_of_parameter, names) or f"; it has {', '.join(names) or 'none'}"
-                raise TargetError(f"'{dispatching[1]}' has no parameter '{name_of_parameter}'{hint}")
-    kind = _find_kind(function)
-    return PatchTarget(str(text), owner, name, stored, function, kind, takes_self, shown, own, dispatch)
+    return shown, own
+
+
+def _read_dispatch(dispatching: re.Match[str], shown: inspect.Signature | None) -> Dispatch:
+    """Return how a function that dispatches calls is patched. Raise TargetError for a parameter that it lacks."""
+    names = [] if shown is None else list(shown.parameters)
+    for name in dispatching.groups()[1:]:
+        if name not in names:
+            hint = did_you_mean(name, names) or f"; it has {', '.join(names) or 'none'}"
+            raise TargetError(f"'{dispatching[1]}' has no parameter '{name}'{hint}")
+    return Dispatch(dispatching[2], dispatching[3])
 
 
 def find_patch_problem(

@@ -17,12 +17,10 @@ from msgspec.structs import replace
 from evalkit.adapters.common import (
     TaskRecorder,
     build_interrupted_reply,
-    close_client,
-    open_openai_client,
-    open_requested_model,
     require_extra,
     to_reply,
 )
+from evalkit.adapters.models import close_client, open_openai_client, open_requested_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.functions.approvals import ApprovalDesk, ApprovalRequest

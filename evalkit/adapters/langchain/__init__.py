@@ -18,7 +18,8 @@ from uuid import uuid4
 
 from msgspec import Struct
 
-from evalkit.adapters.common import TaskRecorder, build_interrupted_reply, open_requested_model, require_extra, to_reply
+from evalkit.adapters.common import TaskRecorder, build_interrupted_reply, require_extra, to_reply
+from evalkit.adapters.models import open_requested_model
 from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.types import Command, Interrupt
+
+    from evalkit.adapters.langchain.hooks import GraphRun
 
 EXTRA = "langchain"
 
@@ -68,8 +71,7 @@ async def run_agent(
     run.declare_tools(agent)
     conversation = _GraphMemory(recorder, agent, options)
     options["config"] = conversation.add_thread(options.get("config"))
-    content = build_content(task) if message is None else message
-    graph_input = conversation.build_input(content)
+    graph_input = conversation.build_input(build_content(task) if message is None else message)
     try:
         with enter_run(run):
             result, waiting, nodes = await conversation.run(graph_input, options, task.approvals)
@@ -78,12 +80,10 @@ async def run_agent(
             return Reply(run.last_turn.text, stop_reason="max_iterations")
         raise
     if isinstance(result, Mapping):
-        run.record_answers(result.get("messages") or ())
-        conversation.keep(result)
-    stop_reason = _ENDINGS.get(run.last_turn.finish_reason, "completed")
+        conversation.keep(result, run)
     if waiting or nodes:
         return _build_interrupted_reply(task, result, waiting, nodes)
-    return _build_reply(result, stop_reason)
+    return _build_reply(result, _ENDINGS.get(run.last_turn.finish_reason, "completed"))
 
 
 @contextmanager
@@ -168,7 +168,9 @@ class _GraphMemory:
         before = [] if self._has_checkpointer else self._histories.get(self._key, [])
         return {"messages": [*before, {"role": "user", "content": message}]}
 
-    def keep(self, result: JsonObject) -> None:
+    def keep(self, result: JsonObject, run: GraphRun) -> None:
+        """Record the answers in what the graph returned, and keep its messages for the user's next turn."""
+        run.record_answers(result.get("messages") or ())
         if not self._has_checkpointer:
             self._histories[self._key] = list(result.get("messages") or ())
 

@@ -7,21 +7,18 @@ for every agent that is reached: by hand-off, as a tool, or from code.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from evalkit.adapters.common import (
     CaseScope,
     TaskRecorder,
-    UnsupportedModelError,
     build_interrupted_reply,
-    close_client,
-    open_openai_client,
-    open_requested_model,
     require_extra,
     to_reply,
 )
+from evalkit.adapters.models import UnsupportedModelError, close_client, open_openai_client, open_requested_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.functions.approvals import ApprovalRequest, Decision
@@ -55,14 +52,13 @@ async def run_agent(
     with require_extra(EXTRA):
         from agents import MaxTurnsExceeded, Runner
 
-        from evalkit.adapters.openai_agents.hooks import SCOPES, TRIPWIRES, build_content
+        from evalkit.adapters.openai_agents.hooks import SCOPES, TRIPWIRES
 
     recorder = TaskRecorder.get(task)
     current_agent, kept_items = recorder.get_history(agent) or (agent, [])
     history: list[TResponseInputItem] = [] if any(map(options.get, _SESSION_OPTIONS)) else kept_items
     options.setdefault("max_turns", task.settings.max_iterations)
-    content = build_content(task) if message is None else message
-    items = [{"role": "user", "content": content}] if message is None or isinstance(content, str) else content
+    items = _build_items(task, message)
     model = open_requested_model(task, open_model)
     try:
         with SCOPES.enter(CaseScope.build(task, as_is, model)):
@@ -76,10 +72,20 @@ async def run_agent(
     finally:
         await close_client(model, "_client")
     recorder.keep_history(agent, (result.last_agent, result.to_input_list()))
-    if requests:
-        interrupts = [{"name": name, "args": arguments, "id": call_id} for name, arguments, call_id in requests]
-        return build_interrupted_reply(task, "", interrupts, requests)
-    return to_reply(result.final_output)
+    return _build_interrupted_reply(task, requests) if requests else to_reply(result.final_output)
+
+
+def _build_items(task: Task, message: str | Iterable[TResponseInputItem] | None) -> Iterable[TResponseInputItem]:
+    """Build what the user says, by default the case's message."""
+    from evalkit.adapters.openai_agents.hooks import build_content
+
+    content = build_content(task) if message is None else message
+    return [{"role": "user", "content": content}] if message is None or isinstance(content, str) else content
+
+
+def _build_interrupted_reply(task: Task, requests: Sequence[ApprovalRequest]) -> Reply:
+    interrupts = [{"name": name, "args": arguments, "id": call_id} for name, arguments, call_id in requests]
+    return build_interrupted_reply(task, "", interrupts, requests)
 
 
 def _answer_requests(result: RunResult, decisions: Iterable[Decision]) -> RunState:

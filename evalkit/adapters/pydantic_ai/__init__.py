@@ -17,10 +17,10 @@ from evalkit.adapters.common import (
     CaseScope,
     TaskRecorder,
     build_interrupted_reply,
-    open_requested_model,
     require_extra,
     to_reply,
 )
+from evalkit.adapters.models import open_requested_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.functions.approvals import ApprovalRequest, Decision
@@ -54,7 +54,6 @@ async def run_agent(
     with require_extra(EXTRA):
         from pydantic_ai import UsageLimits
         from pydantic_ai.exceptions import ContentFilterError, UsageLimitExceeded
-        from pydantic_ai.tools import DeferredToolRequests
 
         from evalkit.adapters.pydantic_ai.hooks import SCOPES, build_prompt
 
@@ -76,11 +75,18 @@ async def run_agent(
     except ContentFilterError:
         return Reply(stop_reason="blocked")
     recorder.keep_history(agent, result.all_messages())
-    reply = to_reply(result.output)
-    if isinstance(result.output, DeferredToolRequests):
-        waiting = build_interrupted_reply(task, reply.text, [*result.output.approvals, *result.output.calls], requests)
-        return replace(waiting, data={**(reply.data or {}), **(waiting.data or {})})
-    return reply
+    return _build_reply(task, result.output, requests)
+
+
+def _build_reply(task: Task, output: object, requests: Sequence[ApprovalRequest]) -> Reply:
+    """Build the reply of a run: its output, or what it waits for."""
+    from pydantic_ai.tools import DeferredToolRequests
+
+    reply = to_reply(output)
+    if not isinstance(output, DeferredToolRequests):
+        return reply
+    waiting = build_interrupted_reply(task, reply.text, [*output.approvals, *output.calls], requests)
+    return replace(waiting, data={**(reply.data or {}), **(waiting.data or {})})
 
 
 def _build_results(decisions: Iterable[Decision]) -> DeferredToolResults:
