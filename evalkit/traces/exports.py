@@ -1,4 +1,4 @@
-"""Exports of agent kits and tracing services: of Google ADK, Claude Code, LangSmith and Langfuse, and the table of all.
+"""Exports of agent kits and tracing services: of Google ADK, LangSmith and Langfuse, and the table of all kinds.
 
 ADK's eval sets and sessions hold whole conversations. LangSmith and Langfuse export trees of runs, of which some are a
 model's turns and some are calls; or a model's turns alone, each of which holds what went before it.
@@ -17,6 +17,14 @@ from msgspec.structs import replace
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.model.transcript import Usage
 from evalkit.text.format import cut_between_words
+from evalkit.traces.coding_sessions import (
+    is_of_claude_code,
+    is_of_codex,
+    may_be_of_claude_code,
+    may_be_of_codex,
+    read_claude_code,
+    read_codex,
+)
 from evalkit.traces.exchanges import (
     CHAT,
     build_exchange,
@@ -24,10 +32,10 @@ from evalkit.traces.exchanges import (
     join_system,
     list_choices,
     list_tools,
-    read_exchange,
     read_request,
     read_response,
 )
+from evalkit.traces.inspect_logs import is_of_inspect, read_inspect
 from evalkit.traces.log_formats import (
     MENTIONS_CALLS,
     Conversation,
@@ -56,7 +64,6 @@ from evalkit.traces.otel import (
 from evalkit.traces.span_dialects import find_problem
 from evalkit.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case, drop_repeats
 from evalkit.wire import gemini_content
-from evalkit.wire.reading import as_mapping
 
 Record = tuple[str, JsonObject]  # with its place
 Outcome = Conversation | UnreadableLogError
@@ -433,60 +440,6 @@ def _find_replies(outputs: object) -> list[JsonDict]:
     return []
 
 
-# Claude Code: a message a line, of one session or several.
-
-
-def _is_of_claude_code(record: JsonObject) -> bool:
-    of_session = "sessionId" in record and ("uuid" in record or "leafUuid" in record)
-    is_line = record.get("type") in ("user", "assistant") and "role" in as_mapping(record.get("message"))  # of a page
-    return of_session or is_line or record.keys() == {"type", "summary", "leafUuid"}
-
-
-def _may_be_of_claude_code(record: JsonObject) -> bool:
-    """Return whether a record may stand between a session's messages: snapshots of files, operations of its queue."""
-    return isinstance(record.get("type"), str) and find_form(record) is None
-
-
-def _read_claude_code(records: Sequence[Record]) -> Iterator[Outcome]:
-    """Yield the conversation of each session; those of sub-agents, which stand beside it, are their own."""
-    sessions: dict[tuple[str, str], list[Record]] = {}
-    for source, record in records:
-        agent = str(record.get("agentId") or "sub-agent") if record.get("isSidechain") is True else ""
-        if not isinstance(record.get("message"), Mapping):
-            inner = as_mapping(record.get("data"))  # of a line on the progress of a sub-agent
-            told = inner.get("message")
-            if not isinstance(told, Mapping) or not isinstance(told.get("message"), Mapping):
-                if _holds_call(record):
-                    yield UnreadableLogError(f"{source}: a line of the type {record.get('type')!r} holds a call")
-                continue
-            agent = str(inner.get("agentId") or record.get("parentToolUseID") or "sub-agent")
-            record = {**told, "sessionId": record.get("sessionId")}
-        sessions.setdefault((str(record.get("sessionId")), agent), []).append((source, record))
-    for lines in sessions.values():
-        source = lines[0][0]
-        messages = [record["message"] for _, record in lines if record.get("isMeta") is not True]
-        try:
-            exchange = read_exchange(CHAT, {"messages": messages}, {}, source)
-            case_id = find_case_id(*(record for _, record in lines))
-            yield replace(exchange, is_request=False, case_id=case_id)
-        except UnreadableLogError as error:
-            yield UnreadableLogError(f"{source}: {error}")
-
-
-def _holds_call(record: JsonObject) -> bool:
-    """Return whether a block that asks for a call stands anywhere in a record."""
-    pending: list[object] = [record]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, Mapping):
-            if value.get("type") == "tool_use" and "name" in value:
-                return True
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-    return False
-
-
 def _is_of_langfuse(record: JsonObject) -> bool:
     ids = (_get(record, key) for key in ("trace_id", "parent_observation_id"))
     is_observation = "type" in record and any(value is not None for value in ids)
@@ -494,7 +447,9 @@ def _is_of_langfuse(record: JsonObject) -> bool:
 
 
 EXPORTS: dict[str, Export] = {
-    "claude-code": Export(_is_of_claude_code, _read_claude_code, "no message in it", _may_be_of_claude_code),
+    "claude-code": Export(is_of_claude_code, read_claude_code, "no message in it", may_be_of_claude_code),
+    "codex": Export(is_of_codex, read_codex, "no message in it", may_be_of_codex),
+    "inspect": Export(is_of_inspect, read_inspect, "no sample in it"),
     "openhands": Export(is_of_openhands, read_openhands, "no event of an agent in it"),
     "adk": Export(_is_of_adk, _read_adk, "no conversation in what ADK exported; expected eval_cases, events or turns"),
     "langsmith": Export(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from evalkit.wire.reading import allow_items
 FORMATS = (*FORMS, "otel", *EXPORTS)
 _LINES = (".jsonl", ".ndjson")
 _MOST_LINES = 3  # that are no JSON, reported one by one
+_MOST_ALIKE = 3  # records without a conversation, for the same reason, reported one by one
 _HISTORIES = ("traj", "history", "conversation", "chat_history")  # of agents on test beds
 _WRAPPERS = (("request", "response"), ("body", "response"), ("kwargs", "output"))
 _REPLY_KEYS = (  # of a reply in the record of its request
@@ -76,6 +78,7 @@ def _read_results(path: Path, form: str | None) -> Iterator[Conversation | Usage
         yield from read_spans(spans, path.name)
         records = [item for item in records if not is_export(item[1])]
     exported: dict[str, list[Record]] = {}
+    counts: Counter[str] = Counter()  # of records that hold no conversation, by what they are
     kinds = [_find_export(record, form) for _, record in records]
     for (source, record), kind in zip(records, kinds, strict=True):
         export = kind or _find_neighbour(record, kinds)
@@ -85,7 +88,12 @@ def _read_results(path: Path, form: str | None) -> Iterator[Conversation | Usage
         try:
             yield _read_conversation(record, form, source)
         except UnreadableLogError as error:
-            yield UnreadableLogError(f"{source}: {error}")
+            counts[str(error)] += 1
+            if counts[str(error)] <= _MOST_ALIKE:
+                yield UnreadableLogError(f"{source}: {error}")
+    for problem, count in counts.items():
+        if count > _MOST_ALIKE:
+            yield UnreadableLogError(f"{path.name}: {count - _MOST_ALIKE} more records like them: {problem}")
     for export, listed in exported.items():
         try:
             read = [*EXPORTS[export].read(listed)]

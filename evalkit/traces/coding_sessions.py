@@ -1,0 +1,117 @@
+"""Sessions of coding agents, an event a line: of Claude Code and of Codex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from evalkit.jsonvalue import JsonObject
+from evalkit.traces.exchanges import CHAT, build_exchange, find_form, read_exchange
+from evalkit.traces.log_formats import (
+    Conversation,
+    LoggedMessage,
+    UnreadableLogError,
+    find_case_id,
+    find_text,
+    to_parts,
+)
+from evalkit.wire import openai_responses
+from evalkit.wire.reading import as_mapping
+
+# Claude Code: a message a line, of one session or several.
+
+
+def is_of_claude_code(record: JsonObject) -> bool:
+    """Return whether a record is a line of a session of Claude Code."""
+    of_session = "sessionId" in record and ("uuid" in record or "leafUuid" in record)
+    is_line = record.get("type") in ("user", "assistant") and "role" in as_mapping(record.get("message"))  # of a page
+    return of_session or is_line or record.keys() == {"type", "summary", "leafUuid"}
+
+
+def may_be_of_claude_code(record: JsonObject) -> bool:
+    """Return whether a record may stand between a session's messages: snapshots of files, operations of its queue."""
+    return isinstance(record.get("type"), str) and find_form(record) is None
+
+
+def read_claude_code(records: Sequence[tuple[str, JsonObject]]) -> Iterator[Conversation | UnreadableLogError]:
+    """Yield the conversation of each session; those of sub-agents, which stand beside it, are their own."""
+    sessions: dict[tuple[str, str], list[tuple[str, JsonObject]]] = {}
+    for source, record in records:
+        agent = str(record.get("agentId") or "sub-agent") if record.get("isSidechain") is True else ""
+        if not isinstance(record.get("message"), Mapping):
+            inner = as_mapping(record.get("data"))  # of a line on the progress of a sub-agent
+            told = inner.get("message")
+            if not isinstance(told, Mapping) or not isinstance(told.get("message"), Mapping):
+                if _holds_call(record):
+                    yield UnreadableLogError(f"{source}: a line of the type {record.get('type')!r} holds a call")
+                continue
+            agent = str(inner.get("agentId") or record.get("parentToolUseID") or "sub-agent")
+            record = {**told, "sessionId": record.get("sessionId")}
+        sessions.setdefault((str(record.get("sessionId")), agent), []).append((source, record))
+    for lines in sessions.values():
+        source = lines[0][0]
+        messages = [record["message"] for _, record in lines if record.get("isMeta") is not True]
+        try:
+            exchange = read_exchange(CHAT, {"messages": messages}, {}, source)
+            case_id = find_case_id(*(record for _, record in lines))
+            yield replace(exchange, is_request=False, case_id=case_id)
+        except UnreadableLogError as error:
+            yield UnreadableLogError(f"{source}: {error}")
+
+
+def _holds_call(record: JsonObject) -> bool:
+    """Return whether a block that asks for a call stands anywhere in a record."""
+    pending: list[object] = [record]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Mapping):
+            if value.get("type") == "tool_use" and "name" in value:
+                return True
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return False
+
+
+# Codex: items of OpenAI's responses, and events that say in other words what happened.
+
+_OF_CODEX = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+_WITHOUT_CALLS = ("ghost_snapshot",)  # items that Codex itself adds
+
+
+def is_of_codex(record: JsonObject) -> bool:
+    """Return whether a record is a line of a session of Codex."""
+    return record.get("type") in _OF_CODEX and isinstance(record.get("payload"), Mapping)
+
+
+def may_be_of_codex(record: JsonObject) -> bool:
+    """Return whether a record may stand between a session's lines."""
+    return isinstance(record.get("type"), str) and "payload" in record
+
+
+def read_codex(records: Sequence[tuple[str, JsonObject]]) -> Iterator[Conversation | UnreadableLogError]:
+    """Yield the conversation of a session, which is a file. Its user says what Codex has an event of: the context that
+    it adds in the user's name is left out."""
+    source = records[0][0]
+    lines = [(str(record["type"]), as_mapping(record["payload"])) for _, record in records]
+    items = [
+        payload for kind, payload in lines if kind == "response_item" and payload.get("type") not in _WITHOUT_CALLS
+    ]
+    events = [payload for kind, payload in lines if kind == "event_msg"]
+    meta = next((payload for kind, payload in lines if kind == "session_meta"), {})
+    said = {event.get("message") for event in events if event.get("type") == "user_message"}
+    ended = [event for event in events if event.get("type") in ("task_started", "task_complete")][-1:]
+    try:
+        system, told = to_parts(openai_responses.read_request({"input": items}).items)
+        kept = [event for event in told if not (said and isinstance(event, LoggedMessage)) or event.text in said]
+        conversation = build_exchange(find_text(meta, ("instructions",)) or system, kept, {}, source)
+    except UnreadableLogError as error:
+        yield UnreadableLogError(f"{source}: {error}")
+        return
+    yield replace(
+        conversation,
+        case_id=find_case_id(meta),
+        has_ended=any(event.get("type") == "task_complete" for event in ended),
+        output=next((find_text(event, ("last_agent_message",)) for event in ended), None),
+    )
