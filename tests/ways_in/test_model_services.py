@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,8 @@ SIGNED = "AWS4-HMAC-SHA256 Credential=AKID/20261128/eu-west-1/bedrock/aws4_reque
         ("anthropic/v1/messages", {}, "https://api.anthropic.com/v1/messages"),
         ("anthropic/messages", {}, "https://api.anthropic.com/v1/messages"),
         ("anthropic/messages", {"ANTHROPIC_BASE_URL": "https://api.anthropic.com/v1"}, "https://api.anthropic.com/v1/messages"),
+        ("mistral-litellm/v1/chat/completions", {}, "https://api.mistral.ai/v1/chat/completions"),
+        ("mistral-litellm/v1/chat/completions", {"MISTRAL_AZURE_API_BASE": "http://own/v1"}, "http://own/v1/chat/completions"),
         ("anthropic/messages", {"ANTHROPIC_BASE_URL": "http://gateway"}, "http://gateway/messages"),
         ("bedrock/model/v.m%3A0/converse", {}, "https://bedrock-runtime.eu-west-1.amazonaws.com/model/v.m%3A0/converse"),
         ("ollama/api/chat", {}, "http://127.0.0.1:11434/api/chat"),
@@ -299,3 +302,32 @@ def test_ollamas_client_is_led_to_the_run(run: Run, monkeypatch: pytest.MonkeyPa
 
     assert (recorded.reasons, played.reasons) == ((), ())
     assert [turn.text for turn in played.transcript.turns] == ["done"]
+
+
+SPEAKS_HTTP2 = """
+import os, socket
+from urllib.parse import urlsplit
+parts = urlsplit(os.environ["AWS_ENDPOINT_URL_BEDROCK_RUNTIME"])
+with socket.create_connection((parts.hostname, parts.port)) as connection:
+    connection.sendall(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n")
+    connection.recv(1000)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("is_child", [False, True])
+def test_a_client_that_speaks_http2_is_an_error_that_says_how_it_speaks_http1(
+    run: Run, make_case: MakeCase, tmp_path: Path, is_child: bool
+) -> None:
+    def agent(task: Any) -> str:
+        return subprocess.run([sys.executable, "-c", SPEAKS_HTTP2], check=True, capture_output=True, text=True).stdout
+
+    settings = Settings(root=tmp_path, model="bedrock:m")
+    verdict = (
+        run_case(make_case({}, {"response_contains": "done"}), agent, settings=settings)
+        if is_child
+        else run(SPEAKS_HTTP2, model="bedrock:m")
+    )
+
+    assert verdict.status == "error"
+    assert "requestHandler: new NodeHttpHandler()" in verdict.reasons[0].message

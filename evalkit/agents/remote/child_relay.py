@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from evalkit.agents.remote.http_server import HttpServer, Message, Receive, Send, send_json
 from evalkit.agents.remote.model_relay import ModelRelay
 from evalkit.agents.remote.model_services import build_model_environment
-from evalkit.agents.remote.server import FunctionsApp
+from evalkit.agents.remote.server import HTTP2, FunctionsApp, refuse_http2
 from evalkit.locks import create_lock
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class ChildRelay:
         if app is not None:
             await app(scope, receive, send)
             return
+        if scope["method"] == HTTP2:
+            refuse_http2(self._task)
         if scope["method"] == "CONNECT":
             self._refuse(scope["path"])
         message = {"type": "offline", "message": "there is nothing here: the case of this program runs offline"}

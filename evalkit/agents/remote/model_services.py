@@ -77,7 +77,7 @@ SERVICES = (
     ModelService("perplexity", "https://api.perplexity.ai", "PERPLEXITY_BASE_URL"),
     ModelService("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_BASE"),
     ModelService("mistral", "https://api.mistral.ai/v1", "MISTRAL_BASE_URL"),
-    ModelService("mistral-litellm", "https://api.mistral.ai/v1", "MISTRAL_API_BASE"),
+    ModelService("mistral-litellm", "https://api.mistral.ai", "MISTRAL_AZURE_API_BASE", version="/v1"),
     ModelService("azure", "", "AZURE_OPENAI_ENDPOINT", ("AZURE_OPENAI_API_KEY",), has_other_keys=True),
     ModelService("azure-litellm", "", "AZURE_API_BASE", ("AZURE_API_KEY",), has_other_keys=True),
     ModelService("openai-old", "", "OPENAI_API_BASE", ("OPENAI_API_KEY",)),
@@ -140,7 +140,9 @@ def find_service_url(path: str, query: str, environment: Environment, headers: M
     for service in SERVICES:
         if path == service.mount or path.startswith(f"{service.mount}/"):
             base, rest = service.find_base(environment, headers), path.removeprefix(service.mount)
-            if base == service.url and not rest.startswith(service.version):
+            if rest.startswith(service.version):
+                base = base.removesuffix(service.version)
+            elif base == service.url:
                 base += service.version
             return f"{base}{rest}{f'?{query}' if query else ''}" if base else None
     return None

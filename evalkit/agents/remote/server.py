@@ -32,11 +32,12 @@ from evalkit.agents.remote.channel import DisconnectedError
 from evalkit.agents.remote.http_server import HttpServer, Message, Receive, Send, read_headers, send_json
 from evalkit.agents.remote.spans import PATH as SPANS_PATH
 from evalkit.agents.remote.spans import SpanError, SpanReceiver
-from evalkit.errors import EvalkitError
+from evalkit.errors import EvalkitError, UsageError
 from evalkit.functions.mcp import NEEDS_EXTRA, McpApp, has_mcp
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.transcript import ModelCall
 
+HTTP2 = "PRI"  # the method with which a client begins to speak HTTP/2 without being asked
 CHANNELS = ("direct", "native", "text")
 
 T = TypeVar("T")
@@ -48,6 +49,7 @@ class ServedTask(Protocol):
 
     observation: Observation
 
+    def record_fault(self, error: EvalkitError) -> None: ...
     def describe_functions(self) -> list[JsonDict]: ...
     async def execute_remote_call(
         self, call: ModelCall, *, turn: int | None = None, agent: str | None = None
@@ -60,6 +62,17 @@ class ServedModels(Protocol):
 
     def find_url(self, path: str, query: str, headers: Mapping[str, str]) -> str | None: ...
     async def answer(self, method: str, url: str, headers: Mapping[str, str], body: bytes, send: Send) -> None: ...
+
+
+def refuse_http2(task: ServedTask) -> None:
+    """Record why a client fails that speaks HTTP/2."""
+    task.record_fault(
+        UsageError(
+            "a program's client spoke HTTP/2 with evalkit's own server, which speaks HTTP/1.1 alone. AWS's client in "
+            "JavaScript does so with Bedrock: give it requestHandler: new NodeHttpHandler(); or leave its requests "
+            "alone, unseen, by agent: {env: {AWS_ENDPOINT_URL_BEDROCK_RUNTIME: null}}"
+        )
+    )
 
 
 class FunctionUrls(Struct, frozen=True):
@@ -146,6 +159,8 @@ class FunctionsApp:
         return await self._task.execute_remote_call(ModelCall(name=name, arguments=arguments, channel="direct"))
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["method"] == HTTP2:
+            refuse_http2(self._task)
         path, _, rest = scope["path"][len(self._base) :].partition("/")
         if not secrets.compare_digest(scope["path"][: len(self._base)].encode(), self._base.encode()):
             await send_json(send, 404, {"error": {"type": "not_found", "message": "there is nothing at this URL"}})
