@@ -7,7 +7,7 @@ from evalkit.agents.instruction import load_instruction
 from evalkit.agents.model_choice import aclose_shared
 from evalkit.agents.registry import agent, mcp_server
 from evalkit.agents.task import Task
-from evalkit.checks.run_checks import check
+from evalkit.checks.custom_checks import check
 from evalkit.errors import EvalkitError, IncompleteCallError, SpecError, UsageError
 from evalkit.functions.context_propagation import bind
 from evalkit.gate.decision import decide

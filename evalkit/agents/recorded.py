@@ -19,6 +19,8 @@ from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.task import Task
 from evalkit.agents.task_input import copy_visible_input, format_message
 from evalkit.checks.call_keys import list_call_keys
+from evalkit.checks.expected_keys import list_expected_keys
+from evalkit.checks.key_schemas import GROUP_KEYS, DemandKey
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable
 from evalkit.model.case import TRACE, Case, get_case_name
@@ -344,19 +346,7 @@ def _build_error(value: object) -> FunctionError:
 
 # What a case asks for, and a trace lacks.
 
-_OF_RESPONSE = (
-    *("response_contains", "response_excludes", "response_matches", "response_json", "judge"),
-    *("response_body_contains", "response_body_excludes"),
-)
-# What is judged by the names of calls alone: all else may look at their arguments.
-_OF_NAMES = frozenset({"expected_function_calls", "min", "max", "in_order",
-    "any_order", "in_parallel", "one_of", "call_order", "extra_calls", "forbidden_function_calls",
-    "final_function_call", "max_function_calls", "max_model_turns", "stop_reason", "response_contains",
-    "response_excludes", "response_matches"})  # fmt: skip
-_NEVER = {
-    **dict.fromkeys(("state", "state_contains"), "no state"),
-    "expected_approvals": "nothing of what a person approved",
-}
+_PARTS_OF_LISTS = frozenset(("min", "max", *GROUP_KEYS))  # of `times`, and of the list of calls
 
 
 def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bool = False) -> str:
@@ -374,9 +364,9 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     blank = list_blank_calls(conversation)
     declared = {function.name for function in case.functions if function.parameters}
     on_arguments = any(policy.looks_at_arguments for policy in policies) or not declared.isdisjoint(blank)
-    call_keys = list_call_keys().values()
-    names_alone = _OF_NAMES | {key.name for key in call_keys if not key.looks_at_arguments}
-    if blank and (on_arguments or not keys <= names_alone or any("{{" in text for text in texts)):
+    known: list[DemandKey] = [*list_expected_keys().values(), *list_call_keys().values()]
+    by_names = _PARTS_OF_LISTS | {key.name for key in known if not key.looks_at_arguments}
+    if blank and (on_arguments or not keys <= by_names or any("{{" in text for text in texts)):
         return f"holds no arguments of {', '.join(blank)}; {ADVICE}"
     unanswered, unasked = match_answers(conversation)
     if unanswered:
@@ -389,15 +379,16 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
         return f"holds a reply without what it says or asks for; {ADVICE}"
     names = {call.name for call in calls}
     of_policies = {key for policy in policies for name in names for key in policy.list_keys(name)}
-    for key, lack in {**_NEVER, **{key.name: key.untraced for key in call_keys if key.untraced}}.items():
-        if key in keys | of_policies and not is_live:
-            return f"holds {lack}, which the case expects ('{key}')"
+    for key in known:
+        if key.untraced and key.name in keys | of_policies and not is_live:
+            return f"holds {key.untraced}, which the case expects ('{key.name}')"
     keys |= of_policies
     unknown = _list_lost_results(conversation, calls)
-    on_results = {key.name for key in call_keys if key.looks_at_results}
+    on_results = {key.name for key in known if key.looks_at_results}
     if unknown and (keys & on_results or any("calls" in text and "{{" in text for text in texts)):
         return f"holds no result of {', '.join(unknown)}; {ADVICE}"
-    if keys & set(_OF_RESPONSE) and not is_live and not has_response(conversation):
+    on_response = {key.name for key in known if key.looks_at_response}
+    if keys & on_response and not is_live and not has_response(conversation):
         return f"holds no final response; {ADVICE}"
     return ""
 

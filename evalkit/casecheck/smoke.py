@@ -36,9 +36,9 @@ from evalkit.checks.call_key import CallExample
 from evalkit.checks.call_keys import find_call_key
 from evalkit.checks.evidence import build_resolver
 from evalkit.checks.expectation import Expectation, get_expectation
-from evalkit.checks.keys import list_expected_keys
+from evalkit.checks.expected_key import ONLY_A_RUN, RunExample
+from evalkit.checks.expected_keys import find_expected_key
 from evalkit.checks.policies import PolicyRun, get_policies
-from evalkit.checks.reasons import NOT_JUDGED
 from evalkit.checks.simulated_user import get_user
 from evalkit.errors import FunctionError, KeyPath, Location, MockError, find_nearest, format_path, parse_path
 from evalkit.functions.call_log import CallContext
@@ -59,7 +59,7 @@ from evalkit.model.case import TRACE, Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import ArgumentStep, TemplateError, TooFewCallsError, is_operator
 from evalkit.model.transcript import APPLICATION, MOCK, SERVER, FunctionCall, ModelCall, Transcript
-from evalkit.model.verdict import CheckResult, Reason
+from evalkit.model.verdict import FAILED, CheckResult, Reason
 from evalkit.runner.demands import compile_demands
 from evalkit.runner.run_state import copy_state
 
@@ -85,8 +85,6 @@ _GUESSABLE = frozenset(
 # What depends on results, where they are not known.
 _BY_RESULT = frozenset({"result_mismatch", "wrong_outcome", "unmocked_call", "mock_error"})
 _AFTER_RESULT = frozenset({"ungrounded_argument", "text_missing", "text_forbidden", "unresolved_reference"})
-# What is judged by the names and the number of calls alone.
-_COUNTED_KEYS = frozenset(("max_function_calls", "final_function_call"))
 
 
 class SmokeFinding(Struct, frozen=True):
@@ -373,6 +371,10 @@ class _SmokeRun:
             lines.append(next(generate_texts(pattern), ""))
         response = "\n".join(lines)
         number = self._dispatcher.user_turn
+        example = RunExample()
+        for name, value in expected.items():
+            if (expected_key := find_expected_key(name)) is not None:
+                expected_key.imagine(example, value)
         # Without expected calls, any that lead to the right state may be made: there are none to try.
         can_tell_state = "state" in self._case.input and bool(expected.get("expected_function_calls"))
         return Transcript(
@@ -380,8 +382,8 @@ class _SmokeRun:
             calls=self._dispatcher.calls,
             response=response,
             responses=(*[""] * number, response),
-            stop_reason=expected.get("stop_reason", "completed"),
-            instruction_used=expected.get("scenario_instruction_used"),
+            stop_reason=example.stop_reason,
+            instruction_used=example.instruction_used,
             functions=self._dispatcher.names,
             state=copy_json(self._dispatcher.state) if can_tell_state else None,
         )
@@ -419,26 +421,20 @@ class _SmokeRun:
         self._add_finding(reason.code, place, reason.message)
 
     def _report_check(self, check: CheckResult, path: KeyPath) -> None:
-        if check.check == "judge":
-            self.notes.append(f"{format_path(path)}.judge: {check.message.removeprefix('not judged: ')}")
-        if check.check in ("state", "state_contains") and check.status == NOT_JUDGED:
-            self.notes.append(f"{format_path(path)}.{check.check}: only a run can tell")
-        if check.status != "failed":
+        name = check.check.partition("[")[0]
+        key = find_expected_key(name)
+        words = key.explain_open(check) if key is not None else ONLY_A_RUN if check.status == FAILED else ""
+        if words:
+            self.notes.append(f"{format_path(path)}.{name}: {words}")
             return
-        key = check.check.partition("[")[0]
-        if key not in list_expected_keys() or key in _JUDGED_IN_RUNS:
-            self.notes.append(f"{format_path(path)}.{key}: only a run can tell")
+        if check.status != FAILED or key is None:
             return
         is_reported = any(finding.code == "unresolved_reference" for finding in self.findings)
         for reason in check.reasons:
             if reason.code in _AFTER_RESULT and self._open:
                 self._report_reason(reason, None, path)
-            elif not is_reported and (not self._unsure or key in _COUNTED_KEYS):
+            elif not is_reported and (not self._unsure or key.counts_calls):
                 self._add_finding(reason.code, parse_path(reason.place) or path, reason.message)
-
-
-# Demands that calls made of the expectations alone need not meet: a person may change what was asked for.
-_JUDGED_IN_RUNS = ("response_json", "response_matches", "min_score", "expected_approvals")
 
 
 OPEN_ARGUMENTS = "its mock refers to arguments that the case leaves open"

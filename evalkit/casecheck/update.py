@@ -8,23 +8,23 @@ nowhere, runs that ended early.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path as FilePath
 
 from msgspec import Struct
 
-from evalkit.checks.approvals import ApprovalsCheck
 from evalkit.checks.call_keys import find_call_key
-from evalkit.checks.evidence import Evidence
 from evalkit.checks.expectation import get_expectation, judge_conversation
-from evalkit.checks.handoffs import HANDOFF_KINDS
-from evalkit.checks.updates import UpdateRefusedError, drop_phrase, require_own
+from evalkit.checks.expected_key import FailedCheck, refuse_update
+from evalkit.checks.expected_keys import find_expected_key
+from evalkit.checks.updates import UpdateRefusedError, require_own
 from evalkit.errors import KeyPath, SpecError, UsageError, parse_path
-from evalkit.jsonvalue import JsonDict, JsonValue
-from evalkit.model.case import Case, split_case_id
+from evalkit.jsonvalue import JsonDict
+from evalkit.model.case import split_case_id
 from evalkit.model.registry import look_up_from
 from evalkit.model.template import to_literal
-from evalkit.model.transcript import SERVICE, FunctionCall, Transcript
-from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Verdict
+from evalkit.model.transcript import SERVICE, FunctionCall
+from evalkit.model.verdict import FAILED, PASSED, CallVerdict, Verdict
 from evalkit.spec.load import case_from_dict
 from evalkit.text.redact import REDACTED
 from evalkit.yamlfile.parse import load
@@ -78,12 +78,9 @@ def build_update(verdict: Verdict, root: FilePath) -> Update | None:
                 if line.call is not None and line.expectation and line.status == FAILED:
                     _update_call(editor, line, line.call)
         for check in verdict.checks:
-            if check.status == FAILED and check.check in HANDOFF_KINDS:
-                _update_handoffs(editor, check.check, transcript)
-            elif check.status == FAILED and check.check == ApprovalsCheck.key:
-                _update_approvals(editor, case_from_dict(load(old, path.name), path, root=root), transcript)
-            elif check.status == FAILED:
-                _update_run_check(editor, check, verdict)
+            if check.status == FAILED:
+                load_case = partial(case_from_dict, load(old, path.name), path, root=root)
+                _update_run_check(editor, FailedCheck(check, transcript, load_case))
         _update_list(editor, verdict.calls, any_order=verdict.case["expected_output"].get("call_order") == "any")
         new = editor.to_text()
         _check_update(new, path, root, verdict)
@@ -118,63 +115,11 @@ def _update_call(editor: YamlEditor, line: CallVerdict, call: FunctionCall) -> N
         key.update(editor, (*place, name), reason, call)
 
 
-def _update_run_check(editor: YamlEditor, check: CheckResult, verdict: Verdict) -> None:
-    transcript = verdict.transcript
-    happened: dict[str, JsonValue] = {
-        "stop_reason": transcript.stop_reason,
-        "scenario_instruction_used": transcript.instruction_used,
-        "final_function_call": transcript.calls[-1].name if transcript.calls else None,
-        "max_model_turns": len(transcript.turns),
-        "max_function_calls": len(transcript.calls),
-    }
-    key = check.check
-    path: KeyPath = ("expected_output", key)
-    if key in ("response_contains", "response_excludes", "response_matches"):
-        for reason in reversed(check.reasons):
-            drop_phrase(editor, path, reason)
-    elif happened.get(key) is not None:
-        if key != "stop_reason":
-            require_own(editor, path)
-        editor.set(path, happened[key])
-    elif key != "expected_function_calls":
-        raise UpdateRefusedError(f"{key} is not rewritten: {check.message or check.reasons[0].message}")
-
-
-def _update_handoffs(editor: YamlEditor, key: str, transcript: Transcript) -> None:
-    """Write the hand-offs, or the delegations; entries that still hold stay."""
-    path: KeyPath = ("expected_output", key)
-    require_own(editor, path)
-    actual = [handoff for handoff in transcript.handoffs if handoff.kind == HANDOFF_KINDS[key]]
-    names = [handoff.target if handoff.source is None else str(handoff) for handoff in actual]
-    item = editor.get(path)
-    if not isinstance(item, list) or not names:
-        editor.set(path, names)
-        return
-    items: list[object] = []
-    start = 0
-    for handoff, name in zip(actual, names, strict=True):
-        number = next((n for n in range(start, len(item)) if item[n] in (handoff.target, str(handoff))), None)
-        start = start if number is None else number + 1
-        items.append(name if number is None else number)
-    editor.set_items(path, items)
-
-
-def _update_approvals(editor: YamlEditor, case: Case, transcript: Transcript) -> None:
-    """Write the requests for approval, with the arguments that were asked with; entries that still hold stay."""
-    path: KeyPath = ("expected_output", ApprovalsCheck.key)
-    require_own(editor, path)
-    expectation = get_expectation(case)
-    check = next(check for check in expectation.checks if isinstance(check, ApprovalsCheck)) if expectation else None
-    if check is None:
-        return
-    items: list[object] = [
-        {"function_name": call.name, "arguments": to_literal(call.arguments)} if number is None else number
-        for call, number in check.match_requests(Evidence(transcript, case.input, "run", transcript.calls))
-    ]
-    if items:
-        editor.set_items(path, items)
-    else:
-        editor.set(path, [])
+def _update_run_check(editor: YamlEditor, failed: FailedCheck) -> None:
+    key = find_expected_key(failed.result.check)
+    if key is None:
+        raise refuse_update(failed.result)
+    key.update(editor, ("expected_output", key.name), failed)
 
 
 def _update_list(editor: YamlEditor, lines: Sequence[CallVerdict], *, any_order: bool) -> None:

@@ -168,8 +168,8 @@ def count_met_keys(matcher: Matcher, actual: Any, names: Sequence[str]) -> tuple
 class ValuesKey(CallKey):
     """A key whose value is compared with what a call has to show."""
 
-    mode: ClassVar[Mode]
-    keeps_empty: ClassVar[bool] = False  # an empty value demands something
+    mode: Mode
+    keeps_empty: bool = False  # an empty value demands something
 
     def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ValuesCheck | None:
         names = tuple(value) if isinstance(value, dict) and not is_operator(value) else ()
@@ -195,7 +195,7 @@ class PartialArgumentsKey(ValuesKey):
     doc = "Arguments that must be there, at any depth; a string may be part of the actual string, as whole words."
     forbidden_doc = "Only calls with these arguments are forbidden."
     meant_doc = "Only calls with these arguments are meant."
-    mode: ClassVar[Mode] = "contain"
+    mode: Mode = "contain"
 
     def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ValuesCheck | None:
         arguments = draft.reader.read_arguments(path, value)
@@ -429,7 +429,7 @@ class TextKey(CallKey):
     schema = make_ref("phrases")
     doc = "Phrases in the text of an argument."
     # `result_contains` is about the result, the others are misspelled.
-    pattern: ClassVar[str] = "^(?!(result|arguments)_(contains|excludes)$).+_(contains|excludes)$"
+    pattern: str = "^(?!(result|arguments)_(contains|excludes)$).+_(contains|excludes)$"
 
     def read(self, draft: CallDraft, path: KeyPath, value: Any) -> TextCheck | None:
         key = str(path[-1])

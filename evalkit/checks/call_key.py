@@ -14,10 +14,11 @@ from typing import Any, ClassVar, Protocol, Self
 from msgspec import Struct, field
 
 from evalkit.checks.evidence import Evidence
+from evalkit.checks.key_schemas import DemandKey
 from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.updates import Editor, UpdateRefusedError
 from evalkit.errors import KeyPath
-from evalkit.jsonvalue import JsonObject, JsonValue
+from evalkit.jsonvalue import JsonValue
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult, Reason
@@ -141,20 +142,11 @@ class CallChange(Struct, frozen=True):
     value: JsonValue
 
 
-class CallKey:
+class CallKey(DemandKey):
     """A key of an expected call."""
 
-    name: ClassVar[str]
-    schema: ClassVar[JsonObject]
-    doc: ClassVar[str]
-    forbidden_doc: ClassVar[str] = ""  # its sentence in a forbidden call; "": it may not stand there
-    meant_doc: ClassVar[str] = ""  # its sentence in a call that a rule or a condition means; likewise
-    definitions: ClassVar[Mapping[str, JsonObject]] = {}  # what its schema refers to
-    untraced: ClassVar[str] = ""  # what recorded runs lack of it, in words; "": they have it
-    looks_at_arguments: ClassVar[bool] = True  # a recorded run must hold them
-    looks_at_results: ClassVar[bool] = False
-    needs_run: ClassVar[str] = ""  # why what is expected alone does not tell whether it can be met; "": it does
-    mistakes: ClassVar[Mapping[str, str]] = {}  # kinds that `mutate` yields, each with what happens in them
+    forbidden_doc: str = ""  # its sentence in a forbidden call; "": it may not stand there
+    meant_doc: str = ""  # its sentence in a call that a rule or a condition means; likewise
 
     def read(self, draft: CallDraft, path: KeyPath, value: Any) -> CallCheck | None:
         """Read its value; problems go to the reader. None: it demands nothing of a call that is made."""

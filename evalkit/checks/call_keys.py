@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 from evalkit.checks.call_checks import (
     AbsentKey,
@@ -17,9 +17,10 @@ from evalkit.checks.call_checks import (
 from evalkit.checks.call_key import CallDraft, CallKey
 from evalkit.checks.call_origin import AgentKey, AnswererKey, ApprovalKey, ChannelKey, MessageKey
 from evalkit.checks.call_results import GroundedKey, LatencyKey, OutcomeKey, ValidKey
-from evalkit.checks.key_schemas import BOOLEAN, COUNT, NAME, POSITIVE, make_ref
+from evalkit.checks.key_schemas import BOOLEAN, COUNT, NAME, POSITIVE, DescribedKey, describe_keys, make_ref
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath
+from evalkit.jsonvalue import JsonDict, JsonObject
 
 
 class FunctionKey(CallKey):
@@ -42,7 +43,7 @@ class TimesKey(CallKey):
     name = "times"
     schema = make_ref("times")
     doc = "How often the call is made: a number, or `{min, max}`; once by default."
-    definitions: ClassVar = {
+    definitions: Mapping[str, JsonObject] = {
         "times": {
             "oneOf": [
                 POSITIVE,
@@ -144,3 +145,14 @@ def list_meant_keys() -> Mapping[str, CallKey]:
 def find_call_key(name: str) -> CallKey | None:
     """Return the key of an expected call that has this name; None if there is none."""
     return list_call_keys().get(name) or (TEXT_KEY if find_text_argument(name) else None)
+
+
+def describe_call(table: Mapping[str, DescribedKey], sentence: str = "doc") -> JsonDict:
+    """Describe a call with the keys of `table`, and those of texts in its arguments."""
+    return {
+        "type": "object",
+        "properties": describe_keys(table, sentence),
+        "patternProperties": {TEXT_KEY.pattern: TEXT_KEY.schema},
+        "required": ["function_name"],
+        "additionalProperties": False,
+    }

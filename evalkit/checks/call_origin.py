@@ -3,7 +3,7 @@ person."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from evalkit.checks.evidence import Evidence
 from evalkit.checks.key_schemas import NAMES, describe_choices, make_ref
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.errors import KeyPath, did_you_mean, format_path
-from evalkit.jsonvalue import JsonValue
+from evalkit.jsonvalue import JsonObject, JsonValue
 from evalkit.model.transcript import ANSWERERS, APPROVALS, DENIED, NOBODY, FunctionCall
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher, Resolve
@@ -63,7 +63,7 @@ class ChannelKey(CallKey):
     doc = "How the call must have arrived; `native` is not satisfied by a call recovered from text."
     forbidden_doc = "Only calls that arrive this way are forbidden."
     meant_doc = "Only calls that arrived this way are meant."
-    definitions: ClassVar = {"channel": describe_choices(CHANNELS)}
+    definitions: Mapping[str, JsonObject] = {"channel": describe_choices(CHANNELS)}
     looks_at_arguments = False
 
     def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ChannelCheck | None:
@@ -116,7 +116,7 @@ class AnswererKey(CallKey):
     )
     forbidden_doc = "Only calls that these answered are forbidden."
     meant_doc = "Only calls that these answered are meant."
-    definitions: ClassVar = {"answered_by": describe_choices(ANSWERERS)}
+    definitions: Mapping[str, JsonObject] = {"answered_by": describe_choices(ANSWERERS)}
     untraced = "nothing of who answered a call"
 
     def read(self, draft: CallDraft, path: KeyPath, value: Any) -> AnswererCheck | None:
@@ -174,7 +174,7 @@ class ApprovalKey(CallKey):
     )
     forbidden_doc = "Only calls to which a person answered this are forbidden."
     meant_doc = "Only calls to which a person answered this are meant."
-    definitions: ClassVar = {"approval": describe_choices(APPROVAL_CHOICES)}
+    definitions: Mapping[str, JsonObject] = {"approval": describe_choices(APPROVAL_CHOICES)}
     untraced = "nothing of what a person approved"
 
     def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ApprovalCheck | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from evalkit.checks.reasons import (
 from evalkit.checks.updates import Editor
 from evalkit.errors import KeyPath, format_path
 from evalkit.fields.reader import suggest_boolean
-from evalkit.jsonvalue import JsonValue
+from evalkit.jsonvalue import JsonObject, JsonValue
 from evalkit.model.transcript import MOCK, FunctionCall
 from evalkit.model.verdict import CheckResult, Reason
 from evalkit.text.format import format_value
@@ -73,10 +73,10 @@ class OutcomeKey(CallKey):
     """`outcome`."""
 
     name = "outcome"
-    schema: ClassVar = {"enum": list(OUTCOMES)}
+    schema: Mapping[str, Any] = {"enum": list(OUTCOMES)}
     doc = "Whether the call must succeed (`ok`, the default), fail (`error`), or either."
     meant_doc = "Only calls that succeeded (`ok`), that failed (`error`), or `any`."
-    mistakes: ClassVar = {"fail_call": "a call fails"}
+    mistakes: Mapping[str, str] = {"fail_call": "a call fails"}
 
     def read(self, draft: CallDraft, path: KeyPath, value: Any) -> OutcomeCheck | None:
         outcome = draft.reader.read_choice(path, value, OUTCOMES)
@@ -241,7 +241,7 @@ class GroundedKey(CallKey):
     name = "grounded"
     schema = make_ref("grounded")
     doc = "Arguments of this call whose values must be traceable to the input or to an earlier result."
-    definitions: ClassVar = {"grounded": {"oneOf": [BOOLEAN, {**NAME, **NO_TEXT}, NAME_LIST]}}
+    definitions: Mapping[str, JsonObject] = {"grounded": {"oneOf": [BOOLEAN, {**NAME, **NO_TEXT}, NAME_LIST]}}
     looks_at_results = True
 
     def read(self, draft: CallDraft, path: KeyPath, value: Any) -> GroundedCheck | None:

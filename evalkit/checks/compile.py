@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.checks.approvals import read_approvals
 from evalkit.checks.call_checks import find_text_argument
 from evalkit.checks.call_keys import list_call_keys
-from evalkit.checks.call_results import read_grounded
-from evalkit.checks.calls import GroundedCalls
+from evalkit.checks.calls import ForbiddenCalls, GroundedCalls
 from evalkit.checks.contradictions import check_across_keys
+from evalkit.checks.custom_checks import read_custom
 from evalkit.checks.evidence import COMPLETED
-from evalkit.checks.expectation import Expectation, RunCheck
-from evalkit.checks.expected_calls import ExpectedCallList, is_plain_list
-from evalkit.checks.handoffs import read_handoffs
-from evalkit.checks.keys import (
-    BUDGETS,
-    CALL_ORDERS,
-    EXTRA_CALLS,
-    MODIFIERS,
-    SCORES,
-    list_expected_keys,
-)
-from evalkit.checks.legacy_keys import read_body_text, read_succeeded, read_ticket_fields
-from evalkit.checks.read_calls import CallReader, SequenceReader, read_forbidden
-from evalkit.checks.reader import ExpectationReader, find_declared_arguments, list_declared_values, suggest
-from evalkit.checks.response import read_response_json, read_response_matches, read_response_text
-from evalkit.checks.run_checks import (
-    StopReason,
-    read_budget,
-    read_criteria,
-    read_custom,
-    read_final_call,
-    read_identical_calls,
-    read_instruction,
-    read_model_failure,
-    read_state,
-    read_stop_reason,
-)
-from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
+from evalkit.checks.expectation import Expectation
+from evalkit.checks.expected_calls import ExpectedCallList
+from evalkit.checks.expected_key import Demanded, ExpectationDraft
+from evalkit.checks.expected_keys import find_expected_key, list_expected_keys
+from evalkit.checks.judge_criteria import JudgeCriteria, JudgeKey
+from evalkit.checks.list_keys import ExpectedCallsKey
+from evalkit.checks.reader import ExpectationReader, suggest
+from evalkit.checks.run_checks import StopReason
+from evalkit.errors import KeyPath, PathProblem, format_path
 from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
@@ -51,29 +30,9 @@ from evalkit.model.registry import CHECKS
 from evalkit.operators.base import JUDGE, SIMILAR, holds_judge, holds_operator
 from evalkit.text.format import describe_type, format_value
 
-_READERS: dict[str, Callable[[ExpectationReader, KeyPath, Any], RunCheck | None]] = {
-    "final_function_call": read_final_call,
-    "response_contains": read_response_text,
-    "response_excludes": read_response_text,
-    "response_matches": read_response_matches,
-    "response_json": read_response_json,
-    "expected_handoffs": read_handoffs,
-    "expected_delegations": read_handoffs,
-    "max_identical_calls": read_identical_calls,
-    "state": read_state,
-    "state_contains": read_state,
-    "stop_reason": read_stop_reason,
-    "model_failure": read_model_failure,
-    "scenario_instruction_used": read_instruction,
-    "email_sent": read_succeeded,
-    "ticket_created": read_succeeded,
-    "ticket_fields": read_ticket_fields,
-    "response_body_contains": read_body_text,
-    "response_body_excludes": read_body_text,
-    **dict.fromkeys(BUDGETS, read_budget),
-}
-_CALLS = "expected_function_calls"
-T = TypeVar("T")
+_CALLS = ExpectedCallsKey.name
+# Demands that have fields of their own in an `Expectation`.
+_WITH_FIELDS = (ExpectedCallList, ForbiddenCalls, GroundedCalls, JudgeCriteria, StopReason)
 
 
 def compile_expectation(
@@ -128,85 +87,31 @@ class _Compilation:
 
     def run(self) -> Expectation:
         expected, reader = self.expected, self.reader
-        valid = self._read("valid_arguments", reader.read_boolean) is not False
-        ignored = self._read("ignored_arguments", reader.read_names) or ()
-        call_reader = CallReader(reader, valid_arguments=valid, ignored=ignored)
-        calls = self._read_calls(call_reader)
-        forbidden = self._read("forbidden_function_calls", partial(read_forbidden, call_reader))
-        grounded = self._read("grounded", self._read_grounded)
-        graded = self._read("judge", partial(read_criteria, reader))
-        approvals = self._read("expected_approvals", partial(read_approvals, call_reader))
-        read = (
-            _READERS.get(key, read_custom)(reader, (*self.path, key), value)
-            for key, value in expected.items()
-            if key in _READERS or key not in list_expected_keys()
-        )
-        checks = [check for check in (approvals, *read) if check is not None]
-        if not reader.problems and not (
-            any((calls, forbidden, grounded, graded, checks)) and expected.keys() - MODIFIERS
-        ):
+        draft = ExpectationDraft(reader)
+        found = [(name, find_expected_key(name), value) for name, value in expected.items()]
+        demands: list[Demanded] = []
+        for name, key, value in sorted(found, key=lambda item: item[1] is None or not item[1].is_modifier):
+            path = (*self.path, name)
+            demand = read_custom(reader, path, value) if key is None else key.read(draft, path, value)
+            demands += [] if demand is None else [demand]
+        only_modifies = all(key is not None and key.is_modifier for _, key, _ in found)
+        if not reader.problems and (not demands or only_modifies):
             self._report_no_expectation()
+        calls = next((demand for demand in demands if isinstance(demand, ExpectedCallList)), None)
+        forbidden = next((demand for demand in demands if isinstance(demand, ForbiddenCalls)), None)
         check_across_keys(reader, expected, calls.leaves if calls else (), forbidden.forbidden if forbidden else ())
-        stop_reason = next((check for check in checks if isinstance(check, StopReason)), None)
+        stop_reason = next((demand for demand in demands if isinstance(demand, StopReason)), None)
         return Expectation(
             calls=calls,
             forbidden=forbidden,
-            grounded=grounded,
-            valid_arguments=valid,
+            grounded=next((demand for demand in demands if isinstance(demand, GroundedCalls)), None),
+            valid_arguments=draft.valid_arguments,
             stop_reason=stop_reason or StopReason(COMPLETED, self.path, is_explicit=False),
-            checks=tuple(check for check in checks if check is not stop_reason),
+            checks=tuple(demand for demand in demands if not isinstance(demand, _WITH_FIELDS)),
             aliases=reader.aliases,
-            graded=graded,
+            graded=next((demand for demand in demands if isinstance(demand, JudgeCriteria)), None),
             has_judged=holds_operator(expected, JUDGE, SIMILAR),
         )
-
-    def _read(self, key: str, read: Callable[[KeyPath, Any], T | None]) -> T | None:
-        """Read the value of `key`; None where there is none."""
-        return read((*self.path, key), self.expected[key]) if key in self.expected else None
-
-    def _read_calls(self, calls: CallReader) -> ExpectedCallList | None:
-        in_order = self._read("call_order", partial(self.reader.read_choice, choices=CALL_ORDERS)) != "any"
-        extras = self._read("extra_calls", partial(self.reader.read_choice, choices=EXTRA_CALLS)) == "allow"
-        min_score = self._read("min_score", self._read_min_score) or ()
-        if _CALLS not in self.expected:
-            return None
-        path = (*self.path, _CALLS)
-        sequence = SequenceReader(self.reader, calls)
-        plan = sequence.read_plan(path, self.expected[_CALLS], in_order=in_order, extras=extras)
-        if plan is None:
-            return None
-        return ExpectedCallList(path, tuple(sequence.leaves), plan, sequence.groups, min_score, is_plain_list(plan))
-
-    def _read_min_score(self, path: KeyPath, value: object) -> tuple[tuple[str, float], ...]:
-        scores = value if isinstance(value, dict) else {"f1": value}
-        if not scores:
-            self.reader.report_wrong(path, value, "a number from 0 to 1, or a mapping of scores to such numbers")
-        minimums = []
-        for name, score in scores.items():
-            if name not in SCORES:
-                self.reader.report_unknown_key(path, name, SCORES)
-                continue
-            score_path = (*path, name) if isinstance(value, dict) else path
-            minimum = self.reader.read_number(score_path, score, minimum=0, maximum=1)
-            if minimum is not None:
-                minimums.append((name, minimum))
-        return tuple(minimums)
-
-    def _read_grounded(self, path: KeyPath, value: object) -> GroundedCalls | None:
-        names = read_grounded(self.reader, path, value)
-        if names is None:
-            return None
-        declared = self.reader.declarations
-        argument_sets = [find_declared_arguments(declaration) for declaration in declared.values()]
-        if declared and None not in argument_sets and not self.reader.is_open:
-            arguments = sorted(set().union(*(names or () for names in argument_sets)))
-            for name in names:
-                if name not in arguments:
-                    hint = did_you_mean(name, arguments)
-                    message = f"{self.reader.format_place(path)}: no function has an argument '{name}'{hint}"
-                    self.reader.add_problem(path, message, "unknown_argument")
-        values = tuple((name, list_declared_values(declaration)) for name, declaration in declared.items())
-        return GroundedCalls(names, path, values)
 
     def _report_no_expectation(self) -> None:
         """Report a case that can't fail, and so is no case."""
@@ -263,7 +168,7 @@ def find_on_fault_problems(
     def find_problems(keys: dict[str, Any], path: KeyPath) -> list[PathProblem]:
         problems = compile_expectation(keys, path=path, declarations=declarations, input=input)[1] if keys else []
         for key, value in keys.items():
-            if key == "judge" or holds_judge(value):
+            if key == JudgeKey.name or holds_judge(value):
                 message = (
                     f"{format_path((*path, key))}: no model grades what happens under a fault; say it by other keys"
                 )

@@ -1,4 +1,5 @@
-"""Demands that no call can meet together: they are reported when the case is loaded, so that no agent fails them."""
+"""Keys of `expected_output` that exclude each other: they are reported when the case is loaded, so that no agent fails
+them."""
 
 from __future__ import annotations
 
@@ -6,104 +7,15 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from evalkit.checks.call_checks import find_text_argument
+from evalkit.checks.call_contradictions import check_excluded_phrases, is_contained, is_plain
 from evalkit.checks.call_results import OutcomeCheck
-from evalkit.checks.evidence import extract_texts
 from evalkit.checks.expected_calls import ExpectedCall
 from evalkit.checks.legacy_keys import EMAIL, TICKET
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import is_json_equal
-from evalkit.operators.compile import OperatorProblems, compile_value
-from evalkit.operators.phrases import find_phrase, fold_text, has_phrase
-from evalkit.text.format import format_value
 
 _MAX_COMPARED = 50_000  # pairs of an expected and a forbidden call; others fail when the case runs
-
-
-def _is_plain(value: object) -> bool:
-    """Return whether a value has neither operators nor templates in it, and so means itself."""
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and not key.startswith("$") and _is_plain(item) for key, item in value.items())
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return not (isinstance(value, str) and "{{" in value)
-
-
-def _list_plain_phrases(value: object) -> list[str]:
-    items = value if isinstance(value, list) else [value]
-    return [item for item in items if isinstance(item, str) and item.strip() and _is_plain(item)]
-
-
-def check_within_call(reader: ExpectationReader, path: KeyPath, keys: Mapping[str, Any]) -> None:
-    """Report demands of one expected call that exclude each other."""
-    exact = keys.get("arguments")
-    contained = keys.get("arguments_contain")
-    absent = keys.get("arguments_absent")
-    absent_names = [absent] if isinstance(absent, str) else absent if isinstance(absent, list) else []
-    demands: list[tuple[str, object]] = [("arguments_contain", contained)]
-    if "arguments" in keys and (exact is None or isinstance(exact, dict)):
-        exact = exact or {}
-        if not any(isinstance(key, str) and key.startswith("$") for key in exact):
-            _check_against_exact(reader, path, keys, exact)
-            demands.insert(0, ("arguments", exact))
-    for key, value in keys.items():
-        if key.endswith("_excludes"):
-            demanded = keys.get(f"{key.removesuffix('_excludes')}_contains")
-            _check_excluded_phrases(reader, (*path, key), demanded, value)
-    absent_path = (*path, "arguments_absent")
-    for demanding_key, arguments in demands:
-        for name in absent_names:
-            if isinstance(arguments, dict) and name in arguments and _is_plain(arguments[name]):
-                message = f"{reader.format_place(absent_path)} forbids '{name}', which {demanding_key} demands"
-                reader.add_problem(absent_path, message)
-
-
-def _check_against_exact(
-    reader: ExpectationReader, path: KeyPath, keys: Mapping[str, Any], exact: Mapping[Any, Any]
-) -> None:
-    """Report other demands on arguments that `arguments`, which lists all of them, rules out."""
-
-    def report(path: KeyPath, problem: str) -> None:
-        reader.add_problem(path, f"{reader.format_place(path)}{problem}")
-
-    contained = keys.get("arguments_contain")
-    for name, value in contained.items() if isinstance(contained, dict) and _is_plain(contained) else ():
-        value_path = (*path, "arguments_contain", name)
-        if name not in exact:
-            report(value_path, f" can't be: arguments lists all of them, and '{name}' is not among them")
-        elif _is_plain(exact[name]) and not _is_contained(value, exact[name], otherwise=True):
-            report(value_path, f" can't be: arguments says that '{name}' is {format_value(exact[name])}")
-    for key, value in keys.items():
-        text_argument = find_text_argument(key)
-        if text_argument is None or key == "result_contains":
-            continue
-        if text_argument not in exact:
-            report((*path, key), f" can't be: arguments lists all of them, and '{text_argument}' is not among them")
-        elif _is_plain(exact[text_argument]):
-            texts = extract_texts(exact[text_argument])
-            for phrase in _list_plain_phrases(value):
-                if any(find_phrase(text, fold_text(phrase)) >= 0 for text in texts) is key.endswith("_excludes"):
-                    says = f"arguments says that '{text_argument}' is {format_value(exact[text_argument])}"
-                    report((*path, key), f": {format_value(phrase)} can't be: {says}")
-
-
-def _is_contained(value: object, actual: object, *, otherwise: bool) -> bool:
-    """Return whether `actual` contains `value`; `otherwise` where that is not known yet, or the value is a mistake."""
-    try:
-        matcher = compile_value(value, mode="contain")
-    except OperatorProblems:
-        return otherwise
-    return otherwise if matcher.has_templates else matcher.is_match(actual)
-
-
-def _check_excluded_phrases(reader: ExpectationReader, path: KeyPath, demanded: object, excluded: object) -> None:
-    """Report the excluded phrases (at `path`) that stand in a phrase which is demanded of the same text."""
-    for phrase in _list_plain_phrases(excluded):
-        for container in _list_plain_phrases(demanded):
-            if has_phrase(container, phrase):
-                problem = f"{format_value(phrase)} can't be excluded, {format_value(container)} is demanded"
-                reader.add_problem(path, f"{reader.format_place(path)}: {problem} of the same text")
 
 
 def check_across_keys(
@@ -116,7 +28,7 @@ def check_across_keys(
     for key in ("response", "response_body"):
         if f"{key}_excludes" in expected:
             path = (*reader.root, f"{key}_excludes")
-            _check_excluded_phrases(reader, path, expected.get(f"{key}_contains"), expected[f"{key}_excludes"])
+            check_excluded_phrases(reader, path, expected.get(f"{key}_contains"), expected[f"{key}_excludes"])
     _check_calls_outside_list(
         reader, expected, leaves, [entry.function_name for entry in forbidden if not entry.checks]
     )
@@ -156,8 +68,8 @@ def _is_always_forbidden(demanded: object, ruled_out: object) -> bool:
     if part is None or is_json_equal(part, exact) or is_json_equal(part, contained):
         return True
     # A phrase that a text contains is contained in every longer text; operators are not so simple.
-    arguments = exact if isinstance(exact, dict) else contained if _is_plain(part) else None
-    return isinstance(arguments, dict) and _is_plain(arguments) and _is_contained(part, arguments, otherwise=False)
+    arguments = exact if isinstance(exact, dict) else contained if is_plain(part) else None
+    return isinstance(arguments, dict) and is_plain(arguments) and is_contained(part, arguments, otherwise=False)
 
 
 def _check_calls_outside_list(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,8 +16,10 @@ from evalkit.checks.call_origin import AnswererCheck
 from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, judge_calls, report_unmeasured
 from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn, find_last_turn
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
+from evalkit.checks.expected_key import RunCheck
+from evalkit.checks.judge_criteria import JudgeCriteria, report_questions
 from evalkit.checks.reasons import NOT_JUDGED, OTHER_RANK, RANK, build_reason, build_unmeasured, rank
-from evalkit.checks.run_checks import JudgeCriteria, ModelFailure, StopReason, report_questions
+from evalkit.checks.run_checks import ModelFailure, StopReason
 from evalkit.errors import MeasurementError, ProviderError, format_path
 from evalkit.model.case import Case, UserTurn
 from evalkit.model.rubric import Rubric
@@ -28,12 +29,6 @@ from evalkit.operators.judged import GradeBook, use_grades
 from evalkit.text.format import format_count
 
 _COMPLETES = StopReason(COMPLETED, (), is_explicit=False)
-
-
-class RunCheck(KeyedDemand, Protocol):
-    """A demand on the run: a frozen record with one method, its fields the keys of the case."""
-
-    def judge(self, evidence: Evidence) -> CheckResult | None: ...
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
@@ -149,12 +144,12 @@ def list_own_functions(expectation: Expectation | None) -> Iterator[str]:
             yield leaf.function_name
 
 
-def _guard(check: KeyedDemand, judge: Callable[[], CheckResult | None]) -> list[CheckResult]:
+def _guard(check: KeyedDemand, judge: Callable[[], CheckResult | list[CheckResult] | None]) -> list[CheckResult]:
     try:
         result = judge()
     except Exception as error:
         return [_build_broken(check, error)]
-    return [] if result is None else [result]
+    return [] if result is None else result if isinstance(result, list) else [result]
 
 
 def _build_broken(check: KeyedDemand, error: Exception) -> CheckResult:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from evalkit.checks.absence import AbsenceDemand
 from evalkit.checks.call_origin import explain_unknown_agents
 from evalkit.checks.evidence import Evidence
+from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey, FailedCheck
+from evalkit.checks.key_schemas import NAME, make_ref
 from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import build_failure, build_pass, build_unmeasured
+from evalkit.checks.updates import Editor, require_own
 from evalkit.errors import KeyPath, format_path
+from evalkit.jsonvalue import JsonObject
 from evalkit.model.transcript import DELEGATION, HANDOFF, Handoff
 from evalkit.model.verdict import CheckResult
 from evalkit.text.format import format_count
 
 ARROW = "->"
-HANDOFF_KINDS = {"expected_handoffs": HANDOFF, "expected_delegations": DELEGATION}
 HANDOFF_WORDS = {HANDOFF: "hand-off", DELEGATION: "delegation"}
 
 
@@ -78,7 +82,7 @@ class HandoffsCheck(AbsenceDemand, Struct, frozen=True):
         )
 
 
-def read_handoffs(reader: ExpectationReader, path: KeyPath, value: object) -> HandoffsCheck | None:
+def read_handoffs(reader: ExpectationReader, path: KeyPath, value: object, key: str) -> HandoffsCheck | None:
     """Read ``a -> b``, a chain ``a -> b -> c``, the name of a target alone, or a list of these."""
     items = [((*path, index), item) for index, item in enumerate(value)] if isinstance(value, list) else [(path, value)]
     expected: list[ExpectedHandoff] = []
@@ -95,4 +99,54 @@ def read_handoffs(reader: ExpectationReader, path: KeyPath, value: object) -> Ha
             expected.append(ExpectedHandoff(None, names[0]))
         else:
             expected += [ExpectedHandoff(*pair) for pair in pairwise(names)]
-    return HandoffsCheck(str(path[-1]), tuple(expected), path) if len(reader.problems) == before else None
+    return HandoffsCheck(key, tuple(expected), path) if len(reader.problems) == before else None
+
+
+class HandoffsKey(ExpectedKey):
+    """`expected_handoffs` or `expected_delegations`: those of one kind."""
+
+    schema = make_ref("handoffs")
+    definitions: Mapping[str, JsonObject] = {
+        "handoffs": {
+            "oneOf": [NAME, {"type": "array", "items": NAME}],
+            "description": "`triage -> billing`, a chain of several, or the name of the target alone.",
+        }
+    }
+
+    def __init__(self, name: str, kind: str, doc: str) -> None:
+        self.name, self.kind, self.doc = name, kind, doc
+
+    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> HandoffsCheck | None:
+        return read_handoffs(draft.reader, path, value, self.name)
+
+    def update(self, editor: Editor, path: KeyPath, failed: FailedCheck) -> None:
+        """Write the hand-offs, or the delegations; entries that still hold stay."""
+        require_own(editor, path)
+        actual = [handoff for handoff in failed.transcript.handoffs if handoff.kind == self.kind]
+        names = [handoff.target if handoff.source is None else str(handoff) for handoff in actual]
+        item = editor.get(path)
+        if not isinstance(item, list) or not names:
+            editor.set(path, names)
+            return
+        items: list[object] = []
+        start = 0
+        for handoff, name in zip(actual, names, strict=True):
+            number = next((n for n in range(start, len(item)) if item[n] in (handoff.target, str(handoff))), None)
+            start = start if number is None else number + 1
+            items.append(name if number is None else number)
+        editor.set_items(path, items)
+
+
+HANDOFF_KEYS = (
+    HandoffsKey(
+        "expected_handoffs",
+        HANDOFF,
+        "The hand-offs from agent to agent, all of them in their order: `[triage -> billing]`; `[]` means none.",
+    ),
+    HandoffsKey(
+        "expected_delegations",
+        DELEGATION,
+        "The agents that agents have asked, as a tool or inside one, all of them in their order: `[desk -> expert]`.",
+    ),
+)
+HANDOFF_KINDS = {key.name: key.kind for key in HANDOFF_KEYS}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec import Struct
 
 from evalkit.checks.absence import Demand
-from evalkit.checks.call_checks import TEXT_ONLY, ValuesCheck, bind_check, get_arguments
+from evalkit.checks.call_checks import TEXT_ONLY, PartialArgumentsKey, ValuesCheck, bind_check, get_arguments
 from evalkit.checks.call_results import describe_failure
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.reader import ExpectationReader, Phrases, check_references, find_declared_kinds, read_phrases
+from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey
+from evalkit.checks.key_schemas import BOOLEAN, make_ref
+from evalkit.checks.reader import Phrases, check_references, find_declared_kinds, read_phrases
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, describe_call
 from evalkit.checks.response import judge_phrases
 from evalkit.errors import KeyPath, format_path
@@ -56,11 +61,18 @@ class SuccessfulCall(Demand, Struct, frozen=True):
         return build_failure(self.key, code, message, format_path(self.path))
 
 
-def read_succeeded(reader: ExpectationReader, path: KeyPath, value: object) -> SuccessfulCall | None:
-    """Read `email_sent` or `ticket_created`."""
-    key = str(path[-1])
-    expected = reader.read_boolean(path, value)
-    return None if expected is None else SuccessfulCall(key, EMAIL if key == "email_sent" else TICKET, expected, path)
+class SuccessfulCallKey(ExpectedKey):
+    """`email_sent` or `ticket_created`."""
+
+    schema = BOOLEAN
+
+    def __init__(self, name: str, function: str) -> None:
+        self.name, self.function = name, function
+        self.doc = f"Older key: a successful `{function}` exists, or none."
+
+    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> SuccessfulCall | None:
+        expected = draft.reader.read_boolean(path, value)
+        return None if expected is None else SuccessfulCall(self.name, self.function, expected, path)
 
 
 class TicketFields(Demand, Struct, frozen=True):
@@ -84,14 +96,21 @@ class TicketFields(Demand, Struct, frozen=True):
         return build_failures(self.key, fields.report_failure(successes[0], evidence).reasons)
 
 
-def read_ticket_fields(reader: ExpectationReader, path: KeyPath, value: object) -> TicketFields | None:
-    """Read `ticket_fields`."""
-    if not isinstance(value, dict) or not value:
-        reader.report_wrong(path, value, "a mapping of arguments to values")
-        return None
-    matcher = reader.read_matcher(path, value, "contain", "write it in an expected call")
-    check_references(reader, path, value)
-    return TicketFields(ValuesCheck("arguments_contain", matcher, path, source=value), path) if matcher else None
+class TicketFieldsKey(ExpectedKey):
+    """`ticket_fields`."""
+
+    name = "ticket_fields"
+    schema: Mapping[str, Any] = {"type": "object", "minProperties": 1}
+    doc = "Older key: `arguments_contain` of the first successful `create_ticket`."
+
+    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> TicketFields | None:
+        if not isinstance(value, dict) or not value:
+            draft.reader.report_wrong(path, value, "a mapping of arguments to values")
+            return None
+        matcher = draft.reader.read_matcher(path, value, "contain", "write it in an expected call")
+        check_references(draft.reader, path, value)
+        fields = None if matcher is None else ValuesCheck(PartialArgumentsKey.name, matcher, path, source=value)
+        return TicketFields(fields, path) if fields else None
 
 
 class BodyText(Demand, Struct, frozen=True):
@@ -127,9 +146,32 @@ class BodyText(Demand, Struct, frozen=True):
         return judge_phrases(self.key, subject, phrases, excludes, body, evidence.fold_texts(body), call.index)
 
 
-def read_body_text(reader: ExpectationReader, path: KeyPath, value: object) -> BodyText | None:
-    """Read `response_body_contains` or `response_body_excludes`."""
-    phrases = read_phrases(reader, path, value)
-    check_references(reader, path, value)
-    kinds = find_declared_kinds(reader.declarations.get(EMAIL), "body") | TEXT_ONLY
-    return BodyText(str(path[-1]), phrases, path, kinds) if phrases else None
+class BodyTextKey(ExpectedKey):
+    """`response_body_contains` or `response_body_excludes`."""
+
+    schema = make_ref("phrases")
+    looks_at_response = True
+
+    def __init__(self, name: str, doc: str) -> None:
+        self.name, self.doc = name, doc
+
+    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> BodyText | None:
+        phrases = read_phrases(draft.reader, path, value)
+        check_references(draft.reader, path, value)
+        kinds = find_declared_kinds(draft.reader.declarations.get(EMAIL), "body") | TEXT_ONLY
+        return BodyText(self.name, phrases, path, kinds) if phrases else None
+
+
+LEGACY_KEYS = (
+    SuccessfulCallKey("email_sent", EMAIL),
+    SuccessfulCallKey("ticket_created", TICKET),
+    TicketFieldsKey(),
+    BodyTextKey(
+        "response_body_contains",
+        "Older key: phrases in the body of the last successful `send_email`, else in the response.",
+    ),
+    BodyTextKey(
+        "response_body_excludes",
+        "Older key: phrases that must not be in the last successful `send_email`'s body, else the response.",
+    ),
+)

@@ -10,14 +10,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.checks.call_checks import TEXT_ENDS, find_text_argument
+from evalkit.checks.call_contradictions import check_within_call
 from evalkit.checks.call_key import CallCheck, CallDraft
 from evalkit.checks.call_keys import FunctionKey, find_call_key, list_call_keys, list_forbidden_keys, list_meant_keys
 from evalkit.checks.call_origin import AnswererKey
 from evalkit.checks.call_results import OutcomeCheck, OutcomeKey, ValidCheck, ValidKey
 from evalkit.checks.calls import ForbiddenCalls
-from evalkit.checks.contradictions import check_within_call
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.keys import APPROVAL_KEYS, GROUP_KEYS
+from evalkit.checks.key_schemas import GROUP_KEYS
 from evalkit.checks.matching.plan import (
     MAX_CHILDREN,
     AnyOrder,
@@ -45,7 +45,6 @@ _MISSPELLED = ("arguments_contains", "arguments_excludes", "result_excludes")
 _MAX_LEVELS = 2  # of groups inside the list
 _NO_CALLS = InOrder(())
 
-_ASKED_JUDGE = "for what a person is asked is decided without a model; write it in an expected call"
 _FORBIDDEN_JUDGE = "what is forbidden is decided without a model; expect a call, or write a criterion under judge"
 
 
@@ -113,10 +112,6 @@ class CallReader:
         if call is None or counts_attempts or says_outcome:
             return call
         return replace(call, implied=(OutcomeCheck("ok", path),))
-
-    def read_asked(self, path: KeyPath, item: object, id: int) -> ExpectedCall | None:
-        """Read a call for which a person is to be asked; whether it succeeds then does not matter."""
-        return self.read_demands(path, item, APPROVAL_KEYS, id, no_judge=_ASKED_JUDGE)
 
     def read_demands(
         self,

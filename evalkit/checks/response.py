@@ -1,8 +1,9 @@
-"""Demands on the final response: phrases, patterns, JSON values and JSON Schema."""
+"""Keys on the final response: phrases, patterns, JSON values and JSON Schema."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -12,8 +13,11 @@ from msgspec.structs import replace
 from evalkit.checks.absence import Demand
 from evalkit.checks.call_checks import build_mismatch_reason
 from evalkit.checks.evidence import Evidence
+from evalkit.checks.expected_key import ONLY_A_RUN, ExpectationDraft, ExpectedKey, FailedCheck
+from evalkit.checks.key_schemas import make_ref
 from evalkit.checks.reader import ExpectationReader, Phrases, check_references, read_phrases
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
+from evalkit.checks.updates import Editor, drop_phrase
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.fields.schema import STANDARD_KEYWORDS, compile_schema, walk_schemas
 from evalkit.model.template import TemplateError
@@ -63,11 +67,35 @@ class ResponseText(Demand, Struct, frozen=True):
         return judge_phrases(self.key, "response", phrases, excludes, response, evidence.fold_texts(response))
 
 
-def read_response_text(reader: ExpectationReader, path: KeyPath, value: object) -> ResponseText | None:
-    """Read `response_contains` or `response_excludes`."""
-    phrases = read_phrases(reader, path, value)
-    check_references(reader, path, value)
-    return ResponseText(str(path[-1]), phrases, path) if phrases else None
+class ResponseTextKey(ExpectedKey):
+    """`response_contains` and `response_excludes`."""
+
+    schema = make_ref("phrases")
+    looks_at_arguments = False
+    looks_at_response = True
+
+    def __init__(self, name: str, doc: str) -> None:
+        self.name, self.doc = name, doc
+
+    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> ResponseText | None:
+        phrases = read_phrases(draft.reader, path, value)
+        check_references(draft.reader, path, value)
+        return ResponseText(self.name, phrases, path) if phrases else None
+
+    def update(self, editor: Editor, path: KeyPath, failed: FailedCheck) -> None:
+        drop_phrases(editor, path, failed)
+
+
+def drop_phrases(editor: Editor, path: KeyPath, failed: FailedCheck) -> None:
+    """Remove the phrases that failed, from the last to the first: removing one must not move another."""
+    for reason in reversed(failed.result.reasons):
+        drop_phrase(editor, path, reason)
+
+
+RESPONSE_KEYS = (
+    ResponseTextKey("response_contains", "Phrases that the final response must contain."),
+    ResponseTextKey("response_excludes", "Phrases that the final response must not contain."),
+)
 
 
 class ResponseMatches(Demand, Struct, frozen=True):
@@ -91,6 +119,23 @@ class ResponseMatches(Demand, Struct, frozen=True):
                 message = f"response: {mismatch.message}"
                 reasons.append(build_reason("text_missing", message, place, expected=mismatch.expected))
         return build_failures(self.key, reasons) if reasons else build_pass(self.key, "found in the response")
+
+
+class ResponseMatchesKey(ExpectedKey):
+    """`response_matches`."""
+
+    name = "response_matches"
+    schema = make_ref("phrases")
+    doc = "Regular expressions that must be found in the final response."
+    looks_at_arguments = False
+    looks_at_response = True
+    needs_run = ONLY_A_RUN
+
+    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> ResponseMatches | None:
+        return read_response_matches(draft.reader, path, value)
+
+    def update(self, editor: Editor, path: KeyPath, failed: FailedCheck) -> None:
+        drop_phrases(editor, path, failed)
 
 
 def read_response_matches(reader: ExpectationReader, path: KeyPath, value: object) -> ResponseMatches | None:
@@ -188,6 +233,19 @@ class ResponseSchema(Demand, Struct, frozen=True):
         if reasons:
             return build_failures(self.key, reasons)
         return build_pass(self.key, "the response satisfies the schema")
+
+
+class ResponseJsonKey(ExpectedKey):
+    """`response_json`."""
+
+    name = "response_json"
+    schema: Mapping[str, Any] = {"type": ["object", "array", "string", "number", "null"], "minProperties": 1}
+    doc = "The final response must be JSON that satisfies this JSON Schema, or these values and operators."
+    looks_at_response = True
+    needs_run = ONLY_A_RUN
+
+    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> ResponseJson | ResponseSchema | None:
+        return read_response_json(draft.reader, path, value)
 
 
 def read_response_json(reader: ExpectationReader, path: KeyPath, value: Any) -> ResponseJson | ResponseSchema | None:

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.keys import Key
+from evalkit.checks.key_schemas import Key
 from evalkit.checks.read_calls import CallReader
 from evalkit.checks.reader import ExpectationReader, check_references
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, find_nearest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from evalkit.errors import EvalkitError, KeyPath, format_path, parse_path
@@ -28,6 +29,9 @@ class Editor(Protocol):
 
     def remove(self, path: KeyPath) -> None:
         """Remove a value with its key, or an item."""
+
+    def set_items(self, path: KeyPath, items: Sequence[object]) -> None:
+        """Make the list at `path` of its own items, by number, and of new ones."""
 
 
 def require_own(editor: Editor, path: KeyPath) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
-from evalkit.checks.keys import merge_turn_keys
+from evalkit.checks.expected_keys import merge_turn_keys
 from evalkit.checks.reader import get_declared_defaults
 from evalkit.errors import KeyPath, parse_path
 from evalkit.jsonvalue import JsonObject

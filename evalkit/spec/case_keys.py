@@ -6,8 +6,8 @@ The loader reads by these tables, the editor schema and docs/case-format.md are 
 
 from __future__ import annotations
 
+from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import NO_TEXT
-from evalkit.checks.keys import list_expected_keys
 from evalkit.jsonvalue import JsonObject
 from evalkit.spec.case_reader import EMAIL_KEYS, REFUSED_TAGS, SEQUENTIAL_TEST, TAG_PATTERN, CaseKey, CaseReader
 from evalkit.spec.input_files import PART_SCHEMA

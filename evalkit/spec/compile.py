@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from evalkit.checks.calls import ForbiddenCalls
 from evalkit.checks.compile import compile_expectation, find_on_fault_problems
 from evalkit.checks.expectation import Expectation, get_expectation
-from evalkit.checks.keys import GROUP_KEYS, merge_turn_keys
+from evalkit.checks.expected_keys import find_expected_key, merge_turn_keys
+from evalkit.checks.key_schemas import GROUP_KEYS
 from evalkit.checks.policies import KEY as POLICIES
 from evalkit.checks.policies import SuitePolicy
 from evalkit.checks.reader import ExpectationReader
@@ -48,13 +49,6 @@ from evalkit.text.format import format_value
 
 _USER_EXAMPLE = "shop.users:answer"
 _AGENT_EXAMPLE = "shop.agents:answer"
-_RUN_ONLY_KEYS = (
-    "processing_time_ms",
-    "max_overhead_ms",
-    "max_cost_usd",
-    "state",
-    "state_contains",
-)  # no user turn has its own
 
 
 class CompiledCase(Struct):
@@ -430,8 +424,9 @@ class _ExpectationCompiler:
         expected = turn.get("expected_output")
         if not isinstance(expected, dict):
             return UserTurn(user=turn.get("user"))
-        for key in [key for key in _RUN_ONLY_KEYS if key in expected]:
-            message = f"{key} is measured over the whole run; write it in the case's own expected_output"
-            self._reader.add_problem((*path, "expected_output", key), message, at_key=True)
+        for name in expected:
+            if (key := find_expected_key(name)) is not None and not key.in_turns:
+                message = f"{name} is measured over the whole run; write it in the case's own expected_output"
+                self._reader.add_problem((*path, "expected_output", name), message, at_key=True)
         expected = merge_turn_keys(expected, self._expected_output)
         return UserTurn(user=turn.get("user"), expectation=self._compile(expected, (*path, "expected_output")))

@@ -10,14 +10,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from evalkit.checks.keys import (
-    POLICY_DEFINITIONS,
-    POLICY_KEYS,
-    build_definitions,
-    describe_keys,
-    describe_value,
-    list_expected_keys,
-)
+from evalkit.checks.expected_keys import list_expected_keys
+from evalkit.checks.key_schemas import describe_keys
+from evalkit.checks.keys import POLICY_DEFINITIONS, POLICY_KEYS, build_definitions, describe_value
 from evalkit.checks.simulated_user import BRANCH_CONDITION_KEYS, BRANCH_KEYS, USER_KEYS, describe_user_schemas
 from evalkit.functions.mocks.reader import DIRECTIVES
 from evalkit.jsonvalue import JsonDict, JsonObject

@@ -599,10 +599,10 @@ def test_every_problem_is_reported_at_its_place() -> None:
     _, found = compile_expectation(expected, path=("input", "turns", 2, "expected_output"))
     assert [(format_path(problem.path), problem.at_key) for problem in found] == [
         ("input.turns[2].expected_output.respnse", True),
+        ("input.turns[2].expected_output.max_tokens", False),
         ("input.turns[2].expected_output.expected_function_calls[0].args", True),
         ("input.turns[2].expected_output.expected_function_calls[0].times", False),
         ("input.turns[2].expected_output.expected_function_calls[1].one_of[0][1]", False),
-        ("input.turns[2].expected_output.max_tokens", False),
     ]
 
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 import evalkit
 from evalkit.checks.compile import compile_expectation
+from evalkit.checks.custom_checks import check
 from evalkit.checks.expectation import Judgement
-from evalkit.checks.run_checks import check
 from evalkit.errors import UsageError
 from evalkit.model.registry import Registry
 from evalkit.model.transcript import FunctionCall, Transcript

@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 
-from evalkit.checks.keys import list_expected_keys
+from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.functions.declarations import list_declaration_keys
 from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, SETTINGS_KEYS
 from evalkit.spec.files import find_cases
