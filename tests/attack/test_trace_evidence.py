@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from evalkit.agents.observation import Observation
 from evalkit.agents.recorded import match_answers
 from evalkit.agents.remote import http_server
 from evalkit.agents.remote.http_client import get_peer
@@ -259,7 +260,7 @@ async def drip(writer: asyncio.StreamWriter) -> None:
 async def lose(signal: str, send: Callable[[asyncio.StreamWriter], Any]) -> list[str]:
     """Return the problems of a receiver to which an export of `signal` was sent by `send`."""
     spans = SpanReceiver()
-    async with FunctionsServer(cast(ServedTask, SimpleNamespace(was_served=False)), spans=spans) as served:
+    async with FunctionsServer(cast(ServedTask, SimpleNamespace(observation=Observation())), spans=spans) as served:
         host, port = get_peer(served.functions_url)
         _, writer = await asyncio.open_connection(host, port)
         path = served.functions_url.partition(str(port))[2]
