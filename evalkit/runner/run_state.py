@@ -19,7 +19,7 @@ from evalkit.agents.registry import resolve_agent
 from evalkit.agents.task import Task
 from evalkit.agents.task_settings import TaskSettings, merge_settings
 from evalkit.cassettes.http import binding as http_recording
-from evalkit.cassettes.http.player import build_http_path
+from evalkit.cassettes.http.cassette_file import build_http_path
 from evalkit.cassettes.model import (
     SUFFIXES,
     Cassette,

@@ -57,15 +57,15 @@ class EventDecoder:
         for line in lines:
             yield from self._add_line(line)
 
-    def close(self) -> Iterator[object]:
-        """Yield what is left."""
+    def close(self, *, is_whole: bool = True) -> Iterator[object]:
+        """Yield what is left. Of a body that is not whole, the value that broke off is nothing that could be read."""
         if self._frames is not None:
             yield from self._frames.close()
             return
         rest = "".join([*self._rest, self._decode.decode(b"", final=True)])
         for line in (*_LINE_END.split(rest), ""):
-            yield from self._add_line(line)
-        yield from self._parse_bare("\n".join(self._bare))
+            yield from (value for value in self._add_line(line) if is_whole or not isinstance(value, Unread))
+        yield from self._parse_bare("\n".join(self._bare), is_whole=is_whole)
         self._bare = []
 
     def _add_line(self, line: str) -> Iterator[object]:
@@ -95,7 +95,7 @@ class EventDecoder:
                 self.count += 1
                 yield build_unread("body.event", f"event {self.count}", line)
 
-    def _parse_bare(self, text: str) -> Iterator[object]:
+    def _parse_bare(self, text: str, *, is_whole: bool) -> Iterator[object]:
         """Values that follow each other, with or without an array around them."""
         if not text.strip():
             return
@@ -114,7 +114,8 @@ class EventDecoder:
                 break
             yield from map(self._take, value if isinstance(value, list) else [value])
         rest = text[position:].strip().strip("],")
-        if rest.strip():
+        broke_off = not is_whole and (position == 0 or "\n" not in rest)
+        if rest.strip() and not broke_off:
             self.count += 1
             holds_data = "{" in rest and not rest.startswith("<")
             yield build_unread("body.text" if holds_data else NO_DATA, f"character {position}", rest)
@@ -197,10 +198,10 @@ def _read_headers(headers: bytes) -> dict[str, str]:
     return facts
 
 
-def read_values(content: bytes, charset: str = "utf-8") -> list[object]:
-    """Read the values of a whole body; those that do not parse are `Unread`."""
+def read_values(content: bytes, charset: str = "utf-8", *, is_whole: bool = True) -> list[object]:
+    """Read the values of a body; those that do not parse are `Unread`, but for one that broke off with the body."""
     decoder = EventDecoder(charset)
-    return [*decoder.feed(content), *decoder.close()]
+    return [*decoder.feed(content), *decoder.close(is_whole=is_whole)]
 
 
 def split_unread(values: list[object]) -> tuple[list[object], list[Unread]]:

@@ -225,11 +225,12 @@ def _is_embedding(value: JsonObject) -> bool:
 
 def read_exchange(
     method: str, url: str, request_body: bytes, status: int, content: bytes, duration_ms: float = 0.0,
-    *, charset: str = "utf-8",
+    *, charset: str = "utf-8", is_whole: bool = True,
 ) -> Exchange | None:  # fmt: skip
-    """Read an exchange with a model's service; None for one with any other. Never raises."""
+    """Read an exchange with a model's service; None for one with any other. `is_whole` is False of a reply that broke
+    off, or that its client left. Never raises."""
     data = parse_body(request_body)
-    values, unparsed = split_unread(read_values(content, charset))
+    values, unparsed = split_unread(read_values(content, charset, is_whole=is_whole))
     mappings = [value for value in values if isinstance(value, Mapping)]
     if any(_is_embedding(value) for value in mappings):
         return None
@@ -249,7 +250,10 @@ def read_exchange(
             return None
         return Exchange(api="", url=url, request=Request(items=(unread,)), duration_ms=duration_ms)
     request = _read_request(api, data, url)
-    reply = read_reply_values(api, status, mappings, unparsed)
+    if is_whole or values or unparsed or status >= 400:
+        reply = read_reply_values(api, status, mappings, unparsed)
+    else:
+        reply = Reply(end="other", has_ended=False)
     if has_no_turns and not reply.items:
         return None
     if reply.model is None and reply.failure is None:

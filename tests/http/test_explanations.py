@@ -242,7 +242,7 @@ def test_every_problem_of_a_file_is_one_line_with_its_place(run: Run, echo: Any,
         f"{FILE}:4:15: unknown key 'uri' in exchanges[0].request; known are: method, url, json, form, text, base64",
         f'{FILE}:5:24: exchanges[0].response.status must be a number such as 200, got "200"',
         f"{FILE}:5:31: unknown key 'body' in exchanges[0].response; "
-        "known are: status, reason, headers, duration_ms, layout, json, text, base64",
+        "known are: status, reason, headers, duration_ms, broken, layout, json, text, base64",
         f"{FILE}:6:5: exchanges[1] must be a mapping with 'request' and 'response', got \"nothing\"",
     ]
 

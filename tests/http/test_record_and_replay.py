@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -394,16 +395,27 @@ def test_an_agent_left_behind_asks_a_closed_cassette(clients: Any, echo: Any, ru
 def test_a_recording_says_that_a_request_without_a_response_is_not_replayed(
     clients: dict[str, Agent], run: Run
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    """What came is no HTTP, and no failure of the connection either."""
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
 
+    def greet() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"220 mail.example.com ESMTP\r\n")
+
+    greeting = threading.Thread(target=greet)
+    greeting.start()
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
 
     def agent(task: Task) -> Any:
-        with suppress(OSError):
+        with suppress(HTTPException):
             urllib.request.urlopen(urllib.request.Request(url, json.dumps(asking("hi")).encode()), timeout=5)
         return clients["urllib"](task)
 
     verdict = run(agent, record="all")
+    greeting.join(5)
+    server.close()
     told = f"POST {url} got no response, so the case can't be replayed"
     assert (verdict.status, told in verdict.warnings) == ("passed", True), (verdict.reasons, verdict.warnings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evalkit.cassettes.http.player import load_http_cassette
+from evalkit.cassettes.http.cassette_file import load_http_cassette
 from evalkit.cassettes.model import parse_cassette
 from evalkit.providers.gemini import GeminiOptions
 from evalkit.providers.turns import FINISH_REASONS, TURN_KEYS

@@ -13,6 +13,9 @@ from msgspec import Struct
 
 from evalkit.agents.remote.channel import Channel, DisconnectedError, RejectedMessageError
 
+NO_ANSWER, BROKEN_OFF = "it did not answer the request", "its answer broke off"
+CLOSED = "the connection was closed"
+
 
 class UnreachableError(Exception):
     """There was no answer, or none that is HTTP. `is_refused`: nobody listens there."""
@@ -20,6 +23,13 @@ class UnreachableError(Exception):
     def __init__(self, message: str, *, is_refused: bool = False) -> None:
         super().__init__(message)
         self.is_refused = is_refused
+
+
+def build_connect_error(url: str, error: OSError) -> UnreachableError:
+    """Build the error for a service that can't be reached, by that of the system."""
+    host, port = get_peer(url)
+    why = error.strerror or error  # without strerror: several attempts
+    return UnreachableError(f"connecting to {host}:{port} failed: {why}", is_refused=True)
 
 
 class ServiceResponse(Struct, frozen=True):
@@ -40,13 +50,13 @@ class OpenResponse:
 
     async def read(self, limit: int) -> bytes:
         """Read the body. UnreachableError if it breaks off, RejectedMessageError beyond `limit` bytes."""
-        with _explain_break("it did not answer the request"):
+        with _explain_break(NO_ANSWER):
             return await self._channel.read_body(limit)
 
     async def iterate(self) -> AsyncIterator[tuple[bytes, bool]]:
         """Yield the pieces of the body as they come, and whether each is known to be the last. UnreachableError if it
         breaks off."""
-        with _explain_break("its answer broke off"):
+        with _explain_break(BROKEN_OFF):
             async for piece in self._channel.iterate_body():
                 yield piece
 
@@ -62,11 +72,10 @@ async def open_response(method: str, url: str, headers: Mapping[str, str], body:
     try:
         reader, writer = await asyncio.open_connection(host, port, ssl=secure)
     except OSError as error:
-        why = f"connecting to {host}:{port} failed: {error.strerror or error}"  # without strerror: several attempts
-        raise UnreachableError(why, is_refused=True) from None
+        raise build_connect_error(url, error) from None
     channel = Channel(h11.Connection(h11.CLIENT), reader, writer)
     try:
-        with _explain_break("it did not answer the request"):
+        with _explain_break(NO_ANSWER):
             await _send(channel, method, parts, headers, body)
             head = await channel.read_head()
             if not isinstance(head, h11.Response):
@@ -106,7 +115,7 @@ def _explain_break(problem: str) -> Iterator[None]:
     except (DisconnectedError, ConnectionError, RejectedMessageError) as error:
         if isinstance(error, RejectedMessageError) and error.status == 413:
             raise
-        why = str(error) if isinstance(error, RejectedMessageError) else "the connection was closed"
+        why = str(error) if isinstance(error, RejectedMessageError) else CLOSED
         raise UnreachableError(f"{problem}: {why}") from None
 
 

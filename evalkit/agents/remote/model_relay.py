@@ -8,17 +8,26 @@ process are: the turns, and every call that the model asked for, are known.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from evalkit.agents.remote.aws_signing import sign_again
 from evalkit.agents.remote.channel import DisconnectedError
-from evalkit.agents.remote.http_client import UnreachableError, open_response
+from evalkit.agents.remote.http_client import (
+    BROKEN_OFF,
+    CLOSED,
+    NO_ANSWER,
+    UnreachableError,
+    build_connect_error,
+    get_peer,
+    open_response,
+)
 from evalkit.agents.remote.http_server import Send
 from evalkit.agents.remote.model_services import Environment, find_service_url
+from evalkit.cassettes.http.failures import CONNECT, RESPONSE
 from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, find_credentials, get_phrase
 from evalkit.cassettes.http.request_toggle import RequestToggle, ToggledRequest
-from evalkit.cassettes.http.tee import Tee
+from evalkit.cassettes.http.tee import BrokenExchange, Tee
 from evalkit.cassettes.http.traffic import Traffic
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError, UsageError
 
@@ -67,6 +76,8 @@ class ModelRelay:
         if isinstance(outcome, HttpResponse):
             await _send_response(send, outcome)
             return
+        if isinstance(outcome, BrokenExchange):
+            await _break_off(request, outcome, send)
         passed_on = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
         tee = outcome or Tee(lambda response, duration_ms: None)
         toggled = None if self._task.request_toggle is None else self._task.request_toggle.toggle(request)
@@ -77,8 +88,8 @@ class ModelRelay:
                 else:
                     await self._ask_otherwise(toggled, passed_on, tee, send)
         except UnreachableError as error:
-            tee.fail(error)
-            raise ProviderError(f"the model's service failed: {request.method} {request.url}: {error}") from None
+            tee.fail(error, CONNECT if error.is_refused else RESPONSE)
+            raise _build_provider_error(request, error) from None
         except EvalkitError:
             tee.end()
             raise
@@ -106,6 +117,29 @@ class ModelRelay:
         response = self._task.request_toggle.restore(toggled, response)
         tee.record_response(response)
         await _send_response(send, response)
+
+
+def _build_provider_error(request: HttpRequest, error: UnreachableError) -> ProviderError:
+    return ProviderError(f"the model's service failed: {request.method} {request.url}: {error}")
+
+
+async def _break_off(request: HttpRequest, broken: BrokenExchange, send: Send) -> NoReturn:
+    """Fail as it was recorded: before a response, or behind what came of it."""
+    failure, response = broken.failure, broken.response
+    if response is None:
+        error = UnreachableError(f"{NO_ANSWER}: {CLOSED}")
+        if broken.fails_to_connect:
+            error = build_connect_error(request.url, failure.build_asyncio_error(*get_peer(request.url)))
+        broken.tee.fail(error, failure.when)
+        raise _build_provider_error(request, error)
+    broken.tee.begin(response.status, response.reason, response.headers)
+    is_chunked = any(name == "transfer-encoding" for name, _ in response.headers)
+    names = _CONNECTION_HEADERS if is_chunked else _CONNECTION_HEADERS - {"content-length"}
+    await _send_head(send, response.status, _remove(response.headers, names))
+    broken.tee.feed(response.body)
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    broken.tee.fail(UnreachableError(f"{BROKEN_OFF}: {CLOSED}"))
+    raise DisconnectedError
 
 
 async def _pass_on(request: HttpRequest, headers: Mapping[str, str], tee: Tee, send: Send) -> None:

@@ -7,14 +7,17 @@ and encodings, is aiohttp's own. A response that comes in is read as its client 
 from __future__ import annotations
 
 import asyncio
+import ssl
+import sys
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from evalkit.cassettes.http.failures import CANCELLED, CLOSED, CONNECT, LOOKUP, TIMEOUT, TLS, TransportFailure
 from evalkit.cassettes.http.interception import FindTraffic, Patch
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, encode_response, find_credentials
-from evalkit.cassettes.http.tee import Tee
+from evalkit.cassettes.http.tee import BrokenExchange, Tee
 from evalkit.cassettes.http.traffic import Traffic
 from evalkit.cassettes.http.unobserved import carry
 
@@ -53,15 +56,19 @@ def make_connect(find: FindTraffic) -> Callable[[Any], Any]:
             )
             if isinstance(outcome, HttpResponse):
                 return PlayedConnection(self, encode_response(outcome, req.method))
+            tee = outcome.tee if isinstance(outcome, BrokenExchange) else outcome
             try:
-                with carry():
-                    connection = await real(self, req, *args, **options)
+                if isinstance(outcome, BrokenExchange):
+                    connection = await _connect_broken(self, req, outcome)
+                else:
+                    with carry():
+                        connection = await real(self, req, *args, **options)
             except BaseException as error:
-                if outcome is not None:
-                    outcome.fail(error)
+                if tee is not None:
+                    tee.fail(error, CONNECT)
                 raise
-            if outcome is not None:
-                _tees[connection] = outcome
+            if tee is not None:
+                _tees[connection] = tee
             return connection
 
         return connect
@@ -81,6 +88,28 @@ async def _connect_websocket(
         return await real(self, req, *args, **options)
 
 
+async def _connect_broken(connector: Any, req: Any, broken: BrokenExchange) -> PlayedConnection:
+    """Connect where the response breaks off as it was recorded. Raises what aiohttp makes of a failure to connect."""
+    failure = broken.failure
+    if not broken.fails_to_connect:
+        return PlayedConnection(connector, broken.encode(req.method), failure)
+    aiohttp: Any = sys.modules["aiohttp"]
+    error = failure.build_error()
+    if failure.kind == CANCELLED:
+        await asyncio.Event().wait()
+    if failure.kind == TIMEOUT:
+        raise TimeoutError from asyncio.CancelledError()  # as its time limits do
+    if failure.kind == LOOKUP:
+        raise aiohttp.ClientConnectorDNSError(req.connection_key, error) from error
+    if failure.kind == TLS:
+        is_certificates = isinstance(error, ssl.SSLCertVerificationError)
+        kind = aiohttp.ClientConnectorCertificateError if is_certificates else aiohttp.ClientConnectorSSLError
+        raise kind(req.connection_key, error) from error
+    if failure.code == "ECONNREFUSED":  # as asyncio says it
+        error = type(error)(error.errno, f"Connect call failed {(req.host, req.port)}")
+    raise aiohttp.ClientConnectorError(req.connection_key, error) from error
+
+
 def make_start(real: Callable[..., Any]) -> Callable[..., Any]:
     """Make what takes the place of a response's `start`, which reads its head."""
 
@@ -88,6 +117,8 @@ def make_start(real: Callable[..., Any]) -> Callable[..., Any]:
         tee = _tees.pop(connection, None)
         if tee is None:
             return await real(self, connection)
+        if isinstance(connection, PlayedConnection):
+            asyncio.get_running_loop().call_soon(connection.break_off)
         session = getattr(self, "_session", None)  # gone once the response is over
         is_unpacked = getattr(session, "_auto_decompress", True)
         try:
@@ -113,8 +144,12 @@ def make_close(real: Callable[..., Any]) -> Callable[..., Any]:
     def close(self: Any) -> Any:
         tee = _readers.pop(id(self.content), None) if self.content is not None else None
         error = self.content.exception() if tee is not None else None
+        handled = sys.exc_info()[1]
         if tee is not None and isinstance(error, Exception):
-            tee.fail(error)
+            protocol = getattr(self, "_protocol", None)
+            tee.fail(error, cause=None if protocol is None else protocol.exception())
+        elif tee is not None and isinstance(handled, asyncio.CancelledError):
+            tee.fail(handled)
         elif tee is not None:
             tee.end()
         return real(self)
@@ -209,13 +244,14 @@ class _NoTransport(asyncio.Transport):
 class PlayedConnection:
     """A connection of a session on which a recorded response comes in."""
 
-    def __init__(self, connector: Any, content: bytes) -> None:
+    def __init__(self, connector: Any, content: bytes, failure: TransportFailure | None = None) -> None:
         from aiohttp.client_proto import ResponseHandler
 
         protocol = ResponseHandler(asyncio.get_running_loop())
         protocol.connection_made(_NoTransport())
         protocol.data_received(content)  # read once the session has said how
         self._connector = connector
+        self._failure = failure
         self._callbacks: list[Callable[[], None]] = []
         self.protocol: Any = protocol
 
@@ -226,6 +262,15 @@ class PlayedConnection:
     @property
     def closed(self) -> bool:
         return self.protocol is None or not self.protocol.is_connected()
+
+    def break_off(self) -> None:
+        """Let the connection fail as it was recorded."""
+        if self.protocol is None or self._failure is None or self._failure.kind == CANCELLED:
+            return
+        if self._failure.kind == TIMEOUT:
+            self.protocol._on_read_timeout()
+        else:
+            self.protocol.connection_lost(None if self._failure.kind == CLOSED else self._failure.build_error())
 
     def add_callback(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)

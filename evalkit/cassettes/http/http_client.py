@@ -8,16 +8,18 @@ comes in is read below http.client, as its client reads it.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+from evalkit.cassettes.http.failures import CLOSED, CONNECT, HANDSHAKE, RESPONSE, TransportFailure
 from evalkit.cassettes.http.interception import FindTraffic, Method, Patch
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, encode_response, find_credentials
 from evalkit.cassettes.http.player import Player
-from evalkit.cassettes.http.tee import Tee
+from evalkit.cassettes.http.tee import BrokenExchange, Tee
 from evalkit.cassettes.http.traffic import Traffic
 from evalkit.cassettes.http.unobserved import carry
 from evalkit.errors import EvalkitError
@@ -46,6 +48,7 @@ class Connection(Protocol):
 
 
 _GATHERED = "_evalkit_gathered"  # on a connection: the player, and the bytes of the request so far
+_OUTCOME = "_evalkit_outcome"  # on a connection: what came of the request that was collected
 _OBSERVED = "_evalkit_observed"  # on a connection: the bytes of a request that is read on its way
 _REAL = "_evalkit_real"  # on a connection: the request is really being sent
 
@@ -62,14 +65,24 @@ class NoSocket:
     def close(self) -> None: ...
 
 
-class _ResponseBytes:
-    """The bytes of a response, in place of the socket from which http.client reads."""
+class _ResponseBytes(io.RawIOBase):
+    """The bytes of a response, in place of the socket from which http.client reads; behind them, an error."""
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
+    def __init__(self, content: bytes, error: OSError | None = None) -> None:
+        self._content = io.BytesIO(content)
+        self._error = error
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(io.BytesIO(self._content))  # as of a socket, with `peek`
+        return io.BufferedReader(self)  # as of a socket, with `peek`
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._content.readinto(buffer)
+        if not count and self._error is not None:
+            raise self._error
+        return count
 
 
 def _find_player(find: FindTraffic, authority: str) -> Player | None:
@@ -81,11 +94,13 @@ def _find_player(find: FindTraffic, authority: str) -> Player | None:
 
 def list_patches(library: str, find: FindTraffic) -> list[Patch]:
     """List what is patched in http.client, and in what is built on it with a `connect` of its own."""
+    if library == "urllib3.util.connection":
+        return [("", "create_connection", make_create_connection)]
     suffix = "WithTimeout" if library == "httplib2" else ""
     owners = (f"HTTPConnection{suffix}", f"HTTPSConnection{suffix}")
     patches: list[Patch] = [(owner, "connect", partial(make_connect, find=find)) for owner in owners]
     if library == "http.client":
-        makers = {"send": make_send, "getresponse": make_getresponse, "close": make_close}
+        makers = {"request": make_request, "send": make_send, "getresponse": make_getresponse, "close": make_close}
         patches += [("HTTPConnection", method, partial(make, find=find)) for method, make in makers.items()]
     return patches
 
@@ -147,23 +162,34 @@ def _report_failure(connection: Connection, traffic: Traffic | None, error: OSEr
                 tee.fail(error)
 
 
+def make_request(real: Method, find: FindTraffic) -> Method:
+    """Build `request` of a connection, which sends a whole request: if that fails, it fails here."""
+
+    def request(self: Connection, *args: Any, **options: Any) -> None:
+        real(self, *args, **options)
+        _settle(self)
+
+    return request
+
+
 def make_getresponse(real: Method, find: FindTraffic) -> Method:
     """Build `getresponse` of a connection, which answers a gathered request."""
 
     def getresponse(self: Connection) -> HTTPResponse:
-        gathered = vars(self).pop(_GATHERED, None)
-        if gathered is None:
+        _settle(self)
+        outcome: HttpResponse | BrokenExchange | Tee | None = vars(self).pop(_OUTCOME, None)
+        if outcome is None:
             sent, traffic = vars(self).pop(_OBSERVED, None), find()
             if sent is None or traffic is None:
                 return real(self)  # type: ignore[no-any-return]
             return _receive(lambda: real(self), traffic.observer.observe(_parse_request(self, bytes(sent))))
-        player, content = gathered
-        outcome = player.begin(_parse_request(self, bytes(content)))
-        if isinstance(outcome, HttpResponse):
-            response = _build_response(self, outcome)
-            self.close()
-            return response
-        return _receive(lambda: _send_gathered(self, bytes(content), real), outcome)
+        if isinstance(outcome, Tee):
+            return _receive(lambda: real(self), outcome)
+        if isinstance(outcome, BrokenExchange):
+            return _receive(lambda: _build_broken_response(self, outcome), outcome.tee)
+        response = _build_response(self, _ResponseBytes(encode_response(outcome, self._method)))
+        self.close()
+        return response
 
     return getresponse
 
@@ -173,33 +199,59 @@ def make_close(real: Method, find: FindTraffic) -> Method:
 
     def close(self: Connection) -> None:
         vars(self).pop(_GATHERED, None)
+        vars(self).pop(_OUTCOME, None)
         real(self)
 
     return close
 
 
-def _send_gathered(connection: Connection, content: bytes, getresponse: Method) -> HTTPResponse:
-    """Send the collected request, and return the response once its head has come."""
+def _settle(connection: Connection) -> None:
+    """Look a gathered request up, and send it if it is to be recorded. Raises what connecting and sending raises."""
+    gathered = vars(connection).pop(_GATHERED, None)
+    if gathered is None:
+        return
+    player, content = gathered
+    outcome = player.begin(_parse_request(connection, bytes(content)))
+    if isinstance(outcome, Tee):
+        _send_gathered(connection, bytes(content), outcome)
+    elif isinstance(outcome, BrokenExchange) and outcome.fails_to_connect:
+        with _watch(outcome.tee, outcome.failure.when):
+            _fail_to_connect(connection, outcome.failure)
+    vars(connection)[_OUTCOME] = outcome
+
+
+def _send_gathered(connection: Connection, content: bytes, tee: Tee) -> None:
     vars(connection)[_REAL] = True
     try:
         if isinstance(connection.sock, NoSocket):
             connection.sock = None
         if connection.sock is None:
-            connection.connect()
-        connection.send(content)
-        return getresponse(connection)  # type: ignore[no-any-return]
+            try:
+                connection.connect()
+            except BaseException as error:
+                tee.fail(error, CONNECT if connection.sock is None else HANDSHAKE)
+                raise
+        with _watch(tee):
+            connection.send(content)
     finally:
         vars(connection).pop(_REAL, None)
 
 
-def _receive(get_response: Callable[[], HTTPResponse], tee: Tee | None) -> HTTPResponse:
-    """Return the response to a request, which is read on its way if a tee is there."""
+@contextmanager
+def _watch(tee: Tee | None, when: str = RESPONSE) -> Iterator[None]:
+    """Tell a tee what its request fails with, inside."""
     try:
-        response = get_response()
+        yield
     except BaseException as error:
         if tee is not None:
-            tee.fail(error)
+            tee.fail(error, when)
         raise
+
+
+def _receive(get_response: Callable[[], HTTPResponse], tee: Tee | None) -> HTTPResponse:
+    """Return the response to a request, which is read on its way if a tee is there."""
+    with _watch(tee):
+        response = get_response()
     if tee is not None:
         tee.begin(response.status, response.reason or "", tuple(response.getheaders()))
         if response.fp is None or (response.length == 0 and not response.chunked):
@@ -210,12 +262,57 @@ def _receive(get_response: Callable[[], HTTPResponse], tee: Tee | None) -> HTTPR
     return response
 
 
-def _build_response(connection: Connection, recorded: HttpResponse) -> HTTPResponse:
+def _build_response(connection: Connection, content: _ResponseBytes) -> HTTPResponse:
     """Build http.client's response from recorded bytes."""
-    reader: Any = _ResponseBytes(encode_response(recorded, connection._method))
+    reader: Any = content
     response = connection.response_class(reader, method=connection._method)
     response.begin()
     return response
+
+
+# -- recorded failures
+
+_connect_error: ContextVar[OSError | None] = ContextVar("evalkit_connect_error", default=None)
+
+
+def make_create_connection(real: Method) -> Method:
+    """Make what takes the place of the function by which a library opens sockets: it fails where that is recorded."""
+
+    def create_connection(*args: Any, **options: Any) -> object:
+        if (error := _connect_error.get()) is not None:
+            raise error
+        return real(*args, **options)
+
+    return create_connection
+
+
+def _fail_to_connect(connection: Connection, failure: TransportFailure) -> None:
+    """Let a connection's own code meet a recorded failure while it connects. Raises what it makes of it."""
+    error = failure.build_error()
+    own = vars(connection)
+    token, before = _connect_error.set(error), own.get("_create_connection")  # of http.client itself
+    try:
+        if failure.when == CONNECT:
+            own[_REAL], connection.sock = True, None
+            if before is not None:
+                own["_create_connection"] = make_create_connection(before)
+            connection.connect()
+    finally:
+        if before is not None:
+            own["_create_connection"] = before
+        own.pop(_REAL, None)
+        _connect_error.reset(token)
+    raise error
+
+
+def _build_broken_response(connection: Connection, broken: BrokenExchange) -> HTTPResponse:
+    """Build a response that breaks off, or that there is none."""
+    is_encrypted = connection.default_port == 443
+    error = None if broken.failure.kind == CLOSED else broken.failure.build_error(is_encrypted=is_encrypted)
+    try:
+        return _build_response(connection, _ResponseBytes(broken.encode(connection._method), error))
+    finally:
+        connection.close()
 
 
 def _parse_request(connection: Connection, content: bytes) -> HttpRequest:
@@ -318,19 +415,23 @@ class TeeFile:
                 return
 
     def read(self, size: int = -1) -> bytes:
-        content = self._file.read(size)
+        with _watch(self._tee):
+            content = self._file.read(size)
         return self._take(content, is_end=size < 0 or len(content) < size)
 
     def read1(self, size: int = -1) -> bytes:
-        content = self._file.read1(size)
+        with _watch(self._tee):
+            content = self._file.read1(size)
         return self._take(content, is_end=not content and size != 0)
 
     def readline(self, size: int = -1) -> bytes:
-        content = self._file.readline(size)
+        with _watch(self._tee):
+            content = self._file.readline(size)
         return self._take(content, is_end=not content and size != 0)
 
     def readinto(self, buffer: Any) -> int:
-        count: int = self._file.readinto(buffer)
+        with _watch(self._tee):
+            count: int = self._file.readinto(buffer)
         self._take(bytes(memoryview(buffer)[:count]), is_end=not count and len(buffer) > 0)
         return count
 

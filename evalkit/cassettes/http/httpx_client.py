@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
+from evalkit.cassettes.http.failures import CANCELLED, CLOSED, CONNECT, HANDSHAKE, LOOKUP, RESPONSE, TIMEOUT
 from evalkit.cassettes.http.interception import FindTraffic, Patch
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, find_credentials
 from evalkit.cassettes.http.request_toggle import ToggledRequest
-from evalkit.cassettes.http.tee import Tee
+from evalkit.cassettes.http.tee import BrokenExchange, Tee
 from evalkit.cassettes.http.traffic import Traffic
 from evalkit.cassettes.http.unobserved import carry
 
+_CONNECTING = frozenset({"ConnectError", "ConnectTimeout"})
 _LENGTHS = ("content-length", "content-encoding", "transfer-encoding")
 
 
@@ -42,8 +48,11 @@ def make_handle_request(library: str, find: FindTraffic) -> Callable[[Any], Any]
             outcome = traffic.begin(sent)
             if isinstance(outcome, HttpResponse):
                 return _build_response(library, outcome)
+            transport: object = self
+            if isinstance(outcome, BrokenExchange):
+                transport, outcome = _build_broken_transport(library, outcome, request, is_async=False), outcome.tee
             with _send(outcome):
-                response = real(self, request)
+                response = real(transport, request)
             return response if outcome is None else _tee_response(library, response, outcome)
 
         return handle_request
@@ -68,8 +77,11 @@ def make_handle_async_request(library: str, find: FindTraffic) -> Callable[[Any]
             outcome = traffic.begin(sent)
             if isinstance(outcome, HttpResponse):
                 return _build_response(library, outcome)
+            transport: object = self
+            if isinstance(outcome, BrokenExchange):
+                transport, outcome = _build_broken_transport(library, outcome, request, is_async=True), outcome.tee
             with _send(outcome):
-                response = await real(self, request)
+                response = await real(transport, request)
             return response if outcome is None else _tee_response(library, response, outcome)
 
         return handle_async_request
@@ -85,7 +97,7 @@ def _send(tee: Tee | None) -> Iterator[None]:
             yield
     except BaseException as error:
         if tee is not None:
-            tee.fail(error)
+            tee.fail(error, CONNECT if type(error).__name__ in _CONNECTING else RESPONSE)
         raise
 
 
@@ -111,7 +123,7 @@ class TeeStream:
             async for piece in self._stream:
                 self._tee.feed(piece)
                 yield piece
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             self._tee.fail(error)
             raise
         self._tee.end(is_whole=True)
@@ -151,6 +163,104 @@ def _build_response(library: str, recorded: HttpResponse) -> Any:
         stream=module.ByteStream(recorded.body),
         extensions={"http_version": b"HTTP/1.1", "reason_phrase": recorded.reason.encode("ascii", "ignore")},
     )
+
+
+# -- recorded failures, over a network that fails as the real one did
+
+
+class BrokenNetwork:
+    """Takes the place of httpcore's network, of threads: it fails with errors as that makes them of the system's."""
+
+    def __init__(self, core: Any, broken: BrokenExchange, method: str, *, is_encrypted: bool) -> None:
+        self._core = core
+        self._failure = broken.failure
+        self._content = broken.encode(method)
+        self._error = broken.failure.build_error(is_encrypted=is_encrypted)
+
+    def connect_tcp(self, *args: object, **options: object) -> BrokenNetwork:
+        if self._failure.when == CONNECT:
+            self._raise("Connect", self._error)
+        return self
+
+    connect_unix_socket = connect_tcp
+
+    def start_tls(self, *args: object, **options: object) -> BrokenNetwork:
+        if self._failure.when == HANDSHAKE:
+            self._raise("Connect", self._error)
+        return self
+
+    def read(self, *args: object, **options: object) -> bytes:
+        content, self._content = self._content, b""
+        if not content and self._failure.kind != CLOSED:
+            self._raise("Read", self._error)
+        return content
+
+    def write(self, *args: object, **options: object) -> None: ...
+
+    def close(self) -> None: ...
+
+    def get_extra_info(self, info: str) -> object: ...
+
+    def _raise(self, step: str, error: BaseException) -> None:
+        ending = "Timeout" if self._failure.kind in (TIMEOUT, CANCELLED) else "Error"
+        raise getattr(self._core, step + ending)(error) from error
+
+
+class AsyncBrokenNetwork:
+    """The same for event loops, where anyio stands between httpcore and the system."""
+
+    def __init__(self, network: BrokenNetwork) -> None:
+        self._network = network
+        self._failure = network._failure
+        self._error = network._error
+
+    async def connect_tcp(self, *args: object, **options: object) -> AsyncBrokenNetwork:
+        if self._failure.kind == CANCELLED and self._failure.when == CONNECT:
+            await import_module("anyio").sleep_forever()
+        if self._failure.when == CONNECT and self._failure.kind == TIMEOUT:
+            self._network._raise("Connect", TimeoutError())
+        if self._failure.when == CONNECT and self._failure.kind != LOOKUP:
+            error = OSError("All connection attempts failed")
+            error.__cause__ = self._error
+            self._network._raise("Connect", error)
+        self._network.connect_tcp()
+        return self
+
+    connect_unix_socket = connect_tcp
+
+    async def start_tls(self, *args: object, **options: object) -> AsyncBrokenNetwork:
+        self._network.start_tls()
+        return self
+
+    async def read(self, *args: object, **options: object) -> bytes:
+        if self._network._content or self._failure.kind == CLOSED:
+            return self._network.read()
+        if self._failure.kind == CANCELLED:
+            await import_module("anyio").sleep_forever()
+        error: BaseException = TimeoutError()
+        if self._failure.kind != TIMEOUT:
+            error = import_module("anyio").BrokenResourceError()
+            error.__cause__ = self._error
+        self._network._raise("Read", error)
+        return b""
+
+    async def write(self, *args: object, **options: object) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+    def get_extra_info(self, info: str) -> object: ...
+
+
+def _build_broken_transport(library: str, broken: BrokenExchange, request: Any, *, is_async: bool) -> object:
+    """Build what takes the place of a transport, of which its method that sends a request uses the pool alone."""
+    core: Any = sys.modules[library.replace("httpx", "httpcore")]
+    network = BrokenNetwork(core, broken, request.method, is_encrypted=request.url.scheme == "https")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if is_async:
+        pool = core.AsyncConnectionPool(ssl_context=context, network_backend=AsyncBrokenNetwork(network))
+    else:
+        pool = core.ConnectionPool(ssl_context=context, network_backend=network)
+    return SimpleNamespace(_pool=pool)
 
 
 # -- requests in the other way

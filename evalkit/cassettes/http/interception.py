@@ -23,7 +23,7 @@ from evalkit.locks import create_reentrant_lock
 Method = Callable[..., Any]  # of a client library's class
 Patch = tuple[
     str, str, Callable[[Method], Method]
-]  # class, method, and what makes the one in its place of the real one
+]  # class ("": the module itself), method, and what makes the one in its place of the real one
 FindTraffic = Callable[[], Traffic | None]
 
 
@@ -38,6 +38,7 @@ class Client(Protocol):
 CLIENTS = {
     "http.client": "evalkit.cassettes.http.http_client",
     "urllib3.connection": "evalkit.cassettes.http.http_client",
+    "urllib3.util.connection": "evalkit.cassettes.http.http_client",
     "httplib2": "evalkit.cassettes.http.http_client",
     "httpx": "evalkit.cassettes.http.httpx_client",
     "httpx2": "evalkit.cassettes.http.httpx_client",
@@ -128,14 +129,15 @@ def _patch_module(name: str) -> None:
         _patched.add(name)
         client = cast("Client", load(CLIENTS[name]))
         for class_name, method, maker in client.list_patches(name, find_traffic):
-            _replace_method(getattr(sys.modules[name], class_name), method, maker)
+            module = sys.modules[name]
+            _replace_method(getattr(module, class_name) if class_name else module, method, maker)
 
 
 # The real method that was patched last, and what was made of it.
-_replacements: dict[tuple[type, str], tuple[Method, Method]] = {}
+_replacements: dict[tuple[object, str], tuple[Method, Method]] = {}
 
 
-def _replace_method(owner: type, method: str, maker: Callable[[Method], Method]) -> None:
+def _replace_method(owner: object, method: str, maker: Callable[[Method], Method]) -> None:
     real = vars(owner)[method]
     cached, ours = _replacements.get((owner, method), (None, None))
     if cached is not real or ours is None:

@@ -67,6 +67,7 @@ class HttpResponse(Struct, frozen=True):
     body: bytes = b""
     is_unpacked: bool = False  # the body stands without its ``Content-Encoding``
     is_whole: bool = True  # False: the client did not read it to its end
+    is_unfinished: bool = False  # it came whole by HTTP, and the model's reply in it is recorded as cut
 
     def get_header(self, name: str) -> str:
         """Return the value of a header, whose name is given in lower case; "" without it."""
@@ -103,12 +104,12 @@ def serialize_request(request: HttpRequest, ignored: Iterable[str] = ()) -> Json
     return data if body.value is None else {**data, body.form: value}
 
 
-def serialize_response(response: HttpResponse, method: str = "GET") -> JsonDict:
-    """Serialize `response`, to a request by `method`, for a cassette."""
+def serialize_response(response: HttpResponse, method: str = "GET", *, is_cut: bool = False) -> JsonDict:
+    """Serialize `response`, to a request by `method`, for a cassette. `is_cut`: it broke off."""
     data: JsonDict = {"status": response.status}
     if response.reason != get_phrase(response.status):
         data["reason"] = response.reason
-    headers = _serialize_headers(response, method)
+    headers = _serialize_headers(response, method, is_cut=is_cut)
     encoding, content_type = response.get_header("content-encoding"), response.get_header("content-type")
     body = read_body(response.body, content_type)
     if encoding and response.is_unpacked:
@@ -117,7 +118,7 @@ def serialize_response(response: HttpResponse, method: str = "GET") -> JsonDict:
     elif encoding and response.body:
         content = unpack_content(response.body, encoding)
         body = _encode_binary(response.body) if content is None else read_body(content, content_type)
-        if body.form == "base64" or _count_members(response.body, encoding) > 1:
+        if body.form == "base64" or is_cut or _count_members(response.body, encoding) > 1:
             body = _encode_binary(response.body)  # clients differ in what they make of it, so it stays what it was
     if headers:
         data["headers"] = headers
@@ -143,12 +144,12 @@ def is_noise(name: str) -> bool:
     return name in _NOISE or name.startswith(_NOISE_BEGINNINGS)
 
 
-def _serialize_headers(response: HttpResponse, method: str) -> JsonDict:
-    is_bodiless = method.upper() == "HEAD" or response.status == HTTPStatus.NOT_MODIFIED
+def _serialize_headers(response: HttpResponse, method: str, *, is_cut: bool) -> JsonDict:
+    has_other_length = is_cut or method.upper() == "HEAD" or response.status == HTTPStatus.NOT_MODIFIED
     headers: JsonDict = {}
     for key, value in response.headers:
         name = key.lower()
-        is_kept = is_bodiless if name == "content-length" else not is_noise(name)
+        is_kept = has_other_length if name == "content-length" else not is_noise(name)
         if name in headers:
             listed = headers[name] if isinstance(headers[name], list) else [headers[name]]
             headers[name] = [*listed, value]
@@ -157,9 +158,11 @@ def _serialize_headers(response: HttpResponse, method: str) -> JsonDict:
     return headers
 
 
-def to_response(data: JsonObject, method: str = "GET", *, is_recorded: bool = True) -> HttpResponse:
+def to_response(
+    data: JsonObject, method: str = "GET", *, is_recorded: bool = True, is_cut: bool = False
+) -> HttpResponse:
     """Convert serialized data back to a response to a request by `method`. Hand-written data has what such responses
-    always have."""
+    always have. `is_cut`: it broke off, and announces more than it has."""
     headers = list(_list_headers(data.get("headers") or {}))
     names = {name for name, _ in headers}
     form = next((form for form in FORMS if form in data), None)
@@ -175,7 +178,10 @@ def to_response(data: JsonObject, method: str = "GET", *, is_recorded: bool = Tr
         content = content if packed is None else packed
     status = int(data["status"])
     is_bodiless = method.upper() == "HEAD" or status == HTTPStatus.NOT_MODIFIED
-    if not is_bodiless and "transfer-encoding" not in names:
+    if is_cut and "content-length" in names:
+        length = max(int(get("content-length", "0")), len(content) + 1)
+        headers = [(name, str(length) if name == "content-length" else value) for name, value in headers]
+    elif not is_cut and not is_bodiless and "transfer-encoding" not in names:
         headers = [(name, value) for name, value in headers if name != "content-length"]
         if status != HTTPStatus.NO_CONTENT:
             headers.append(("content-length", str(len(content))))
@@ -193,13 +199,17 @@ def get_phrase(status: int) -> str:
     return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
 
 
-def encode_response(response: HttpResponse, method: str) -> bytes:
-    """Encode a response to a request by `method` as the bytes of HTTP/1.1."""
+def encode_response(response: HttpResponse, method: str, *, is_cut: bool = False) -> bytes:
+    """Encode a response to a request by `method` as the bytes of HTTP/1.1; `is_cut`: one that broke off."""
     body = b"" if method.upper() == "HEAD" else response.body
     headers, names = list(response.headers), {name.lower() for name, _ in response.headers}
     if "transfer-encoding" in names:
-        body = (f"{len(body):x}\r\n".encode() + body + b"\r\n" if body else b"") + b"0\r\n\r\n"
-    elif "content-length" not in names and response.status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+        body = (f"{len(body):x}\r\n".encode() + body + b"\r\n" if body else b"") + b"0\r\n\r\n" * (not is_cut)
+    elif (
+        not is_cut
+        and "content-length" not in names
+        and response.status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
+    ):
         headers.append(("content-length", str(len(body))))
     head = f"HTTP/1.1 {response.status} {response.reason}\r\n"
     head += "".join(f"{name}: {value}\r\n" for name, value in headers) + "\r\n"

@@ -25,8 +25,14 @@ def read_http_exchange(request: HttpRequest, response: HttpResponse, duration_ms
     charset = re.search(r"charset=[\"']?([\w.-]+)", response.get_header("content-type") or "")
     return read_exchange(
         request.method, request.url, request.body, response.status, _unpack(response), duration_ms,
-        charset="utf-8" if charset is None else charset[1],
+        charset="utf-8" if charset is None else charset[1], is_whole=response.is_whole,
     )  # fmt: skip
+
+
+def is_cut_reply(request: HttpRequest, response: HttpResponse) -> bool:
+    """Return whether a response that came whole by HTTP holds a model's reply without the end that its API asks for."""
+    exchange = read_http_exchange(request, response, 0.0) if response.is_whole else None
+    return exchange is not None and exchange.mark_break() is not exchange
 
 
 def _unpack(response: HttpResponse) -> bytes:
@@ -47,7 +53,7 @@ def normalise_exchanges(exchanges: list[JsonDict]) -> list[JsonDict]:
     names: dict[str, str] = {}
     counts: dict[str, int] = {}
     for exchange in exchanges:
-        api, values = find_replies(exchange["response"])
+        api, values = find_replies(exchange.get("response") or {})
         for kind, value in _find_random_values(values, api):
             if value not in names:
                 # The prefix of an id stays, ``call_`` of ``call_9xYz``: clients may look at it.
@@ -72,7 +78,7 @@ def normalise_exchanges(exchanges: list[JsonDict]) -> list[JsonDict]:
     normalised = []
     renamed = map_strings(exchanges, replace_names) if names else exchanges
     for original, exchange in zip(exchanges, renamed, strict=True):
-        api, _ = find_replies(original["response"])
+        api, _ = find_replies(original.get("response") or {})
         if api is not None:
             response, times = dict(exchange["response"]), getattr(api, "TIMES", ())
             if "json" in response:

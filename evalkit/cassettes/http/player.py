@@ -1,57 +1,63 @@
-"""HTTP cassettes: the requests of an agent's own client and the responses, played or recorded, and their files.
-
-There is one YAML file per case and run: beside the model's cassette of a case, ``valid_001.yaml``, its HTTP cassette is
-``valid_001.http.yaml``, and that of its second run ``valid_001.run-2.http.yaml``. A file with ``recorded: true`` was
-recorded; others are hand-written.
-"""
+"""HTTP cassettes: the requests of an agent's own client and the responses, played or recorded."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.bounds import get_bounds
-from evalkit.cassettes.fingerprint import SHOWN_DIFFERENCES, compare_declarations, compare_values, format_line_changes
+from evalkit.cassettes.http.cassette_file import (
+    BY_TURN,
+    HttpCassette,
+    build_http_path,
+    keep_volatile,
+    load_http_cassette,
+    write_http_cassette,
+)
+from evalkit.cassettes.http.failures import (
+    BODY,
+    RESPONSE,
+    UNFINISHED,
+    TransportFailure,
+    read_failure,
+)
 from evalkit.cassettes.http.messages import (
-    FORMS,
     HttpRequest,
     HttpResponse,
     serialize_request,
     serialize_response,
     to_response,
 )
-from evalkit.cassettes.http.model_exchanges import normalise_exchanges, replace_uuids
+from evalkit.cassettes.http.model_exchanges import is_cut_reply, normalise_exchanges, replace_uuids
 from evalkit.cassettes.http.stand_ins import hide_secrets, mask_request
-from evalkit.cassettes.http.tee import Tee, TeeGroup
+from evalkit.cassettes.http.tee import BrokenExchange, Tee, TeeGroup
+from evalkit.cassettes.http.unanswered import (
+    build_exhausted_error,
+    build_unrecorded_error,
+    explain_missing_cassette,
+    format_request_line,
+    get_endpoint,
+)
 from evalkit.cassettes.http.unobserved import OWN_HOSTS
 from evalkit.cassettes.model import (
-    CODE,
-    build_run_path,
-    check_version,
     explain_overwriting,
     explain_redaction,
-    write_atomically,
 )
-from evalkit.errors import EvalkitError, KeyPath, MissingCassetteError, StaleCassetteError, format_file_path
-from evalkit.fields.reader import FieldReader
+from evalkit.errors import EvalkitError, MissingCassetteError, format_file_path
 from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
 from evalkit.locks import create_lock
 from evalkit.model.parts import InputPart, replace_content
 from evalkit.wire.table import is_candidate
-from evalkit.yamlfile.events import Limits, raise_problems
-from evalkit.yamlfile.parse import load
-from evalkit.yamlfile.write import dump
 
 
 def is_ignored_host(host: str, patterns: Iterable[str]) -> bool:
@@ -151,13 +157,14 @@ class Player:
         """Whether this run was asked to record. It may play all the same, what was recorded before."""
         return self._options.record is not None
 
-    def begin(self, request: HttpRequest) -> HttpResponse | Tee:
-        """Return the recorded response, or what the response from the network is fed to.
+    def begin(self, request: HttpRequest) -> HttpResponse | BrokenExchange | Tee:
+        """Return the recorded response, a recorded failure, or what the response from the network is fed to.
 
         Raises MissingCassetteError, StaleCassetteError, SpecError and BudgetSpentError.
         """
         if exports_telemetry(request):  # no part of a recording, and of its replay
             return Tee(lambda response, duration_ms: None) if self.is_recording else HttpResponse(200, "OK")
+        outcome: HttpResponse | BrokenExchange | Tee
         try:
             outcome, duration_ms = self._begin(request)
         except EvalkitError as error:
@@ -168,7 +175,7 @@ class Player:
             self._listener.on_response(request, outcome, duration_ms, is_live=False)
         return outcome
 
-    def _begin(self, request: HttpRequest) -> tuple[HttpResponse | Tee, float]:
+    def _begin(self, request: HttpRequest) -> tuple[HttpResponse | BrokenExchange | Tee, float]:
         body = replace_content(request.body, self._input_files)
         request_data = serialize_request(replace(request, body=body), self._options.ignore_fields)
         secrets = (*self._options.secrets, *request.credentials)
@@ -182,17 +189,40 @@ class Player:
                 exchange: JsonDict = {"request": request_data}
                 self._exchanges.append(exchange)
                 self._credentials |= dict.fromkeys(request.credentials)
-                tee = Tee(
-                    partial(self._listener.on_response, request, is_live=True),
-                    partial(_record, exchange),
-                    partial(self._listener.on_failure, request),
-                    request.url if is_candidate(request.method, request.url, request.body) else "",
-                )
-                return self._running.add(tee), 0.0
-            response = self._play(self._mask(request_data), secrets, self._cassette)
+                return self._running.add(self._create_tee(request, exchange)), 0.0
+            recorded = self._play(self._mask(request_data), secrets, self._cassette)
+            if (broken := self._break_off(request, recorded)) is not None:
+                return broken, 0.0
             is_recorded = self._cassette.kind == "recorded"
+            response = recorded["response"]
             played = to_response(response, request.method, is_recorded=is_recorded)
+            played = replace(played, is_unfinished="broken" in response)
             return played, float(response.get("duration_ms") or 0)
+
+    def _create_tee(self, request: HttpRequest, exchange: JsonDict) -> Tee:
+        """Create what a response from the network is fed to, and recorded in `exchange` by."""
+        return Tee(
+            partial(self._listener.on_response, request, is_live=True),
+            partial(_record, request, exchange),
+            partial(self._listener.on_failure, request),
+            _find_model_url(request),
+        )
+
+    def _break_off(self, request: HttpRequest, exchange: JsonObject) -> BrokenExchange | None:
+        """Build what fails as it was recorded; None for a response that is whole by HTTP."""
+        data = exchange.get("response")
+        if data is None:
+            failure = read_failure(exchange["failure"], when=RESPONSE)
+        elif "broken" not in data or (failure := read_failure(data["broken"])).kind == UNFINISHED:
+            return None
+        duration_ms = 0.0 if data is None else float(data.get("duration_ms") or 0)
+
+        def on_reply(response: HttpResponse, waited_ms: float) -> None:
+            self._listener.on_response(request, response, duration_ms, is_live=False)
+
+        tee = Tee(on_reply, on_failure=partial(self._listener.on_failure, request), url=_find_model_url(request))
+        response = None if data is None else to_response(data, request.method, is_cut=True)
+        return BrokenExchange(self._running.add(tee), failure, response)
 
     # -- what the run asks
 
@@ -224,7 +254,7 @@ class Player:
 
     def save(self) -> Iterable[str]:
         """Write the recorded exchanges, if there are any. Return what will not be replayed as it was."""
-        done = [exchange for exchange in self._exchanges if "response" in exchange]
+        done = [exchange for exchange in self._exchanges if len(exchange) > 1]
         warnings = [
             f"a WebSocket is not recorded, so the case can't be replayed: the agent asked {url}"
             for url in self.unplayable
@@ -235,10 +265,10 @@ class Player:
         unanswered = [
             mask_request(exchange["request"], secrets)
             for exchange in self._exchanges
-            if "response" not in exchange and _build_key(exchange["request"]) not in answered
+            if len(exchange) == 1 and _build_key(exchange["request"]) not in answered
         ]
         warnings += dict.fromkeys(
-            f"{_format_request_line(request)} got no response, so the case can't be replayed" for request in unanswered
+            f"{format_request_line(request)} got no response, so the case can't be replayed" for request in unanswered
         )
         if not done:
             return warnings
@@ -288,10 +318,11 @@ class Player:
         return _build_key(mask_request(replace_uuids(request), secrets or self._options.secrets))
 
     def _play(self, request_data: JsonObject, secrets: tuple[str, ...], cassette: HttpCassette) -> JsonObject:
+        """Take the exchange of a request."""
         key = loose_key = _build_key(request_data)
         if cassette.match == BY_TURN:
-            place, exchanges = _get_endpoint(request_data), cassette.exchanges
-            turns = (index for index, exchange in enumerate(exchanges) if _get_endpoint(exchange["request"]) == place)
+            place, exchanges = get_endpoint(request_data), cassette.exchanges
+            turns = (index for index, exchange in enumerate(exchanges) if get_endpoint(exchange["request"]) == place)
             index = self._take_next(turns)
             if index is None:
                 raise build_exhausted_error(mask_request(request_data, secrets), cassette)
@@ -308,260 +339,36 @@ class Player:
                 else build_unrecorded_error(shown, cassette, self._played)
             )
         self._played.add(index)
-        response: JsonObject = cassette.exchanges[index]["response"]
-        return response
+        return cassette.exchanges[index]
 
     def _take_next(self, indices: Iterable[int]) -> int | None:
         return next((index for index in indices if index not in self._played), None)
 
 
-def _record(exchange: JsonDict, response: HttpResponse, duration_ms: float) -> None:
-    """Add the response to an exchange, which took `duration_ms` to come whole."""
-    data = serialize_response(response, str(exchange["request"]["method"]))
-    exchange["response"] = {"status": data.pop("status"), "duration_ms": round(duration_ms), **data}
+def _find_model_url(request: HttpRequest) -> str:
+    """Return the URL of a request that may go to a model; "" for any other."""
+    return request.url if is_candidate(request.method, request.url, request.body) else ""
+
+
+def _record(
+    request: HttpRequest,
+    exchange: JsonDict,
+    response: HttpResponse | None,
+    failure: TransportFailure | None,
+    duration_ms: float,
+) -> None:
+    """Add to an exchange the response, which took `duration_ms` to come, and the failure that ended it."""
+    if response is None:
+        if failure is not None:
+            exchange["failure"] = failure.to_json()
+        return
+    data = serialize_response(response, request.method, is_cut=failure is not None)
+    if failure is None and is_cut_reply(request, response):
+        failure = TransportFailure(UNFINISHED, BODY)
+    broken = {} if failure is None else {"broken": failure.to_json()}
+    exchange["response"] = {"status": data.pop("status"), "duration_ms": round(duration_ms), **broken, **data}
 
 
 def _build_key(request: JsonObject) -> str:
     data = {"method": str(request.get("method", "GET")).upper(), **{k: v for k, v in request.items() if k != "method"}}
     return json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
-
-
-# -- messages: a request that is missing, was sent too often, or has changed
-
-RECORD_COMMAND = "pytest --evalkit --evalkit-record=missing"
-STALE_COMMAND = "pytest --evalkit --evalkit-record=stale"
-_SHOWN_EXCHANGES = 5
-_LONG = 80  # texts beyond this are compared line by line
-_TOOL_KEYS = ("tools", "functions", "functionDeclarations", "function_declarations")
-
-
-def explain_missing_cassette(file: str, request_data: JsonObject) -> str:
-    """Explain that there is no file."""
-    return (
-        f"no HTTP cassette: the agent's client asked {_format_request_line(request_data)}, and {file} does not exist. "
-        f"Record it: {RECORD_COMMAND}\n"
-        "Offline nothing goes out to the network; hosts that should be reached all the same are named in "
-        "[tool.evalkit.http] ignore_hosts"
-    )
-
-
-def build_exhausted_error(request_data: JsonObject, cassette: HttpCassette) -> EvalkitError:
-    """Build the error for a request all of whose recorded responses were played."""
-    line = _format_request_line(request_data)
-    times = sum(_format_request_line(exchange["request"]) == line for exchange in cassette.exchanges)
-    often = "once" if times == 1 else f"{times} times"
-    return MissingCassetteError(
-        f"{line} stands in {cassette.file} {often}, and the agent asked it once more. "
-        f"Record the case again: {RECORD_COMMAND.replace('=missing', '=all')}"
-    )
-
-
-def build_unrecorded_error(request_data: JsonObject, cassette: HttpCassette, played: Collection[int]) -> EvalkitError:
-    """Build the error for a request that fits no unplayed exchange: stale if one goes to the same endpoint."""
-    unplayed = [exchange["request"] for index, exchange in enumerate(cassette.exchanges) if index not in played]
-    place = _get_endpoint(request_data)
-    was = next((request for request in unplayed if _get_endpoint(request) == place), None)
-    if was is None:
-        recorded_lines = [_format_request_line(request) for request in unplayed[:_SHOWN_EXCHANGES]]
-        suffix = f" and {len(unplayed) - len(recorded_lines)} more" if len(unplayed) > len(recorded_lines) else ""
-        contents = (
-            f"what is left there is {', '.join(recorded_lines)}{suffix}" if recorded_lines else "all of it was played"
-        )
-        return MissingCassetteError(
-            f"{_format_request_line(request_data)} is not in {cassette.file}; {contents}. "
-            f"Record the case again: {RECORD_COMMAND.replace('=missing', '=all')}"
-        )
-    changed = "\n".join(f"  {line}" for line in _compare_exchanges(was, request_data))
-    return StaleCassetteError(
-        f"{cassette.file}: {_format_request_line(was)} was recorded with another request:\n{changed}\n"
-        f"Record it again: {STALE_COMMAND}"
-    )
-
-
-def _format_request_line(request: JsonObject) -> str:
-    return f"{str(request.get('method', 'GET')).upper()} {request.get('url')}"
-
-
-def _get_endpoint(request: JsonObject) -> tuple[str, str, str]:
-    parts = urlsplit(str(request.get("url")))
-    return str(request.get("method", "GET")).upper(), parts.netloc, parts.path
-
-
-def _compare_exchanges(was: JsonObject, now: JsonObject) -> list[str]:
-    old, new = (
-        dict(parse_qsl(urlsplit(str(request.get("url"))).query, keep_blank_values=True)) for request in (was, now)
-    )
-    changes = [f"the URL's query: {line}" for line in compare_values(old, new)]
-    form = next((form for form in FORMS if form in was or form in now), None)
-    if form is None:
-        return changes or ["the URL is written differently"]
-    changes += _compare_bodies(was.get(form), now.get(form))
-    return changes[: 2 * SHOWN_DIFFERENCES] or ["the body came in another form (JSON, form, text)"]
-
-
-def _compare_bodies(was: object, now: object) -> Iterator[str]:
-    """Compare declared functions by name, long texts by line, and the rest by path."""
-    if not isinstance(was, Mapping) or not isinstance(now, Mapping):
-        if was != now:
-            yield f"the body changed:{format_line_changes(str(was), str(now), 200)}"
-        return
-    for key in _TOOL_KEYS:
-        if _has_names(was.get(key)) and _has_names(now.get(key)) and was[key] != now[key]:
-            yield from compare_declarations(_list_tools(was[key]), _list_tools(now[key]))
-            was, now = {**was, key: None}, {**now, key: None}
-    for path, old, new in _find_long_texts(was, now, ""):
-        yield f"{path} changed:{format_line_changes(old, new, 200)}"
-    yield from compare_values(_cut_long_texts(was, now), _cut_long_texts(now, was))
-
-
-def _has_names(tools: object) -> bool:
-    flat = _list_tools(tools)
-    return bool(flat) and all(isinstance(tool, Mapping) and "name" in tool for tool in flat)
-
-
-def _list_tools(tools: object) -> list[JsonObject]:
-    """List the declarations out of the lists in which the APIs wrap them."""
-    functions: list[JsonObject] = []
-    for tool in tools if isinstance(tools, list) else []:
-        inner = tool if isinstance(tool, Mapping) else {}
-        wrapped = next((inner[key] for key in _TOOL_KEYS if isinstance(inner.get(key), list)), None)
-        functions += (
-            wrapped
-            if wrapped is not None
-            else [inner["function"] if isinstance(inner.get("function"), Mapping) else tool]
-        )
-    return functions
-
-
-def _find_long_texts(was: object, now: object, path: str) -> Iterator[tuple[str, str, str]]:
-    if isinstance(was, Mapping) and isinstance(now, Mapping):
-        for key in was:
-            if key in now:
-                yield from _find_long_texts(was[key], now[key], f"{path}.{key}" if path else str(key))
-    elif isinstance(was, list) and isinstance(now, list):
-        for index, (old, new) in enumerate(zip(was, now, strict=False)):
-            yield from _find_long_texts(old, new, f"{path}[{index}]")
-    elif isinstance(was, str) and isinstance(now, str) and was != now and _is_long(was, now):
-        yield path, was, now
-
-
-def _cut_long_texts(value: object, counterpart: object) -> object:
-    """Copy `value` without the long texts that differ, which are compared by line."""
-    if isinstance(value, Mapping):
-        return {
-            key: _cut_long_texts(item, counterpart.get(key) if isinstance(counterpart, Mapping) else None)
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        counterparts = counterpart if isinstance(counterpart, list) else []
-        return [
-            _cut_long_texts(item, counterparts[index] if index < len(counterparts) else None)
-            for index, item in enumerate(value)
-        ]
-    return "…" if isinstance(value, str) and isinstance(counterpart, str) and _is_long(value, counterpart) else value
-
-
-def _is_long(first: str, second: str) -> bool:
-    return "\n" in first or "\n" in second or max(len(first), len(second)) > _LONG
-
-
-# -- files
-
-HTTP_CASSETTE_VERSION = 1
-ENDING = ".http.yaml"
-HEADER = "# Recorded by evalkit: what the agent's own HTTP client asked, and the answers. Record it again with\n"
-HEADER += "# pytest --evalkit --evalkit-record=stale\n"
-KEYS = ("evalkit_http_cassette", "recorded", "description", "redacted", "match", "exchanges")
-BY_REQUEST, BY_TURN = MATCHES = ("request", "turn")
-REQUEST_KEYS = ("method", "url", *FORMS)
-RESPONSE_KEYS = ("status", "reason", "headers", "duration_ms", "layout", "json", "text", "base64")
-_MAX_NODES = 5_000_000
-
-
-class HttpCassette(Struct, frozen=True):
-    """The exchanges of one run, as `http.messages` writes them: ``{"request": {...}, "response": {...}}``."""
-
-    exchanges: tuple[JsonObject, ...] = ()
-    kind: str = "recorded"  # or "hand-written"
-    file: str = ""
-    match: str = BY_REQUEST  # or BY_TURN: exchanges answer the requests to their endpoints one after the other
-
-
-def build_http_path(base: Path, run: int) -> Path:
-    """Return the path of the HTTP cassette of run `run` (from 0), beside the model's cassette `base`."""
-    return build_run_path(base, run, ENDING)
-
-
-def load_http_cassette(path: Path, display_path: str) -> HttpCassette:
-    """Read a cassette. Raises SpecError with every problem and its place."""
-    text = path.read_bytes()
-    data = load(text, display_path, Limits(max_bytes=get_bounds().recording_bytes, max_nodes=_MAX_NODES))
-    reader = FieldReader(subject="the HTTP cassette")
-    cassette = _read_cassette(reader, data, display_path)
-    raise_problems(reader.problems, text, display_path, CODE)
-    return cassette
-
-
-def _read_cassette(reader: FieldReader, value: object, file: str) -> HttpCassette:
-    data = reader.read_mapping((), value, "a mapping with 'exchanges'")
-    if data is None:
-        return HttpCassette(file=file)
-    reader.check_keys((), data, KEYS)
-    check_version(reader, "evalkit_http_cassette", data, HTTP_CASSETTE_VERSION)
-    exchanges = data.get("exchanges")
-    if "exchanges" not in data:
-        reader.add_problem((), "the HTTP cassette has no 'exchanges': a list")
-    elif not isinstance(exchanges, list):
-        reader.report_wrong(("exchanges",), exchanges, "a list of exchanges")
-    if not isinstance(exchanges, list):
-        return HttpCassette(file=file)
-    match = reader.read_choice(("match",), data.get("match", BY_REQUEST), MATCHES) or BY_REQUEST
-    for index, exchange in enumerate(exchanges):
-        _check_exchange(reader, ("exchanges", index), exchange)
-    kind = "recorded" if data.get("recorded") is True else "hand-written"
-    return HttpCassette(tuple(exchanges), kind, file, match)
-
-
-def _check_exchange(reader: FieldReader, path: KeyPath, value: object) -> None:
-    exchange = reader.read_mapping(path, value, "a mapping with 'request' and 'response'")
-    if exchange is None:
-        return
-    reader.check_keys(path, exchange, ("request", "response"))
-    for part, keys, needed in (("request", REQUEST_KEYS, "url"), ("response", RESPONSE_KEYS, "status")):
-        inner, expected = (*path, part), "an absolute URL" if needed == "url" else "a number such as 200"
-        if part not in exchange:
-            reader.add_problem(path, f"{reader.format_place(path)} has no '{part}'")
-        elif (content := reader.read_mapping(inner, exchange[part], f"a mapping with '{needed}'")) is not None:
-            reader.check_keys(inner, content, keys)
-            if needed not in content:
-                reader.add_problem(inner, f"{reader.format_place(inner)} has no '{needed}': {expected}")
-            elif not isinstance(content[needed], str if needed == "url" else int):
-                reader.report_wrong((*inner, needed), content[needed], expected)
-
-
-_VOLATILE_HEADER = re.compile(r"ratelimit|-ms$|^expires$|^last-modified$|request-?id|trace")
-
-
-def keep_volatile(old: Sequence[JsonObject], new: list[JsonDict]) -> list[JsonDict]:
-    """Keep exchanges of an older recording that differ in durations alone, and in headers that always do: a second
-    recording then gives the same file."""
-    same = [
-        index < len(old) and _remove_volatile(old[index]) == _remove_volatile(exchange)
-        for index, exchange in enumerate(new)
-    ]
-    return [dict(old[index]) if same[index] else exchange for index, exchange in enumerate(new)]
-
-
-def _remove_volatile(exchange: JsonObject) -> JsonDict:
-    response = {key: value for key, value in exchange["response"].items() if key != "duration_ms"}
-    headers = response.get("headers") or {}
-    response["headers"] = {key: value for key, value in headers.items() if not _VOLATILE_HEADER.search(key)}
-    return {"request": exchange["request"], "response": response}
-
-
-def write_http_cassette(path: Path, exchanges: list[JsonDict], redacted: Sequence[str] = ()) -> None:
-    """Write a recording, in one step. `redacted` is where a model said a secret."""
-    data: JsonDict = {"evalkit_http_cassette": HTTP_CASSETTE_VERSION, "recorded": True}
-    data |= {"redacted": list(redacted)} if redacted else {}
-    data["exchanges"] = exchanges
-    write_atomically(path, (HEADER + dump(data)).encode())

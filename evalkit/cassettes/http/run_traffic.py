@@ -61,7 +61,7 @@ class _TrafficListener:
         exchange = read_http_exchange(request, response, duration_ms)
         task = self._task()
         if exchange is not None and task is not None:
-            if is_live and response.is_whole:
+            if response.is_unfinished or (is_live and response.is_whole):
                 exchange = exchange.mark_break()
             turn = task.record_exchange(exchange, waited_ms=duration_ms if is_live else 0.0)
             if turn is not None and is_live:

@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable
 from time import perf_counter
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.cassettes.http.messages import HttpResponse
+from evalkit.cassettes.http.failures import BODY, CONNECT, HANDSHAKE, RESPONSE, TransportFailure, find_failure
+from evalkit.cassettes.http.messages import HttpResponse, encode_response
 from evalkit.locks import create_lock
 
 # Ends of streams, OpenAI's and Anthropic's: clients stop reading there, and go on with the reply. The line break tells
@@ -21,14 +23,14 @@ _END = re.compile(rb'[\r\n]data: ?(?:\[DONE\]|\{"type": ?"message_stop")')
 
 
 class Tee:
-    """A response on its way. `on_reply` gets it as soon as nothing more of a reply can come, `on_end` when it is over;
-    both once, with the milliseconds since the request. `on_failure` is called where no response came, or it broke off;
-    `url` is the request's."""
+    """A response on its way. `on_reply` gets it as soon as nothing more of a reply can come, `on_end` when it is over,
+    with the failure that ended it, if one did; both once, with the milliseconds since the request. `on_failure` is
+    called where no response came, or it broke off; `url` is the request's."""
 
     def __init__(
         self,
         on_reply: Callable[[HttpResponse, float], None],
-        on_end: Callable[[HttpResponse, float], None] = lambda response, duration_ms: None,
+        on_end: Callable[[HttpResponse | None, TransportFailure | None, float], None] = lambda *end: None,
         on_failure: Callable[[BaseException, float], None] = lambda error, duration_ms: None,
         url: str = "",
     ) -> None:
@@ -79,15 +81,20 @@ class Tee:
                 self._is_told = True  # nobody began to read it
         self._tell()
         if self._head is not None:
-            self._on_end(*self._build_response())
+            response, duration_ms = self._build_response()
+            self._on_end(response, None, duration_ms)
 
-    def fail(self, error: BaseException) -> None:
-        """End a request without a response, or one whose response broke off: what came of it is told."""
+    def fail(self, error: BaseException, when: str = RESPONSE, cause: BaseException | None = None) -> None:
+        """End a request without a response, or one whose response broke off: what came of it is told. `when` is one of
+        `failures`, as far as the client knows it; `cause` what the error came from, if it does not say so itself."""
         with self._lock:
             if self.is_over:
                 return
             self.is_over = True
         self._tell()
+        failure = find_failure(cause or error, when if self._head is None else BODY)
+        if failure is not None:
+            self._on_end(None if self._head is None else self._build_response()[0], failure, self.waited_s * 1000)
         self._on_failure(error, self.waited_s * 1000 if self._head is None else 0.0)
 
     def record_response(self, response: HttpResponse) -> None:
@@ -107,6 +114,24 @@ class Tee:
         assert self._head is not None
         response = replace(self._head, body=b"".join(self._pieces), is_whole=self._is_whole)
         return response, self.waited_s * 1000
+
+
+class BrokenExchange(Struct, frozen=True):
+    """A recorded request that fails again: the client's own code meets `failure` behind what came of `response`, and
+    `tee` takes what it does, as live."""
+
+    tee: Tee
+    failure: TransportFailure
+    response: HttpResponse | None = None
+
+    @property
+    def fails_to_connect(self) -> bool:
+        """Whether the failure came before there was a connection to send the request over."""
+        return self.failure.when in (CONNECT, HANDSHAKE)
+
+    def encode(self, method: str) -> bytes:
+        """Encode what came of the response to a request by `method`, as the bytes of HTTP/1.1."""
+        return b"" if self.response is None else encode_response(self.response, method, is_cut=True)
 
 
 class TeeGroup:

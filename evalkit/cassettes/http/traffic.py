@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from evalkit.cassettes.http.observer import Observer
     from evalkit.cassettes.http.player import Player
     from evalkit.cassettes.http.request_toggle import RequestToggle, ToggledRequest
-    from evalkit.cassettes.http.tee import Tee
+    from evalkit.cassettes.http.tee import BrokenExchange, Tee
 
 
 REQUEST_TOGGLE = "request_toggle"  # the key of Settings.extra
@@ -91,8 +91,9 @@ class Traffic:
     def request_toggle(self) -> RequestToggle | None:
         return self._parts.request_toggle
 
-    def begin(self, request: HttpRequest) -> HttpResponse | Tee | None:
-        """Return the recorded response; or what the response from the network is fed to, None if nobody reads it.
+    def begin(self, request: HttpRequest) -> HttpResponse | BrokenExchange | Tee | None:
+        """Return the recorded response or failure; or what the response from the network is fed to, None if nobody
+        reads it.
 
         Raises MissingCassetteError, StaleCassetteError, SpecError, and BudgetSpentError.
         """

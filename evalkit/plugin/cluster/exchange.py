@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from evalkit.cassettes.http.player import build_http_path
+from evalkit.cassettes.http.cassette_file import build_http_path
 from evalkit.cassettes.model import (
     SUFFIXES,
     build_cassette_name,
