@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "cassettes.md"
 
 
 def test_the_cassettes_on_the_page_are_cassettes(tmp_path: Path) -> None:
-    *examples, http, by_turn = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    *examples, http, by_turn, failing = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
     read = [parse_cassette(load(example, "docs/cassettes.md")) for example in examples]
 
@@ -26,6 +26,9 @@ def test_the_cassettes_on_the_page_are_cassettes(tmp_path: Path) -> None:
     (tmp_path / "example.http.yaml").write_text(http, encoding="utf-8")
     cassette = load_http_cassette(tmp_path / "example.http.yaml", "docs/cassettes.md")
     assert (len(cassette.exchanges), cassette.kind) == (1, "recorded")
+    (tmp_path / "failing.http.yaml").write_text(failing, encoding="utf-8")
+    cassette = load_http_cassette(tmp_path / "failing.http.yaml", "docs/cassettes.md")
+    assert (len(cassette.exchanges), cassette.kind) == (1, "hand-written")
     (tmp_path / "turns.http.yaml").write_text(by_turn, encoding="utf-8")
     cassette = load_http_cassette(tmp_path / "turns.http.yaml", "docs/cassettes.md")
     assert (len(cassette.exchanges), cassette.kind, cassette.match) == (1, "hand-written", "turn")

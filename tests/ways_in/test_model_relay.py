@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -197,6 +198,33 @@ def test_a_program_gets_the_headers_of_the_service(
     for settings in ({"record": "all"}, {}):
         verdict = run(READS_HEADERS, {"response_contains": "done r1 gzip"}, **settings)
         assert verdict.passed, verdict.reasons
+
+
+FAILS = """
+import json, os
+from urllib.request import Request, urlopen
+body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
+try:
+    urlopen(Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, {"content-type": "application/json"}))
+except OSError as error:
+    print("sorry:", error, error.read().decode())
+"""
+
+
+def test_a_service_that_can_t_be_reached_is_recorded_and_played(
+    run: Callable[..., Verdict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+
+    ways = [
+        run(FAILS, {"response_contains": "sorry", "model_failure": True}, **keys) for keys in ({"record": "all"}, {})
+    ]
+
+    assert [(verdict.status, verdict.warnings) for verdict in ways] == [("passed", ())] * 2, ways[1].reasons
+    assert ways[0].transcript.response == ways[1].transcript.response
+    assert ways[0].transcript.failed_requests == ways[1].transcript.failed_requests != ()
 
 
 def test_offline_a_program_needs_no_key_and_a_missing_cassette_is_an_error(run: Callable[..., Verdict]) -> None:

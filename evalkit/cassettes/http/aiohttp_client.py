@@ -94,7 +94,7 @@ async def _connect_broken(connector: Any, req: Any, broken: BrokenExchange) -> P
     if not broken.fails_to_connect:
         return PlayedConnection(connector, broken.encode(req.method), failure)
     aiohttp: Any = sys.modules["aiohttp"]
-    error = failure.build_error()
+    error = failure.build_asyncio_error(req.host, req.port)
     if failure.kind == CANCELLED:
         await asyncio.Event().wait()
     if failure.kind == TIMEOUT:
@@ -105,8 +105,6 @@ async def _connect_broken(connector: Any, req: Any, broken: BrokenExchange) -> P
         is_certificates = isinstance(error, ssl.SSLCertVerificationError)
         kind = aiohttp.ClientConnectorCertificateError if is_certificates else aiohttp.ClientConnectorSSLError
         raise kind(req.connection_key, error) from error
-    if failure.code == "ECONNREFUSED":  # as asyncio says it
-        error = type(error)(error.errno, f"Connect call failed {(req.host, req.port)}")
     raise aiohttp.ClientConnectorError(req.connection_key, error) from error
 
 

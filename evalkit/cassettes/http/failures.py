@@ -67,6 +67,13 @@ class TransportFailure(Struct, frozen=True):
             return TimeoutError(self.detail or (_READ_TIMED_OUT if is_read_encrypted else "timed out"))
         return ConnectionError("the connection was closed in the middle of the response")
 
+    def build_asyncio_error(self, host: str | None, port: int) -> OSError:
+        """Build the error that asyncio raised, which names the peer where it could not connect to it."""
+        error = self.build_error()
+        if self.kind == SYSTEM and self.when == CONNECT:
+            return OSError(error.errno, f"Connect call failed {(host, port)}")
+        return error
+
 
 def _build_tls_error(reason: str, detail: str) -> ssl.SSLError:
     is_certificates = reason == _UNTRUSTED
