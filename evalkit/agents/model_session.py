@@ -218,10 +218,8 @@ class ModelSession:
     def _build_hosted_context(self, call: ModelCall, index: int, calls_before: int) -> CallContext:
         """Build the context of a call of turn `index` that the model's service carried out itself, behind
         `calls_before` of the application's."""
-        return CallContext.of_call(
-            call,
-            index,
-            position=calls_before - 0.5,
+        return replace(
+            CallContext.of_call(call, index, calls_before - 0.5),
             answered_by=SERVICE,
             user_turn=self._call_log.user_turn,
             admitted_by=find_pattern(call.name, self._http.own_calls),
@@ -280,7 +278,9 @@ class ModelSession:
             self.fault = self.fault or build_finding_fault(finding)
             if finding.call is not None:
                 call = replace(finding.call.to_model_call(), channel=HISTORY)
-                context = CallContext.of_call(call, None, answered_by=NOBODY if answer is None else APPLICATION)
+                context = replace(
+                    CallContext.of_call(call, None), answered_by=NOBODY if answer is None else APPLICATION
+                )
                 self._call_log.record(call, None if answer is None else answer.value, context)
         self._findings.clear()
 
@@ -342,10 +342,8 @@ class ModelSession:
         is_executed = self._call_log.claim_direct_call(pending.call.name, pending.since)
         if is_executed and pending.call.malformed is None:  # what code has made of unreadable arguments is its own
             return False
-        context = CallContext.of_call(
-            pending.call,
-            pending.turn,
-            position=pending.position,
+        context = replace(
+            CallContext.of_call(pending.call, pending.turn, pending.position),
             refusal=error,
             answered_by=answered_by,
             user_turn=pending.user_turn,

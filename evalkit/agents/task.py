@@ -30,7 +30,7 @@ from evalkit.agents.task_functions import TaskFunctions, build_positional_error
 from evalkit.agents.task_input import MessageParts, format_message
 from evalkit.agents.task_settings import TaskSettings
 from evalkit.errors import EvalkitError, FunctionError, UsageError
-from evalkit.functions.call_log import DIRECT, CallContext, build_error_result
+from evalkit.functions.call_log import DIRECT, SEARCHED, CallContext, build_error_result
 from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
 from evalkit.functions.mocks.answers import compile_static, render_answer
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
@@ -321,7 +321,7 @@ class Task:
         `agent` is the agent of several that made it.
         """
         origin = CallContext.of_call(call, turn)
-        context = None if origin == DIRECT else replace(origin, agent=agent)
+        context = SEARCHED if origin == DIRECT else replace(origin, agent=agent)
         try:
             with self.waiting_time.measure(), self.act_as(agent) if agent else nullcontext():
                 result = await self._dispatcher.acall(call.name, call.arguments, context)
@@ -347,10 +347,16 @@ class Task:
         runs, whatever the settings allow. Names that are not among `offered_names` are unknown functions. Where `real`
         raises one of `pauses`, it waits for a person, and the call goes on when it is executed again.
         """
-        position = self._find_position(call, turn)
-        context = CallContext.of_call(call, turn, position=position, refusal=refusal, as_is=as_is)
+        context = replace(
+            CallContext.of_call(call, turn, self._find_position(call, turn)),
+            refusal=refusal,
+            as_is=as_is,
+            offered_names=offered_names,
+            real=real,
+            pauses=pauses,
+        )
         with nullcontext() if as_is else self.waiting_time.measure():
-            return await self._dispatcher.execute_call(call, context, offered_names, real, pauses)
+            return await self._dispatcher.execute_call(call, context)
 
     def record_call(
         self,
@@ -368,10 +374,8 @@ class Task:
         """
         if self._opened_session is not None:
             self._opened_session.discard_call(turn, call)
-        position = self._find_position(call, turn)
-        context = CallContext.of_call(
-            call, turn, position=position, refusal=error, answered_by=answered_by, agent=agent
-        )
+        origin = CallContext.of_call(call, turn, self._find_position(call, turn))
+        context = replace(origin, refusal=error, answered_by=answered_by, agent=agent)
         self._dispatcher.call_log.record(call, result, context)
 
     def _find_position(self, call: ModelCall, turn: int | None) -> int | None:

@@ -310,7 +310,7 @@ class _SmokeRun:
         if answered_by != MOCK:
             refusal = FunctionError("refused", "the application refused it") if example.fails else None
             call = ModelCall(name=planned.name, arguments=draft.arguments, channel=channel)
-            context = CallContext.of_call(call, turn, refusal=refusal, answered_by=answered_by)
+            context = replace(CallContext.of_call(call, turn), refusal=refusal, answered_by=answered_by)
             self._dispatcher.call_log.record(call, None, context)
             self._unsure.add(index)  # the result is the application's own
             return

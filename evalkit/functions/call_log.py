@@ -105,16 +105,15 @@ class FunctionTable:
             return name, answers[name]
         return next(((key, answers[key]) for key in answers if self.resolve_name(key) == name), None)
 
-    def find_refusal(
-        self, call: PendingCall, offered_names: Container[str] | None, *, is_mocked: bool
-    ) -> FunctionError | None:
+    def find_refusal(self, call: PendingCall, *, is_mocked: bool) -> FunctionError | None:
         """Return why a call is not answered, or None: unknown function, arguments that are no object, nothing mocked.
 
         A model may call only what it was told of. Code that calls the dispatcher directly may use whatever is mocked.
         """
         name, context = call.name, call.context
-        if offered_names is not None and name not in offered_names:
-            return self._refuse_unknown(name, [candidate for candidate in self.names if candidate in offered_names])
+        offered = context.offered_names
+        if offered is not None and name not in offered:
+            return self._refuse_unknown(name, [candidate for candidate in self.names if candidate in offered])
         if self._is_closed and name not in self._declarations and (context.channel != "direct" or not is_mocked):
             return self._refuse_unknown(name, list(self._declarations))
         if context.malformed is not None or not isinstance(call.arguments, dict):
@@ -147,6 +146,10 @@ class CallContext(Struct, frozen=True, kw_only=True):
     nothing mocks it, for it is the agent's own: another agent, whose time is no function's. `is_served`: an MCP server
     answers it unless it is mocked. `answered_by`: APPLICATION
     or NOBODY, and no mock is asked; None: the mocks decide. `agent` makes it; of a call of a turn it is the turn's.
+    `is_searched`: the call is the one that the model has asked for, if there is one that fits. Of `offered_names`, the
+    names that the model was told of, all others are unknown functions. `real` calls the patched function itself; the
+    caller is then patched code, which gets what a callable returned as it is, not as JSON. Where the function raises
+    one of `pauses`, the call is not over: it goes on when the framework executes it again.
     """
 
     turn: int | None = None
@@ -162,21 +165,13 @@ class CallContext(Struct, frozen=True, kw_only=True):
     user_turn: int | None = None  # None: the user's turn of now
     agent: str | None = None
     admitted_by: str = ""
+    is_searched: bool = False
+    offered_names: Container[str] | None = None
+    real: Callable[[], object] | None = None
+    pauses: tuple[type[Exception], ...] = ()
 
     @classmethod
-    def of_call(
-        cls,
-        call: ModelCall,
-        turn: int | None,
-        *,
-        position: float | None = None,
-        refusal: FunctionError | None = None,
-        as_is: bool = False,
-        answered_by: str | None = None,
-        user_turn: int | None = None,
-        agent: str | None = None,
-        admitted_by: str = "",
-    ) -> CallContext:
+    def of_call(cls, call: ModelCall, turn: int | None, position: float | None = None) -> CallContext:
         """Return the context of a call that stands in model turn `turn`."""
         return cls(
             turn=turn,
@@ -185,16 +180,11 @@ class CallContext(Struct, frozen=True, kw_only=True):
             call_id=call.call_id,
             repairs=call.repairs,
             malformed=call.malformed,
-            refusal=refusal,
-            as_is=as_is,
-            answered_by=answered_by,
-            user_turn=user_turn,
-            agent=agent,
-            admitted_by=admitted_by,
         )
 
 
 DIRECT = CallContext()  # code calls, and no reply of a model asked for it
+SEARCHED = CallContext(is_searched=True)  # code calls, and perhaps a reply of a model asked for it
 
 
 class PendingCall(Struct, kw_only=True):
@@ -223,7 +213,6 @@ class PendingCall(Struct, kw_only=True):
     elapsed_ms: float = 0.0  # real time of a real function
     record: FunctionCall | None = None
     is_done: bool = False
-    pauses: tuple[type[Exception], ...] = ()  # of the real function: it waits for a person, and will be called again
     is_paused: bool = False
     is_claimed: bool = False  # it executes a call of the model that has other arguments
 
@@ -351,13 +340,7 @@ class CallLog:
             unused = self._mock_state.find_unused(self._mocks, frozenset(self._used_mocks), unknown_names)
             return (*unused, *(self.approvals.find_unused() if self.approvals.answers else ()))
 
-    def _build_call(
-        self,
-        requested_name: str,
-        arguments: object,
-        context: CallContext,
-        real: Callable[[], object] | None = None,
-    ) -> PendingCall:
+    def _build_call(self, requested_name: str, arguments: object, context: CallContext) -> PendingCall:
         name = self._functions.resolve_name(requested_name)
         if self.note_lost is not None:
             self.note_lost(f"a call of {name}")
@@ -367,7 +350,7 @@ class CallLog:
             arguments={} if arguments is None else to_recordable_json(arguments),
             context=context,
             user_turn=self.user_turn if context.user_turn is None else context.user_turn,
-            real=real,
+            real=context.real,
         )
         declaration = self._functions.find_declaration(name)
         is_hosted = context.answered_by == SERVICE  # a tool that the service declares itself
@@ -377,18 +360,11 @@ class CallLog:
             call.needs_approval = declaration.needs_approval
         return call
 
-    def open(
-        self,
-        requested_name: str,
-        arguments: object,
-        context: CallContext,
-        offered_names: Container[str] | None = None,
-        real: Callable[[], object] | None = None,
-    ) -> PendingCall:
+    def open(self, requested_name: str, arguments: object, context: CallContext) -> PendingCall:
         """Give the call its index and choose the mock that answers it, or refuse it."""
-        call = self._build_call(requested_name, arguments, context, real)
+        call = self._build_call(requested_name, arguments, context)
         mock = self._functions.find_mock(call.name)
-        refusal = self._functions.find_refusal(call, offered_names, is_mocked=mock is not None)
+        refusal = self._functions.find_refusal(call, is_mocked=mock is not None)
         call.error = refusal or context.refusal
         with self._lock:
             if (call.needs_approval or self.approvals.pending) and self._ask_person(call, refusal):
@@ -399,9 +375,7 @@ class CallLog:
         call.problem = None if refusal is None else refusal.type
         return call
 
-    def resume(
-        self, name: str, arguments: object, context: CallContext, real: Callable[[], object] | None
-    ) -> PendingCall | None:
+    def resume(self, name: str, arguments: object, context: CallContext) -> PendingCall | None:
         """Return the paused call that a framework executes again, now that a person has answered; None if none is."""
         key = self._functions.resolve_name(name), context.turn, context.call_id
         sent = to_recordable_json(arguments)
@@ -412,7 +386,7 @@ class CallLog:
                     call.is_paused, call.error, call.awaitable = False, None, None
                     if self.approvals.pending:
                         self._ask_person(call, None)
-                    call.real = real  # with the arguments that the person has changed
+                    call.real = context.real  # with the arguments that the person has changed
                     return call
         return None
 

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.approvals import ApprovalDesk
 from evalkit.functions.call_log import (
-    DIRECT,
+    SEARCHED,
     CallContext,
     CallLog,
     FunctionTable,
@@ -183,23 +183,9 @@ class FakeDispatcher:
             self._served.add(name)
             self.implementations[name] = partial(_call_with_arguments, call, name)
 
-    def call(
-        self,
-        name: str,
-        arguments: object = None,
-        context: CallContext | None = None,
-        *,
-        offered_names: Container[str] | None = None,
-        real: Callable[[], object] | None = None,
-    ) -> Any:
-        """Return the function's result. Raise FunctionError for a failure that the agent may see, else MockError.
-
-        Without `context` the call is the one that the model has asked for, if there is one that fits. Of
-        `offered_names`, the names that the model was told of, all others are unknown functions. `real` calls the
-        patched function itself; the caller is then patched code, which gets what a callable returned as it is, not as
-        JSON.
-        """
-        call = self._open(name, arguments, context, offered_names, real)
+    def call(self, name: str, arguments: object = None, context: CallContext = SEARCHED) -> Any:
+        """Return the function's result. Raise FunctionError for a failure that the agent may see, else MockError."""
+        call = self._open(name, arguments, context)
         try:
             started = time.perf_counter()
             try:
@@ -220,17 +206,9 @@ class FakeDispatcher:
             self._clock.advance(call.duration_ms)
         return _return_outcome(call)
 
-    async def acall(
-        self,
-        name: str,
-        arguments: object = None,
-        context: CallContext | None = None,
-        *,
-        offered_names: Container[str] | None = None,
-        real: Callable[[], object] | None = None,
-    ) -> Any:
+    async def acall(self, name: str, arguments: object = None, context: CallContext = SEARCHED) -> Any:
         """`call` for async code: async callables and real latency are awaited."""
-        call = self._open(name, arguments, context, offered_names, real)
+        call = self._open(name, arguments, context)
         try:
             await self._acomplete(call)
         finally:
@@ -247,7 +225,8 @@ class FakeDispatcher:
         pairs: list[tuple[ModelCall, PendingCall]] = []
 
         async def complete(call: ModelCall) -> None:
-            pending_call = self._open(call.name, call.arguments, CallContext.of_call(call, turn), offered_names)
+            context = replace(CallContext.of_call(call, turn), offered_names=offered_names)
+            pending_call = self._open(call.name, call.arguments, context)
             pairs.append((call, pending_call))
             await self._acomplete(pending_call)
 
@@ -259,49 +238,33 @@ class FakeDispatcher:
             self._clock.advance(max((pending_call.duration_ms for _, pending_call in pairs), default=0.0))
         return [(call, build_error_result(done.error) if done.error else done.returned_value) for call, done in pairs]
 
-    async def execute_call(
-        self,
-        call: ModelCall,
-        context: CallContext,
-        offered_names: Container[str] | None = None,
-        real: Callable[[], object] | None = None,
-        pauses: tuple[type[Exception], ...] = (),
-    ) -> Any:
+    async def execute_call(self, call: ModelCall, context: CallContext) -> Any:
         """Execute one call of a model turn for a framework's own loop, side by side with the turn's others.
 
-        With `context.as_is` and without a mock, `real` runs, whatever the settings allow. Where it raises one of
-        `pauses`, the call is not over: it goes on when the framework executes it again. For the rest see `call`.
+        With `context.as_is` and without a mock, `real` runs, whatever the settings allow. For the rest see `call`.
         """
-        pending_call = self.call_log.resume(call.name, call.arguments, context, real)
+        pending_call = self.call_log.resume(call.name, call.arguments, context)
         if pending_call is None:
-            pending_call = self._open(call.name, call.arguments, context, offered_names, real)
-        pending_call.pauses = pauses
+            pending_call = self._open(call.name, call.arguments, context)
         try:
             await self._acomplete(pending_call)
         finally:
             self._clock.add_overlapping(context.turn, pending_call.duration_ms)
         return _return_outcome(pending_call)
 
-    def _open(
-        self,
-        name: str,
-        arguments: object,
-        context: CallContext | None,
-        offered_names: Container[str] | None = None,
-        real: Callable[[], object] | None = None,
-    ) -> PendingCall:
+    def _open(self, name: str, arguments: object, context: CallContext) -> PendingCall:
         is_served = self._functions.resolve_name(name) in self._served
-        is_own_code = context is None or context.turn is None  # a framework knows which agent's turn asks for a call
-        if context is None:
-            context = DIRECT
-            if self.model_calls is not None and isinstance(arguments, dict):
-                context = self.model_calls.take_context(name, arguments, self._functions)
+        # A framework knows which agent's turn asks for a call.
+        is_own_code = context.is_searched or context.turn is None
+        if context.is_searched and self.model_calls is not None and isinstance(arguments, dict):
+            found = self.model_calls.take_context(name, arguments, self._functions)
+            context = replace(found, real=context.real, offered_names=context.offered_names)
         if is_own_code and (agent := get_acting_agent()) is not None:
             context = replace(context, agent=agent)
         if is_served:
             context = replace(context, is_served=True)
         with run_outside():
-            return self.call_log.open(name, arguments, context, offered_names, real)
+            return self.call_log.open(name, arguments, context)
 
     def _finish(self, call: PendingCall, started: float) -> None:
         if call.selection is not None and isinstance(call.selection.leaf, RealAnswer) and not call.context.as_is:
@@ -323,7 +286,7 @@ class FakeDispatcher:
                     task = asyncio.current_task()
                     if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                         raise  # we are being stopped; otherwise the callable let a cancellation of its own escape
-                    if isinstance(error, call.pauses):
+                    if isinstance(error, call.context.pauses):
                         call.is_paused = True
                         raise
                     call.error = self._responder.convert_error(call, error)

@@ -96,14 +96,14 @@ class PatchPoint:
 
     def _call_mock(self, case: PatchedCase, args: tuple[object, ...], kwargs: JsonDict) -> object:
         with _raise_real_errors():
-            return case.dispatcher.call(**self._build_call(case, args, kwargs, self._run_real))
+            return case.dispatcher.call(*self._build_call(case, args, kwargs, self._run_real))
 
     async def _handle_async_call(self, args: tuple[object, ...], kwargs: JsonDict) -> object:
         case = find_responsible_case(self)
         if case is None:
             return await self._swap.real(*args, **kwargs)
         with _raise_real_errors():
-            return await case.dispatcher.acall(**self._build_call(case, args, kwargs, self._run_real_async))
+            return await case.dispatcher.acall(*self._build_call(case, args, kwargs, self._run_real_async))
 
     def _generate(self, args: tuple[object, ...], kwargs: JsonDict) -> Iterator[object]:
         case = find_responsible_case(self)
@@ -117,7 +117,7 @@ class PatchPoint:
             answer = self._swap.real(*args, **kwargs)
         else:
             with _raise_real_errors():
-                answer = await case.dispatcher.acall(**self._build_call(case, args, kwargs, self._swap.real))
+                answer = await case.dispatcher.acall(*self._build_call(case, args, kwargs, self._swap.real))
         if hasattr(answer, "__aiter__"):
             async for item in answer:
                 yield item
@@ -132,14 +132,19 @@ class PatchPoint:
         text = f"{self.target.text} is a generator, so its mock must be a list of what it yields"
         raise case.dispatcher.record_fault(MockError(f"the mock of {case.names[self]} is broken: {text}"))
 
-    def _build_call(self, case: PatchedCase, args: tuple[object, ...], kwargs: JsonDict, real: AnyFunction) -> JsonDict:
+    def _build_call(
+        self, case: PatchedCase, args: tuple[object, ...], kwargs: JsonDict, real: AnyFunction
+    ) -> tuple[str, object, CallContext]:
         """Return the call as the dispatcher takes it."""
-        call: JsonDict = {"name": case.names[self], "real": functools.partial(real, *args, **kwargs)}
+        call = functools.partial(real, *args, **kwargs)
         try:
-            call["arguments"] = self.target.name_arguments(args, kwargs)
+            arguments = self.target.name_arguments(args, kwargs)
         except TypeError as error:
-            return call | {"arguments": kwargs, "context": CallContext(malformed=str(error))}
-        return call if self.target.dispatch is None else call | self.target.dispatch.read_call(call["arguments"])
+            return case.names[self], kwargs, CallContext(real=call, malformed=str(error))
+        context = CallContext(real=call, is_searched=True)
+        if self.target.dispatch is None:
+            return case.names[self], arguments, context
+        return *self.target.dispatch.read_call(arguments), context
 
     def _run_real(self, *args: object, **kwargs: object) -> object:
         token = _REAL_POINTS.set(_REAL_POINTS.get() | {self})

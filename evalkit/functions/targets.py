@@ -137,14 +137,14 @@ class Dispatch(Struct, frozen=True):
     name: str
     arguments: str
 
-    def read_call(self, arguments: JsonObject) -> JsonDict:
+    def read_call(self, arguments: JsonObject) -> tuple[str, object]:
         """Return the name and the arguments of the call that a call of the dispatching function asks for."""
         inner = arguments.get(self.arguments)
         if isinstance(inner, (str, bytes)):
             inner, problem = parse_arguments(inner if isinstance(inner, str) else inner.decode("utf-8", "replace"))
             if problem is not None:
-                return {"name": str(arguments.get(self.name)), "arguments": arguments.get(self.arguments)}
-        return {"name": str(arguments.get(self.name)), "arguments": {} if inner is None else inner}
+                return str(arguments.get(self.name)), arguments.get(self.arguments)
+        return str(arguments.get(self.name)), {} if inner is None else inner
 
 
 class PatchTarget(Struct, frozen=True, eq=False):

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.call_log import CallContext
@@ -96,13 +97,13 @@ REFUSALS: dict[str, tuple[str, Any, dict[str, Any], tuple[str, str]]] = {
     "not offered to the model": (
         "create_ticket",
         {},
-        {"offered_names": ("send_email",), "context": CallContext(channel="native")},
+        {"context": CallContext(channel="native", offered_names=("send_email",))},
         ("unknown_function", "there is no function 'create_ticket'; there are send_email"),
     ),
     "nothing offered": (
         "create_ticket",
         {},
-        {"offered_names": (), "context": CallContext(channel="native")},
+        {"context": CallContext(channel="native", offered_names=())},
         ("unknown_function", "there is no function 'create_ticket'; there is none"),
     ),
     "text for arguments": (
@@ -393,7 +394,7 @@ def test_what_the_application_answered_is_a_call_that_asks_no_mock(dispatcher: A
         (ModelCall(name="f", arguments="{", malformed="it ends too early"), "no", 6, None, "application"),
         (ModelCall(name="f"), None, 7, nobody, "nobody"),
     ):
-        subject.call_log.record(call, result, CallContext.of_call(call, turn, refusal=refusal, answered_by=by))
+        subject.call_log.record(call, result, replace(CallContext.of_call(call, turn), refusal=refusal, answered_by=by))
     assert subject.call("f") == 1  # the first element of the sequence is still there
     rows = [(call.name, call.turn, call.answered_by, call.outcome, call.result, call.problem) for call in subject.calls]
     assert rows == [
