@@ -13,6 +13,7 @@ from evalkit.checks.compile import compile_expectation, find_on_fault_problems
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.expected_keys import find_expected_key, merge_turn_keys
 from evalkit.checks.key_schemas import GROUP_KEYS
+from evalkit.checks.list_keys import ExpectedCallsKey
 from evalkit.checks.policies import KEY as POLICIES
 from evalkit.checks.policies import SuitePolicy
 from evalkit.checks.reader import ExpectationReader
@@ -343,7 +344,7 @@ def _find_expected_names(expected: object) -> Iterator[str]:
         for key, value in expected.items():
             if key == "function_name" and isinstance(value, str):
                 yield value
-            elif key in ("expected_function_calls", *GROUP_KEYS):
+            elif key in (ExpectedCallsKey.name, *GROUP_KEYS):
                 for item in value if isinstance(value, list) else [value]:
                     yield from [item] if isinstance(item, str) else _find_expected_names(item)
 
