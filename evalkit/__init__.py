@@ -5,8 +5,8 @@ One sentence is the architecture, and the folders repeat it::
     YAML file -> Case -> Transcript -> Verdict -> reports and gate
 
 `spec` loads a file into a Case, `runner` runs the agent and has `checks` judge its Transcript into a Verdict,
-`reports` and `gate` read Verdicts. Importing this package loads nothing else: the public names stand in
-`evalkit.public`, which is loaded when one of them is first used.
+`reports` and `gate` read Verdicts. Importing this package loads nothing else: `evalkit.public` says where the public
+names are, and a module is loaded when a name of it is first used.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    import evalkit.public as public
+    from evalkit.lazy import load
+    from evalkit.public import PLACES
 
-    if name not in public.__all__:
+    if name not in PLACES:
         raise AttributeError(f"module 'evalkit' has no attribute {name!r}")
-    value = getattr(public, name)
+    module, _, attribute = PLACES[name].partition(":")
+    value = getattr(load(module), attribute)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    import evalkit.public as public
+    from evalkit.public import PLACES
 
-    return sorted(["__version__", *public.__all__])
+    return sorted(["__version__", *PLACES])

@@ -1,73 +1,89 @@
-"""The public names of evalkit. `evalkit` loads this module when one of them is first used."""
+"""The public names of evalkit, and where they are: using one loads no more than its module.
+
+They stand here twice, for type checkers and for Python; tests/test_layers.py compares the two.
+"""
 
 from __future__ import annotations
 
-from evalkit.agents.contract import Reply
-from evalkit.agents.instruction import load_instruction
-from evalkit.agents.model_choice import aclose_shared
-from evalkit.agents.registry import agent, mcp_server
-from evalkit.agents.task import Task
-from evalkit.checks.custom_checks import check
-from evalkit.errors import EvalkitError, IncompleteCallError, SpecError, UsageError
-from evalkit.functions.context_propagation import bind
-from evalkit.gate.decision import decide
-from evalkit.model.case import Case
-from evalkit.model.run import GateDecision, Policy, Run
-from evalkit.model.settings import HttpSettings, Settings
-from evalkit.model.transcript import ModelRequest, ModelTurn, Transcript
-from evalkit.model.verdict import Verdict
-from evalkit.operators.builtin import operator
-from evalkit.project import load_case
-from evalkit.providers.table import open_provider
-from evalkit.providers.turns import ScriptedProvider
-from evalkit.reports.run_file import load_run
-from evalkit.runner.judge import judge
-from evalkit.runner.run_case import arun_case, run_case
-from evalkit.runner.simulated_user import UserConversation
-from evalkit.spec.load import case_from_dict
-from evalkit.streaming import StreamAccumulator
-from evalkit.textcalls import parse_text_calls
-from evalkit.textcalls.parsed import ParsedText
-from evalkit.wire.table import wire_api
+from typing import TYPE_CHECKING
 
-IncompleteCall = IncompleteCallError
+if TYPE_CHECKING:
+    from evalkit.agents.contract import Reply as Reply
+    from evalkit.agents.instruction import load_instruction as load_instruction
+    from evalkit.agents.model_choice import aclose_shared as aclose_shared
+    from evalkit.agents.registry import agent as agent
+    from evalkit.agents.registry import mcp_server as mcp_server
+    from evalkit.agents.task import Task as Task
+    from evalkit.checks.custom_checks import check as check
+    from evalkit.errors import EvalkitError as EvalkitError
+    from evalkit.errors import IncompleteCallError
+    from evalkit.errors import SpecError as SpecError
+    from evalkit.errors import UsageError as UsageError
+    from evalkit.functions.context_propagation import bind as bind
+    from evalkit.gate.decision import decide as decide
+    from evalkit.model.case import Case as Case
+    from evalkit.model.run import GateDecision as GateDecision
+    from evalkit.model.run import Policy as Policy
+    from evalkit.model.run import Run as Run
+    from evalkit.model.settings import HttpSettings as HttpSettings
+    from evalkit.model.settings import Settings as Settings
+    from evalkit.model.transcript import ModelRequest as ModelRequest
+    from evalkit.model.transcript import ModelTurn as ModelTurn
+    from evalkit.model.transcript import Transcript as Transcript
+    from evalkit.model.verdict import Verdict as Verdict
+    from evalkit.operators.builtin import operator as operator
+    from evalkit.project import load_case as load_case
+    from evalkit.providers.table import open_provider as open_provider
+    from evalkit.providers.turns import ScriptedProvider as ScriptedProvider
+    from evalkit.reports.run_file import load_run as load_run
+    from evalkit.runner.judge import judge as judge
+    from evalkit.runner.run_case import arun_case as arun_case
+    from evalkit.runner.run_case import run_case as run_case
+    from evalkit.runner.simulated_user import UserConversation as UserConversation
+    from evalkit.spec.load import case_from_dict as case_from_dict
+    from evalkit.streaming import StreamAccumulator as StreamAccumulator
+    from evalkit.textcalls import parse_text_calls as parse_text_calls
+    from evalkit.textcalls.parsed import ParsedText as ParsedText
+    from evalkit.wire.table import wire_api as wire_api
 
-__all__ = [
-    "Case",
-    "EvalkitError",
-    "GateDecision",
-    "HttpSettings",
-    "IncompleteCall",
-    "ModelRequest",
-    "ModelTurn",
-    "ParsedText",
-    "Policy",
-    "Reply",
-    "Run",
-    "ScriptedProvider",
-    "Settings",
-    "SpecError",
-    "StreamAccumulator",
-    "Task",
-    "Transcript",
-    "UsageError",
-    "UserConversation",
-    "Verdict",
-    "aclose_shared",
-    "agent",
-    "arun_case",
-    "bind",
-    "case_from_dict",
-    "check",
-    "decide",
-    "judge",
-    "load_case",
-    "load_instruction",
-    "load_run",
-    "mcp_server",
-    "open_provider",
-    "operator",
-    "parse_text_calls",
-    "run_case",
-    "wire_api",
-]
+    IncompleteCall = IncompleteCallError
+
+PLACES = {
+    "Case": "evalkit.model.case:Case",
+    "EvalkitError": "evalkit.errors:EvalkitError",
+    "GateDecision": "evalkit.model.run:GateDecision",
+    "HttpSettings": "evalkit.model.settings:HttpSettings",
+    "IncompleteCall": "evalkit.errors:IncompleteCallError",
+    "ModelRequest": "evalkit.model.transcript:ModelRequest",
+    "ModelTurn": "evalkit.model.transcript:ModelTurn",
+    "ParsedText": "evalkit.textcalls.parsed:ParsedText",
+    "Policy": "evalkit.model.run:Policy",
+    "Reply": "evalkit.agents.contract:Reply",
+    "Run": "evalkit.model.run:Run",
+    "ScriptedProvider": "evalkit.providers.turns:ScriptedProvider",
+    "Settings": "evalkit.model.settings:Settings",
+    "SpecError": "evalkit.errors:SpecError",
+    "StreamAccumulator": "evalkit.streaming:StreamAccumulator",
+    "Task": "evalkit.agents.task:Task",
+    "Transcript": "evalkit.model.transcript:Transcript",
+    "UsageError": "evalkit.errors:UsageError",
+    "UserConversation": "evalkit.runner.simulated_user:UserConversation",
+    "Verdict": "evalkit.model.verdict:Verdict",
+    "aclose_shared": "evalkit.agents.model_choice:aclose_shared",
+    "agent": "evalkit.agents.registry:agent",
+    "arun_case": "evalkit.runner.run_case:arun_case",
+    "bind": "evalkit.functions.context_propagation:bind",
+    "case_from_dict": "evalkit.spec.load:case_from_dict",
+    "check": "evalkit.checks.custom_checks:check",
+    "decide": "evalkit.gate.decision:decide",
+    "judge": "evalkit.runner.judge:judge",
+    "load_case": "evalkit.project:load_case",
+    "load_instruction": "evalkit.agents.instruction:load_instruction",
+    "load_run": "evalkit.reports.run_file:load_run",
+    "mcp_server": "evalkit.agents.registry:mcp_server",
+    "open_provider": "evalkit.providers.table:open_provider",
+    "operator": "evalkit.operators.builtin:operator",
+    "parse_text_calls": "evalkit.textcalls:parse_text_calls",
+    "run_case": "evalkit.runner.run_case:run_case",
+    "wire_api": "evalkit.wire.table:wire_api",
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import grimp
 import pytest
+
+import evalkit
+from evalkit.public import PLACES
 
 PACKAGE = Path(__file__).parents[1] / "evalkit"
 
@@ -104,6 +108,7 @@ PURE = {"errors", "bounds", "model"}  # need the standard library and msgspec al
 
 # Imports of evalkit that stand inside functions, each with its reason. All others stand at the top of their module.
 SEAMS: dict[tuple[str, str], str] = {
+    ("evalkit", "evalkit.lazy"): "importing evalkit loads nothing; a public name is loaded when it is first used",
     ("evalkit", "evalkit.public"): "importing evalkit loads nothing; a public name is loaded when it is first used",
     ("evalkit.plugin", "evalkit.plugin.marked"): "the door: an idle plugin imports nothing",
     ("evalkit.plugin", "evalkit.plugin.session"): "the door: an idle plugin imports nothing",
@@ -149,6 +154,7 @@ LAZY: dict[str, str] = {
     "evalkit.agents.remote.model_relay": "an agent is another process",
     "evalkit.agents.remote.server": "an agent is another process",
     "evalkit.agents.task_functions": "the agent's error is explained",
+    "evalkit.cassettes.model": "something was recorded",
     "evalkit.cassettes.http.observer": "the agent's own client asks a model",
     "evalkit.cassettes.http.run_traffic": "the agent's own client asks a model",
     "evalkit.cassettes.http.traffic": "the agent's error is explained",
@@ -273,6 +279,15 @@ def test_lazy_modules_are_listed_and_exist() -> None:
     assert lazy_modules() == set(LAZY)
     assert not set(LAZY) - set(own_modules())
     assert all(LAZY.values())
+
+
+def test_public_names_have_the_place_from_which_type_checkers_import_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    public = {name: getattr(evalkit, name) for name in PLACES}  # now, for other packages read TYPE_CHECKING, too
+    monkeypatch.setattr("typing.TYPE_CHECKING", True)
+    names = runpy.run_path(str(PACKAGE / "public.py"))
+    typed = {name for name in names if not name.startswith("_")} - {"annotations", "TYPE_CHECKING", "PLACES"}
+    assert typed - {"IncompleteCallError"} == set(PLACES)
+    assert all(public[name] is names[name] for name in PLACES)
 
 
 def test_only_the_package_itself_makes_names_up() -> None:

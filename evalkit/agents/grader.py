@@ -24,11 +24,10 @@ from evalkit.cassettes.model import (
     RECORD_GRADES,
     RecordedGrades,
     RecordingProvider,
-    build_grades_path,
     describe_grading_request,
     find_grades,
-    locate_cassette,
 )
+from evalkit.cassettes.paths import build_grades_path, locate_cassette
 from evalkit.errors import MeasurementError, MissingCassetteError, format_file_path
 from evalkit.jsonvalue import JsonDict, parse_arguments
 from evalkit.model.case import Declaration

@@ -6,19 +6,12 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from evalkit.agents.task_settings import TaskSettings
-from evalkit.cassettes.model import (
-    CassetteProvider,
-    RecordingProvider,
-    build_cassette_name,
-    build_run_path,
-    find_cassette,
-    load_cassette,
-    locate_cassette,
-)
-from evalkit.cassettes.reply_cache import REPLY_CACHE, CachedProvider
+from evalkit.cassettes.model import CassetteProvider, RecordingProvider, load_cassette
+from evalkit.cassettes.paths import build_cassette_name, build_run_path, find_cassette, locate_cassette
+from evalkit.cassettes.reply_cache import CachedProvider
 from evalkit.errors import MissingCassetteError, UsageError, format_file_path
 from evalkit.locks import create_lock
-from evalkit.model.settings import Settings
+from evalkit.model.settings import REPLY_CACHE, Settings, goes_live
 from evalkit.model.variant import CaseVariant
 from evalkit.providers.base import Provider
 from evalkit.providers.budget import MeteredProvider
@@ -42,7 +35,7 @@ def select_provider(
     if factory is not None:
         provided: Provider = factory(case_id, run)
         return provided
-    if settings.model is not None and settings.goes_live:
+    if settings.model is not None and goes_live(settings):
         metered = MeteredProvider(get_shared_provider(settings.model), settings.model, settings)
         cache = settings.extra.get(REPLY_CACHE)
         return metered if cache is None else CachedProvider(metered, settings.model, cache)

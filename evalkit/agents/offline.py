@@ -55,7 +55,7 @@ from evalkit.errors import MissingCassetteError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.functions.threads import OlderThreads
 from evalkit.locks import create_reentrant_lock
-from evalkit.model.settings import HttpSettings, Settings
+from evalkit.model.settings import HttpSettings, Settings, asks_models
 from evalkit.model.unobserved import CONNECTION
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def remove_guard(keeper: object) -> None:
 
 def cut_off(task: Task, agent: object, settings: Settings) -> None:
     """Watch the run of `task` by `agent`, and cut it off the internet if it is offline."""
-    goes_out = settings.asks_models or settings.http.cassettes is False
+    goes_out = asks_models(settings) or settings.http.cassettes is False
     with _lock:
         watch_connections(_find_owner)
         if not (_guard.is_active and _runs):

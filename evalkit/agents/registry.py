@@ -14,21 +14,27 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
 from evalkit.agents.contract import AgentUnderTest, Reply, build_agent
-from evalkit.agents.instruction import Instruction, load_instruction
 from evalkit.agents.task import Task
 from evalkit.errors import UnknownAgentError, UsageError, did_you_mean, find_nearest, format_file_path
 from evalkit.functions.permissions import explain_agent, explain_callable, explain_path
 from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.jsonvalue import JsonObject
+from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
 from evalkit.model.case import Case, Permissions
 from evalkit.model.registry import AGENTS, CONFTEST, MCP_SERVERS, Registration, look_up_from
 from evalkit.text.format import format_value, join_names
+
+if TYPE_CHECKING:
+    from evalkit.agents import instruction as instructions
+    from evalkit.agents.instruction import Instruction
+else:
+    instructions = LazyModule("evalkit.agents.instruction")
 
 F = TypeVar("F", bound=AnyFunction)
 
@@ -227,7 +233,7 @@ def _find_instruction(spec: str, case: Case, root: Path, permissions: Permission
         hint = did_you_mean(Path(spec).name, [file.name for folder in folders for file in folder.glob("*.md")])
         hint = hint or "; write it there, or name its path from the project's root"
         raise UnknownAgentError(f"instruction file '{spec}' is in none of {searched}{hint}")
-    return load_instruction(path, shown_as=format_file_path(path, root), permissions=case.permissions)
+    return instructions.load_instruction(path, shown_as=format_file_path(path, root), permissions=case.permissions)
 
 
 def _list_folders(case: Case, root: Path) -> Iterator[Path]:

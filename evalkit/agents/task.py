@@ -26,7 +26,6 @@ from msgspec.structs import replace
 from evalkit.agents.clock import WaitingTime
 from evalkit.agents.contract import Reply
 from evalkit.agents.observation import Observation
-from evalkit.agents.task_functions import TaskFunctions, build_positional_error
 from evalkit.agents.task_input import MessageParts, format_message
 from evalkit.agents.task_settings import TaskSettings
 from evalkit.errors import EvalkitError, FunctionError, UsageError
@@ -45,12 +44,13 @@ from evalkit.model.variant import MODEL, TEMPERATURE, VariantValues
 if TYPE_CHECKING:
     from evalkit.agents import instruction as instructions
     from evalkit.agents import loop as model_loop
-    from evalkit.agents import model_session
+    from evalkit.agents import model_session, task_functions
     from evalkit.agents.instruction import Instruction
     from evalkit.agents.model_session import ModelSession
     from evalkit.agents.remote import model_relay, server
     from evalkit.agents.remote.server import FunctionsServer
     from evalkit.agents.remote.spans import SpanReceiver
+    from evalkit.agents.task_functions import TaskFunctions
     from evalkit.cassettes.http import traffic
     from evalkit.cassettes.http.player import Player
     from evalkit.cassettes.http.request_toggle import RequestToggle
@@ -70,6 +70,7 @@ else:
     model_relay = LazyModule("evalkit.agents.remote.model_relay")
     model_session = LazyModule("evalkit.agents.model_session")
     server = LazyModule("evalkit.agents.remote.server")
+    task_functions = LazyModule("evalkit.agents.task_functions")
     traffic = LazyModule("evalkit.cassettes.http.traffic")
 
 T = TypeVar("T")
@@ -177,7 +178,7 @@ class Task:
     @cached_property
     def functions(self) -> TaskFunctions:
         """The functions by name, and their declarations in the forms that model APIs take."""
-        return TaskFunctions(self._dispatcher, self.call, self.acall)
+        return task_functions.TaskFunctions(self._dispatcher, self.call, self.acall)
 
     @property
     def parts(self) -> tuple[InputPart, ...]:
@@ -276,14 +277,18 @@ class Task:
     def call(self, name: str, /, *positional: object, **arguments: object) -> Any:
         """Call a function through the dispatcher and return its answer. Raises FunctionError when it fails."""
         if positional:
-            raise build_positional_error(f'task.call("{name}", ', positional, self._find_declaration(name))
+            raise task_functions.build_positional_error(
+                f'task.call("{name}", ', positional, self._find_declaration(name)
+            )
         with self.waiting_time.measure():
             return self._dispatcher.call(name, arguments)
 
     def acall(self, name: str, /, *positional: object, **arguments: object) -> Coroutine[Any, Any, Any]:
         """`call` for async agents."""
         if positional:
-            raise build_positional_error(f'await task.acall("{name}", ', positional, self._find_declaration(name))
+            raise task_functions.build_positional_error(
+                f'await task.acall("{name}", ', positional, self._find_declaration(name)
+            )
         key = object()
 
         async def call() -> Any:

@@ -20,11 +20,10 @@ from evalkit.cassettes.model import (
     RECORD_USER,
     CassetteProvider,
     RecordingProvider,
-    build_user_path,
     find_user_path,
     load_cassette,
-    locate_cassette,
 )
+from evalkit.cassettes.paths import build_user_path, locate_cassette
 from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError, SimulatorError, format_file_path
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from evalkit.agents.model_choice import toggle_streaming
 from evalkit.casecheck.sweep import PassingRun, PlannedRun, find_call_differences, format_call, is_prose
 from evalkit.cassettes.http.request_toggle import STREAMED, WHOLE, RequestToggle
-from evalkit.cassettes.http.traffic import REQUEST_TOGGLE
 from evalkit.checks.expectation import Expectation, judge_conversation
+from evalkit.model.settings import REQUEST_TOGGLE
 from evalkit.model.verdict import ERROR, FAILED, NOT_COMPARABLE, NOT_RUN, PASSED, ParityRun, Reason, Verdict
 from evalkit.operators.base import Mismatch
 

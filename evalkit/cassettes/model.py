@@ -30,6 +30,7 @@ from evalkit.cassettes.fingerprint import (
     format_line_changes,
     replace_lone_surrogates,
 )
+from evalkit.cassettes.paths import build_grades_path, build_run_path, build_user_path, find_cassette
 from evalkit.errors import (
     KeyPath,
     Location,
@@ -42,7 +43,6 @@ from evalkit.errors import (
 )
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import split_case_id, split_variant
 from evalkit.model.transcript import HostedCall, ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.turns import Chunk, TurnReader, replay_pieces
@@ -55,7 +55,6 @@ from evalkit.yamlfile.write import dump
 CASSETTE_VERSION = 1
 CASSETTE_KEYS = ("evalkit_cassette", "model", "description", "redacted", "turns")
 REQUEST_KEYS = ("fingerprint", "continues", "system", "functions", "settings", "messages")
-SUFFIXES = (".yaml", ".yml", ".json")
 CODE = "invalid_cassette"
 
 
@@ -143,47 +142,6 @@ def load_cassette(path: Path, display_path: str | None = None) -> Cassette:
     cassette, problems = parse_cassette(data, file=file)
     raise_problems(problems, text, file, CODE)  # JSON has places too: it is close enough to YAML
     return cassette
-
-
-def find_cassette(base: Path) -> Path | None:
-    """Find the file at `base`, whatever of ``.yaml``, ``.yml`` and ``.json`` it ends in; None if there is none."""
-    candidates = [base, *(base.with_suffix(suffix) for suffix in SUFFIXES)]
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def build_cassette_name(case_id: str) -> str:
-    """Return the cassette's path below the cassette folder: the case's own path, without ways out of the folder.
-
-    That of the row ``refund_001.yaml[gold]`` is ``refund_001[gold].yaml``, that of its variant `agent=b` is
-    ``refund_001[gold][agent=b].yaml``.
-    """
-    file, row = split_case_id(case_id)
-    label = split_variant(case_id)[1].replace(":", "-")  # no name of a file everywhere
-    name = "/".join(part for part in file.split("/") if part not in ("", ".", "..")) or "case"
-    stem, ending = os.path.splitext(name) if name.endswith((".yaml", ".yml")) else (name, ".yaml")
-    return stem + ("" if row is None else f"[{row}]") + (f"[{label}]" if label else "") + ending
-
-
-_GRADES_ENDING, _USER_ENDING = ".judge.yaml", ".user.yaml"
-_ENDINGS = (*SUFFIXES, ".http.yaml", _GRADES_ENDING, _USER_ENDING)
-
-
-def locate_cassette(folder: Path, case_id: str, *, is_recording: bool) -> Path:
-    """Return the path of a case's cassette in `folder`, beside which its HTTP cassette and its grades stand.
-
-    A variant of a comparison that has no file of its own is answered by those of its case.
-    """
-    path = folder / build_cassette_name(case_id)
-    plain_id, label = split_variant(case_id)
-    if not label or is_recording or any(path.with_name(path.stem + ending).is_file() for ending in _ENDINGS):
-        return path
-    return folder / build_cassette_name(plain_id)
-
-
-def build_run_path(base: Path, run: int, ending: str = "") -> Path:
-    """Return the path of run `run` (from 0) of a case: the first is `base`, later ones are beside it as
-    ``*.run-2.yaml``. `ending`: that of another kind of recording, which stands beside it."""
-    return base.with_name(base.stem + (f".run-{run + 1}" if run else "") + (ending or base.suffix))
 
 
 class CassetteProvider:
@@ -500,11 +458,6 @@ _SHORT = 120  # characters; of a longer text the lines that differ are shown
 _MAX_CHANGES = 6  # differences in a message
 
 
-def build_grades_path(base: Path, run: int) -> Path:
-    """Return the path of the grades of run `run` (from 0), beside the model's cassette `base`."""
-    return build_run_path(base, run, _GRADES_ENDING)
-
-
 def find_grades(base: Path, run: int, root: Path) -> Cassette | None:
     """Find the grades of a run: its own, or hand-written ones, which serve all runs; None if there are none.
 
@@ -613,11 +566,6 @@ def _parse_document(request: JsonObject) -> JsonDict | None:
 
 ANY_SIMULATOR = "--evalkit-simulator=gemini:MODEL"
 RECORD_USER = f"pytest --evalkit --evalkit-record=missing {ANY_SIMULATOR}"
-
-
-def build_user_path(base: Path, run: int) -> Path:
-    """Return the path of the simulated user of run `run` (from 0), beside the model's cassette `base`."""
-    return build_run_path(base, run, _USER_ENDING)
 
 
 def find_user_path(base: Path, run: int, root: Path) -> Path | None:

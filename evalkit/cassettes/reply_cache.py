@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from evalkit.cassettes.fingerprint import describe_whole_request
 from evalkit.cassettes.model import write_atomically
+from evalkit.cassettes.paths import CACHE_FOLDER
 from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, is_json_equal
 from evalkit.model.codec import decode, to_plain_json
@@ -30,8 +31,6 @@ from evalkit.providers.base import Provider
 from evalkit.text.redact import redact_secrets
 from evalkit.yamlfile.events import read_file
 
-CACHE_FOLDER = Path(".evalkit", "cache")
-REPLY_CACHE = "reply_cache"  # the key of `Settings.extra` under which a run has one
 _VERSION = 1
 _ENTRY = re.compile(r"[0-9a-f]{64}\.json")
 _WHOLE = ("stop", "tool_calls")  # replies that ended by themselves

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 
-from evalkit.cassettes.reply_cache import CACHE_FOLDER, list_entries, prune_entries
+from evalkit.cassettes.paths import CACHE_FOLDER
+from evalkit.cassettes.reply_cache import list_entries, prune_entries
 from evalkit.cli.comment import build_marker, find_target, publish
 from evalkit.cli.gate import (
     build_policy,

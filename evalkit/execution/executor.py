@@ -16,17 +16,17 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence, Set
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct, field
 
 from evalkit.agents.clock import keep_time, now
-from evalkit.agents.model_choice import aclose_shared
 from evalkit.agents.offline import keep_guard, remove_guard
 from evalkit.errors import EvalkitError
 from evalkit.functions.context_propagation import go_outside
 from evalkit.functions.threads import restore_thread_hooks, start_daemon_thread
+from evalkit.lazy import LazyModule, is_loaded
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, FAILED, Reason, Verdict
@@ -38,6 +38,11 @@ from evalkit.runner.agent_threads import (
 )
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.runner.run_case import Watchdog, arun_case
+
+if TYPE_CHECKING:
+    from evalkit.agents import model_choice
+else:
+    model_choice = LazyModule("evalkit.agents.model_choice")
 
 _LONGEST_NAP_S = 0.1  # between looks at whether an agent blocks the loop
 _SHORTEST_NAP_S = 0.02  # while one does
@@ -519,7 +524,8 @@ class BackgroundLoop:
         await _cancel_tasks(cases - mine)
         await _cancel_tasks(asyncio.all_tasks() - mine - list_open_agents())
         await wait_for_teardown()
-        await aclose_shared()
+        if is_loaded(model_choice):
+            await model_choice.aclose_shared()
         await self._loop.shutdown_asyncgens()
         return not asyncio.all_tasks() - mine
 

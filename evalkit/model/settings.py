@@ -36,6 +36,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     ignore_fields: tuple[str, ...] = ()  # paths in JSON bodies that differ each time: "metadata.run_id"
 
 
+REPLY_CACHE, REQUEST_TOGGLE = "reply_cache", "request_toggle"  # keys of `Settings.extra`
 RECORD_MODES = ("all", "missing", "stale")
 
 
@@ -80,20 +81,20 @@ class Settings(Struct, frozen=True, kw_only=True):
         if repeat is not None and (type(repeat) is not int or repeat < 1):
             raise UsageError(f"Settings(repeat=...) is a whole number from 1, got {repeat!r}")
 
-    @property
-    def goes_live(self) -> bool:
-        """True if models are asked, and nothing is recorded."""
-        return self.model is not None and self.record is None
-
-    @property
-    def asks_models(self) -> bool:
-        """True if models are asked, to record their replies or not."""
-        return self.model is not None or self.record is not None
-
     def apply_variant(self, variant: CaseVariant | None) -> Settings:
         """Return the settings for cases of `variant`: a model that is compared is asked live, as by an option."""
         model = None if variant is None else variant.values.get(MODEL)
         return self if model is None else replace(self, model=model)
+
+
+def goes_live(settings: Settings) -> bool:
+    """Return whether models are asked, and nothing is recorded."""
+    return settings.model is not None and settings.record is None
+
+
+def asks_models(settings: Settings) -> bool:
+    """Return whether models are asked, to record their replies or not."""
+    return settings.model is not None or settings.record is not None
 
 
 def split_graders(graders: str | None) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from evalkit.config import (
 from evalkit.errors import UsageError
 from evalkit.lazy import LazyModule
 from evalkit.model.run import Policy, Selection
-from evalkit.model.settings import HttpSettings, Settings
+from evalkit.model.settings import REPLY_CACHE, HttpSettings, Settings
 from evalkit.model.variant import MODEL, CaseVariant, read_comparison
 from evalkit.plugin.options import COMPARE, MATCH, OPTIONS, SHARD, SWITCHES, TRACES, format_flag, get_option
 from evalkit.spec.files import DEFAULT_PATHS
@@ -180,7 +180,7 @@ class _ConfigurationReader:
             raise UsageError("--evalkit-cache is for trying prompts, and refused in CI: a gate needs measurements")
         folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         key_file = Path(folder) / "evalkit" / "reply-cache.key"
-        return {reply_cache.REPLY_CACHE: reply_cache.open_cache(self._config.rootpath, key_file, secrets)}
+        return {REPLY_CACHE: reply_cache.open_cache(self._config.rootpath, key_file, secrets)}
 
     def _read_parity(self) -> bool:
         if not self._config.getoption("evalkit_parity"):

@@ -8,15 +8,15 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from evalkit.bounds import get_bounds
-from evalkit.cassettes.reply_cache import prune_entries
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.gate.decision import EXIT_STATUS, decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
+from evalkit.lazy import LazyModule
 from evalkit.model.case import split_case_id
 from evalkit.model.run import NOT_MEASURED, GateDecision
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
@@ -51,7 +51,6 @@ from evalkit.plugin.verdicts import (
     list_own_answers,
     serialize,
 )
-from evalkit.providers.budget import get_token_ledger
 from evalkit.reports.run_file import (
     Journal,
 )
@@ -60,6 +59,13 @@ from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.stats.accounting import Tally
 from evalkit.text.format import format_count, join_names
 from evalkit.text.redact import Redactor
+
+if TYPE_CHECKING:
+    from evalkit.cassettes import reply_cache
+    from evalkit.providers import budget
+else:
+    budget = LazyModule("evalkit.providers.budget")
+    reply_cache = LazyModule("evalkit.cassettes.reply_cache")
 
 _GATED_STATUSES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
@@ -377,10 +383,10 @@ class ResultCollector:
     def pytest_unconfigure(self) -> None:
         if self._ledger is not None:
             self._ledger.unlink(missing_ok=True)
-            get_token_ledger(self._ledger).unlink(missing_ok=True)
+            budget.get_token_ledger(self._ledger).unlink(missing_ok=True)
         self._exchange.remove()
         if self._configuration.cache:
-            prune_entries(self._configuration.root, get_bounds().cache_bytes)
+            reply_cache.prune_entries(self._configuration.root, get_bounds().cache_bytes)
         self._files.close(complete=self._is_complete())
 
     def _is_complete(self) -> bool:

@@ -11,14 +11,14 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from evalkit.agents.grader import check_graders
-from evalkit.agents.model_choice import check_model
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.functions.context_propagation import run_outside
 from evalkit.functions.threads import start_daemon_thread
+from evalkit.lazy import LazyModule
 from evalkit.model.case import get_case_name, split_case_id, split_variant
 from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
@@ -33,6 +33,12 @@ from evalkit.reports.run_file import JOURNAL_SUFFIX, WorkerJournal
 from evalkit.reports.summary import SWEEPS
 from evalkit.spec.files import describe_folder_above, is_case_name
 
+if TYPE_CHECKING:
+    from evalkit.agents import grader, model_choice
+else:
+    grader = LazyModule("evalkit.agents.grader")
+    model_choice = LazyModule("evalkit.agents.model_choice")
+
 PATIENCE_S = 3.0  # threads that are about to end need no mention
 
 
@@ -45,10 +51,11 @@ def start(config: pytest.Config) -> None:
         refuse_moved_root(config)
         configuration = read_configuration(config)
         for model in configuration.list_models():
-            check_model(model)
+            model_choice.check_model(model)
         if configuration.settings.grader is not None:
-            check_graders(configuration.settings.grader)
-        check_model(configuration.settings.simulator, "the simulated user: ")
+            grader.check_graders(configuration.settings.grader)
+        if configuration.settings.simulator is not None:
+            model_choice.check_model(configuration.settings.simulator, "the simulated user: ")
         insert_into_path(config)
         config.add_cleanup(partial(_check_unfinished_threads, frozenset(threading.enumerate())))
         paths = select_paths(config, configuration)

@@ -11,17 +11,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.cassettes.model import explain_redaction, find_redaction
-from evalkit.cassettes.reply_cache import CACHE_FOLDER
+from evalkit.cassettes.paths import CACHE_FOLDER
 from evalkit.errors import format_file_path
 from evalkit.gate.decision import GATE_WORDS, describe_replaced
 from evalkit.gate.outcomes import CaseOutcome
+from evalkit.lazy import LazyModule
 from evalkit.model.run import MET, MISSED, GateDecision
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason
@@ -52,6 +53,11 @@ from evalkit.text.format import (
     parse_percentage,
 )
 from evalkit.text.redact import redact_secrets
+
+if TYPE_CHECKING:
+    from evalkit.cassettes import model as cassettes
+else:
+    cassettes = LazyModule("evalkit.cassettes.model")
 
 MOST_PASSED_TRACES = 50
 _MOST_PREPARED = 10_000_000  # characters of traces in memory
@@ -257,8 +263,8 @@ class Display:
         again = f", {len(paths) - new} of them recorded anew" if new < len(paths) else ""
         reporter.write_line(f"recorded: {files}{again}" if paths else "recorded: nothing")
         for path in paths:
-            if places := find_redaction(path):
-                warning = explain_redaction(self._format_path(path), places)
+            if places := cassettes.find_redaction(path):
+                warning = cassettes.explain_redaction(self._format_path(path), places)
                 reporter.write_line(self._encode(f"evalkit: {warning}"), yellow=True, bold=True)
         if self._config.option.verbose < 0:
             return

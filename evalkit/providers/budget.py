@@ -14,7 +14,7 @@ from pathlib import Path
 
 from evalkit.errors import BudgetSpentError, UsageError
 from evalkit.locks import create_lock
-from evalkit.model.settings import Prices, Settings, compute_cost, find_price
+from evalkit.model.settings import Prices, Settings, asks_models, compute_cost, find_price, goes_live
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.pacing import TRAFFIC, current_limiter, find_rates, get_limiter
@@ -265,12 +265,12 @@ class ClientBudget:
 def create_client_budget(settings: Settings) -> ClientBudget | None:
     """Return the budget for turns of an agent's own client. None offline, and while a cassette is recorded, which books
     them itself."""
-    return ClientBudget(get_run_budget(settings), settings.model) if settings.goes_live else None
+    return ClientBudget(get_run_budget(settings), settings.model) if goes_live(settings) else None
 
 
 def check_budget(settings: Settings) -> None:
     """Raise BudgetSpentError if the run goes live and nothing is left to spend."""
-    if settings.asks_models:
+    if asks_models(settings):
         get_run_budget(settings).check()
 
 

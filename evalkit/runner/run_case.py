@@ -38,7 +38,7 @@ from evalkit.functions.targets import suggest_target
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.model.case import Case
 from evalkit.model.registry import look_up_from
-from evalkit.model.settings import RECORD_MODES, Settings
+from evalkit.model.settings import RECORD_MODES, Settings, asks_models, goes_live
 from evalkit.model.transcript import ModelTurn, RunFault, Transcript
 from evalkit.model.verdict import FAILED, NOT_RUN, Reason, Verdict
 from evalkit.runner.agent_call import GRACE_S, CallOutcome, call_agent, get_slot, list_thread_calls
@@ -140,7 +140,7 @@ async def _run_repeats(plan: CasePlan, watch: Watchdog) -> Verdict:
     repeat, settings = plan.case.repeat, plan.settings
     for number in range(repeat.runs):
         try:
-            if settings.asks_models:
+            if asks_models(settings):
                 budget.check_budget(settings)
         except BudgetSpentError as error:
             watch.finish_run(build_not_run_verdict(plan.case, error))
@@ -195,7 +195,7 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
         task.request_toggle = find_request_toggle(settings)
         is_played = not plan.agent.is_recorded and plays_requests(settings)
         task.is_live = not is_played and settings.model is not None
-        task.client_budget = budget.create_client_budget(settings) if settings.goes_live else None
+        task.client_budget = budget.create_client_budget(settings) if goes_live(settings) else None
         run = RunState(plan, task, dispatcher, Occupancy(task.add_delay))
         watch.start_run(run)
         with share_interpreter(run.occupancy):

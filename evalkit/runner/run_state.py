@@ -19,16 +19,14 @@ from evalkit.agents.registry import resolve_agent
 from evalkit.agents.task import Task
 from evalkit.agents.task_settings import TaskSettings, merge_settings
 from evalkit.cassettes.http import binding as http_recording
-from evalkit.cassettes.http.cassette_file import build_http_path
-from evalkit.cassettes.model import (
+from evalkit.cassettes.paths import (
     SUFFIXES,
-    Cassette,
     build_cassette_name,
     build_grades_path,
+    build_http_path,
     build_run_path,
     build_user_path,
 )
-from evalkit.cassettes.reply_cache import REPLY_CACHE
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.errors import Location, MissingCassetteError, PathProblem, Problem, ProviderError, SpecError, format_path
@@ -41,7 +39,7 @@ from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.model.case import TRACE, Case, Declaration, Repeat, split_variant
-from evalkit.model.settings import Settings, compute_cost, compute_turns_cost
+from evalkit.model.settings import REPLY_CACHE, Settings, compute_cost, compute_turns_cost
 from evalkit.model.transcript import (
     CACHE,
     CACHED,
@@ -61,6 +59,7 @@ from evalkit.text.format import format_count
 
 if TYPE_CHECKING:
     from evalkit.agents import recorded
+    from evalkit.cassettes.model import Cassette
     from evalkit.wire import blame
     from evalkit.wire.records import Failure
 else:

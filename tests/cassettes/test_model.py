@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.cassettes.model import CassetteProvider, load_cassette, locate_cassette, parse_cassette
+from evalkit.cassettes.model import CassetteProvider, load_cassette, parse_cassette
+from evalkit.cassettes.paths import locate_cassette
 from evalkit.errors import MissingCassetteError, SpecError
 from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage

@@ -77,7 +77,7 @@ def test_its_modules_are_not_rewritten_for_assertions_though_a_wheel_marks_them(
         "scenarios/conftest.py",
         "def pytest_unconfigure():\n    import sys\n"
         "    print('LOADERS', {type(module.__loader__).__name__ for name, module in sys.modules.items()\n"
-        "                      if name.startswith(('evalkit.spec', 'evalkit.checks'))})\n",
+        "                      if name.startswith(('evalkit.agents', 'evalkit.model'))})\n",
     )
     project.case("a_001")
     project.write("test_other.py", "def test_other(): pass")

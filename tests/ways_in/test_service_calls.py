@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.casecheck.update import build_update
-from evalkit.cassettes.reply_cache import REPLY_CACHE, open_cache
+from evalkit.cassettes.reply_cache import open_cache
 from evalkit.model.case import Case
-from evalkit.model.settings import HttpSettings, Settings
+from evalkit.model.settings import REPLY_CACHE, HttpSettings, Settings
 from evalkit.model.transcript import ModelRequest
 from evalkit.model.verdict import Verdict
 from evalkit.reports.trace import render_trace

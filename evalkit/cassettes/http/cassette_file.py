@@ -15,7 +15,7 @@ from msgspec import Struct
 from evalkit.bounds import get_bounds
 from evalkit.cassettes.http.failures import check_failure
 from evalkit.cassettes.http.messages import FORMS
-from evalkit.cassettes.model import CODE, build_run_path, check_version, write_atomically
+from evalkit.cassettes.model import CODE, check_version, write_atomically
 from evalkit.errors import KeyPath
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonDict, JsonObject
@@ -24,7 +24,6 @@ from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump
 
 HTTP_CASSETTE_VERSION = 1
-ENDING = ".http.yaml"
 HEADER = "# Recorded by evalkit: what the agent's own HTTP client asked, and the answers. Record it again with\n"
 HEADER += "# pytest --evalkit --evalkit-record=stale\n"
 KEYS = ("evalkit_http_cassette", "recorded", "description", "redacted", "match", "exchanges")
@@ -42,11 +41,6 @@ class HttpCassette(Struct, frozen=True):
     kind: str = "recorded"  # or "hand-written"
     file: str = ""
     match: str = BY_REQUEST  # or BY_TURN: exchanges answer the requests to their endpoints one after the other
-
-
-def build_http_path(base: Path, run: int) -> Path:
-    """Return the path of the HTTP cassette of run `run` (from 0), beside the model's cassette `base`."""
-    return build_run_path(base, run, ENDING)
 
 
 def load_http_cassette(path: Path, display_path: str) -> HttpCassette:

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from evalkit.cassettes.http.cassette_file import (
     BY_TURN,
     HttpCassette,
-    build_http_path,
     keep_volatile,
     load_http_cassette,
     write_http_cassette,
@@ -53,6 +52,7 @@ from evalkit.cassettes.model import (
     explain_overwriting,
     explain_redaction,
 )
+from evalkit.cassettes.paths import build_http_path
 from evalkit.errors import EvalkitError, MissingCassetteError, format_file_path
 from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
 from evalkit.locks import create_lock

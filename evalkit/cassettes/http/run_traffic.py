@@ -12,7 +12,7 @@ from evalkit.cassettes.http.model_exchanges import read_http_exchange
 from evalkit.cassettes.http.observer import Observer
 from evalkit.cassettes.http.player import Player, PlayerOptions
 from evalkit.cassettes.http.traffic import TrafficParts, find_request_toggle, plays_requests
-from evalkit.cassettes.model import locate_cassette
+from evalkit.cassettes.paths import locate_cassette
 from evalkit.errors import EvalkitError
 from evalkit.model.parts import InputPart
 from evalkit.model.settings import Settings

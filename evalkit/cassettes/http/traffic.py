@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from evalkit.locks import create_reentrant_lock
 from evalkit.model.parts import InputPart
-from evalkit.model.settings import Settings
+from evalkit.model.settings import REQUEST_TOGGLE, Settings, goes_live
 
 if TYPE_CHECKING:
     from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
@@ -21,12 +21,9 @@ if TYPE_CHECKING:
     from evalkit.cassettes.http.tee import BrokenExchange, Tee
 
 
-REQUEST_TOGGLE = "request_toggle"  # the key of Settings.extra
-
-
 def plays_requests(settings: Settings) -> bool:
     """Return whether requests of agents' own clients are played or recorded; else they go out unchanged."""
-    return not settings.goes_live and settings.http.cassettes is not False
+    return not goes_live(settings) and settings.http.cassettes is not False
 
 
 def find_request_toggle(settings: Settings) -> RequestToggle | None:

@@ -21,14 +21,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from evalkit.cassettes.http.cassette_file import build_http_path
-from evalkit.cassettes.model import (
+from evalkit.cassettes.model import write_atomically
+from evalkit.cassettes.paths import (
     SUFFIXES,
     build_cassette_name,
     build_grades_path,
+    build_http_path,
     build_run_path,
     build_user_path,
-    write_atomically,
 )
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
