@@ -77,7 +77,7 @@ ADVICE = {
     "unmatchable_pattern": "correct the pattern",
     "ungrounded_argument": "the expected value is in neither the input nor an earlier result; correct it or `grounded`",
     "budget_exceeded": "raise the limit: the expected calls alone exceed it",
-    "mock_error": "mend the mock",
+    "mock_error": "correct the mock",
 }
 _GUESSABLE = frozenset(
     {"text_forbidden", "wrong_argument", "missing_argument", "ungrounded_argument", "text_missing", "invalid_arguments"}

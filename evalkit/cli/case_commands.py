@@ -235,7 +235,7 @@ def _run_pytest(*arguments: str) -> int:
 @click.option("--ignore", metavar="RULE", multiple=True, help="Not these rules.")
 @click.option("--baseline", metavar="FILE", help="Hide the findings that this file knows.")
 @click.option("--write-baseline", is_flag=True, help="Make all present findings known ones, and exit with 0.")
-@click.option("--fix", is_flag=True, help="Mend what can be mended safely, and report the rest.")
+@click.option("--fix", is_flag=True, help="Fix what can be fixed safely, and report the rest.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
 @click.option("--fail-on", type=click.Choice(["error", "warning", "note"]), help="The least severity that fails.")
 @click.option(

@@ -53,7 +53,7 @@ def run_lint(paths: tuple[str, ...], actions: LintActions, **overrides: Any) -> 
         if actions.diff:
             return "\n".join(changes.format_diff()), report.exit_status
         apply_changes(changes, options.root)
-        lines = [f"mended: {changes.fixed_count}"] if actions.form == "text" and changes.fixed_count else []
+        lines = [f"fixed: {changes.fixed_count}"] if actions.form == "text" and changes.fixed_count else []
         report = check_project(options)
     return "\n".join([*lines, render_report(report, actions.form, version=evalkit.__version__)]), report.exit_status
 
@@ -107,8 +107,8 @@ def explain(code: str) -> str:
         return f"{name}\n\n{sections[name]}"
     for rule in list_rules():
         if name in (rule.name, rule.code):
-            mended = "\n`evalkit lint --fix` can mend it." if rule.fixable else ""
-            return f"{rule.name} ({rule.code}, {rule.severity})\n\n{rule.summary}{mended}\nMore: docs/lint.md"
+            fixable = "\n`evalkit lint --fix` can fix it." if rule.fixable else ""
+            return f"{rule.name} ({rule.code}, {rule.severity})\n\n{rule.summary}{fixable}\nMore: docs/lint.md"
     known_names = [*sections, *(word for rule in list_rules() for word in (rule.name, rule.code))]
     nearest = did_you_mean(name, known_names) or "; `evalkit explain` lists the codes"
     raise UsageError(f"there is no code {name!r}{nearest}")

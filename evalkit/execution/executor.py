@@ -328,7 +328,7 @@ def build_error_verdict(case: Case, code: str, message: str) -> Verdict:
     return build_unjudged_verdict(case, ERROR, Reason(code=code, message=message))
 
 
-_owner: contextvars.ContextVar[ScheduledRun | None] = contextvars.ContextVar("evalkit_flight", default=None)
+_owner: contextvars.ContextVar[ScheduledRun | None] = contextvars.ContextVar("evalkit_scheduled_run", default=None)
 
 
 def is_in_case() -> bool:

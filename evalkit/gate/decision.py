@@ -223,9 +223,9 @@ def _describe_interval(part: GateEvidence) -> str:
 
 def _compare_models(evidence: GateEvidence) -> Iterator[str]:
     """Yield how the calls of each model came, where more than one took part."""
-    came_by_model = {model: came for model, came in evidence.count_calls_by_model().items() if came.total}
-    if len(came_by_model.keys() - {UNNAMED}) > 1:
-        for model, came in sorted(came_by_model.items()):
+    channels_by_model = {model: came for model, came in evidence.count_calls_by_model().items() if came.total}
+    if len(channels_by_model.keys() - {UNNAMED}) > 1:
+        for model, came in sorted(channels_by_model.items()):
             ways = (("native", came.native), ("as text", came.text), ("malformed", came.malformed))
             shares = [f"{count} {way} ({format_rate(Fraction(100 * count, came.total))})" for way, count in ways]
             yield f"calls of {model}: {', '.join(shares)}"
@@ -540,14 +540,14 @@ def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
         return
     passed_before = {case_id for case_id, outcome in evidence.baseline.items() if outcome.status == PASSED}
     newly = [case_id for case_id in evidence.counts.failed if case_id in passed_before]
-    untold = [i for i in (*evidence.counts.errors, *evidence.counts.unjudged) if i in passed_before]
+    unmeasured_before = [i for i in (*evidence.counts.errors, *evidence.counts.unjudged) if i in passed_before]
     gone = [case_id for case_id in find_changes(evidence, evidence.baseline)["gone"] if case_id in passed_before]
     if newly:
         yield MISSED, f"{format_case_count(len(newly))} passed {where} and failed now: {join_names(newly)}"
-    elif untold:
+    elif unmeasured_before:
         yield (
             NOT_MEASURED,
-            f"{format_case_count(len(untold))} passed {where} and could not be measured now: {join_names(untold)}",
+            f"{format_case_count(len(unmeasured_before))} passed {where} and could not be measured now: {join_names(unmeasured_before)}",
         )
     elif not gone:
         yield MET, f"no case that passed {where} failed"

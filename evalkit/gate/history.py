@@ -360,7 +360,7 @@ def propose_quarantines(
     """Return the lines of YAML that would put a flaky case in quarantine for a while, by case.
 
     It is flaky if it passes and fails on one branch, by turns: one that a branch broke passes on the others, and one
-    that a commit broke or mended changed once. A case that must pass is not proposed.
+    that a commit broke or fixed changed once. A case that must pass is not proposed.
     """
     until = (today + timedelta(days=_QUARANTINE_DAYS)).isoformat()
     flaky: set[str] = set()

@@ -114,7 +114,7 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
 
 def _list_channels(runs: Iterable[Verdict]) -> list[str]:
     """List the channels of the calls that a model asked for."""
-    calls = [call for run in runs for call in run.transcript.calls if not call.is_in_vain]
+    calls = [call for run in runs for call in run.transcript.calls if not call.is_refused]
     return [call.channel for call in calls if call.channel in ("native", "text")]
 
 
@@ -350,7 +350,16 @@ class GateEvidence(Struct, frozen=True, kw_only=True):
 # A run against a baseline: which cases changed, in what way, and whether that is more than luck.
 
 # Kinds of change of a case; the last one is not known of a part of the suite.
-CHANGES = ("newly_failing", "newly_broken", "newly_flaky", "flakier", "newly_passing", "slower", "dearer", "gone")
+CHANGES = (
+    "newly_failing",
+    "newly_broken",
+    "newly_flaky",
+    "flakier",
+    "newly_passing",
+    "slower",
+    "more_expensive",
+    "gone",
+)
 
 
 def find_changes(evidence: GateEvidence, baseline: Mapping[str, CaseOutcome]) -> dict[str, list[str]]:
@@ -370,7 +379,7 @@ def find_changes(evidence: GateEvidence, baseline: Mapping[str, CaseOutcome]) ->
         if took is not None and takes is not None and takes > 1.5 * took and takes - took > 500:
             changes["slower"].append(case_id)
         if (compute_run_cost(now) or 0) > 1.2 * (compute_run_cost(before) or 0) > 0:
-            changes["dearer"].append(case_id)
+            changes["more_expensive"].append(case_id)
     if evidence.is_whole:
         selected = set(evidence.selected)
         changes["gone"] = [case_id for case_id in baseline if case_id not in selected]

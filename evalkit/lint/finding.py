@@ -1,4 +1,4 @@
-"""Rules of lint, findings by them, and the edits by which `--fix` mends findings, all of a file's at once or none."""
+"""Rules of lint, findings by them, and the edits by which `--fix` fixes findings, all of a file's at once or none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rename(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """A kind of finding. `fixable`: `--fix` can mend some of them; `optional`: off unless it is selected."""
+    """A kind of finding. `fixable`: `--fix` can fix some of them; `optional`: off unless it is selected."""
 
     code: str
     name: str
@@ -105,7 +105,7 @@ class Changes(Struct):
 
 
 def plan_changes(findings: Iterable[Finding], root: Path) -> Changes:
-    """Return the changes that mend `findings`, as far as they can be mended."""
+    """Return the changes that fix `findings`, as far as they can be fixed."""
     changes = Changes()
     edits: dict[str, list[Edit]] = {}
     for finding in findings:

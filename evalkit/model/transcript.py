@@ -86,7 +86,7 @@ class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # "unmocked_call", "unknown_function", "malformed_call", "invalid_result": fails the case by itself
     problem: str | None = None
     violations: tuple[Violation, ...] = ()
-    repairs: tuple[str, ...] = ()  # what the text-call parser mended
+    repairs: tuple[str, ...] = ()  # what the text-call parser repaired
     # APPLICATION: the agent's own code or framework; SERVER: the MCP server under test; SERVICE: the model's, or an MCP
     # server that it asks; NOBODY: it was refused, or left unanswered
     answered_by: str = always_written(MOCK)
@@ -97,7 +97,7 @@ class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     admitted_by: str = ""  # the pattern of the project's `own_calls` that names it: no list of expected calls has to
 
     @property
-    def is_in_vain(self) -> bool:
+    def is_refused(self) -> bool:
         """True if the application let the call fail without calling a function, or left it unanswered."""
         return self.outcome == "error" and self.answered_by != MOCK and not (self.mock_rule or self.problem)
 

@@ -102,7 +102,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
         raise
     if status == 0 and exit_watch.has_ended_early:
         return _NOT_MEASURED_STATUS
-    collector = config.pluginmanager.get_plugin("evalkit-keeper")
+    collector = config.pluginmanager.get_plugin("evalkit-results")
     return collector.exit_status if status == 0 and collector is not None else status
 
 

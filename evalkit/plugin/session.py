@@ -66,7 +66,7 @@ def start(config: pytest.Config) -> None:
         config.pluginmanager.register(runner, "evalkit-runner")
         config.pluginmanager.register(ConftestErrors(), "evalkit-conftest")
         if config.getoption("lf", False):
-            config.pluginmanager.register(SkippedFileCounter(collection), "evalkit-passed-over")
+            config.pluginmanager.register(SkippedFileCounter(collection), "evalkit-skipped-files")
         if configuration.shard is not None:
             durations = () if configuration.durations is None else (configuration.durations,)
             config.pluginmanager.register(Sharding(config, configuration.shard, durations), "evalkit-sharding")
@@ -77,7 +77,7 @@ def start(config: pytest.Config) -> None:
             config.pluginmanager.register(WorkerActivity(runner.measure_activity, folder, worker), "evalkit-activity")
         else:
             collector = ResultCollector(config, configuration, collection, runner)
-            config.pluginmanager.register(collector, "evalkit-keeper")
+            config.pluginmanager.register(collector, "evalkit-results")
             # The hooks of plugins that are registered later come first, before the collector detaches the verdicts.
             register_updater(config, configuration)
             register_linting(config, configuration)
@@ -188,7 +188,7 @@ def _explain_missing_folder(path: Path, configuration: Configuration) -> str:
 def _check_unfinished_threads(threads_before: frozenset[threading.Thread]) -> None:
     """Watch the end of Python if agents have started threads: those that do not end keep the process from ending."""
     if not all(thread.name.startswith("evalkit-") or thread in threads_before for thread in threading.enumerate()):
-        start_daemon_thread(_report_unfinished_threads, "evalkit-lingering")
+        start_daemon_thread(_report_unfinished_threads, "evalkit-unfinished-threads")
 
 
 def _report_unfinished_threads() -> None:

@@ -74,11 +74,11 @@ class WorkerExchange:
 
     def start_batches(self) -> None:
         """Announce that cases are distributed by whole batches."""
-        (self.folder / "buckets").touch()
+        (self.folder / "batches").touch()
 
     @property
     def has_batches(self) -> bool:
-        return (self.folder / "buckets").exists()
+        return (self.folder / "batches").exists()
 
     def set_apart(self, node_ids: Iterable[str]) -> None:
         """Add tests that are run one by one from now on."""

@@ -438,16 +438,18 @@ def list_extremes(outcomes: Mapping[str, CaseOutcome], number: int, *, is_live: 
     """
     slow = [outcome for outcome in outcomes.values() if outcome.elapsed_ms >= 1000]
     slow = sorted(slow, key=lambda o: (-o.elapsed_ms, o.case_id))[:number]
-    dear = sorted((o for o in outcomes.values() if o.cost_usd), key=lambda o: (-(o.cost_usd or 0), o.case_id))[:number]
+    expensive = sorted((o for o in outcomes.values() if o.cost_usd), key=lambda o: (-(o.cost_usd or 0), o.case_id))[
+        :number
+    ]
     if slow:
         clock = "" if is_live else " with the recorded time of models and mocks, for which nobody waited"
         yield f"slowest{clock}: " + ", ".join(
             f"{escape_controls(o.case_id)} {format_duration(o.elapsed_ms)}" for o in slow
         )
-    if dear:
+    if expensive:
         total = sum(o.cost_usd or 0 for o in outcomes.values())
         yield f"cost: {format_usd(total)}; dearest: " + ", ".join(
-            f"{escape_controls(o.case_id)} {format_usd(o.cost_usd or 0).removesuffix(' USD')}" for o in dear
+            f"{escape_controls(o.case_id)} {format_usd(o.cost_usd or 0).removesuffix(' USD')}" for o in expensive
         )
 
 

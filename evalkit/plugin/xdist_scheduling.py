@@ -15,11 +15,11 @@ from xdist.scheduler import LoadFileScheduling, LoadGroupScheduling, LoadScopeSc
 
 from evalkit.plugin.splitting import WorkerExchange, allow_replacement, split_into_batches
 
-_BATCH, _ALONE = "bucket ", "alone: "
+_BATCH, _ALONE = "batch ", "alone: "
 
 
 class ScopeScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types
-    """xdist's scheduling by scopes, mended for workers that die.
+    """xdist's scheduling by scopes, corrected for workers that die.
 
     The base gives the test on which one died to the next worker, waits for ever for a worker that came later and was
     given one test, and raises KeyError if a worker dies while another one is beginning.

@@ -47,7 +47,7 @@ _CHANGES = {
     "flakier": "Flakier",
     "newly_passing": "Newly passing",
     "slower": "Slower",
-    "dearer": "Dearer",
+    "more_expensive": "More expensive",
     "gone": "No longer there",
 }
 _SECTION_NOTES = ("failed", "variants", *_CHANGES)  # kinds of notes that have a section here

@@ -34,10 +34,10 @@ def format_accounting(accounting: Accounting) -> Iterator[str]:
             yield format_cache(accounting)
         calls = accounting.calls
         if calls.text or calls.malformed:
-            mended = f" ({calls.mended} mended)" if calls.mended else ""
+            repaired = f" ({calls.mended} repaired)" if calls.mended else ""
             yield (
                 f"calls: {calls.native} native ({_format_percent(calls.native, calls.total)}), "
-                f"{calls.text} as text{mended} ({_format_percent(calls.text, calls.total)}), "
+                f"{calls.text} as text{repaired} ({_format_percent(calls.text, calls.total)}), "
                 f"{calls.malformed} malformed ({_format_percent(calls.malformed, calls.total)})"
             )
         if calls.unanswered:

@@ -97,7 +97,7 @@ class AgentThread(Struct, frozen=True):
         return self.context.copy() if self.is_async else self.context
 
 
-current_agent_thread: ContextVar[AgentThread] = ContextVar("evalkit_host", default=AgentThread())  # noqa: B039  # frozen
+current_agent_thread: ContextVar[AgentThread] = ContextVar("evalkit_agent_thread", default=AgentThread())  # noqa: B039  # frozen
 
 
 _local = threading.local()

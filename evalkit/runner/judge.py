@@ -87,7 +87,7 @@ def check_quarantine(case: Case) -> tuple[bool, str | None]:
     if date.today() < date.fromisoformat(case.until):
         return True, None
     kind = "skip" if case.skip is not None else "xfail"
-    return False, f"'{kind}' expired on {case.until}: the case counts again; mend it, or set a later 'until'"
+    return False, f"'{kind}' expired on {case.until}: the case counts again; fix it, or set a later 'until'"
 
 
 def apply_quarantine(case: Case, verdict: Verdict) -> Verdict:

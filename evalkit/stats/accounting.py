@@ -328,7 +328,7 @@ def iter_channels(transcript: Transcript) -> Iterator[tuple[str, str, Channels]]
     default = requested_model.partition(":")[2] or requested_model or UNNAMED
     models = [turn.model or default for turn in transcript.turns]
     for call in transcript.calls:
-        if call.channel in ("native", "text") and not call.is_in_vain:
+        if call.channel in ("native", "text") and not call.is_refused:
             is_of_turn = call.turn is not None and 0 <= call.turn < len(models)
             yield call.name, models[call.turn or 0] if is_of_turn else default, _read_channel(call)
     if not models:
@@ -348,7 +348,7 @@ def _find_unanswered(transcript: Transcript) -> Iterator[tuple[int, ModelCall]]:
     """
     calls_by_turn: dict[int | None, list[FunctionCall]] = {}
     for call in transcript.calls:
-        if call.is_in_vain:
+        if call.is_refused:
             continue
         calls_by_turn.setdefault(call.turn, []).append(call)
     code_calls = calls_by_turn.pop(None, [])

@@ -139,9 +139,9 @@ class Forms:
         try:
             return self.read_python(f"{written_name}({rest})", explicit=True)
         except NotACallError:
-            mended = self._read_repaired(f"{written_name}({rest[:-1]})") if rest[-1:] in ("}", "]", ">", ")") else []
-        if mended:
-            return mended
+            repaired = self._read_repaired(f"{written_name}({rest[:-1]})") if rest[-1:] in ("}", "]", ">", ")") else []
+        if repaired:
+            return repaired
         repairs: list[str] = []
         name = self.names.resolve(written_name, repairs, explicit=True)
         if len(self.names.get_properties(name)) != 1 or not rest:

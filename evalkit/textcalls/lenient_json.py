@@ -113,7 +113,7 @@ class IncompleteJsonError(MalformedJsonError):
 
 
 class Decoded(Struct):
-    """A value, the position behind it, and what had to be mended."""
+    """A value, the position behind it, and what had to be repaired."""
 
     value: JsonValue
     end: int

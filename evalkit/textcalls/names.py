@@ -294,8 +294,8 @@ def read_calls(source: str) -> list[tuple[str, list[JsonValue], JsonDict, list[s
     tree = _parse_expression(source)
     if tree is None:
         # `f(serial_number: "x")` is no Python, and common.
-        mended = _COLON_ARGUMENT.sub(r"\1\2=", source)
-        tree = _parse_expression(mended)
+        repaired = _COLON_ARGUMENT.sub(r"\1\2=", source)
+        tree = _parse_expression(repaired)
         if tree is None:
             raise NotACallError("not a call")
         repairs.append("':' instead of '=' before an argument")

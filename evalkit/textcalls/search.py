@@ -122,7 +122,7 @@ class Search(ControlTokens):
             and _THOUGHT_END.search(self.text, start, end)
             and self._find_second_word(start) is not None
         ):
-            self._leave_unfinished(start)  # what was mended out of both sides of the thought's end is no call
+            self._leave_unfinished(start)  # what was repaired out of both sides of the thought's end is no call
         return super()._add(start, end, calls)
 
     def _end_thought(self, end: int) -> None:

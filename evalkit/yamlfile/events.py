@@ -410,7 +410,7 @@ _MISSING_KEY = (
 _MISSING_DASH = f"'- ' was expected here, to continue the list of {_BEGINNING}; check the indentation"
 _TAB = "a tab indents this line; indent with spaces"
 _NO_DIGITS = "an escape needs hexadecimal digits here: \\x two, \\u four, \\U eight"
-_ENDED = "the document has ended before this; remove what follows, or mend the brackets"
+_ENDED = "the document has ended before this; remove what follows, or fix the brackets"
 # A part of the parser's message, whether its context is the better place, and our message.
 _TABLE: tuple[tuple[str, bool, str | Callable[[SyntaxProblem, str], str]], ...] = (
     (

@@ -162,7 +162,7 @@ def test_a_time_or_cost_that_is_unknown_is_not_zero() -> None:
     before, now = timed([1000.0] * 20, 0.02), timed([9000.0] * 20)
     untimed = [Verdict(case_id=verdict.case_id, status="passed") for verdict in before]
     changed = decide(run_of(now), Policy(), run_of(untimed)).facts["changes"]
-    assert (changed["slower"], changed["dearer"]) == ([], [])
+    assert (changed["slower"], changed["more_expensive"]) == ([], [])
     assert notes(now, untimed, about="per case") == []
     unpriced = [replace(v, transcript=replace(v.transcript, turns=(ModelTurn(text="x"),))) for v in now]
     assert notes(unpriced, before, about="cost per case") == []

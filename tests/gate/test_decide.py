@@ -546,7 +546,7 @@ def test_a_part_of_the_suite_says_nothing_of_the_rest_of_the_baseline() -> None:
     assert decide(replace(run_of("p"), metadata={"part": True}), policy, run_of("ppp")).status == "met"
 
 
-def test_newly_flaky_slower_dearer_and_gone_are_told() -> None:
+def test_newly_flaky_slower_expensive_and_gone_are_told() -> None:
     def case(case_id: str, passed: int, milliseconds: float, cost: float) -> Verdict:
         transcript = Transcript(timing=Timing(model_ms=milliseconds), cost_usd=cost)
         runs = tuple(Verdict(status="passed" if n < passed else "failed", transcript=transcript) for n in range(4))
@@ -558,7 +558,7 @@ def test_newly_flaky_slower_dearer_and_gone_are_told() -> None:
     assert {what: ids for what, ids in changes.items() if ids} == {
         "newly_flaky": ["a"],
         "slower": ["a"],
-        "dearer": ["a"],
+        "more_expensive": ["a"],
         "gone": ["b"],
     }
 

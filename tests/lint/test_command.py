@@ -120,7 +120,7 @@ def test_fix_mends_and_reports_the_rest(run: Run, project: Any) -> None:
     assert run("--diff")[1].startswith("--- a/agent.py\n+++ b/agent.py\n")
     assert run("--fix") == (
         0,
-        "mended: 1\nnothing found in 1 function and 0 cases (looked in scenarios)\n",
+        "fixed: 1\nnothing found in 1 function and 0 cases (looked in scenarios)\n",
         "",
     )
     assert "'search_page': f, 'tool_search_page': f" in project.read("agent.py")

@@ -25,7 +25,7 @@ def table() -> str:
         for rule in list_rules():
             if rule.code.startswith(prefix):
                 marks = [" Off by default."] if rule.optional else []
-                marks += [" `--fix` mends some."] if rule.fixable else []
+                marks += [" `--fix` fixes some."] if rule.fixable else []
                 lines.append(f"| {rule.code} | `{rule.name}` | {rule.severity} | {rule.summary}{''.join(marks)} |")
     return "\n".join(lines) + "\n\n"
 

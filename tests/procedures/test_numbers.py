@@ -24,7 +24,7 @@ def test_both_systems_answer_the_same_questions_alike(verdicts: Verdicts) -> Non
 
     def seen(verdict: Verdict) -> object:
         transcript = verdict.transcript
-        searches = [(call.name, call.arguments) for call in transcript.calls if not call.is_in_vain]
+        searches = [(call.name, call.arguments) for call in transcript.calls if not call.is_refused]
         return transcript.input, transcript.response, searches
 
     found, repaired = verdicts("as_found"), verdicts("repaired")

@@ -35,7 +35,7 @@ USAGE = Usage(input_tokens=12_000, cached_tokens=4_000, output_tokens=900, reaso
             Accounting(turns=9, calls=Channels(native=5, text=3, malformed=1, mended=2), usage=Usage()),
             [
                 "models: 9 model turns, 1 per function call, 0 tokens in and 0 out, cost unknown",
-                "calls: 5 native (55.6 %), 3 as text (2 mended) (33.3 %), 1 malformed (11.1 %)",
+                "calls: 5 native (55.6 %), 3 as text (2 repaired) (33.3 %), 1 malformed (11.1 %)",
             ],
         ),
         (

@@ -872,7 +872,7 @@ def test_a_quarantine_expires_on_its_day(make_case: MakeCase, settings: Settings
     in_force = run_case(replace(case, until=tomorrow), good_agent, settings)
 
     assert (expired.status, expired.quarantined) == ("passed", None)
-    assert expired.warnings == (f"'{kind}' expired on {today}: the case counts again; mend it, or set a later 'until'",)
+    assert expired.warnings == (f"'{kind}' expired on {today}: the case counts again; fix it, or set a later 'until'",)
     assert (in_force.status == "not_run") is (kind == "skip")
     assert in_force.quarantined == (None if kind == "skip" else "ticket 12")
 
