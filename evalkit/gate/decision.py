@@ -540,14 +540,15 @@ def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
         return
     passed_before = {case_id for case_id, outcome in evidence.baseline.items() if outcome.status == PASSED}
     newly = [case_id for case_id in evidence.counts.failed if case_id in passed_before]
-    unmeasured_before = [i for i in (*evidence.counts.errors, *evidence.counts.unjudged) if i in passed_before]
+    unmeasured = [i for i in (*evidence.counts.errors, *evidence.counts.unjudged) if i in passed_before]
     gone = [case_id for case_id in find_changes(evidence, evidence.baseline)["gone"] if case_id in passed_before]
     if newly:
         yield MISSED, f"{format_case_count(len(newly))} passed {where} and failed now: {join_names(newly)}"
-    elif unmeasured_before:
+    elif unmeasured:
         yield (
             NOT_MEASURED,
-            f"{format_case_count(len(unmeasured_before))} passed {where} and could not be measured now: {join_names(unmeasured_before)}",
+            f"{format_case_count(len(unmeasured))} passed {where} and could not be measured now: "
+            f"{join_names(unmeasured)}",
         )
     elif not gone:
         yield MET, f"no case that passed {where} failed"

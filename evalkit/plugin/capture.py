@@ -27,9 +27,7 @@ from evalkit.text.format import escape_lines, fit_to_encoding
 _KINDS = ("stdout", "stderr", "log")
 
 
-UNATTRIBUTED_ATTRIBUTE = (
-    "evalkit_unattributed"  # the attribute of a report with pairs of stream and text of no single case
-)
+UNATTRIBUTED_ATTRIBUTE = "evalkit_unattributed"  # of a report: pairs of stream and text of no single case
 MAX_CHARACTERS = 200_000  # of a stream; of longer output the end is kept
 _STREAMS = {f"Captured {kind} {phase}": kind for kind in _KINDS for phase in ("setup", "call", "teardown")}
 
