@@ -113,6 +113,19 @@ class UsageError(EvalkitError):
     code = "usage"
 
 
+class FeatureError(EvalkitError):
+    """A feature could not be imported, is not what its package says of it, or raised where it must not."""
+
+    code = "feature"
+
+    def __init__(self, name: str, package: str, error: BaseException) -> None:
+        self.name, self.package, self.error = name, package, error
+        super().__init__(f"feature '{name}' of {package} does not work: {type(error).__name__}: {error}")
+
+    def __reduce__(self) -> tuple[type[FeatureError], tuple[str, str, BaseException]]:
+        return (type(self), (self.name, self.package, self.error))
+
+
 class MeasurementError(EvalkitError):
     """The case could not be measured: its verdict is ``error``, never ``failed``."""
 

@@ -23,16 +23,17 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "lazy": set(),
     "locks": set(),
+    "hooks": {"errors"},
     "bounds": {"errors"},
     "jsonvalue": {"errors"},
     "text": {"errors", "jsonvalue"},
     "fields": {"errors", "jsonvalue", "text"},
-    "model": {"bounds", "errors", "jsonvalue", "text"},
+    "model": {"bounds", "errors", "hooks", "jsonvalue", "text"},
     "yamlfile": {"bounds", "errors"},
     "stats": {"jsonvalue", "model"},
     "operators": {"errors", "fields", "jsonvalue", "model", "text"},
-    "functions": {"bounds", "errors", "fields", "jsonvalue", "model", "operators", "text", "yamlfile"},
-    "checks": {"bounds", "errors", "fields", "jsonvalue", "model", "operators", "text"},
+    "functions": {"bounds", "errors", "fields", "hooks", "jsonvalue", "model", "operators", "text", "yamlfile"},
+    "checks": {"bounds", "errors", "fields", "hooks", "jsonvalue", "model", "operators", "text"},
     "textcalls": {"errors", "jsonvalue", "model"},
     "streaming": {"errors", "jsonvalue", "model", "textcalls"},
     "wire": {"errors", "jsonvalue", "model", "streaming", "text"},
@@ -57,6 +58,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors",
         "fields",
         "functions",
+        "hooks",
         "jsonvalue",
         "model",
         "operators",
@@ -65,21 +67,23 @@ ALLOWED: dict[str, set[str]] = {
         "yamlfile",
     },
     "agents": {
-        *{"bounds", "cassettes", "checks", "errors", "fields", "functions", "jsonvalue", "model", "providers"},
+        *{"bounds", "cassettes", "checks", "errors", "fields", "functions", "hooks", "jsonvalue", "model", "providers"},
         *{"streaming", "text", "textcalls", "traces", "yamlfile", "wire"},
     },
-    "adapters": {"agents", "errors", "functions", "jsonvalue", "model", "providers", "text", "wire"},
     "runner": {
         *{"agents", "cassettes", "checks", "errors", "functions", "jsonvalue", "model", "operators", "providers"},
         *{"stats", "text", "wire"},
+        "hooks",
+        "fields",
     },
     "execution": {"agents", "errors", "functions", "model", "runner"},
-    "gate": {"errors", "jsonvalue", "model", "stats", "text"},
+    "gate": {"errors", "hooks", "jsonvalue", "model", "stats", "text"},
     "config": {"bounds", "errors", "fields", "model", "text"},
-    "reports": {"errors", "gate", "jsonvalue", "model", "stats", "text"},
+    "reports": {"errors", "gate", "hooks", "jsonvalue", "model", "stats", "text"},
     "casecheck": {
         *{"agents", "cassettes", "checks", "errors", "fields", "functions", "jsonvalue", "model", "operators"},
         *{"providers", "runner", "spec", "stats", "text", "yamlfile"},
+        "hooks",
     },
     "lint": {
         "agents",
@@ -87,6 +91,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors",
         "fields",
         "functions",
+        "hooks",
         "jsonvalue",
         "model",
         "providers",
@@ -94,6 +99,11 @@ ALLOWED: dict[str, set[str]] = {
         "text",
         "yamlfile",
     },
+    "features": {
+        *{"casecheck", "checks", "errors", "fields", "functions", "hooks", "jsonvalue", "lint", "model", "operators"},
+        *{"spec", "text", "yamlfile"},
+    },
+    "adapters": {"agents", "errors", "features", "functions", "jsonvalue", "model", "providers", "text", "wire"},
     "importers": {"errors", "functions", "jsonvalue", "lint", "model", "text", "traces", "wire", "yamlfile"},
     "project": {"bounds", "agents", "config", "errors", "model", "spec"},
     "public": {
@@ -145,6 +155,8 @@ SEAMS: dict[tuple[str, str], str] = {
 
 # Modules of evalkit that others load by `LazyModule`, each with the cases that need it.
 LAZY: dict[str, str] = {
+    "evalkit.features.approvals.mutants": "mutants: a command that few runs need",
+    "evalkit.features.policies.lint": "lint: a command that few runs need",
     "evalkit.agents.grader": "a model grades",
     "evalkit.agents.instruction": "an agent is an instruction file",
     "evalkit.agents.loop": "an agent is an instruction file",
@@ -159,9 +171,7 @@ LAZY: dict[str, str] = {
     "evalkit.cassettes.http.run_traffic": "the agent's own client asks a model",
     "evalkit.cassettes.http.traffic": "the agent's error is explained",
     "evalkit.cassettes.reply_cache": "--evalkit-cache",
-    "evalkit.checks.policies": "a suite has policies",
     "evalkit.execution.shards": "--evalkit-shard",
-    "evalkit.functions.approvals": "a call needs an approval",
     "evalkit.plugin.traces": "--evalkit-traces",
     "evalkit.providers.budget": "a model is asked",
     "evalkit.providers.pacing": "a model is asked",
@@ -177,7 +187,15 @@ LAZY: dict[str, str] = {
 
 @cache
 def graph() -> grimp.ImportGraph:
-    return grimp.build_graph("evalkit", include_external_packages=True, cache_dir=None)
+    """All imports, also those for type checkers; but hooks name the records of all rooms, to be called by them."""
+    imports = grimp.build_graph("evalkit", include_external_packages=True, cache_dir=None)
+    at_run_time = grimp.build_graph(
+        "evalkit", include_external_packages=True, cache_dir=None, exclude_type_checking_imports=True
+    )
+    named = imports.find_modules_directly_imported_by("evalkit.hooks")
+    for imported in named - at_run_time.find_modules_directly_imported_by("evalkit.hooks"):
+        imports.remove_import(importer="evalkit.hooks", imported=imported)
+    return imports
 
 
 def own_modules() -> list[str]:
@@ -209,6 +227,25 @@ def test_a_room_imports_only_what_its_row_allows(name: str) -> None:
         if imported.split(".")[0] == "evalkit" and room(imported) not in allowed
     }
     assert not wrong
+
+
+def test_no_feature_knows_another() -> None:
+    """Adapters answer approvals: they alone know a feature. The rest goes by the hooks."""
+    found = {
+        (module, imported)
+        for module in own_modules()
+        for imported in graph().find_modules_directly_imported_by(module)
+        if room(imported) == "features" and module.split(".")[2:3] != imported.split(".")[2:3]
+    }
+    assert {room(module) for module, _ in found} == {"adapters"}
+    known = {imported.removeprefix("evalkit.features.") for _, imported in found}
+    assert known == {"approvals.desk", "approvals.records"}
+
+
+def test_a_feature_goes_by_the_api_of_a_host() -> None:
+    hosts = {"casecheck", "lint", "reports"}
+    found = {imported for _, imported in imports_of("features") if room(imported) in hosts}
+    assert {name for name in found if name.split(".")[2:] != ["api"]} == set()
 
 
 def test_the_table_points_one_way() -> None:

@@ -33,7 +33,7 @@ from evalkit.agents.contract import Reply
 from evalkit.agents.pending_calls import is_equal
 from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, FunctionError, MeasurementError, MockError
-from evalkit.functions.approvals import ApprovalRequest
+from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest
 from evalkit.functions.call_log import MockedError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.functions.targets import find_object
@@ -564,7 +564,7 @@ def build_interrupted_reply(
 ) -> Reply:
     """Build the reply of a run that waits for a person. Unless the case expects that, it must answer the `requests`."""
     listed = (to_reply(list(interrupts)).data or {})["output"]
-    waits_for = task.approvals.explain_missing(requests)
+    waits_for = task.take_part(ApprovalDesk).explain_missing(requests)
     return Reply(
         text,
         stop_reason="interrupted",

@@ -360,10 +360,9 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     ]
     keys, texts = collect_words(demands)
     calls = _list_calls(conversation)
-    policies = [policy for policy in case.policies if policy.name not in case.policy_exceptions]
     blank = list_blank_calls(conversation)
     declared = {function.name for function in case.functions if function.parameters}
-    on_arguments = any(policy.looks_at_arguments for policy in policies) or not declared.isdisjoint(blank)
+    on_arguments = any(part.looks_at_arguments() for part in case.features.values()) or not declared.isdisjoint(blank)
     known: list[DemandKey] = [*list_expected_keys().values(), *list_call_keys().values()]
     by_names = _PARTS_OF_LISTS | {key.name for key in known if not key.looks_at_arguments}
     if blank and (on_arguments or not keys <= by_names or any("{{" in text for text in texts)):
@@ -378,11 +377,11 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     if any(isinstance(event, ModelReply) and event.is_blank and not event.calls for event in conversation.events[:-1]):
         return f"holds a reply without what it says or asks for; {ADVICE}"
     names = {call.name for call in calls}
-    of_policies = {key for policy in policies for name in names for key in policy.list_keys(name)}
+    of_features = {key for part in case.features.values() for name in names for key in part.list_call_keys(name)}
     for key in known:
-        if key.untraced and key.name in keys | of_policies and not is_live:
+        if key.untraced and key.name in keys | of_features and not is_live:
             return f"holds {key.untraced}, which the case expects ('{key.name}')"
-    keys |= of_policies
+    keys |= of_features
     unknown = _list_lost_results(conversation, calls)
     on_results = {key.name for key in known if key.looks_at_results}
     if unknown and (keys & on_results or any("calls" in text and "{{" in text for text in texts)):

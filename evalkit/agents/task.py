@@ -32,6 +32,7 @@ from evalkit.errors import EvalkitError, FunctionError, UsageError
 from evalkit.functions.call_log import DIRECT, SEARCHED, CallContext, build_error_result
 from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
 from evalkit.functions.mocks.answers import compile_static, render_answer
+from evalkit.hooks import RunPart
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from evalkit.cassettes.http.player import Player
     from evalkit.cassettes.http.request_toggle import RequestToggle
     from evalkit.cassettes.http.traffic import Traffic
-    from evalkit.functions.approvals import ApprovalDesk
     from evalkit.functions.handoffs import HandoffLog
     from evalkit.providers.base import Provider
     from evalkit.providers.budget import ClientBudget
@@ -74,6 +74,7 @@ else:
     traffic = LazyModule("evalkit.cassettes.http.traffic")
 
 T = TypeVar("T")
+PartT = TypeVar("PartT", bound=RunPart)
 
 
 class Task:
@@ -537,10 +538,9 @@ class Task:
         """Say which calls the agent's framework writes into its history itself: no reply asks for them."""
         self._session.own_calls.update(patterns)
 
-    @property
-    def approvals(self) -> ApprovalDesk:
-        """The answers to calls that need the approval of a person, for adapters of frameworks."""
-        return self._dispatcher.approvals
+    def take_part(self, cls: type[PartT]) -> PartT:
+        """Return the part of a feature in this run, for adapters of frameworks: ``task.take_part(ApprovalDesk)``."""
+        return self._dispatcher.take_part(cls)
 
     # -- several agents
 

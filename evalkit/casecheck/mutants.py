@@ -20,11 +20,12 @@ from evalkit.checks.call_keys import list_call_keys
 from evalkit.checks.handoffs import HANDOFF_KINDS, HANDOFF_WORDS
 from evalkit.errors import KeyPath
 from evalkit.functions.declarations import find_argument_violations
+from evalkit.hooks import iter_known, load_all
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, walk_leaves
 from evalkit.model.case import Case, Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import Reference, TemplateError
-from evalkit.model.transcript import APPLICATION, DENIED, MOCK, FunctionCall, Transcript
+from evalkit.model.transcript import MOCK, FunctionCall, Transcript
 from evalkit.model.verdict import PASSED, Verdict
 from evalkit.runner.run_case import Watchdog, arun_case
 from evalkit.runner.run_state import RunState
@@ -42,8 +43,6 @@ _OF_CALLS = {
     "lose_fact": "a number, date or name of the input or of a result is told wrongly in a text",
 }
 _OF_RUNS = {
-    "deny_approval": "a person denies a call that was approved",
-    "skip_approval": "a call is made for which nobody is asked",
     "change_handoff": "the run is handed over, or a part of it delegated, to another agent",
     "drop_handoff": "a hand-off or a delegation is left out",
     "change_result": "a function that no mock answered returns another value",
@@ -52,7 +51,6 @@ _OF_RUNS = {
 }
 UNLISTED = "delete_everything"
 SOMEBODY_ELSE = "somebody_else"
-DENIED_RESULT = {"error": {"type": "denied", "message": "a person denied this call"}}
 _MAX_FACTS = 8
 
 SOMETHING_ELSE = "something else"
@@ -67,7 +65,8 @@ Keys = JsonObject
 def list_kinds() -> Mapping[str, str]:
     """Return the kinds of mutants by name, each with what happens in them."""
     of_keys = {kind: words for key in list_call_keys().values() for kind, words in key.mistakes.items()}
-    return {**_OF_CALLS, **of_keys, **_OF_RUNS}
+    of_features = {kind: words for feature in load_all() for kind, words in feature.list_mutants().items()}
+    return {**_OF_CALLS, **of_keys, **of_features, **_OF_RUNS}
 
 
 class Observation(Struct, frozen=True):
@@ -129,7 +128,8 @@ def generate_mutants(observed: Observation) -> Iterator[Mutant]:
             yield from _generate_lost_facts(observed, index)
         yield from _generate_key_mistakes(transcript, index)
         yield from _generate_result_changes(transcript, index)
-        yield from _generate_approval_changes(transcript, index)
+        for _, feature in iter_known(call.features):
+            yield from feature.mutate(transcript, index)
     yield from _generate_handoff_changes(transcript)
     response = transcript.response
     if response.strip():
@@ -156,7 +156,7 @@ def replace_calls(transcript: Transcript, calls: Sequence[FunctionCall]) -> Tran
     return replace(transcript, calls=tuple(replace(call, index=index) for index, call in enumerate(calls)))
 
 
-def _describe_call(transcript: Transcript, index: int) -> str:
+def describe_made_call(transcript: Transcript, index: int) -> str:
     call = transcript.calls[index]
     alike = [number for number, candidate in enumerate(transcript.calls) if candidate.name == call.name]
     return call.name if len(alike) == 1 else f"{call.name} (call {index + 1})"
@@ -167,7 +167,7 @@ def _generate_call_changes(transcript: Transcript) -> Iterator[Mutant]:
     limit = {"max_function_calls": len(calls)}
     names = {"expected_function_calls": [call.name for call in calls]}
     for index, call in enumerate(calls):
-        name = _describe_call(transcript, index)
+        name = describe_made_call(transcript, index)
         fewer = replace_calls(transcript, calls[:index] + calls[index + 1 :])
         at_call = ({"optional": False}, {"times": sum(second.name == call.name for second in calls)})
         yield Mutant(
@@ -187,7 +187,9 @@ def _generate_call_changes(transcript: Transcript) -> Iterator[Mutant]:
         if together or alike or first.user_turn != second.user_turn:
             continue
         turned = (replace(second, turn=first.turn), replace(first, turn=second.turn))
-        description = f"{_describe_call(transcript, index + 1)} is called before {_describe_call(transcript, index)}"
+        description = (
+            f"{describe_made_call(transcript, index + 1)} is called before {describe_made_call(transcript, index)}"
+        )
         swapped = replace_calls(transcript, calls[:index] + turned + calls[index + 2 :])
         yield Mutant(
             kind="swap_calls", description=description, transcript=swapped, for_run=({"call_order": "strict"}, names)
@@ -246,7 +248,7 @@ def _replace_arguments(observed: Observation, index: int, arguments: JsonDict) -
 
 def _generate_argument_changes(observed: Observation, index: int) -> Iterator[Mutant]:
     call = observed.verdict.transcript.calls[index]
-    description = _describe_call(observed.verdict.transcript, index)
+    description = describe_made_call(observed.verdict.transcript, index)
     declaration = observed.declarations.get(call.name)
     properties = (declaration.parameters or {}).get("properties") if declaration else None
     schemas: JsonObject = properties if isinstance(properties, Mapping) else {}
@@ -307,7 +309,7 @@ def _generate_lost_facts(observed: Observation, index: int) -> Iterator[Mutant]:
             changed = {**call.arguments, name: replace_fact(text, fact)}
             yield Mutant(
                 kind="lose_fact",
-                description=f"the {name} of {_describe_call(transcript, index)} says something else for {fact}",
+                description=f"the {name} of {describe_made_call(transcript, index)} says something else for {fact}",
                 transcript=_replace_arguments(observed, index, changed), call=index,
                 for_call=({f"{name}_contains": [fact]},),
             )  # fmt: skip
@@ -329,7 +331,7 @@ def _generate_key_mistakes(transcript: Transcript, index: int) -> Iterator[Mutan
     for key in list_call_keys().values():
         for change in key.mutate(calls[index]):
             yield Mutant(
-                kind=change.kind, description=f"{_describe_call(transcript, index)} {change.words}",
+                kind=change.kind, description=f"{describe_made_call(transcript, index)} {change.words}",
                 transcript=replace_calls(transcript, (*calls[:index], change.call, *calls[index + 1 :])), call=index,
                 for_call=({key.name: change.value},), for_run=(names,),
             )  # fmt: skip
@@ -338,42 +340,17 @@ def _generate_key_mistakes(transcript: Transcript, index: int) -> Iterator[Mutan
 def _generate_result_changes(transcript: Transcript, index: int) -> Iterator[Mutant]:
     calls = list(transcript.calls)
     call = calls[index]
-    is_denied = call.approval is not None and call.approval.answer == DENIED
-    if call.result is None or call.answered_by == MOCK or is_denied:  # the answer is the case's own doing
+    if call.result is None or call.answered_by == MOCK or call.is_denied:  # the answer is the case's own doing
         return
     path, value = list_first_leaves(call.result)[0]
     calls[index] = replace(call, result=replace_leaf(call.result, path, make_other_value(value)))
     yield Mutant(
         kind="change_result",
-        description=f"{_describe_call(transcript, index)} returns another {'.'.join(map(str, path)) or 'value'}",
+        description=f"{describe_made_call(transcript, index)} returns another {'.'.join(map(str, path)) or 'value'}",
         transcript=replace_calls(transcript, calls),
         call=index,
         for_call=({"result_contains": build_nested(path, value)},),
     )
-
-
-def _generate_approval_changes(transcript: Transcript, index: int) -> Iterator[Mutant]:
-    call = transcript.calls[index]
-    if call.approval is None:
-        return
-    description, answer = _describe_call(transcript, index), call.approval.answer
-    names = [asked.name for asked in transcript.calls if asked.approval is not None]
-
-    def build_mutant(kind: str, what: str, changed: FunctionCall) -> Mutant:
-        calls = (*transcript.calls[:index], changed, *transcript.calls[index + 1 :])
-        return Mutant(
-            kind=kind, description=f"{description} is {what}", transcript=replace_calls(transcript, calls), call=index,
-            for_call=({"approval": answer},), for_run=({"expected_approvals": names},),
-        )  # fmt: skip
-
-    if answer != DENIED:
-        denial = replace(call.approval, answer=DENIED)
-        denied = replace(call, approval=denial, outcome="error", result=DENIED_RESULT, answered_by=APPLICATION)
-        yield build_mutant("deny_approval", "denied", denied)
-    executed_call = (
-        replace(call, outcome="ok", result={"status": "done"}, answered_by=MOCK) if answer == DENIED else call
-    )
-    yield build_mutant("skip_approval", "made, and nobody is asked", replace(executed_call, approval=None))
 
 
 def _generate_handoff_changes(transcript: Transcript) -> Iterator[Mutant]:

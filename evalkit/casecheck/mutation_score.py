@@ -19,7 +19,7 @@ from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import get_mocks
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json
 from evalkit.model.case import Declaration
-from evalkit.model.transcript import DENIED, Grading, Transcript
+from evalkit.model.transcript import Grading, Transcript
 from evalkit.model.verdict import FAILED, PASSED
 from evalkit.operators.base import JUDGE
 from evalkit.runner.demands import compile_demands, judge_transcript
@@ -97,12 +97,11 @@ def _replay_state(observed: Observation, transcript: Transcript) -> Transcript:
     is_mocked = "state" in case.input and mocks.state_probe is None
     if not is_mocked or transcript.calls == observed.verdict.transcript.calls:
         return transcript
-    # What people answered stands in the calls: nobody is asked again.
-    declarations = [replace(declaration, needs_approval=False) for declaration in observed.declarations.values()]
-    mocks = replace(mocks, approvals={})
+    # What features answered stands in the calls: none is asked again.
+    declarations = [replace(declaration, features={}) for declaration in observed.declarations.values()]
     dispatcher = FakeDispatcher(mocks, declarations, input=case.input, case_id=case.id, state=copy_state(case))
     for call in transcript.calls:
-        if call.approval is not None and call.approval.answer == DENIED:
+        if call.is_denied:
             continue
         with suppress(FunctionError, MockError):
             dispatcher.call(call.name, call.arguments, CallContext(turn=call.turn))

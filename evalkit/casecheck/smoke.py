@@ -38,7 +38,6 @@ from evalkit.checks.evidence import build_resolver
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.expected_key import ONLY_A_RUN, RunExample
 from evalkit.checks.expected_keys import find_expected_key
-from evalkit.checks.policies import PolicyRun, get_policies
 from evalkit.checks.simulated_user import get_user
 from evalkit.errors import FunctionError, KeyPath, Location, MockError, find_nearest, format_path, parse_path
 from evalkit.functions.call_log import CallContext
@@ -54,6 +53,7 @@ from evalkit.functions.mocks.answers import (
     find_references,
     get_mocks,
 )
+from evalkit.hooks import Forecast, JudgedRun
 from evalkit.jsonvalue import JsonObject, copy_json
 from evalkit.model.case import TRACE, Case, Declaration
 from evalkit.model.settings import Settings
@@ -156,7 +156,7 @@ class _SmokeRun:
         """Reset the mocks to their beginning."""
         self._dispatcher = FakeDispatcher(
             get_mocks(self._case), self._declarations.values(), input=self._case.input, settings=self._settings,
-            case_id=self._case.id, state=copy_state(self._case),
+            case_id=self._case.id, state=copy_state(self._case), features=self._case.features,
         )  # fmt: skip
         self._turns: dict[KeyPath, int] = {}
         self._turn = -1
@@ -222,7 +222,7 @@ class _SmokeRun:
             self._add_finding("budget_exceeded", (*path, "processing_time_ms"), says)
         transcript = self._build_transcript(expected, path)
         if user_turn is None and listed is not None:
-            self._check_policies(transcript, path)
+            self._check_features(transcript, path)
         judgement = compiled.judge(transcript, input=self._input, mode="judge", user_turn=user_turn)
         for line in judgement.calls:
             for result in line.results:
@@ -231,23 +231,24 @@ class _SmokeRun:
         for check in judgement.checks:
             self._report_check(check, path)
 
-    def _check_policies(self, transcript: Transcript, path: KeyPath) -> None:
-        """Hold the expected calls against the policies of the folder: a case that must break one can't be satisfied."""
-        run = PolicyRun(transcript, self._input, self._names_by_alias)
-        is_guessed = any(self._guessed.values())
-        for policy in get_policies(self._case):
-            if policy.name in self._case.policy_exceptions:
-                continue
-            is_open = self._leaves_calls_open or bool(self._unsure or self._open)
-            if policy.looks_at_messages and self._user is not None and self._user.player != "script":
-                self.notes.append(f"policy {policy.name}, which reads what a simulated user says: only a run can tell")
-                continue
-            for reason in run.judge(policy)[2]:
-                if is_open or (is_guessed and policy.looks_at_arguments):
-                    self.notes.append(f"{reason.message}; a run may make other calls")
-                    continue
-                place = path if reason.call is None else self._places.get(reason.call, path)
-                self._add_finding(reason.code, place, reason.message)
+    def _check_features(self, transcript: Transcript, path: KeyPath) -> None:
+        """Let features of the case say what the expected calls can't keep."""
+
+        def report(code: str, message: str, call: int | None) -> None:
+            self._add_finding(code, path if call is None else self._places.get(call, path), message)
+
+        forecast = Forecast(
+            judged=JudgedRun(
+                case=replace(self._case, input=self._input), transcript=transcript, aliases=self._names_by_alias
+            ),
+            is_open=self._leaves_calls_open or bool(self._unsure or self._open),
+            is_guessed=any(self._guessed.values()),
+            user_is_simulated=self._user is not None and self._user.player != "script",
+            report=report,
+            note=self.notes.append,
+        )
+        for part in self._case.features.values():
+            part.forecast(forecast)
 
     def _draft_arguments(
         self, planned: PlannedCall, expected: JsonObject, declaration: Declaration | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 from evalkit.checks.call_checks import (
@@ -15,11 +14,13 @@ from evalkit.checks.call_checks import (
     find_text_argument,
 )
 from evalkit.checks.call_key import CallDraft, CallKey
-from evalkit.checks.call_origin import AgentKey, AnswererKey, ApprovalKey, ChannelKey, MessageKey
+from evalkit.checks.call_origin import AgentKey, AnswererKey, ChannelKey, MessageKey
 from evalkit.checks.call_results import GroundedKey, LatencyKey, OutcomeKey, ValidKey
 from evalkit.checks.key_schemas import BOOLEAN, COUNT, NAME, POSITIVE, DescribedKey, describe_keys, make_ref
+from evalkit.checks.key_table import KeyTable
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath
+from evalkit.hooks import CALL, find_key
 from evalkit.jsonvalue import JsonDict, JsonObject
 
 
@@ -116,7 +117,6 @@ _KEYS: tuple[CallKey, ...] = (
     AnswererKey(),
     AgentKey(),
     MessageKey(),
-    ApprovalKey(),
     LatencyKey(),
     ValidKey(),
     GroundedKey(),
@@ -124,27 +124,30 @@ _KEYS: tuple[CallKey, ...] = (
 TEXT_KEY = TextKey()
 
 
-@cache
+_OWN: dict[str, CallKey] = {key.name: key for key in _KEYS}
+_TABLE = KeyTable(_OWN, CALL)
+_FORBIDDEN = KeyTable({name: key for name, key in _OWN.items() if key.forbidden_doc}, CALL, "forbidden_doc")
+_MEANT = KeyTable({name: key for name, key in _OWN.items() if key.meant_doc}, CALL, "meant_doc")
+
+
 def list_call_keys() -> Mapping[str, CallKey]:
     """Return the keys of an expected call by name, in their order; those of texts in arguments have no fixed names."""
-    return {key.name: key for key in _KEYS}
+    return _TABLE
 
 
-@cache
 def list_forbidden_keys() -> Mapping[str, CallKey]:
     """Return the keys that a forbidden call may have."""
-    return {name: key for name, key in list_call_keys().items() if key.forbidden_doc}
+    return _FORBIDDEN
 
 
-@cache
 def list_meant_keys() -> Mapping[str, CallKey]:
     """Return the keys that a call may have which a rule or a condition means."""
-    return {name: key for name, key in list_call_keys().items() if key.meant_doc}
+    return _MEANT
 
 
 def find_call_key(name: str) -> CallKey | None:
     """Return the key of an expected call that has this name; None if there is none."""
-    return list_call_keys().get(name) or (TEXT_KEY if find_text_argument(name) else None)
+    return _OWN.get(name) or find_key(CALL, name) or (TEXT_KEY if find_text_argument(name) else None)
 
 
 def describe_call(table: Mapping[str, DescribedKey], sentence: str = "doc") -> JsonDict:

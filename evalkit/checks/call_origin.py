@@ -1,5 +1,4 @@
-"""Keys on where a call came from, and who answered it: channel, agent, the user's message, answerer, approval of a
-person."""
+"""Keys on where a call came from, and who answered it: channel, agent, the user's message, answerer."""
 
 from __future__ import annotations
 
@@ -15,14 +14,12 @@ from evalkit.checks.key_schemas import NAMES, describe_choices, make_ref
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.jsonvalue import JsonObject, JsonValue
-from evalkit.model.transcript import ANSWERERS, APPROVALS, DENIED, NOBODY, FunctionCall
+from evalkit.model.transcript import ANSWERERS, NOBODY, FunctionCall
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher, Resolve
 from evalkit.text.format import format_value
 
 CHANNELS = ("native", "text", "direct")
-NO_APPROVAL = "none"
-APPROVAL_CHOICES = (*APPROVALS, NO_APPROVAL)
 _NO_JUDGE_OF_USERS = "what the user said is decided without a model; write a phrase, a pattern or another operator"
 
 
@@ -131,66 +128,6 @@ class AnswererKey(CallKey):
 
     def imagine(self, example: CallExample, value: Any) -> None:
         example.answered_by = pick_first(value)
-
-
-class ApprovalCheck(BooleanCheck, frozen=True):
-    """`approval`: what a person answered to the call."""
-
-    approval: tuple[str, ...]
-    path: KeyPath
-
-    key: ClassVar[str] = "approval"
-
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return get_approval(call) in self.approval
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        return build_pass(self.key, f"approval '{get_approval(call)}'")
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        expected = " or ".join(f"'{answer}'" for answer in self.approval)
-        actual = get_approval(call)
-        message = f"approval is '{actual}', expected {expected}"
-        if actual == NO_APPROVAL:
-            message = f"nobody was asked for approval, expected {expected}"
-        return build_failure(
-            self.key,
-            "wrong_approval",
-            message,
-            format_path(self.path),
-            call=call,
-            expected=list(self.approval),
-            actual=actual,
-        )
-
-
-class ApprovalKey(CallKey):
-    """`approval`. What a person denies, fails."""
-
-    name = "approval"
-    schema = make_ref("approval")
-    doc = (
-        "What a person must have answered to the call: `approved`, `denied`, `changed`, or `none` if nobody was asked."
-    )
-    forbidden_doc = "Only calls to which a person answered this are forbidden."
-    meant_doc = "Only calls to which a person answered this are meant."
-    definitions: Mapping[str, JsonObject] = {"approval": describe_choices(APPROVAL_CHOICES)}
-    untraced = "nothing of what a person approved"
-
-    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ApprovalCheck | None:
-        answers = draft.reader.read_choices(path, value, APPROVAL_CHOICES)
-        return ApprovalCheck(answers, path) if answers else None
-
-    def expects_failure(self, check: ApprovalCheck) -> bool:
-        return DENIED in check.approval
-
-    def get_actual(self, call: FunctionCall) -> JsonValue:
-        return get_approval(call)
-
-
-def get_approval(call: FunctionCall) -> str:
-    """Return what a person answered to a call, as a case says it; `none` if nobody was asked."""
-    return NO_APPROVAL if call.approval is None else call.approval.answer
 
 
 class AgentCheck(BooleanCheck, frozen=True):

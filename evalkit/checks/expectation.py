@@ -18,13 +18,22 @@ from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
 from evalkit.checks.expected_key import RunCheck
 from evalkit.checks.judge_criteria import JudgeCriteria, report_questions
-from evalkit.checks.reasons import NOT_JUDGED, OTHER_RANK, RANK, build_reason, build_unmeasured, rank
+from evalkit.checks.reasons import (
+    NOT_JUDGED,
+    OTHER_RANK,
+    RANK,
+    build_failures,
+    build_reason,
+    build_unmeasured,
+    rank,
+)
 from evalkit.checks.run_checks import ModelFailure, StopReason
 from evalkit.errors import MeasurementError, ProviderError, format_path
+from evalkit.jsonvalue import JsonDict
 from evalkit.model.case import Case, UserTurn
 from evalkit.model.rubric import Rubric
 from evalkit.model.transcript import APPLICATION, RunFault, Transcript
-from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, PolicyResult, Reason, Score
+from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
 from evalkit.operators.judged import GradeBook, use_grades
 from evalkit.text.format import format_count
 
@@ -40,7 +49,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
     checks: tuple[CheckResult, ...] = ()
     score: Score | None = None  # None where calls are not judged
     summary: str = ""
-    policies: tuple[PolicyResult, ...] = ()
+    features: JsonDict = field(default_factory=dict)  # what features say of the run
 
 
 class Expectation(Struct, frozen=True):
@@ -364,3 +373,40 @@ def _merge_calls(case_judgement: Judgement, parts: Sequence[Judgement]) -> tuple
             lines[index] = replace(line if line.expectation else verdict, status=status, results=results)
             place = index + 1
     return tuple(lines)
+
+
+def add_results(judgement: Judgement, results: Sequence[CheckResult], fault: RunFault | None) -> Judgement:
+    """Add results to a judgement that is made: each reason at the call that it names, or beside the calls. A failure
+    fails it; what could not be judged makes a pass an error.
+    """
+    if not results:
+        return judgement
+    calls = list(judgement.calls)
+    checks = list(judgement.checks)
+    places = {line.call.index: place for place, line in enumerate(calls) if line.call is not None}
+    for result in results:
+        for reason in result.reasons:
+            place = None if reason.call is None else places.get(reason.call)
+            part = replace(result, reasons=(reason,), message=build_failures(result.check, [reason]).message)
+            if place is None:
+                checks.append(part)
+            else:
+                line = calls[place]
+                calls[place] = replace(line, status=FAILED, results=(*line.results, part))
+    statuses = (judgement.status, *(result.status for result in results))
+    failures = sort_reasons((), [result for result in results if result.status == FAILED])
+    open_reasons = sort_reasons((), [result for result in results if result.status != FAILED])
+    if fault is None:
+        reasons = tuple(sorted((*judgement.reasons, *failures, *open_reasons), key=rank))
+    elif fault.measured:  # a fault is the first reason, whatever its rank
+        reasons = (*judgement.reasons, *failures, *open_reasons)
+    else:  # a failure that is certain says more than what went unread
+        reasons = (*failures, *judgement.reasons, *open_reasons)
+    return replace(
+        judgement,
+        status=FAILED if FAILED in statuses else ERROR if ERROR in statuses else judgement.status,
+        reasons=reasons,
+        calls=tuple(calls),
+        checks=tuple(checks),
+        summary=format_summary(reasons) or judgement.summary,
+    )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-from evalkit.checks.approvals import ExpectedApprovalsKey
 from evalkit.checks.budgets import BUDGET_KEYS, IdenticalCallsKey
 from evalkit.checks.expected_key import ExpectedKey
 from evalkit.checks.handoffs import HANDOFF_KEYS
 from evalkit.checks.judge_criteria import JudgeKey
+from evalkit.checks.key_table import KeyTable
 from evalkit.checks.legacy_keys import LEGACY_KEYS
 from evalkit.checks.list_keys import (
     CallOrderKey,
@@ -31,6 +30,7 @@ from evalkit.checks.run_checks import (
     StateKey,
     StopReasonKey,
 )
+from evalkit.hooks import EXPECTED, find_key
 
 _KEYS: tuple[ExpectedKey, ...] = (
     ExpectedCallsKey(),
@@ -42,7 +42,6 @@ _KEYS: tuple[ExpectedKey, ...] = (
     IgnoredArgumentsKey(),
     FinalCallKey(),
     *HANDOFF_KEYS,
-    ExpectedApprovalsKey(),
     *RESPONSE_KEYS,
     ResponseMatchesKey(),
     ResponseJsonKey(),
@@ -60,15 +59,18 @@ _KEYS: tuple[ExpectedKey, ...] = (
 )
 
 
-@cache
+_OWN: dict[str, ExpectedKey] = {key.name: key for key in _KEYS}
+_TABLE = KeyTable(_OWN, EXPECTED)
+
+
 def list_expected_keys() -> Mapping[str, ExpectedKey]:
     """Return the keys of `expected_output` by name, in their order; a project's own checks are not among them."""
-    return {key.name: key for key in _KEYS}
+    return _TABLE
 
 
 def find_expected_key(name: object) -> ExpectedKey | None:
     """Return the key of `expected_output` that has this name; None if there is none."""
-    return list_expected_keys().get(name) if isinstance(name, str) else None
+    return (_OWN.get(name) or find_key(EXPECTED, name)) if isinstance(name, str) else None
 
 
 def merge_turn_keys(expected: Mapping[str, Any], case_expected: object) -> Mapping[str, Any]:

@@ -41,7 +41,7 @@ _CALLED = {"oneOf": [{"$ref": "#/$defs/meant_call"}, {"type": "array", "items": 
 _SAYS = {"$ref": "#/$defs/value"}
 
 CONDITION_KEYS: dict[str, Key] = {
-    "called": Key(_CALLED, "One of these calls was made and succeeded: a name, or a mapping as in a policy."),
+    "called": Key(_CALLED, "One of these calls was made and succeeded: a name, or a mapping that says more of it."),
     "agent_says": Key(_SAYS, "The agent's reply contains this text, or one of these, or fits the operator."),
     "state": Key({"type": "object"}, "The mocks' state holds these values, partial over keys."),
 }

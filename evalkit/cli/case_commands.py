@@ -16,10 +16,11 @@ from evalkit.cli.new import AGENTS, explain_next_step, explain_uncollected, writ
 from evalkit.cli.project import OUTPUT, format_examples, open_project, write_output
 from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
 from evalkit.errors import RemoteAgentError, UnknownAgentError, UsageError
+from evalkit.hooks import find_schema, list_schemas
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.registry import CHECKS, OPERATORS, look_up_from
 from evalkit.reports.run_file import build_run_schema
-from evalkit.spec.schema import build_case_schema, build_policies_schema, build_suite_schema
+from evalkit.spec.schema import build_case_schema, build_suite_schema
 from evalkit.text.format import escape_json_commands, escape_lines
 from evalkit.traces.read_log import FORMATS
 
@@ -53,13 +54,15 @@ def init(folder: Path) -> None:
     epilog=format_examples("evalkit schema suite > suite.schema.json"),
 )
 @click.argument(
-    "kind", type=click.Choice(["case", "suite", "policies", "cassette", "instruction", "run"]), default="case"
+    "kind",
+    type=click.Choice(["case", "suite", *list_schemas(), "cassette", "instruction", "run"]),
+    default="case",
 )
 def schema(kind: str) -> None:
     """Print the JSON Schema of a kind of file.
 
-    For editors: case files, suite.yaml, policies.yaml, cassettes, and the frontmatter of instruction files. For
-    programs: run files.
+    For editors: case files, suite.yaml and the files of features, cassettes, and the frontmatter of instruction files.
+    For programs: run files.
 
     The checks and operators that the project's conftest.py files register are in the schemas of cases and suites.
     """
@@ -69,8 +72,8 @@ def schema(kind: str) -> None:
         return
     open_project().import_all_conftests()
     checks, operators = CHECKS.list_all(), OPERATORS.list_all()
-    if kind == "policies":
-        click.echo(json.dumps(build_policies_schema(operators), indent=2))
+    if (build_own := find_schema(kind)) is not None:
+        click.echo(json.dumps(build_own(operators), indent=2))
         return
     build = build_suite_schema if kind == "suite" else build_case_schema
     click.echo(json.dumps(build(checks, operators), indent=2))

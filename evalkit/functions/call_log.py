@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, FunctionError, MockError, did_you_mean
-from evalkit.functions.approvals import ApprovalDesk, MissingApprovalError
 from evalkit.functions.declarations import find_argument_violations
 from evalkit.functions.mocks.answers import (
     Answer,
@@ -22,7 +21,8 @@ from evalkit.functions.mocks.answers import (
     UnansweredError,
 )
 from evalkit.functions.mocks.state import StateError
-from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, to_recordable_json
+from evalkit.hooks import CasePart, RunPart, load_feature
+from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
 from evalkit.locks import create_lock
 from evalkit.model.case import Declaration
 from evalkit.model.template import (
@@ -40,7 +40,6 @@ from evalkit.model.transcript import (
     SERVER,
     SERVICE,
     AgentValue,
-    Approval,
     FunctionCall,
     ModelCall,
     Violation,
@@ -70,7 +69,7 @@ class FunctionTable:
                     parameters=old.parameters if new.parameters is None else new.parameters,
                     returns=old.returns if new.returns is None else new.returns,
                     patch=new.patch or old.patch,
-                    needs_approval=new.needs_approval or old.needs_approval,
+                    features={**old.features, **new.features},
                     is_own=new.is_own or old.is_own,
                     aliases=tuple(dict.fromkeys((*old.aliases, *new.aliases))),
                 )
@@ -197,9 +196,9 @@ class PendingCall(Struct, kw_only=True):
     arguments: AgentValue  # a snapshot of what the caller sent
     context: CallContext
     violations: tuple[Violation, ...] = ()
-    needs_approval: bool = False
+    declaration: Declaration | None = None
     problem: str | None = None
-    approval: Approval | None = None
+    features: JsonDict = field(default_factory=dict)  # what features say of it
     selection: SelectedAnswer | None = None  # None: refused, and `error` says why
     unfit_rule: str | None = None  # the rule of the mock that has no answer for it
     # The patched function itself, where patched code makes the call: it gets the very object that a callable made.
@@ -247,7 +246,7 @@ class PendingCall(Struct, kw_only=True):
             is_real = isinstance(self.selection.leaf, RealAnswer)
             answered_by = (SERVER if context.is_served else APPLICATION) if is_real else MOCK
         elif answered_by is None:
-            is_open = self.problem is not None or isinstance(self.error, MissingApprovalError)
+            is_open = self.problem is not None or getattr(self.error, "is_unanswered", False)
             answered_by = NOBODY if is_open else APPLICATION
         self.record = self._build_record("ok" if self.error is None else "error", self.result, answered_by)
         return self.record
@@ -272,7 +271,7 @@ class PendingCall(Struct, kw_only=True):
             answered_by=answered_by,
             mock_rule=self.unfit_rule if self.selection is None else self.selection.label or None,
             agent=context.agent,
-            approval=self.approval,
+            features=self.features,
             admitted_by=context.admitted_by,
         )
 
@@ -297,14 +296,23 @@ _LOGGED_FIELDS = (
 class CallLog:
     """Attempts by index, and what of the mocks they used. Thread-safe."""
 
-    def __init__(self, mocks: MockSet, functions: FunctionTable, input: object, state: JsonDict, case_id: str) -> None:
+    def __init__(
+        self,
+        mocks: MockSet,
+        functions: FunctionTable,
+        input: object,
+        state: JsonDict,
+        case_id: str,
+        features: Mapping[str, CasePart] | None = None,
+    ) -> None:
         self._mocks = mocks
         self._functions = functions
         self._input = input
         self._state = state
         self._case_id = case_id
         self._mock_state = MockState()
-        self.approvals = ApprovalDesk(mocks.approvals, functions.resolve_name)
+        started = ((name, part.start(self)) for name, part in (features or {}).items())
+        self.parts: dict[str, RunPart] = {name: part for name, part in started if part is not None}
         self._calls: list[PendingCall] = []
         self._used_mocks: set[str] = set()
         self._lock = create_lock()
@@ -338,7 +346,7 @@ class CallLog:
         with self._lock:
             unknown_names = frozenset(call.name for call in self._calls if call.problem == UNKNOWN)
             unused = self._mock_state.find_unused(self._mocks, frozenset(self._used_mocks), unknown_names)
-            return (*unused, *(self.approvals.find_unused() if self.approvals.answers else ()))
+            return (*unused, *(text for part in self.parts.values() for text in part.find_unused()))
 
     def _build_call(self, requested_name: str, arguments: object, context: CallContext) -> PendingCall:
         name = self._functions.resolve_name(requested_name)
@@ -357,7 +365,7 @@ class CallLog:
         if declaration is not None and isinstance(call.arguments, dict) and context.malformed is None and not is_hosted:
             call.violations = find_argument_violations(declaration, call.arguments)
         if declaration is not None and context.answered_by is None and context.refusal is None:
-            call.needs_approval = declaration.needs_approval
+            call.declaration = declaration
         return call
 
     def open(self, requested_name: str, arguments: object, context: CallContext) -> PendingCall:
@@ -367,7 +375,7 @@ class CallLog:
         refusal = self._functions.find_refusal(call, is_mocked=mock is not None)
         call.error = refusal or context.refusal
         with self._lock:
-            if (call.needs_approval or self.approvals.pending) and self._ask_person(call, refusal):
+            if self.parts and self._is_answered_by_part(call, refusal):
                 refusal = None  # a call that is not made needs no mock
             self._insert(call)
             if call.error is None:
@@ -384,34 +392,37 @@ class CallLog:
                 is_same = context.call_id is not None or call.arguments == sent
                 if call.is_paused and is_same and key == (call.name, call.context.turn, call.context.call_id):
                     call.is_paused, call.error, call.awaitable = False, None, None
-                    if self.approvals.pending:
-                        self._ask_person(call, None)
+                    self._is_answered_by_part(call, None)
                     call.real = context.real  # with the arguments that the person has changed
                     return call
         return None
 
-    def _ask_person(self, call: PendingCall, refusal: FunctionError | None) -> bool:
-        """Apply what a person answers to a call that needs approval. Return whether the call is not made for that."""
+    def _is_answered_by_part(self, call: PendingCall, refusal: FunctionError | None) -> bool:
+        """Let the parts of features look at a call. Return whether it is not made for one of them."""
         if refusal is not None and refusal.type != UNMOCKED:
             return False
-        decision = self.approvals.take(call.name, call.context.call_id)
-        if decision is None and call.needs_approval:
+        for name, part in self.parts.items():
             try:
-                decision = self.approvals.ask(call.name, call.arguments)
-            except MissingApprovalError as error:
+                error = part.answer(call)
+            except Exception as raised:  # whatever the call would then return, it could not be measured
+                error = MockError(f"feature '{name}' raised {type(raised).__name__}: {raised}")
+            if error is not None:
                 self._refuse(call, error)
                 return True
-        if decision is None:
-            return False
-        call.approval = decision.to_record()
-        if any(call.arguments.get(name) != value for name, value in decision.answer.changes.items()):
-            call.arguments = {**call.arguments, **copy_json(decision.answer.changes)}
-            call.real = None  # it would run with the arguments as they were
-        if decision.is_denied:
-            self._refuse(call, FunctionError("denied", decision.reason))
-        return decision.is_denied
+        return False
 
-    def _refuse(self, call: PendingCall, error: FunctionError | MissingApprovalError) -> None:
+    def take_part(self, feature: str) -> RunPart | None:
+        """Return the part of a feature in this run, which begins now if the case says nothing of it."""
+        part = self.parts.get(feature)
+        if part is None and (part := load_feature(feature).start_late(self)) is not None:
+            part = self.parts.setdefault(feature, part)
+        return part
+
+    def resolve_name(self, name: str) -> str:
+        """Return the name of the function that `name` is an alias of."""
+        return self._functions.resolve_name(name)
+
+    def _refuse(self, call: PendingCall, error: EvalkitError) -> None:
         """Answer a call by `error`. Its mock was not asked, and is not unused for that."""
         self._used_mocks.update(key for key in self._mocks if self._functions.resolve_name(key) == call.name)
         call.error = error
@@ -440,7 +451,7 @@ class CallLog:
         call = self._build_call(model_call.name, model_call.arguments, context)
         refusal, call.error = call.find_malformed(), context.refusal
         with self._lock:
-            if self.approvals.pending and self._ask_person(call, refusal):
+            if self.parts and self._is_answered_by_part(call, refusal):
                 refusal = None
             self._insert(call, is_late=True)
         call.problem = None if refusal is None else refusal.type

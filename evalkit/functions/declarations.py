@@ -10,6 +10,7 @@ from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
 from evalkit.fields.reader import FieldReader
 from evalkit.fields.schema import CompiledSchema, compile_schema
 from evalkit.functions.targets import find_patch_problem
+from evalkit.hooks import FUNCTION, find_key, list_keys
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration, Permissions
 from evalkit.model.transcript import APPLICATION, Violation
@@ -18,7 +19,7 @@ from evalkit.text.format import format_value
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-_KEYS = ("description", "parameters", "returns", "patch", "alias", "needs_approval", "answered_by")
+_KEYS = ("description", "parameters", "returns", "patch", "alias", "answered_by")
 _FOREIGN_KEYS = {
     "inputschema": "parameters",
     "input_schema": "parameters",
@@ -34,7 +35,7 @@ _CACHE_SIZE = 1_000
 
 def list_declaration_keys() -> tuple[str, ...]:
     """Return the keys of a declaration, in their order."""
-    return _KEYS
+    return (*_KEYS, *list_keys(FUNCTION))
 
 
 def is_function_name(text: str) -> bool:
@@ -114,9 +115,13 @@ class _DeclarationReader(FieldReader):
             if problem:
                 self.add_problem((*path, "patch"), f"cannot patch: {problem}")
                 patch = None
-        approval, answerer = entry.get("needs_approval"), entry.get("answered_by")
+        answerer = entry.get("answered_by")
         if answerer not in (None, APPLICATION):
             self.report_wrong((*path, "answered_by"), answerer, f"'{APPLICATION}'")
+        told = ((key, find_key(FUNCTION, key)) for key, value in entry.items() if value is not None)
+        features = {
+            key: value for key, row in told if row is not None and (value := row.read(self, (*path, key), entry[key]))
+        }
         declaration = Declaration(
             name=name,
             description=description or "",
@@ -124,8 +129,8 @@ class _DeclarationReader(FieldReader):
             returns=returns,
             patch=patch,
             aliases=self._read_aliases(entry.get("alias"), (*path, "alias"), name),
-            needs_approval=bool(approval is not None and self.read_boolean((*path, "needs_approval"), approval)),
             is_own=answerer == APPLICATION,
+            features=features,
         )
         self._entries[id(declaration)] = path
         yield declaration

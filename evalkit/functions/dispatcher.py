@@ -14,16 +14,15 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Container, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.errors import FunctionError, MockError
-from evalkit.functions.approvals import ApprovalDesk
 from evalkit.functions.call_log import (
     SEARCHED,
     CallContext,
@@ -55,12 +54,15 @@ from evalkit.functions.targets import (
     load_callable,
     wait_for,
 )
+from evalkit.hooks import FUNCTION, CasePart, RunPart, find_owner
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, copy_json, to_json, to_recordable_json
 from evalkit.locks import create_lock
 from evalkit.model.case import Declaration
 from evalkit.model.settings import Settings
 from evalkit.model.template import ArgumentStepError, MissingArgumentError, TemplateError
 from evalkit.model.transcript import FunctionCall, ModelCall
+
+PartT = TypeVar("PartT", bound=RunPart)
 
 
 class ModelCalls(Protocol):
@@ -87,15 +89,17 @@ class FakeDispatcher:
         settings: Settings | None = None,
         state: JsonDict | None = None,
         case_id: str = "",
+        features: Mapping[str, CasePart] | None = None,
     ) -> None:
         self._settings = settings or Settings()
         self._clock = RunClock()
-        mocks = MockSet() if mocks is None else mocks  # one without mocks may have approvals
+        mocks = MockSet() if mocks is None else mocks
         self._functions = FunctionTable(mocks, declarations)
         self._served: set[str] = set()  # functions that an MCP server answers
         self.state: JsonDict = {} if state is None else state
         self.model_calls: ModelCalls | None = None
-        self.call_log = CallLog(mocks, self._functions, input, self.state, case_id)
+        self.call_log = CallLog(mocks, self._functions, input, self.state, case_id, features)
+        self._start_parts(self._functions.declarations)
         self.handoffs = HandoffLog(self.call_log)
         self._responder = MockResponder(self._functions, self._settings, input, self.state, self.call_log.build_roots)
 
@@ -138,10 +142,17 @@ class FakeDispatcher:
         """Every call so far, in order of `index`; one that is still running is an error of type ``unfinished``."""
         return self.call_log.list_records()
 
-    @property
-    def approvals(self) -> ApprovalDesk:
-        """The person who approves calls, as the case answers for them."""
-        return self.call_log.approvals
+    def take_part(self, cls: type[PartT]) -> PartT:
+        """Return the part of this class in the run, which begins now if the case says nothing of its feature."""
+        part = self.call_log.take_part(cls.feature)
+        assert isinstance(part, cls)
+        return part
+
+    def _start_parts(self, declarations: Iterable[Declaration]) -> None:
+        """Begin the parts of features that declarations ask for."""
+        for key in {key for declaration in declarations if declaration.features for key in declaration.features}:
+            if (owner := find_owner(FUNCTION, key)) is not None:
+                self.call_log.take_part(owner)
 
     @property
     def fault(self) -> MockError | None:
@@ -166,6 +177,7 @@ class FakeDispatcher:
         """Add functions, e.g. of an instruction file. MockError where a mock breaks the `returns` that this brings."""
         new_declarations = tuple(declarations)
         self._functions.declare(new_declarations)
+        self._start_parts(new_declarations)
         for declaration in new_declarations:
             mock = self._functions.find_mock(declaration.name)
             if declaration.returns is not None and mock is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from msgspec import convert, to_builtins
+from msgspec import convert
 
 from evalkit.errors import UsageError
 from evalkit.gate.outcomes import (
@@ -17,10 +17,9 @@ from evalkit.gate.outcomes import (
     build_outcomes,
     count_codes,
     count_outcomes,
-    count_policies,
-    describe_policies,
     describe_significance,
     find_changes,
+    summarize_features,
 )
 from evalkit.gate.variants import (
     collect_variant_facts,
@@ -29,6 +28,7 @@ from evalkit.gate.variants import (
     read_labels,
     split_evidence,
 )
+from evalkit.hooks import Summary
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.run import MET, MISSED, NOT_MEASURED, GateDecision, GateNote, GraderAgreement, Policy, Run
 from evalkit.model.variant import MODEL, TEMPERATURE
@@ -115,12 +115,14 @@ def decide_outcomes(
     parts = split_evidence(evidence, variants)
     findings = sorted(_apply_rules(evidence, parts), key=lambda finding: _WEIGHT.index(finding[0]))
     status = findings[0][0] if findings else MET
-    notes = tuple(_list_notes(evidence, parts))
+    summaries = dict(summarize_features(evidence.list_outcomes(), is_whole=evidence.is_whole))
+    notes = tuple(_list_notes(evidence, parts, summaries))
+    facts = {**_collect_facts(evidence, parts), "notes": [note.text for note in notes]}
     return GateDecision(
         status=status,
         reasons=tuple(text for _, text in findings),
         exit_status=EXIT_STATUS[status],
-        facts={**_collect_facts(evidence, parts), "notes": [note.text for note in notes]},
+        facts=facts | {name: summary.facts for name, summary in summaries.items() if summary.facts},
         notes=notes,
     )
 
@@ -149,8 +151,6 @@ def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Jso
         "reasons": count_codes(evidence.list_outcomes()),
         "pass_rate": None if rate is None else float(rate),
     }
-    if policies := count_policies(evidence.list_outcomes()):
-        facts["policies"] = to_builtins(policies)
     if counts.measured:
         facts["interval"] = [100 * bound for bound in wilson(len(counts.passed), counts.measured)]
     if parts[0].variant:
@@ -168,7 +168,9 @@ def describe_replaced(outcomes: Iterable[CaseOutcome]) -> str:
     return f"{format_case_count(len(ids))} {verb} (input.trace), and no agent ran: {join_names(ids)}" if ids else ""
 
 
-def _list_notes(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterator[GateNote]:
+def _list_notes(
+    evidence: GateEvidence, parts: Sequence[GateEvidence], summaries: Mapping[str, Summary]
+) -> Iterator[GateNote]:
     """Yield notes beside the reasons."""
     counts = evidence.counts
     if len(evidence.selected) < evidence.collected:
@@ -197,7 +199,8 @@ def _list_notes(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterat
     cached = sum(outcome.cached for outcome in evidence.list_outcomes())
     if cached:
         yield GateNote(f"{format_case_count(cached)} answered from the cache of replies: no live measurement")
-    yield from map(GateNote, describe_policies(count_policies(evidence.list_outcomes()), is_whole=evidence.is_whole))
+    for summary in summaries.values():
+        yield from map(GateNote, summary.notes)
     if counts.skipped:
         yield GateNote(f"skipped: {join_names(counts.skipped)}")
     if counts.quarantined:

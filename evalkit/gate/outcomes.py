@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
+from evalkit.hooks import Summary, iter_known
 from evalkit.model.case import TRACE
 from evalkit.model.rubric import name_criterion
 from evalkit.model.run import GraderAgreement, Policy, Run
 from evalkit.model.transcript import CACHED, Grading, Transcript
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, PolicyResult, Verdict, list_runs
+from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, list_runs
 from evalkit.stats.accounting import Channels, iter_channels
 from evalkit.stats.comparison import classify, compare_cases, compare_means, compare_tallies
-from evalkit.text.format import format_case_count, format_count, format_dollars, join_names
+from evalkit.text.format import format_case_count, format_dollars, join_names
 
 SKIPPED_CODE = "skipped"  # the reason's code of a case that was skipped on request
 _BAD = (FAILED, ERROR)
@@ -45,7 +46,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     model_calls: int = 0
     models: Mapping[str, Channels] = field(default_factory=dict)  # how the calls of each came, unreadable ones too
     codes: tuple[str, ...] = ()  # of the reasons for which it failed or could not be measured, each once
-    policies: tuple[PolicyResult, ...] = ()  # over all runs; equal ones are shared
+    features: Mapping[str, Any] = field(default_factory=dict)  # what features keep of it; equal values are shared
     hand_written: bool = False  # a hand-written cassette played the model
     is_replaced: bool = False  # a recorded run (`input.trace`) was judged, and its agent did not run
     cached: bool = False  # the cache of replies answered some of its model turns
@@ -100,7 +101,7 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         model_calls=len(channels),
         models=_sum_channels(runs),
         codes=tuple(dict.fromkeys(reason.code for reason in verdict.reasons)) if verdict.status in _BAD else (),
-        policies=tuple(_sum_policies(runs)),
+        features=_add_up_features(runs),
         cached=any(run.transcript.cassette == CACHED for run in runs),
         is_replaced=TRACE in (verdict.case.get("input") or {}),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
@@ -145,22 +146,21 @@ def _sum_channels(runs: Iterable[Verdict]) -> dict[str, Channels]:
     return models
 
 
-_SHARED_RESULTS: dict[PolicyResult, PolicyResult] = {}
+_SHARED: dict[Any, Any] = {}
 _MOST_SHARED = 10_000
 
 
-def _sum_policies(runs: Iterable[Verdict]) -> Iterator[PolicyResult]:
-    """Yield the policies of a case, with what they came to over its runs. Most cases have the same results."""
-    by_name: dict[str, PolicyResult] = {}
-    for result in (result for run in runs for result in run.policies):
-        before = by_name.get(result.name)
-        if before is not None:
-            result = replace(result, applied=result.applied + before.applied, broken=result.broken + before.broken)
-        by_name[result.name] = result
-    if len(_SHARED_RESULTS) > _MOST_SHARED:
-        _SHARED_RESULTS.clear()
-    for result in by_name.values():
-        yield _SHARED_RESULTS.setdefault(result, result)
+def _add_up_features(runs: Sequence[Verdict]) -> dict[str, Any]:
+    """Return what features keep of a case. Most cases of a folder have the same: equal values are shared."""
+    names = {name for run in runs for name in run.features}
+    kept = {}
+    if len(_SHARED) > _MOST_SHARED:
+        _SHARED.clear()
+    for name, feature in iter_known(names) if names else ():
+        value = feature.add_up([run.features[name] for run in runs if name in run.features])
+        if value is not None:
+            kept[name] = _SHARED.setdefault(value, value)
+    return kept
 
 
 def build_outcomes(run: Run) -> list[CaseOutcome]:
@@ -261,56 +261,13 @@ def count_codes(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-class PolicyCount(Struct):
-    """The results of a policy in a run: in how many cases it held, how often it had something to judge, in how many
-    cases it was broken, and which cases are excepted from it, with their reasons."""
-
-    name: str
-    place: str
-    rule: str
-    cases: int = 0
-    applied: int = 0
-    broken: int = 0
-    excepted: dict[str, str] = field(default_factory=dict)
-
-
-def count_policies(outcomes: Iterable[CaseOutcome]) -> list[PolicyCount]:
-    """Count what each policy came to, in the order in which they are met."""
-    counts: dict[tuple[str, str], PolicyCount] = {}
-    for outcome in outcomes:
-        for result in outcome.policies:
-            key = (result.place, result.name)
-            count = counts.get(key)
-            if count is None:
-                count = counts[key] = PolicyCount(result.name, result.place, result.rule)
-            if result.excepted is not None:
-                count.excepted[outcome.case_id] = result.excepted
-                continue
-            count.cases += 1
-            count.applied += result.applied
-            count.broken += bool(result.broken)
-    return list(counts.values())
-
-
-def describe_policies(counts: Sequence[PolicyCount], *, is_whole: bool) -> Iterator[str]:
-    """Yield lines on the policies of a run: how many were checked, which checked nothing, which were broken, and which
-    cases are excepted. Exceptions are always told. `is_whole`: every case that exists was selected."""
-    if not counts:
-        return
-    applied = sum(count.applied for count in counts)
-    policies = format_count(len(counts), "policy", "policies")
-    yield f"{policies} applied {'once' if applied == 1 else f'{applied} times'}"
-    broken = [f"{count.name} {count.broken}" for count in counts if count.broken]
-    if broken:
-        yield f"policies broken, by cases: {join_names(broken)}"
-    idle = [f"{count.name} ({count.place})" for count in counts if not count.applied]
-    if idle and is_whole:
-        yield f"policies that checked nothing: {join_names(idle)}"
-    excepted = [
-        f"{count.name} in {case_id} ({reason})" for count in counts for case_id, reason in count.excepted.items()
-    ]
-    if excepted:
-        yield f"{format_count(len(excepted), 'exception')} from policies: {join_names(excepted)}"
+def summarize_features(outcomes: Sequence[CaseOutcome], *, is_whole: bool) -> Iterator[tuple[str, Summary]]:
+    """Yield what features say at the end, with their names."""
+    for name, feature in iter_known({name for outcome in outcomes for name in outcome.features}):
+        of_feature = [(outcome.case_id, outcome.features[name]) for outcome in outcomes if name in outcome.features]
+        summary = feature.summarize(of_feature, is_whole)
+        if summary is not None:
+            yield name, summary
 
 
 class GateEvidence(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, Location, UsageError
+from evalkit.hooks import FUNCTION, INPUT, CasePart, list_keys
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.model.variant import AGENT, MODEL, PROMPT, TEMPERATURE, CaseVariant
 
@@ -20,14 +21,14 @@ TRACE = "trace"  # key of `input`: the case judges a run that was recorded elsew
 # Keys of `input` that belong to the test: the answers of the functions, later messages of the user, what a simulated
 # one knows. The agent does not get them, and nothing of them is known to it.
 _HIDDEN_INPUTS = frozenset(
-    {"mock_function_responses", "mock_responses", "approvals", "state", "state_probe", TRACE, "turns", "user"}
+    {"mock_function_responses", "mock_responses", "state", "state_probe", TRACE, "turns", "user"}
 )
 _ID = re.compile(r"(.+\.ya?ml)(?:\[([^\[\]=]+)\])?(?:\[([a-z][a-z0-9_]*=[^\[\]]+)\])?", re.DOTALL)
 
 
 def list_hidden_inputs() -> frozenset[str]:
     """Return the keys of `input` that neither the agent gets nor counts as known."""
-    return _HIDDEN_INPUTS
+    return _HIDDEN_INPUTS.union(list_keys(INPUT))
 
 
 def split_case_id(case_id: str) -> tuple[str, str | None]:
@@ -97,15 +98,15 @@ class Declaration(Struct, frozen=True, kw_only=True):
     returns: JsonObject | None = None
     patch: str | None = None  # "module:Class.attribute", the real function that the mock replaces
     aliases: tuple[str, ...] = ()
-    needs_approval: bool = False  # of a person, whom each call asks
     is_own: bool = False  # `answered_by: application`: the application may answer it, though a mock could
+    features: JsonObject = field(default_factory=dict)  # what features are told of it, by their keys
 
     @property
     def only_patches(self) -> bool:
-        """True if it says where the real function is, who answers or that it needs approval, and nothing that a model
+        """True if it says where the real function is, who answers or something to a feature, and nothing that a model
         is told: others may exist besides."""
         is_told = self.description or self.parameters is not None or self.returns is not None
-        return (self.patch is not None or self.needs_approval or self.is_own) and not is_told
+        return (self.patch is not None or bool(self.features) or self.is_own) and not is_told
 
     @classmethod
     def from_data(cls, data: object) -> Declaration:
@@ -123,15 +124,15 @@ class Declaration(Struct, frozen=True, kw_only=True):
             description=inner.get("description") or "",
             parameters=inner.get("parameters"),
             returns=inner.get("returns"),
-            needs_approval=inner.get("needs_approval") is True,
+            features={key: inner[key] for key in list_keys(FUNCTION) if inner.get(key)},
         )
 
     def to_json(self) -> JsonDict:
         """Return the declaration under the keys of the case file, without absent ones."""
         pairs: JsonDict = {"name": self.name, "description": self.description, "parameters": self.parameters}
         pairs |= {"returns": self.returns, "patch": self.patch, "alias": list(self.aliases)}
-        pairs |= {"needs_approval": True} if self.needs_approval else {}
         pairs |= {"answered_by": "application"} if self.is_own else {}
+        pairs |= self.features
         return {key: value for key, value in pairs.items() if value not in (None, "", [])}
 
 
@@ -187,16 +188,6 @@ class CompiledExpectation(Protocol):
     def aliases(self) -> Mapping[str, str]: ...
 
 
-class CompiledPolicy(Protocol):
-    """A rule over all cases of a folder. `evalkit.checks.policies.get_policies` returns it whole."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def looks_at_arguments(self) -> bool: ...
-    def list_keys(self, function: str) -> set[str]: ...
-
-
 class CompiledUser(Protocol):
     """A simulated user. `evalkit.checks.simulated_user.get_user` returns it whole."""
 
@@ -240,8 +231,7 @@ class Case(Struct, frozen=True, kw_only=True):
     expectation: CompiledExpectation | None = None
     turns: tuple[UserTurn, ...] = ()
     user: CompiledUser | None = None  # a simulated one, with whom the agent talks
-    policies: tuple[CompiledPolicy, ...] = ()  # of the policies.yaml files in force
-    policy_exceptions: Mapping[str, str] = field(default_factory=dict)  # policies it need not keep, and why
+    features: Mapping[str, CasePart] = field(default_factory=dict)  # what features have compiled, in their order
     merged: JsonObject = field(default_factory=dict)  # the whole case after merging with its suites
     suite_dirs: tuple[Path, ...] = ()  # folders of the suite.yaml files in force, outermost first
     permissions: Permissions | None = None  # of its file; None: it was written in Python, and may name anything

@@ -9,9 +9,8 @@ from msgspec import Struct, field
 from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.codec import always_written, decode, to_plain_json
+from evalkit.model.old_versions import VERSION, upgrade_run
 from evalkit.model.verdict import Verdict
-
-RUN_VERSION = 1
 
 MET = "met"
 MISSED = "missed"
@@ -41,7 +40,7 @@ class Run(Struct, frozen=True, kw_only=True):
     selection: Selection | None = None  # what the shards were made of; None for what is no shard
     interrupted: bool = False
     metadata: JsonObject = field(default_factory=dict)
-    version: int = RUN_VERSION
+    version: int = VERSION
 
     def to_json(self) -> JsonDict:
         """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""
@@ -50,10 +49,11 @@ class Run(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_json(data: JsonObject) -> Run:
-        """Rebuild from `to_json` data. A version that this evalkit does not know is a UsageError."""
-        if data.get("version") != RUN_VERSION:
+        """Rebuild from `to_json` data, of an older version, too. A version that is not known is a UsageError."""
+        data = upgrade_run(data)
+        if data.get("version") != VERSION:
             raise UsageError(
-                f"run file version {data.get('version')!r} is not {RUN_VERSION}, the one this evalkit reads"
+                f"run file version {data.get('version')!r} is newer than {VERSION}, the last that this evalkit reads"
             )
         return decode(Run, data)
 

@@ -12,6 +12,7 @@ from evalkit.errors import KeyPath, UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.model.case import Declaration
 from evalkit.model.codec import always_written, decode, to_plain_json
+from evalkit.model.old_versions import VERSION, upgrade_transcript
 from evalkit.model.unobserved import Unobserved
 
 
@@ -42,14 +43,12 @@ class FieldAccess:
         return iter(self.__struct_fields__)
 
 
-TRANSCRIPT_VERSION = 1
-
 CACHE, CACHED = "cache", "cached"
 TRACED = "trace"
 HISTORY = "history"  # the channel of a call that only a request's history shows: no reply was seen to make it
 CHANNELS = ("native", "text", "direct", HISTORY)
 MOCK, APPLICATION, SERVER, SERVICE, NOBODY = ANSWERERS = ("mock", "application", "server", "service", "nobody")
-APPROVED, DENIED, CHANGED = APPROVALS = ("approved", "denied", "changed")
+DENIED = "denied"  # the type of the error of a call that something beside the function has refused
 AgentValue = Any  # what an agent or a model passed, odd as it may be; JSON once it is recorded
 
 
@@ -59,14 +58,6 @@ class Violation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: KeyPath  # in the arguments
     schema_path: KeyPath  # in the declared parameters
     message: str
-
-
-class Approval(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer of a person to a call that needs approval: approved, denied, or approved with changed arguments."""
-
-    answer: str
-    reason: str = ""  # of a denial
-    asked: AgentValue = None  # the arguments with which the agent asked, where the person changed them
 
 
 class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,13 +84,19 @@ class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # the rule of the mock that answered, e.g. "$sequence[1]"; of an unmocked call the one that has no answer for it
     mock_rule: str | None = None
     agent: str | None = None  # the agent that made it, where agents have names
-    approval: Approval | None = None  # None: no person was asked
+    features: JsonDict = field(default_factory=dict)  # what features say of the call, by their names; JSON data
     admitted_by: str = ""  # the pattern of the project's `own_calls` that names it: no list of expected calls has to
 
     @property
     def is_refused(self) -> bool:
         """True if the application let the call fail without calling a function, or left it unanswered."""
         return self.outcome == "error" and self.answered_by != MOCK and not (self.mock_rule or self.problem)
+
+    @property
+    def is_denied(self) -> bool:
+        """True if something beside the function, a person of the case, has refused it."""
+        error = self.result.get("error") if isinstance(self.result, dict) else None
+        return self.answered_by == APPLICATION and isinstance(error, dict) and error.get("type") == DENIED
 
 
 _MOST_TOKENS = 10**15
@@ -371,7 +368,7 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     simulation: Simulation | None = None  # of a case with a simulated user
     unobserved: tuple[Unobserved, ...] = ()  # parts of the run that nothing saw
     unused_dimensions: tuple[str, ...] = ()  # of the case's variant: what is compared, and made no difference here
-    version: int = always_written(TRANSCRIPT_VERSION)
+    version: int = always_written(VERSION)
 
     def complete_input(self, case_input: AgentValue) -> AgentValue:
         """Return the input of the case, with what a simulated user said as its turns."""
@@ -393,9 +390,10 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @staticmethod
     def from_json(data: JsonObject) -> Transcript:
-        """Rebuild from `to_json` data. A version that this evalkit does not know is a UsageError."""
-        if data.get("version") != TRANSCRIPT_VERSION:
+        """Rebuild from `to_json` data, of an older version, too. A version that is not known is a UsageError."""
+        data = upgrade_transcript(data)
+        if data.get("version") != VERSION:
             raise UsageError(
-                f"transcript version {data.get('version')!r} is not {TRANSCRIPT_VERSION}, the one this evalkit reads"
+                f"transcript version {data.get('version')!r} is newer than {VERSION}, the last that this evalkit reads"
             )
         return decode(Transcript, data)

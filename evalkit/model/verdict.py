@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr
 from evalkit.errors import LONGEST_WORD, KeyPath, shorten_words
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.codec import always_written, decode, to_plain_json
+from evalkit.model.old_versions import VERSION, upgrade_verdict
 from evalkit.model.transcript import FunctionCall, Transcript
 
 PASSED = "passed"
@@ -21,7 +22,6 @@ NOT_RUN = "not_run"
 STATUSES = (PASSED, FAILED, ERROR, NOT_RUN)
 
 NOT_MEASURABLE, NOT_COMPARABLE = "not_measurable_offline", "not_comparable"  # codes of runs that decide nothing
-VERDICT_VERSION = 1
 _NAMED = 3  # payloads in the line of a trace
 
 
@@ -60,17 +60,6 @@ class CallVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     expectation: str = ""  # place of the expectation that it met or came nearest to; "" when unexpected
     expected_name: str = ""
     results: tuple[CheckResult, ...] = ()
-
-
-class PolicyResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of one policy in a run. `applied`: how often there was something to judge by it."""
-
-    name: str
-    rule: str  # "never refund before check"
-    place: str = ""  # "scenarios/policies.yaml:3"
-    applied: int = always_written(0)
-    broken: int = always_written(0)
-    excepted: str | None = None  # the case's reason for not keeping to it; then `broken` fails nothing
 
 
 class Score(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -208,8 +197,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     row: str = ""  # the place of the case's row: "scenarios/orders.csv:3"
     case: JsonObject = field(default_factory=dict)  # the merged case, as judged
     warnings: tuple[str, ...] = ()
-    policies: tuple[PolicyResult, ...] = ()  # those in force in the folder of the case
-    version: int = VERDICT_VERSION
+    features: JsonDict = field(default_factory=dict)  # what features say of the run, by their names; JSON data
+    version: int = VERSION
 
     @property
     def passed(self) -> bool:
@@ -228,8 +217,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_json(data: JsonObject) -> Verdict:
-        """Rebuild from `to_json` data."""
-        return decode(Verdict, data)
+        """Rebuild from `to_json` data, of an older version, too."""
+        return decode(Verdict, upgrade_verdict(data))
 
 
 def list_runs(verdict: Verdict) -> tuple[Verdict, ...]:

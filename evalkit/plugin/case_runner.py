@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from evalkit.execution.executor import Executor, RunCase, RunRequest
 from evalkit.lazy import LazyModule, is_loaded
+from evalkit.model.case import Case
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.borrowed_thread import BorrowedThread, can_cut_off
 from evalkit.plugin.capture import CaseOutput, OpenStreams, OutputRouting, UnattributedOutputFilter, begin_output
@@ -45,12 +46,10 @@ from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
     from evalkit.casecheck.sweep import Sweep
-    from evalkit.checks import policies
     from evalkit.plugin import traces
     from evalkit.providers import pacing
 else:
     pacing = LazyModule("evalkit.providers.pacing")
-    policies = LazyModule("evalkit.checks.policies")
     traces = LazyModule("evalkit.plugin.traces")
 
 _CLAIMED = "evalkit_claimed"  # the key of xdist's workeroutput that carries which recorded runs are of some case
@@ -245,10 +244,8 @@ class CaseRunner:
         verdict = from_line(line)
         if verdict.passed and is_sweep_missing(self._configuration, verdict):
             return None  # not swept, or nothing could be changed, which running it again finds out soon
-        in_force = policies.get_policies(item.case) if item.case.policies else ()
-        rules = {(policy.name, policy.rule) for policy in in_force}
-        if verdict.status in (PASSED, FAILED) and {(result.name, result.rule) for result in verdict.policies} != rules:
-            return None  # other policies hold now
+        if verdict.status in (PASSED, FAILED) and not is_current(item.case, verdict):
+            return None  # what its features judge has changed
         _, current = redact_verdict(Verdict(case=item.case.merged, status=verdict.status), self._redact)
         return verdict if verdict.case == current.case else None
 
@@ -338,3 +335,11 @@ def build_sweeps(configuration: Configuration) -> tuple[Sweep, ...]:
 def is_sweep_missing(configuration: Configuration, verdict: Verdict) -> bool:
     """Return whether a sweep that options ask for is not in the verdict of a case."""
     return any(getattr(configuration, kind.option) and not kind.list_runs(verdict) for kind in SWEEPS)
+
+
+def is_current(case: Case, verdict: Verdict) -> bool:
+    """Return whether the features of `case` would still say what they said in `verdict`."""
+    parts = case.features
+    return parts.keys() >= verdict.features.keys() and all(
+        part.is_current(verdict.features.get(name)) for name, part in parts.items()
+    )

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import Problem, format_file_path
 from evalkit.gate.outcomes import SKIPPED_CODE
+from evalkit.hooks import iter_known
 from evalkit.model.case import Case, split_variant
 from evalkit.model.transcript import APPLICATION
 from evalkit.model.verdict import (
@@ -137,8 +138,9 @@ def set_properties(item: pytest.Item, verdict: Verdict) -> None:
         properties.append(("evalkit_trace", escape_controls(traces)))
     if verdict.reasons:
         properties.append(("evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))))
-    if excepted := [policy.name for policy in verdict.policies if policy.excepted is not None]:
-        properties.append(("evalkit_excepted_policies", escape_controls(" ".join(excepted))))
+    for name, feature in iter_known(verdict.features):
+        report = feature.report_case(verdict.features[name])
+        properties += [(key, escape_controls(text)) for key, text in (report.properties if report else ())]
     if verdict.sweep_runs:
         sweeps = ((kind.property_name, escape_controls(format_sweep(kind, verdict))) for kind in SWEEPS)
         properties += [(name, text) for name, text in sweeps if text]

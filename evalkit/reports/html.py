@@ -36,6 +36,7 @@ from evalkit.reports.trace import (
     describe_demand,
     describe_handoff,
     format_duration,
+    list_feature_notes,
     list_user_turns,
     render_trace,
 )
@@ -401,7 +402,7 @@ def _build_call(verdict: CallVerdict, case: JsonObject, transcript: Transcript) 
             name: getattr(call, name)
             for name in (*names, "requested_name", "repairs", "answered_by", "mock_rule", "problem", "agent")
         }
-        data["approval"] = None if call.approval is None else call.approval.answer
+        data["feature_notes"] = list_feature_notes(call)
         data["handoffs"] = _list_handoffs(transcript, call.index)
     return data
 

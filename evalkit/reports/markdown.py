@@ -18,6 +18,7 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.hooks import iter_known
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.run import MET, MISSED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason, list_runs
@@ -165,7 +166,7 @@ class _Report:
         parts += self._render_failures(detail)
         parts += _render_sweeps(self._run.verdicts)
         parts += _render_categories(self._run.verdicts)
-        parts += _render_policies(decision.facts.get("policies", ()))
+        parts += _render_features(decision.facts)
         if self._left_out:
             left_out = ", ".join(f"{number} {noun}" for noun, number in self._left_out.items())
             parts.append(f"Shortened to fit: {left_out}; all of it is in {self._source}.")
@@ -329,20 +330,20 @@ def _render_categories(verdicts: Sequence[Verdict]) -> Iterator[str]:
     yield "### By category\n\n" + "\n".join(lines) + (f"\n\n{escape_inline(rest)}" if rest else "")
 
 
-def _render_policies(policies: Sequence[JsonObject]) -> Iterator[str]:
-    """Render what each policy came to: a row each, those that checked nothing marked."""
-    if not policies:
-        return
-    lines = ["| policy | cases | applied | broken in | excepted |", "|---|--:|--:|--:|---|"]
-    for policy in policies[:50]:
-        excepted = "; ".join(f"{case_id}: {reason}" for case_id, reason in policy["excepted"].items())
-        name = f"{escape_inline(policy['name'], 60)} ({escape_inline(policy['place'], 100)})"
-        applied = str(policy["applied"]) if policy["applied"] else "0 (checked nothing)"
-        cells = (name, str(policy["cases"]), applied, str(policy["broken"]), escape_inline(excepted, 300))
-        lines.append(f"| {' | '.join(cells)} |")
-    if len(policies) > 50:
-        lines.append(f"| … and {len(policies) - 50} more | | | | |")
-    yield "### Policies\n\n" + "\n".join(lines)
+def _render_features(facts: JsonObject) -> Iterator[str]:
+    """Render the tables of features."""
+    for name, feature in iter_known(facts):
+        if (table := feature.build_table(facts[name])) is not None:
+            lines = [_format_row(table.columns)]
+            lines.append(
+                "|" + "|".join("--:" if n in table.numbers else "---" for n in range(len(table.columns))) + "|"
+            )
+            lines += [_format_row(tuple(escape_inline(cell, 300) for cell in row)) for row in table.rows]
+            yield f"### {table.title}\n\n" + "\n".join(lines)
+
+
+def _format_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def format_percent(part: int, total: int) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from evalkit.errors import UsageError
+from evalkit.hooks import iter_known
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.codec import to_plain_json
 from evalkit.model.run import Run
@@ -364,7 +365,7 @@ class TraceWriter:
         optional = {
             "gen_ai.tool.call.id": call.call_id,
             "gen_ai.agent.name": call.agent,
-            "evalkit.call.approval": None if call.approval is None else call.approval.answer,
+            **{key: text for _, feature in iter_known(call.features) for key, text in feature.trace_call(call).items()},
             "evalkit.call.requested_name": call.requested_name,
             "evalkit.call.mock_rule": call.mock_rule,
             "evalkit.call.repairs": list(call.repairs),

@@ -18,9 +18,11 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from evalkit.errors import UsageError
+from evalkit.hooks import iter_known, load_all
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_strictly
 from evalkit.model.codec import decode, to_plain_json
-from evalkit.model.run import RUN_VERSION, Run
+from evalkit.model.old_versions import VERSION
+from evalkit.model.run import Run
 from evalkit.model.verdict import NOT_RUN, STATUSES, Verdict, list_runs
 from evalkit.reports.serialization import from_line, to_line
 
@@ -123,6 +125,10 @@ def _check_parts(verdict: Verdict, index: int) -> None:
             raise ValueError(
                 f"verdicts[{index}]: the status {call.status!r} of a call is none of {', '.join(STATUSES)}"
             )
+    for call_data in (verdict.features, *(call.features for call in verdict.transcript.calls)):
+        for name, feature in iter_known(call_data):
+            wanted = feature.verdict_data if call_data is verdict.features else feature.call_data
+            msgspec.convert(call_data[name], wanted)  # a ValueError
     timing = verdict.transcript.timing
     for value in () if timing is None else (timing.model_ms, timing.function_ms, timing.overhead_ms):
         if not abs(value) < _LONGEST_MS:
@@ -276,7 +282,11 @@ def build_run_schema() -> JsonDict:
     definitions: JsonDict = {}
     root = _build_record_schema(Run, definitions)
     definitions["Verdict"]["properties"]["status"] = {"enum": list(STATUSES)}
-    definitions["Run"]["properties"]["version"] = {"const": RUN_VERSION}
+    definitions["Run"]["properties"]["version"] = {"const": VERSION}
+    for record, attribute in (("Verdict", "verdict_data"), ("FunctionCall", "call_data")):
+        found = {feature.name: getattr(feature, attribute) for feature in load_all()}
+        known = {name: _build_schema(hint, definitions) for name, hint in found.items() if hint is not Any}
+        definitions[record]["properties"]["features"] = {"type": "object", "properties": known}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "evalkit run file",

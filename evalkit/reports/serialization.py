@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from evalkit.jsonvalue import map_strings
 from evalkit.model.codec import decode, to_plain_json
+from evalkit.model.old_versions import VERSION
 from evalkit.model.run import GateDecision, Run
 from evalkit.model.verdict import Verdict
 from evalkit.text.redact import Redactor, redact_copies
@@ -62,9 +63,12 @@ _DECODER = msgspec.json.Decoder(Verdict)
 def from_line(line: str) -> Verdict:
     """Decode a line of `to_line`. Raises ValueError for any other text."""
     try:
-        return _DECODER.decode(line)
+        verdict = _DECODER.decode(line)
+        if verdict.version == VERSION:
+            return verdict
     except (msgspec.MsgspecError, ValueError, RecursionError):  # lone surrogates; or no verdict at all
-        return Verdict.from_json(json.loads(line))
+        pass
+    return Verdict.from_json(json.loads(line))
 
 
 # A run without secrets, whoever wrote the file: what a report shows leaves the machine.

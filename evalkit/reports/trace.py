@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.hooks import iter_known
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import get_case_name
 from evalkit.model.parts import format_part, list_parts
 from evalkit.model.transcript import (
     APPLICATION,
     DELEGATION,
-    DENIED,
     HISTORY,
     SERVICE,
     FunctionCall,
@@ -270,12 +270,10 @@ def _format_call(call: FunctionCall, width: int, breaks_at: int, *, shows_agent:
     name = escape_controls(call.name)
     how = f" [as {escape_controls(call.requested_name)}]" if call.requested_name else ""
     how += " [written as text]" if call.channel == "text" else ""
-    is_denied = call.approval is not None and call.approval.answer == DENIED
     how += " [carried out by the model's service]" if call.answered_by == SERVICE else ""
     how += " [known by a request's history alone]" if call.channel == HISTORY else ""
-    how += " [answered by the application]" if call.answered_by == APPLICATION and not is_denied else ""
-    if call.approval is not None:
-        how += f" [approval: {call.approval.answer}{_format_asked(call)}]"
+    how += " [answered by the application]" if call.answered_by == APPLICATION and not call.is_denied else ""
+    how += "".join(f" [{text}]" for text in list_feature_notes(call))
     how += f" [by {escape_controls(call.agent)}]" if shows_agent and call.agent else ""
     error = call.result.get("error") if isinstance(call.result, dict) else call.result
     if call.problem == "unmocked_call":  # the line below says the rest, and what to write
@@ -294,13 +292,9 @@ def _format_call(call: FunctionCall, width: int, breaks_at: int, *, shows_agent:
     return [line + returned] if len(line) + len(returned) <= min(width, breaks_at) else [line, returned.strip()]
 
 
-def _format_asked(call: FunctionCall) -> str:
-    """Return the arguments that a person changed, as the agent asked with them: ``, asked amount=80``."""
-    asked_arguments = None if call.approval is None else call.approval.asked
-    if not isinstance(asked_arguments, dict) or not isinstance(call.arguments, dict):
-        return ""
-    changed = {name: value for name, value in asked_arguments.items() if call.arguments.get(name) != value}
-    return f", asked {format_arguments(changed, _ROOM)}" if changed else ""
+def list_feature_notes(call: FunctionCall) -> list[str]:
+    """Return what features say of a call, a few words each."""
+    return [text for _, feature in iter_known(call.features) if (text := feature.report_call(call))]
 
 
 def _build_message(message: str, indent: str, style: str) -> list[Line]:
@@ -325,11 +319,9 @@ def _build_remarks(verdict: Verdict) -> list[Line]:
     if transcript.calls:
         for unused in transcript.unused_mocks:
             remarks += _build_message(unused, "  ", "quiet")
-    for policy in verdict.policies:
-        if policy.excepted is not None:
-            outcome = "which the run broke" if policy.broken else "which the run kept"
-            message = f"excepted from policy {policy.name}, {outcome}: {policy.excepted}"
-            remarks += _build_message(message, "  ", "quiet")
+    for name, feature in iter_known(verdict.features):
+        if (report := feature.report_case(verdict.features[name])) is not None:
+            remarks += [line for remark in report.remarks for line in _build_message(remark, "  ", "quiet")]
     for warning in dict.fromkeys((*verdict.warnings, *transcript.warnings)):
         remarks += _build_message(f"warning: {warning}", "  ", "quiet")
     if verdict.status in (FAILED, ERROR) and verdict.reasons:

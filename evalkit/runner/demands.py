@@ -8,26 +8,21 @@ under the function's own name, so what a case expects is then compiled anew.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.expectation import Expectation, Judgement, get_expectation, judge_conversation
+from evalkit.checks.expectation import Expectation, Judgement, add_results, get_expectation, judge_conversation
 from evalkit.checks.expected_keys import merge_turn_keys
 from evalkit.checks.reader import get_declared_defaults
+from evalkit.checks.reasons import build_unmeasured
 from evalkit.errors import KeyPath, parse_path
+from evalkit.hooks import JudgedRun
 from evalkit.jsonvalue import JsonObject
-from evalkit.lazy import LazyModule
 from evalkit.model.case import Case, Declaration
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import Reason
-
-if TYPE_CHECKING:
-    from evalkit.checks import policies
-else:
-    policies = LazyModule("evalkit.checks.policies")
 
 
 class Demands(Struct, frozen=True):
@@ -40,12 +35,30 @@ class Demands(Struct, frozen=True):
 
 
 def judge_transcript(demands: Demands, transcript: Transcript) -> Judgement:
-    """Judge what happened by the expectations and by the policies in force."""
+    """Judge what happened by the expectations and by the features that the case has something of."""
     case = demands.case
     judgement = judge_conversation(transcript, demands.expectation, demands.turns, input=case.input)
-    if not case.policies:
-        return judgement
-    return policies.apply_policies(judgement, case, transcript, collect_aliases((*case.functions, *demands.declared)))
+    return _judge_features(demands, transcript, judgement) if case.features else judgement
+
+
+def _judge_features(demands: Demands, transcript: Transcript, judgement: Judgement) -> Judgement:
+    """Add what features say of the run. One that raises leaves it unmeasured."""
+    case = demands.case
+    aliases = collect_aliases((*case.functions, *demands.declared))
+    run = JudgedRun(case=case, transcript=transcript, aliases=aliases)
+    data, results = {}, []
+    for name, part in case.features.items():
+        try:
+            judged = part.judge(run)
+        except Exception as error:
+            message = f"can't be judged: feature '{name}' raised {type(error).__name__}: {error}"
+            results.append(build_unmeasured(name, message, "", "run"))
+            continue
+        if judged is not None:
+            results += judged.results
+            if judged.data is not None:
+                data[name] = judged.data
+    return add_results(replace(judgement, features=data), results, transcript.fault)
 
 
 def collect_aliases(functions: Iterable[Declaration]) -> dict[str, str]:
@@ -54,7 +67,7 @@ def collect_aliases(functions: Iterable[Declaration]) -> dict[str, str]:
 
 
 def locate_reason(case: Case, reason: Reason) -> Reason:
-    """Return `reason` with the line of its place, unless it has one (a policy's) or stands in no file."""
+    """Return `reason` with the line of its place, unless it has one (a feature's) or stands in no file."""
     if reason.location or not reason.place:
         return reason
     return replace(reason, location=str(case.locate(parse_path(reason.place))))

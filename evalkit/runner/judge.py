@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.expectation import Judgement, get_expectation
+from evalkit.checks.expectation import Judgement
 from evalkit.errors import (
     BudgetSpentError,
     EvalkitError,
@@ -28,18 +28,14 @@ from evalkit.model.case import Case, Declaration, Repeat
 from evalkit.model.transcript import ANSWERERS, CHANNELS, MOCK, FunctionCall, RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.demands import compile_demands, judge_transcript, locate_reason
-from evalkit.runner.faults import build_unmeasured_fault
 from evalkit.runner.run_state import CasePlan
 from evalkit.stats.pass_rates import settled
 
 if TYPE_CHECKING:
-    from evalkit.functions import approvals
     from evalkit.runner import simulated_user
 else:
-    approvals = LazyModule("evalkit.functions.approvals")
     simulated_user = LazyModule("evalkit.runner.simulated_user")
 
-INTERRUPTED = "interrupted"  # the stop reason of a run that waits for a person
 # Codes of refused calls: an agent that breaks down after one failed because of the call.
 REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
 # Codes of agents that broke down: they raised, or their process did not answer in the agreed form.
@@ -48,7 +44,7 @@ BREAKDOWNS = frozenset({"agent_raised", "crashed", "invalid_reply"})
 
 def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declaration] = ()) -> Verdict:
     """Return the verdict of one run, in which `declared` were declared. Without budget left, the run was not made."""
-    case, transcript = plan.case, require_answers(plan, transcript)
+    case = plan.case
     if transcript.fault is not None and transcript.fault.code == BudgetSpentError.code:
         reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
         return build_verdict(case, NOT_RUN, (reason,), transcript)
@@ -67,17 +63,6 @@ def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declara
         reasons = tuple(sorted(reasons, key=lambda reason: reason.code not in REFUSED_CALLS))
     reasons = tuple(locate_reason(case, reason) for reason in (*reasons, *unused))
     return build_verdict(case, FAILED if unused else judgement.status, reasons, transcript, judgement)
-
-
-def require_answers(plan: CasePlan, transcript: Transcript) -> Transcript:
-    """Return the transcript, as one that could not be measured if it ended at a person whom the case does not play."""
-    waits_for = transcript.metadata.get("waits_for")
-    if transcript.fault is not None or transcript.stop_reason != INTERRUPTED or not waits_for:
-        return transcript
-    expectations = (plan.expectation, *map(get_expectation, plan.case.turns))
-    if any(expectation and expectation.stop_reason.stop_reason == INTERRUPTED for expectation in expectations):
-        return transcript
-    return replace(transcript, fault=build_unmeasured_fault(approvals.MissingApprovalError(str(waits_for))))
 
 
 def check_quarantine(case: Case) -> tuple[bool, str | None]:
@@ -146,7 +131,7 @@ def build_verdict(
         checks=judgement.checks,
         transcript=transcript,
         score=judgement.score,
-        policies=judgement.policies,
+        features=judgement.features,
         summary=summary,
         description=case.description,
         category=case.category,

@@ -177,7 +177,13 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
     case, settings = plan.case, plan.settings
     async with get_slot(plan.agent):
         dispatcher = FakeDispatcher(
-            plan.mocks, case.functions, input=case.input, settings=settings, case_id=case.id, state=copy_state(case)
+            plan.mocks,
+            case.functions,
+            input=case.input,
+            settings=settings,
+            case_id=case.id,
+            state=copy_state(case),
+            features=case.features,
         )
         compared = None if case.is_as_written else case.variant
         task = Task(

@@ -30,12 +30,13 @@ from evalkit.cassettes.paths import (
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.errors import Location, MissingCassetteError, PathProblem, Problem, ProviderError, SpecError, format_path
-from evalkit.functions.approvals import parse_approvals
+from evalkit.fields.reader import FieldReader
 from evalkit.functions.context_propagation import PatchedCase
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet, get_mocks
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.permissions import explain_path
+from evalkit.hooks import CaseDraft, CasePart, compile_parts
 from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.model.case import TRACE, Case, Declaration, Repeat, split_variant
@@ -123,6 +124,7 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
     declarations = {function.name: function for function in case.functions}
     if case.mocks is None:
         mocks = _compile_mocks(case, declarations)
+        case = replace(case, features={**case.features, **_compile_features(case, mocks, declarations)})
     if expectation is None and (case.expected_output or all(turn.expectation is None for turn in case.turns)):
         expectation, problems = compile_expectation(case.expected_output, declarations=declarations)
         _raise_problems(case, problems)
@@ -132,7 +134,7 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
 
 
 def _compile_mocks(case: Case, declarations: Mapping[str, Declaration]) -> MockSet:
-    """Compile the mocks and approvals of a case that was built in code."""
+    """Compile the mocks of a case that was built in code."""
 
     def refuse_include(name: str) -> NoReturn:
         raise KeyError(f"a case built in code includes no files ('{name}')")
@@ -144,9 +146,16 @@ def _compile_mocks(case: Case, declarations: Mapping[str, Declaration]) -> MockS
         include=refuse_include,
     )
     _raise_problems(case, problems)
-    approvals, problems = parse_approvals(case.input.get("approvals") or {}, declarations)
-    _raise_problems(case, problems)
-    return replace(mocks, approvals=approvals)
+    return mocks
+
+
+def _compile_features(case: Case, mocks: MockSet, declarations: Mapping[str, Declaration]) -> dict[str, CasePart]:
+    """Compile what features have to do with a case that was built in code."""
+    reader = FieldReader(subject="the case")
+    draft = CaseDraft(reader=reader, data={"input": case.input}, declarations=declarations, mocks=mocks)
+    parts = compile_parts(draft, {})
+    _raise_problems(case, reader.problems)
+    return parts
 
 
 def _check_recordings(case: Case, settings: Settings, root: Path) -> None:
@@ -265,7 +274,7 @@ def build_transcript(run: RunState) -> Transcript:
     reported = next((turn.model for turn in reversed(turns) if turn.model), None)
     model = reported or (cassette.model if cassette else task.settings.model)
     usage, cost_usd = _measure_usage(run, turns, model)
-    return Transcript(
+    transcript = Transcript(
         input=task.input,
         calls=_name_agents(dispatcher.calls, turns),
         turns=turns,
@@ -292,6 +301,10 @@ def build_transcript(run: RunState) -> Transcript:
         unused_dimensions=() if run.plan.case.variant is None else _list_unused_dimensions(run),
         trace=task.trace.source if task.trace else None,
     )
+    expectations = (run.plan.expectation, *map(get_expectation, run.plan.case.turns))
+    for part in dispatcher.call_log.parts.values():
+        transcript = part.finish(transcript, expectations)
+    return transcript
 
 
 def _find_fault(run: RunState) -> RunFault | None:

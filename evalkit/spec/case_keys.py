@@ -145,16 +145,6 @@ CASE_KEYS: dict[str, CaseKey] = {
         "Values of arguments that a call need not send, by function: `{send_email: {language: en}}`. "
         "Those that declarations name count without it.",
     ),
-    "policies": CaseKey(
-        CaseReader.read_anything,  # read by `evalkit.spec.policies`, which knows those that hold
-        {
-            "type": "object",
-            "properties": {"except": {"type": "object", "additionalProperties": _NAME, "minProperties": 1}},
-            "additionalProperties": False,
-        },
-        "Policies of the folder that the case need not keep, each with the reason: `{except: {name: reason}}`.",
-        in_suite=False,
-    ),
     "settings": CaseKey(CaseReader.read_mapping, {"$ref": "#/$defs/settings"}, "How the case is run."),
 }
 
@@ -201,12 +191,6 @@ INPUT_KEYS: dict[str, CaseKey] = {
         in_suite=False,
     ),
     "context": CaseKey(CaseReader.read_anything, {}, "Whatever else the agent gets; it is kept as it is."),
-    "approvals": CaseKey(
-        CaseReader.read_anything,
-        {"$ref": "#/$defs/approvals"},
-        "What a person answers to calls that need approval, by function: `approve`, `deny`, `{deny: why}`, "
-        "`{arguments: {...}}`, or a list of these, one for each request.",
-    ),
     "state": CaseKey(
         CaseReader.read_mapping,
         {"type": "object"},
@@ -288,7 +272,6 @@ FUNCTION_KEYS: dict[str, tuple[JsonObject, str]] = {
         {"oneOf": [_NAME, {"type": "array", "items": _NAME}]},
         "Other names under which the function may be called.",
     ),
-    "needs_approval": (_BOOLEAN, "A person must approve each call; the case answers for them (`input.approvals`)."),
     "answered_by": (
         {"const": "application"},
         "`application`: the application may answer calls itself, although a mock is there.",

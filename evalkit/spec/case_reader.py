@@ -16,6 +16,7 @@ from evalkit.bounds import get_bounds
 from evalkit.errors import KeyPath
 from evalkit.fields.reader import FieldReader, describe_unknown_key, explain_quoting, guess_boolean
 from evalkit.functions.mocks.answers import compile_static
+from evalkit.hooks import Place, find_key, list_keys
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import Repeat
 from evalkit.stats.pass_rates import SequentialTest
@@ -74,17 +75,23 @@ class CaseReader(FieldReader):
             self.add_problem((key,), describe_unknown_key(key, known_keys=known_keys, hint=hint), at_key=True)
 
     def read_keys(
-        self, table: Mapping[str, CaseKey], data: JsonObject, path: KeyPath, synonyms: Mapping[str, str]
+        self,
+        table: Mapping[str, CaseKey],
+        data: JsonObject,
+        path: KeyPath,
+        synonyms: Mapping[str, str],
+        place: Place | None = None,
     ) -> JsonDict:
-        """Read each value of `data` by its row of `table`. Keys without a row are problems."""
+        """Read each value of `data` by its row of `table`, or as a feature's key at `place`. Others are problems."""
         values: JsonDict = {}
         for key, value in data.items():
-            row = table.get(key)
+            row = table.get(key) or (None if place is None else find_key(place, key))
             if row is not None:
                 values[key] = row.read(self, (*path, key), value)
             else:
                 synonym = synonyms.get(key.lower())
-                self.report_unknown_key(path, key, table, f"; did you mean '{synonym}'?" if synonym else "")
+                known = (*table, *(() if place is None else list_keys(place)))
+                self.report_unknown_key(path, key, known, f"; did you mean '{synonym}'?" if synonym else "")
         return values
 
     def read_anything(self, path: KeyPath, value: object) -> object:

@@ -14,24 +14,21 @@ from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.expected_keys import find_expected_key, merge_turn_keys
 from evalkit.checks.key_schemas import GROUP_KEYS
 from evalkit.checks.list_keys import ExpectedCallsKey
-from evalkit.checks.policies import KEY as POLICIES
-from evalkit.checks.policies import SuitePolicy
 from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.simulated_user import USER_KEY, SimulatedUser, read_user
 from evalkit.errors import KeyPath, PathProblem, find_nearest, format_path
 from evalkit.fields.reader import explain_quoting
-from evalkit.functions.approvals import parse_approvals
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.mocks.state import read_probe
-from evalkit.functions.permissions import UNTRUSTED, explain_agent, explain_model
+from evalkit.functions.permissions import explain_agent, explain_model
 from evalkit.functions.targets import TargetError, check_form, find_callable, find_patch_problem
+from evalkit.hooks import CASE, INPUT, CaseDraft, CasePart, Inherited, compile_parts
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.case import CaseSettings, Declaration, Permissions, UserTurn
 from evalkit.model.registry import AGENTS
-from evalkit.model.transcript import DENIED
 from evalkit.spec.case_keys import (
     CASE_KEYS,
     CASE_SYNONYMS,
@@ -45,7 +42,6 @@ from evalkit.spec.case_keys import (
 )
 from evalkit.spec.case_reader import CaseReader
 from evalkit.spec.files import MOCKS, OLD_MOCKS
-from evalkit.spec.policies import read_exceptions
 from evalkit.text.format import format_value
 
 _USER_EXAMPLE = "shop.users:answer"
@@ -62,8 +58,7 @@ class CompiledCase(Struct):
     expectation: Expectation | None = None
     turns: tuple[UserTurn, ...] = ()
     user: SimulatedUser | None = None
-    policies: tuple[SuitePolicy, ...] = ()
-    policy_exceptions: Mapping[str, str] = field(default_factory=dict)
+    features: Mapping[str, CasePart] = field(default_factory=dict)
     problems: tuple[PathProblem, ...] = ()
 
 
@@ -74,14 +69,14 @@ def compile_case(
     mocks: MockFiles,
     check_targets: bool = True,
     permissions: Permissions | None = None,
-    policies: tuple[SuitePolicy, ...] = (),
+    inherited: Mapping[str, Inherited] | None = None,
 ) -> CompiledCase:
     """Compile `data`, with every problem found on the way. `mocks` are the files that `$include` reads.
 
     `check_targets` imports the Python code that the case names, if `permissions` allow it; without it no code is run.
-    `policies` hold in its folder.
+    `inherited` is what the files of features say that hold in its folder.
     """
-    case = CompiledCase((reader := CaseReader()).read_keys(CASE_KEYS, data, (), CASE_SYNONYMS))
+    case = CompiledCase((reader := CaseReader()).read_keys(CASE_KEYS, data, (), CASE_SYNONYMS, CASE))
     _check_combinations(reader, data, case.values, stem)
     _check_permissions(reader, data, permissions)
     _check_calls(reader, data)
@@ -100,9 +95,14 @@ def compile_case(
     known_functions = _add_mocked(case, declared)
     if case_input.get(USER_KEY) is not None:
         case.user = _read_user(reader, case_input, known_functions, check_targets, permissions)
-    case.policies = policies
-    if data.get(POLICIES) is not None:
-        case.policy_exceptions = read_exceptions(reader, data[POLICIES], policies)
+    draft = CaseDraft(
+        reader=reader,
+        data=data,
+        declarations=declared,
+        mocks=case.mocks,
+        is_untrusted=permissions is not None and permissions.untrusted,
+    )
+    case.features = compile_parts(draft, inherited or {})
     _compile_expectations(reader, case, data, case_input, known_functions)
     case.problems = tuple(reader.problems)
     return case
@@ -151,7 +151,7 @@ def _read_mocks(
     check_targets: bool,
     permissions: Permissions | None,
 ) -> MockSet:
-    """Read what answers in the run: mocks, the person who approves calls, and the probe of the state at the end."""
+    """Read what answers in the run: mocks, and the probe of the state at the end."""
     mocks, problems = parse_mocks(
         case_input.get(MOCKS),
         path=("input", MOCKS),
@@ -162,12 +162,6 @@ def _read_mocks(
         permissions=permissions,
     )
     reader.problems.extend(problems)
-    if case_input.get("approvals") is not None:
-        approvals, problems = parse_approvals(case_input["approvals"], declared)
-        reader.problems.extend(problems)
-        mocks = replace(mocks, approvals=approvals)
-        if permissions is not None and permissions.untrusted:
-            _refuse_real_calls(reader, mocks, declared)
     if (probe := case_input.get("state_probe")) is not None:
         path = ("input", "state_probe")
         state_probe = read_probe(reader, path, probe, check_targets=check_targets, permissions=permissions)
@@ -197,22 +191,6 @@ def _read_user(
     except TargetError as error:
         reader.add_problem((*path, "call"), f"user.call: {error}")
     return user
-
-
-def _refuse_real_calls(reader: CaseReader, mocks: MockSet, declared: Mapping[str, Declaration]) -> None:
-    """Report approvals of what no mock answers: an own tool of the agent, or the next node of its graph, would run."""
-    for name, answers in mocks.approvals.items():
-        names = next(
-            (
-                {function.name, *function.aliases}
-                for function in declared.values()
-                if name in (function.name, *function.aliases)
-            ),
-            {name},
-        )
-        if not any(mocked in mocks for mocked in names) and any(item.answer != DENIED for item in answers.answers):
-            problem = f"approvals.{name} is refused: no mock answers '{name}', so that the agent's own code would run; "
-            reader.add_problem(("input", "approvals", name), f"{problem}{UNTRUSTED}; mock it, or deny", at_key=True)
 
 
 def _add_mocked(case: CompiledCase, declared: dict[str, Declaration]) -> dict[str, Declaration]:
@@ -323,7 +301,7 @@ def _check_model(reader: CaseReader, path: KeyPath, model: object, permissions: 
 
 def _read_input(reader: CaseReader, data: JsonDict, case_input: JsonDict) -> None:
     path: KeyPath = ("input",)
-    reader.read_keys(INPUT_KEYS, case_input, path, INPUT_SYNONYMS)
+    reader.read_keys(INPUT_KEYS, case_input, path, INPUT_SYNONYMS, INPUT)
     present = [key for key in INPUTS if key in case_input]
     if not present:
         is_split = "input" in _guess_keys(data, CASE_KEYS, CASE_SYNONYMS)  # a part stands under a misspelt key

@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.errors import KeyPath, Location, Problem, UsageError, did_you_mean, format_file_path
+from evalkit.hooks import list_files
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.case import split_case_id
 from evalkit.model.template import is_operator
@@ -27,7 +28,6 @@ DEFAULT_PATHS = ("scenarios",)  # the folders of a project that names none
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "cassettes"})  # cassettes bear the names of cases
 _NEAR_MISSES = (
     (re.compile(r"suites?\.ya?ml", re.IGNORECASE), "the file that a suite's cases share is named suite.yaml"),
-    (re.compile(r"polic(?:y|ies)\.ya?ml", re.IGNORECASE), "the rules over a suite's cases stand in policies.yaml"),
 )
 _LOOKS_NUMBERED = re.compile(r"[\s_.-]?[0-9]+[a-z]?\Z")
 _CASE_KEY = re.compile(rb"""(?m)(?:^|[{,])[ \t]*["']?(?:expected_output|scenario_id)["']?[ \t]*:""")
@@ -140,8 +140,8 @@ def _check_readable(entry: os.DirEntry[str], root: str) -> FoundFile | None:
     under that of a case; None for what can be read. A case, or a whole folder of cases, could stand there: it is never
     absent.
     """
-    if entry.name.startswith(".") or entry.name in (*SKIPPED_FOLDERS, SUITE_FILE, POLICY_FILE):
-        return None  # the last two are read, and missed, by those who inherit from them
+    if entry.name.startswith(".") or entry.name in SKIPPED_FOLDERS or _is_inherited(entry.name):
+        return None  # what is inherited is read, and missed, by those who inherit from it
     try:
         mode = os.stat(entry.path).st_mode
     except OSError as error:
@@ -154,6 +154,10 @@ def _check_readable(entry: os.DirEntry[str], root: str) -> FoundFile | None:
         why = "it is a folder" if is_folder else "it is no ordinary file but a device, a pipe or the like"
     problem = Problem(Location(format_file_path(entry.path, root)), f"can't be read: {why}")
     return FoundFile(Path(entry.path), problem, is_unreadable=True)
+
+
+def _is_inherited(name: str) -> bool:
+    return name == SUITE_FILE or any(name == entry.file for entry in list_files())
 
 
 def check_file(path: str | Path, root: str | Path) -> FoundFile | None:
@@ -169,9 +173,10 @@ def check_file(path: str | Path, root: str | Path) -> FoundFile | None:
 
 def _explain_near_miss(name: str, path: str) -> str | None:
     """Explain why a file in a folder of cases is none, if it seems to be meant as one."""
-    if name in (SUITE_FILE, POLICY_FILE) or name.startswith("."):
+    if name.startswith(".") or _is_inherited(name):
         return None
-    for pattern, rule in _NEAR_MISSES:
+    of_features = ((re.compile(entry.misnamed, re.IGNORECASE), entry.file_advice) for entry in list_files())
+    for pattern, rule in (*_NEAR_MISSES, *of_features):
         if pattern.fullmatch(name):
             return f"this is not read: {rule}"
     stem, dot, ending = name.lower().rpartition(".")
@@ -211,7 +216,6 @@ def get_category(category: str | None, stem: str) -> str:
 
 
 SUITE_FILE = "suite.yaml"
-POLICY_FILE = "policies.yaml"
 EXTENDS = "extends"  # the key that names another case, which this one is but for what it says itself
 OLD_MOCKS, MOCKS = "mock_responses", "mock_function_responses"
 # `temperature: null` is a value of its own: the model's own temperature.

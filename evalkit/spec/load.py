@@ -14,10 +14,19 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.policies import SuitePolicy
-from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, format_file_path, format_path
+from evalkit.errors import (
+    FeatureError,
+    KeyPath,
+    Location,
+    PathProblem,
+    Problem,
+    SpecError,
+    format_file_path,
+    format_path,
+)
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.permissions import explain_path
+from evalkit.hooks import Inherited, inherit, list_files
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.locks import create_lock
 from evalkit.model.case import Case, Declaration, Permissions, Repeat, split_case_id
@@ -31,13 +40,13 @@ from evalkit.spec.files import (
     MOCKS,
     Layer,
     Source,
+    find_inherited,
     find_name_problem,
     get_category,
     merge_data,
     rename_old_mocks,
 )
 from evalkit.spec.input_files import attach_files
-from evalkit.spec.policies import PolicySet, load_policies
 from evalkit.spec.row_sources import ROW_SOURCES
 from evalkit.spec.rows import Row, RowFile, RowFiller, add_tags, has_rows, open_rows
 from evalkit.spec.suites import ExtendedCase, Suite, extend_case, load_suites, may_name_python
@@ -216,8 +225,7 @@ class _CaseLoader:
             expectation=parts.expectation,
             turns=parts.turns,
             user=parts.user,
-            policies=parts.policies,
-            policy_exceptions=parts.policy_exceptions,
+            features=parts.features,
             merged=examined.data,
             suite_dirs=suite.folders,
             permissions=self.permissions,
@@ -228,6 +236,15 @@ class _CaseLoader:
 
     def examine(
         self, data: Any, layer: Layer, file_problems: tuple[Problem, ...], *, check_targets: bool = True
+    ) -> tuple[ExaminedCase, CompiledCase, Suite]:
+        """Read the case, with every problem. SpecError for data that is not a mapping, or asks for a broken feature."""
+        try:
+            return self._examine(data, layer, file_problems, check_targets=check_targets)
+        except FeatureError as error:
+            raise SpecError([*file_problems, Problem(Location(layer.file), str(error))]) from error
+
+    def _examine(
+        self, data: Any, layer: Layer, file_problems: tuple[Problem, ...], *, check_targets: bool
     ) -> tuple[ExaminedCase, CompiledCase, Suite]:
         if not isinstance(data, dict):
             message = "the file is empty" if data is None else f"a case is a mapping, not {describe_type(data)}"
@@ -242,13 +259,14 @@ class _CaseLoader:
         if check_targets and names_python:
             make_importable(self.root)
         source = Source((layer, *case.layers, *suite.layers))
-        policies = PolicySet() if self.file is None else load_policies(os.path.dirname(self.file), self.root)
+        inherited = {} if self.file is None else _inherit(os.path.dirname(self.file), self.root)
         merged = merge_data(suite.data, rename_old_mocks(case.data))
-        merged_data, parts = self._compile(merged, source, policies.policies, check_targets=check_targets)
+        merged_data, parts = self._compile(merged, source, inherited, check_targets=check_targets)
         if suite.layers or case.layers:
             _mark_inherited_mocks(parts, data)
         problems = [*self._find_file_problems(suite), *file_problems]
-        problems += [*case.problems, *suite.problems, *policies.problems]
+        problems += [*case.problems, *suite.problems]
+        problems += [problem for found in inherited.values() for problem in found.problems]
         if problems or parts.problems:
             path_problems = parts.problems
             if case.problems:  # a key that seems to be missing may stand in the case that could not be read
@@ -271,7 +289,7 @@ class _CaseLoader:
                 yield Problem(Location(layer.file), f"the file is refused: {reason}")
 
     def _compile(
-        self, data: JsonDict, source: Source, policies: tuple[SuitePolicy, ...], *, check_targets: bool
+        self, data: JsonDict, source: Source, inherited: Mapping[str, Inherited], *, check_targets: bool
     ) -> tuple[JsonDict, CompiledCase]:
         """Compile the merged `data`, with the values of the row, if it is one. Return the data filled, too."""
         filler = None if self.row is None else RowFiller(self.row)
@@ -288,7 +306,7 @@ class _CaseLoader:
                     mocks=MockFiles(self.mocks, None if filler is None else filler.fill_included, self.permissions),
                     check_targets=check_targets,
                     permissions=self.permissions,
-                    policies=policies,
+                    inherited=inherited,
                 )
         parts.problems = (*file_problems, *parts.problems)
         if self.row is not None and filler is not None:
@@ -299,6 +317,15 @@ class _CaseLoader:
                 for problem in problems
             )
         return data, parts
+
+
+def _inherit(folder: str, root: str) -> dict[str, Inherited]:
+    """Read the files of features that hold in `folder`. A feature without one is not loaded."""
+    return {
+        entry.name: inherit(entry.name, folder, root)
+        for entry in list_files()
+        if find_inherited(entry.file, folder, root)
+    }
 
 
 def _mark_inherited_mocks(parts: CompiledCase, data: JsonDict) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import describe_keys
-from evalkit.checks.keys import POLICY_DEFINITIONS, POLICY_KEYS, build_definitions, describe_value
+from evalkit.checks.keys import build_definitions, describe_value
 from evalkit.checks.simulated_user import BRANCH_CONDITION_KEYS, BRANCH_KEYS, USER_KEYS, describe_user_schemas
 from evalkit.functions.mocks.reader import DIRECTIVES
+from evalkit.hooks import CASE, FUNCTION, INPUT, Place, load_all
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, INPUTS, SETTINGS_KEYS, TURN_KEYS
 from evalkit.spec.case_reader import AGENT_KINDS, COMMAND_KEYS, MCP_AGENT_KEYS, MCP_KEYS, URL_KEYS, CaseKey
@@ -32,7 +33,7 @@ def build_case_schema(checks: Iterable[str] = (), operators: Iterable[str] = ())
         "$schema": DIALECT,
         "title": "evalkit case",
         "description": "One case of an evalkit suite: what the agent gets, what its functions answer, what must hold.",
-        **_build_object(_describe_keys(CASE_KEYS), never_null={"input"}),
+        **_build_object(_describe_keys({**CASE_KEYS, **_list_keys(CASE)}), never_null={"input"}),
         # A case that extends another one has the input of that one, if it has none of its own.
         "if": {"required": ["extends"]},
         "else": {"required": ["input"], "properties": {"input": {"oneOf": [{"required": [key]} for key in INPUTS]}}},
@@ -55,7 +56,7 @@ def _build_definitions(expected: JsonDict, operators: Iterable[str]) -> JsonDict
             "additionalProperties": False,
         },
         "input": {
-            **_build_object(_describe_keys(INPUT_KEYS), never_null=set(INPUTS)),
+            **_build_object(_describe_keys({**INPUT_KEYS, **_list_keys(INPUT)}), never_null=set(INPUTS)),
             "not": {"required": ["mock_responses", "mock_function_responses"]},
         },
         "turn": {
@@ -74,32 +75,14 @@ def _build_definitions(expected: JsonDict, operators: Iterable[str]) -> JsonDict
         "mocks": {"type": "object", "additionalProperties": {"$ref": "#/$defs/answer"}},
         "answer": _build_answer(),
         "functions": _build_functions(),
-        "approvals": _build_approvals(),
         "from_row": {"type": "string", "pattern": r"^\{\{\s*row\b[^{}]*\}\}$"},
-    }
-
-
-def _build_approvals() -> JsonDict:
-    """Build the schema of `input.approvals`: an answer, or a list of them, by function."""
-    keys = {"deny": {"type": "string", "minLength": 1}, "arguments": {"type": "object"}, "resume": {}}
-    entry = {
-        "type": "object",
-        "properties": keys,
-        "additionalProperties": False,
-        "minProperties": 1,
-        "maxProperties": 1,
-    }
-    forms: list[JsonDict] = [{"enum": ["approve", "deny"]}, entry]
-    listed = {"type": "array", "items": {"oneOf": forms}, "minItems": 1}
-    return {
-        "type": "object",
-        "additionalProperties": {"oneOf": [*forms, listed, {"type": "null"}]},
     }
 
 
 def _build_functions() -> JsonDict:
     """Build the schema of `functions`: a mapping by name, or a list of declarations with names."""
     properties = {key: {**schema, "description": doc} for key, (schema, doc) in FUNCTION_KEYS.items()}
+    properties |= _describe_keys(_list_keys(FUNCTION))
     named = {"name": {"type": "string", "minLength": 1, "description": "The function's name."}, **properties}
     entry = {**_build_object(properties), "type": ["object", "null"]}
     listed = {"type": "array", "items": {**_build_object(named), "required": ["name"]}}
@@ -110,8 +93,8 @@ def build_suite_schema(checks: Iterable[str] = (), operators: Iterable[str] = ()
     """Build the schema of a suite.yaml: any key of a case that a suite may hand down."""
     schema = build_case_schema(checks, operators)
     definitions = schema["$defs"]
-    shared_input = {key: row for key, row in INPUT_KEYS.items() if row.in_suite}
-    shared = {key: row for key, row in CASE_KEYS.items() if row.in_suite}
+    shared_input = {key: row for key, row in {**INPUT_KEYS, **_list_keys(INPUT)}.items() if row.in_suite}
+    shared = {key: row for key, row in {**CASE_KEYS, **_list_keys(CASE)}.items() if row.in_suite}
     definitions["input"] = {**definitions["input"], **_build_object(_describe_keys(shared_input))}
     return {
         "$schema": DIALECT,
@@ -122,26 +105,9 @@ def build_suite_schema(checks: Iterable[str] = (), operators: Iterable[str] = ()
     }
 
 
-def build_policies_schema(operators: Iterable[str] = ()) -> JsonDict:
-    """Build the schema of a policies.yaml: a mapping of names to policies."""
-    policy: JsonDict = {
-        "type": "object",
-        "properties": describe_keys(POLICY_KEYS),
-        "oneOf": [{"required": ["never"]}, {"required": ["at_most", "calls"]}, {"required": ["must"]}],
-        "not": {"required": ["before", "until"]},
-        "additionalProperties": False,
-    }
-    return {
-        "$schema": DIALECT,
-        "title": "evalkit policies",
-        "description": "Rules over all cases of a folder and the folders below, by name.",
-        "type": "object",
-        "minProperties": 1,
-        "additionalProperties": policy,
-        "$defs": pick_definitions(
-            policy, {**build_definitions(), **POLICY_DEFINITIONS, "value": describe_value(operators)}
-        ),
-    }
+def _list_keys(place: Place) -> dict[str, CaseKey]:
+    """Return the keys of features at `place`, which are loaded for it."""
+    return {key: row for feature in load_all() for key, row in feature.list_keys().get(place, {}).items()}
 
 
 def pick_definitions(schema: JsonObject, definitions: JsonObject) -> JsonDict:
@@ -239,15 +205,15 @@ _TYPES = {
 
 def fill_tables(page: str) -> str:
     """Rewrite the tables of `page` between ``<!-- keys: NAME -->`` and ``<!-- end -->``."""
-    tables: dict[str, Mapping[str, CaseKey] | Mapping[str, tuple[JsonObject, str]]] = {
-        "case": CASE_KEYS,
-        "input": INPUT_KEYS,
+    tables: dict[str, Mapping[str, CaseKey | tuple[JsonObject, str]]] = {
+        "case": {**CASE_KEYS, **_list_keys(CASE)},
+        "input": {**INPUT_KEYS, **_list_keys(INPUT)},
         "turn": TURN_KEYS,
         "user": USER_KEYS,
         "branch": BRANCH_KEYS,
         "condition": BRANCH_CONDITION_KEYS,
         "settings": SETTINGS_KEYS,
-        "function": FUNCTION_KEYS,
+        "function": {**FUNCTION_KEYS, **_list_keys(FUNCTION)},
         "command": COMMAND_KEYS,
         "url": URL_KEYS,
         "mcp_agent": MCP_AGENT_KEYS,

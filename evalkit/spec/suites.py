@@ -8,6 +8,7 @@ suites; the suites around the extending case apply, those around the other one d
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from msgspec import Struct, field
 
 from evalkit.errors import Location, Problem, did_you_mean, format_file_path
 from evalkit.functions.permissions import explain_path
+from evalkit.hooks import CASE, INPUT, Place, find_key, list_own_keys
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.case import Permissions
 from evalkit.spec.case_keys import CASE_KEYS, INPUT_KEYS
+from evalkit.spec.case_reader import CaseKey
 from evalkit.spec.files import (
     CASE_ENDINGS,
     EXTENDS,
@@ -99,11 +102,16 @@ def _read_suite(layer: Layer) -> tuple[JsonDict, tuple[Problem, ...], bool]:
     source = Source((layer,))
     problems = list(parsed.problems)
     # Unknown keys are reported with the merged case. A misplaced key is the suite's problem, not that of each case.
-    for path, keys in (((), CASE_KEYS), (("input",), INPUT_KEYS)):
+    places: tuple[tuple[tuple[str, ...], Mapping[str, CaseKey], Place], ...] = (
+        ((), CASE_KEYS, CASE),
+        (("input",), INPUT_KEYS, INPUT),
+    )
+    for path, keys, place in places:
         holder = data.get("input") if path else data
         if not isinstance(holder, dict):
             continue
-        misplaced = [key for key in holder if key in keys and not keys[key].in_suite]
+        found = ((key, keys.get(key) or find_key(place, key)) for key in holder)
+        misplaced = [key for key, row in found if row is not None and not row.in_suite]
         for key in misplaced:
             message = f"'{'.'.join((*path, key))}' belongs in a case; a suite holds what its cases share"
             problems.append(Problem(source.locate((*path, key), key=True), message))
@@ -112,10 +120,8 @@ def _read_suite(layer: Layer) -> tuple[JsonDict, tuple[Problem, ...], bool]:
     return rename_old_mocks(data), tuple(problems), may_name_python(content)
 
 
-# Keys that are never inherited: the label of a case, its exclusion for a while, its rows, its exceptions from policies.
-OWN_KEYS = frozenset(
-    {EXTENDS, "scenario_id", "created", "skip", "xfail", "until", "cases", "matrix", "from", "policies"}
-)
+# Keys that are never inherited: the label of a case, its exclusion for a while, its rows; and those of features.
+OWN_KEYS = frozenset({EXTENDS, "scenario_id", "created", "skip", "xfail", "until", "cases", "matrix", "from"})
 
 
 class ExtendedCase(Struct, frozen=True):
@@ -134,8 +140,9 @@ def extend_case(
     chain = _ExtendsChain(root, permissions)
     chain.follow(data, layer, file)
     inherited: JsonDict = {}
+    own_keys = OWN_KEYS | list_own_keys()
     for base in reversed(chain.bases):
-        inherited = merge_data(inherited, {key: value for key, value in base.items() if key not in OWN_KEYS})
+        inherited = merge_data(inherited, {key: value for key, value in base.items() if key not in own_keys})
     own_data = {key: value for key, value in rename_old_mocks(data).items() if key != EXTENDS}
     # A null is kept: the result is merged with the suites in turn, and the null removes their values as well.
     nulls = {key: None for key, value in own_data.items() if value is None}

@@ -13,7 +13,7 @@ from evalkit.checks.expected_key import ExpectedKey
 from evalkit.checks.expected_keys import list_expected_keys
 
 PACKAGE = Path(__file__).parents[2] / "evalkit"
-ROOMS = ("agents", "casecheck", "checks", "runner", "spec")
+ROOMS = ("agents", "casecheck", "checks", "features", "runner", "spec")
 NAMES = list_call_keys().keys() | list_expected_keys().keys()
 
 # What is said of several keys outside their classes, each with its reason.
@@ -23,7 +23,7 @@ EXCEPTIONS = {
     "casecheck/smoke.py": "which arguments a case fixes: `arguments` and `arguments_contain` together",
     "checks/contradictions.py": "demands of two keys that exclude each other",
     "checks/reader.py": "words that people write for keys",
-    "checks/policy_forecast.py": "with `times` or `optional` a list of calls is not fixed",
+    "features/policies/forecast.py": "with `times` or `optional` a list of calls is not fixed",
     "checks/simulated_user.py": "keys of `input.user` that are named alike",
     "runner/simulated_user.py": "keys of `input.user` that are named alike",
     "runner/judge.py": "keys of a call of `evalkit.judge` that are named alike",

@@ -24,6 +24,7 @@ from evalkit.checks import call_keys
 from evalkit.checks.call_key import BooleanCheck, CallChange, CallCheck, CallDraft, CallKey
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.key_schemas import COUNT
+from evalkit.checks.key_table import KeyTable
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.errors import KeyPath, SpecError, format_path
 from evalkit.jsonvalue import JsonValue
@@ -86,16 +87,11 @@ class ItemsKey(CallKey):
 
 
 @pytest.fixture(autouse=True)
-def entry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry: what a new line of the table does."""
-    tables = (call_keys.list_call_keys, call_keys.list_forbidden_keys, call_keys.list_meant_keys)
-    monkeypatch.setattr(call_keys, "_KEYS", (*call_keys._KEYS, ItemsKey()))
-    for table in tables:
-        table.cache_clear()
-    yield
-    monkeypatch.undo()
-    for table in tables:
-        table.cache_clear()
+    for table in (call_keys.list_call_keys(), call_keys.list_forbidden_keys()):
+        assert isinstance(table, KeyTable)
+        monkeypatch.setitem(table.own, ItemsKey.name, ItemsKey())
 
 
 CASE = """\

@@ -13,7 +13,7 @@ from evalkit.casecheck.mutation_score import compute_score
 from evalkit.cli.case_commands import mutate
 from evalkit.errors import UsageError
 from evalkit.model.settings import Settings
-from evalkit.model.transcript import APPLICATION, Approval, Handoff
+from evalkit.model.transcript import APPLICATION, Handoff
 from evalkit.spec.load import load_case
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump
@@ -169,7 +169,7 @@ def test_every_kind_of_mutant_is_made(desk: Desk) -> None:
     observed = observe(load_case(path, root=desk.root), settings=Settings(root=desk.root))
     observed = answered_by_the_application(observed)
     transcript = observed.verdict.transcript
-    approved = replace(transcript.calls[0], approval=Approval(answer="approved"))
+    approved = replace(transcript.calls[0], features={"approvals": {"answer": "approved"}})
     of_agents = replace(
         transcript, calls=(approved, *transcript.calls[1:]), handoffs=(Handoff(source="desk", target="billing"),)
     )

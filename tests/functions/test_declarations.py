@@ -38,8 +38,8 @@ PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
         [
             (
                 "functions.f",
-                "functions.f must be a mapping of description, parameters, returns, patch, alias, needs_approval, "
-                "answered_by, got 3",
+                "functions.f must be a mapping of description, parameters, returns, patch, alias, answered_by, "
+                "needs_approval, got 3",
             )
         ],
     ),

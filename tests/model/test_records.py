@@ -104,7 +104,7 @@ def test_the_json_of_a_verdict_names_every_field_even_at_its_default() -> None:
 
 @pytest.mark.parametrize(("record", "word"), [(Transcript, "transcript"), (Run, "run file")])
 def test_a_version_that_is_not_ours_is_refused(record: Any, word: str) -> None:
-    with pytest.raises(UsageError, match=f"{word} version 99 is not 1, the one this evalkit reads"):
+    with pytest.raises(UsageError, match=f"{word} version 99 is newer than 2, the last that this evalkit reads"):
         record.from_json({"version": 99})
 
 

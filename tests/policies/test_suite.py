@@ -41,7 +41,7 @@ def test_the_desk_keeps_the_rules(name: str) -> None:
     assert case is not None
     verdict = run_case(case, settings=Settings(root=ROOT))
     assert verdict.status == "passed", [str(reason) for reason in verdict.reasons]
-    assert len(verdict.policies) == 5
+    assert len(verdict.features["policies"]) == 5
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -25,7 +25,7 @@ def run(name: str, user: Any = None, agent: Any = None) -> Any:
         merged = {key: value for key, value in case.merged.items() if key != "scenario_id"}
         changed = {**merged["input"], "user": {**merged["input"]["user"], **user}}
         changed_case = case_from_dict({**merged, "input": changed})
-        case = replace(changed_case, id=case.id, policies=case.policies)
+        case = replace(changed_case, id=case.id, features=case.features)
     return run_case(case, agent, settings=Settings(root=ROOT))
 
 

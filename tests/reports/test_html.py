@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
 from evalkit.model.run import GateDecision, Policy, Run
-from evalkit.model.transcript import Approval, FunctionCall, Handoff, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.model.transcript import FunctionCall, Handoff, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
 from evalkit.reports.html import build_cases, build_tiles, find_at_place, generate_html, to_page_data, to_script_json
 
@@ -284,7 +284,7 @@ def test_a_case_shows_its_timeline_with_parallel_calls_side_by_side(opened: Open
 def test_agents_hand_offs_and_approvals_are_shown(opened: Open) -> None:
     calls = (
         FunctionCall(name="look", agent="triage", turn=0),
-        FunctionCall(name="pay", agent="<b>billing</b>", index=1, approval=Approval(answer="denied")),
+        FunctionCall(name="pay", agent="<b>billing</b>", index=1, features={"approvals": {"answer": "denied"}}),
     )
     transcript = Transcript(
         calls=calls,

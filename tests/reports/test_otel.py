@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from evalkit.errors import UsageError
 from evalkit.model.run import Run
-from evalkit.model.transcript import Approval, FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.model.verdict import CheckResult, FaultRun, Reason, Verdict
 from evalkit.reports.otel import build_spans, render_otlp_lines, send
 from tests.servers.collector import Collector
@@ -393,7 +393,7 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_turns_and_calls_of_several_agents_have_their_agents() -> None:
     turn = replace(VERDICT.transcript.turns[0], agent="triage")
-    call = replace(VERDICT.transcript.calls[0], agent="billing", approval=Approval(answer="denied"))
+    call = replace(VERDICT.transcript.calls[0], agent="billing", features={"approvals": {"answer": "denied"}})
     rest = VERDICT.transcript.turns[1:], VERDICT.transcript.calls[1:]
     transcript = replace(VERDICT.transcript, turns=(turn, *rest[0]), calls=(call, *rest[1]))
     found = [attributes(span) for span in spans(replace(VERDICT, transcript=transcript))]

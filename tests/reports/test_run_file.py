@@ -128,7 +128,10 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> 
         (None, "{file}: there is no such run file; `pytest --evalkit` writes .evalkit/last-run.json"),
         ("{]", "{file}: not a run file of evalkit: " + NO_JSON + NEXT_STEP),
         ("[]", "{file}: not a run file of evalkit: it has no 'verdicts'" + NEXT_STEP),
-        ('{"version": 99, "verdicts": []}', "{file}: run file version 99 is not 1, the one this evalkit reads"),
+        (
+            '{"version": 99, "verdicts": []}',
+            "{file}: run file version 99 is newer than 2, the last that this evalkit reads",
+        ),
         (
             '{"version": 1, "verdicts": [3]}',
             "{file}: a damaged run file: Expected `object`, got `int` - at `$.verdicts[0]`",

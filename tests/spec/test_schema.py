@@ -13,6 +13,7 @@ from ruamel.yaml.constructor import SafeConstructor
 
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.functions.declarations import list_declaration_keys
+from evalkit.hooks import CASE, FUNCTION, list_keys
 from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, SETTINGS_KEYS
 from evalkit.spec.files import find_cases
 from evalkit.spec.schema import SCHEMA_FILE, build_case_schema, build_suite_schema, format_schema
@@ -147,7 +148,7 @@ def test_a_case_that_extends_another_needs_no_input_of_its_own(case: Any, is_val
 
 def test_each_key_has_a_sentence_that_ends_like_one() -> None:
     properties = build_case_schema()["properties"]
-    assert set(properties) == set(CASE_KEYS)
+    assert set(properties) == {*CASE_KEYS, *list_keys(CASE)}
     for name, schema in properties.items():
         assert schema["description"].endswith("."), name
 
@@ -155,7 +156,7 @@ def test_each_key_has_a_sentence_that_ends_like_one() -> None:
 def test_the_keys_of_other_rooms_are_those_of_their_tables() -> None:
     definitions = build_case_schema()["$defs"]
     assert set(definitions["expected_output"]["properties"]) == set(list_expected_keys())
-    assert set(FUNCTION_KEYS) == set(list_declaration_keys())
+    assert {*FUNCTION_KEYS, *list_keys(FUNCTION)} == set(list_declaration_keys())
     assert set(definitions["settings"]["properties"]) == set(SETTINGS_KEYS)
 
 

@@ -159,7 +159,9 @@ class TestHistories:
         verdict = run({"response_contains": "done"}, *self.EXCHANGES)
         assert [reason.code for reason in verdict.reasons] == codes
         assert verdict.status == ("failed" if "policy_broken" in codes else "error")
-        assert [result.broken for result in verdict.policies] == ([1] if "policy_broken" in codes else [])
+        assert [result["broken"] for result in verdict.features.get("policies", ())] == (
+            [1] if "policy_broken" in codes else []
+        )
 
     @pytest.mark.parametrize(("banned", "codes"), [("refund", ["forbidden_call", "unseen_call"]),
                                                    ("close", ["unseen_call"])])  # fmt: skip

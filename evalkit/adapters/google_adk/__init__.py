@@ -23,7 +23,7 @@ from evalkit.adapters.common import (
 from evalkit.adapters.models import close_client, open_openai_client, open_requested_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
-from evalkit.functions.approvals import ApprovalDesk, ApprovalRequest
+from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.transcript import ModelTurn
 from evalkit.providers.table import ModelSpec
@@ -77,7 +77,7 @@ async def run_agent(
     ending = _EventSummary()
     try:
         with RUNS.enter(run):
-            await ending.collect(runner, run_options, task.approvals)
+            await ending.collect(runner, run_options, task.take_part(ApprovalDesk))
     except LlmCallsLimitExceededError:
         return Reply(ending.text, stop_reason="max_iterations")
     finally:

@@ -23,9 +23,9 @@ from evalkit.adapters.models import open_requested_model
 from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
-from evalkit.functions.approvals import ApprovalDesk, ApprovalRequest, Decision
+from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest, Decision
+from evalkit.features.approvals.records import CHANGED
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.transcript import CHANGED
 from evalkit.providers.table import ModelSpec
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ async def run_agent(
     graph_input = conversation.build_input(build_content(task) if message is None else message)
     try:
         with enter_run(run):
-            result, waiting, nodes = await conversation.run(graph_input, options, task.approvals)
+            result, waiting, nodes = await conversation.run(graph_input, options, task.take_part(ApprovalDesk))
     except Exception as error:
         if type(error).__name__ in _LIMITS:
             return Reply(run.last_turn.text, stop_reason="max_iterations")
@@ -147,7 +147,7 @@ class _GraphMemory:
         self._key = ("langchain", id(graph))
         self.graph = self._histories.get(("langchain graph", id(graph)), graph)
         stops = any(getattr(graph, f"{name}_nodes", None) or options.get(name) for name in _STOPS)
-        may_stop = stops or recorder.task.approvals.has_answers
+        may_stop = stops or recorder.task.take_part(ApprovalDesk).has_answers
         if may_stop and getattr(self.graph, "checkpointer", self) is None:
             from langgraph.checkpoint.memory import InMemorySaver
 

@@ -21,7 +21,7 @@ from evalkit.adapters.common import (
 from evalkit.adapters.models import UnsupportedModelError, close_client, open_openai_client, open_requested_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
-from evalkit.functions.approvals import ApprovalRequest, Decision
+from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest, Decision
 from evalkit.jsonvalue import parse_arguments
 from evalkit.providers.table import ModelSpec
 
@@ -63,7 +63,7 @@ async def run_agent(
     try:
         with SCOPES.enter(CaseScope.build(task, as_is, model)):
             result = await Runner.run(current_agent, [*history, *items], **options)
-            while decisions := task.approvals.decide_all(requests := _list_requests(result)):
+            while decisions := task.take_part(ApprovalDesk).decide_all(requests := _list_requests(result)):
                 result = await Runner.run(current_agent, _answer_requests(result, decisions), **options)
     except MaxTurnsExceeded:
         return Reply(stop_reason="max_iterations")

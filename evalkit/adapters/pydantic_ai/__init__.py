@@ -23,7 +23,7 @@ from evalkit.adapters.common import (
 from evalkit.adapters.models import open_requested_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
-from evalkit.functions.approvals import ApprovalRequest, Decision
+from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest, Decision
 from evalkit.providers.table import ModelSpec
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ async def run_agent(
         async with model or nullcontext():  # closes its client
             with SCOPES.enter(CaseScope.build(task, as_is, model)):
                 result = await agent.run(build_prompt(task) if message is None else message, **options)
-                while decisions := task.approvals.decide_all(requests := _list_requests(result.output)):
+                while decisions := task.take_part(ApprovalDesk).decide_all(requests := _list_requests(result.output)):
                     options["message_history"] = result.all_messages()
                     options["deferred_tool_results"] = _build_results(decisions)
                     result = await agent.run(None, **options)

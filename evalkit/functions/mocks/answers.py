@@ -15,7 +15,6 @@ from msgspec import Struct, field
 
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import KeyPath, PathProblem
-from evalkit.functions.approvals import ApprovalAnswers
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, map_leaves, measure_json, walk_leaves
 from evalkit.model.case import Case
 from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates
@@ -140,7 +139,6 @@ class MockSet(Struct, frozen=True):
 
     answers: Mapping[str, Answer] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
-    approvals: Mapping[str, ApprovalAnswers] = field(default_factory=dict)  # what a person answers, by function
     state_probe: object = None  # what reads the state of a real system: a `CallProbe` or a `SqlProbe`
 
     def __contains__(self, name: object) -> bool:

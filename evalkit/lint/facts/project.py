@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from evalkit.checks.policies import SuitePolicy
 from evalkit.errors import KeyPath, Location, Problem
 from evalkit.jsonvalue import JsonObject
 from evalkit.lint.facts.records import CodeFacts, DeclaredFunction, Implementation, Prompt
@@ -17,7 +16,6 @@ from evalkit.lint.finding import Edit, Finding, add_line_below
 from evalkit.lint.names import list_folders
 from evalkit.model.template import is_operator
 from evalkit.spec.load import ExaminedCase
-from evalkit.spec.policies import load_policies
 
 _GROUPS = ("in_order", "any_order", "one_of", "in_parallel")
 _ENDS = ("_contains", "_excludes")
@@ -98,16 +96,9 @@ class CaseFacts(Struct, frozen=True):
         return self.examined.source.locate(path, key=key)
 
     @property
-    def policies(self) -> tuple[SuitePolicy, ...]:
-        """The policies that hold for the case."""
-        return load_policies(os.path.dirname(self.examined.source.layers[0].path or ""), self.root).policies
-
-    @property
-    def exceptions(self) -> frozenset[str]:
-        """The policies that the case need not keep."""
-        keys = self.examined.data.get("policies")
-        named = keys.get("except") if isinstance(keys, Mapping) else None
-        return frozenset(named if isinstance(named, Mapping) else ())
+    def folder(self) -> str:
+        """The folder of the case's file."""
+        return os.path.dirname(self.examined.source.layers[0].path or "")
 
     def find_suite_file(self) -> str | None:
         """Return the suite.yaml that the case's functions come from; None if the case has a say in them."""

@@ -6,15 +6,15 @@ docs/lint.md lists them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import NamedTuple
 
 from evalkit.errors import UsageError, did_you_mean
+from evalkit.hooks import list_entries, load_feature
 from evalkit.lint.facts import records
-from evalkit.lint.facts.project import ProjectFacts
-from evalkit.lint.finding import Finding, Rule
-from evalkit.lint.rules import cases, declarations, dispatch, instructions, parameters, policies
+from evalkit.lint.finding import Rule
+from evalkit.lint.rules import cases, declarations, dispatch, instructions, parameters
+from evalkit.lint.rules.family import RuleFamily
 
 GROUPS = {
     "L1": "Declarations: what the model is told",
@@ -26,13 +26,6 @@ GROUPS = {
 }
 
 
-class RuleFamily(NamedTuple):
-    """Rules whose findings are found together: those of a module, and the function that finds what breaks them."""
-
-    rules: tuple[Rule, ...]
-    check: Callable[[ProjectFacts], Iterator[Finding]]
-
-
 def list_families() -> tuple[RuleFamily, ...]:
     """Return the families, in the order in which they are asked."""
     return (
@@ -41,7 +34,7 @@ def list_families() -> tuple[RuleFamily, ...]:
         RuleFamily(parameters.RULES, parameters.check),
         RuleFamily(instructions.RULES, instructions.check),
         RuleFamily(cases.RULES, cases.check),
-        RuleFamily(policies.RULES, policies.check),
+        *(load_feature(entry.name).list_rules() for entry in list_entries() if entry.has_rules),
     )
 
 

@@ -14,6 +14,7 @@ from evalkit.errors import KeyPath, Problem, did_you_mean, find_nearest
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.declarations import find_argument_names, find_return_problems
 from evalkit.functions.mcp import METHODS
+from evalkit.hooks import list_files
 from evalkit.lint.facts.project import CaseCall, CaseFacts, ProjectFacts
 from evalkit.lint.facts.records import DECORATED, SUITE, UNKNOWN, DeclaredFunction
 from evalkit.lint.finding import ERROR, WARNING, Edit, Finding, Rename, Rule
@@ -27,7 +28,7 @@ from evalkit.lint.names import (
     list_folders,
 )
 from evalkit.model.template import is_operator
-from evalkit.spec.files import POLICY_FILE, SUITE_FILE, make_case_name
+from evalkit.spec.files import SUITE_FILE, make_case_name
 
 CASE_FUNCTION = Rule("L501", "case-function", ERROR, "A case expects a function that is not declared.", fixable=True)
 CASE_ARGUMENT = Rule("L502", "case-argument", ERROR, "A case expects an argument that the function does not have.")
@@ -64,17 +65,21 @@ RULES = (
     CASE_AGENT,
 )
 
-_SHARED_FILES = {
-    **dict.fromkeys(("suite", "suites"), SUITE_FILE),
-    **dict.fromkeys(("policy", "policies"), POLICY_FILE),
-}
+
+def _find_shared_file(name: str) -> str | None:
+    """Return the file of a folder's cases that a misnamed one is meant to be."""
+    if re.fullmatch(r"suites?\.ya?ml", name, re.IGNORECASE):
+        return SUITE_FILE
+    return next((entry.file for entry in list_files() if re.fullmatch(entry.misnamed, name, re.IGNORECASE)), None)
+
+
 _RULE_OF_PROBLEM = {"unknown_function": CASE_FUNCTION, "unknown_argument": CASE_ARGUMENT}
 
 
 def check(facts: ProjectFacts) -> Iterator[Finding]:
     """Check the cases of a project, and which functions none of them expects."""
     for path, problem in facts.misnamed_files:
-        case_name = _SHARED_FILES.get(path.stem.lower()) or make_case_name(path.name)
+        case_name = _find_shared_file(path.name) or make_case_name(path.name)
         folder, _, _ = problem.location.file.rpartition("/")
         rename = Rename(problem.location.file, f"{folder}/{case_name}" if folder else case_name)
         fix = None if path.with_name(case_name).exists() else rename

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.checks.policy_rules import START, Event, agrees, find_excess, find_unmet
+from evalkit.features.policies.rules import START, Event, agrees, find_excess, find_unmet
 
 
 def is_closed_between(opening: Event, subject: Event, closings: Sequence[Event]) -> bool:

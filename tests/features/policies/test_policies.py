@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.policies import PolicyRun, find_moments, read_policies
 from evalkit.errors import Location, SpecError
+from evalkit.features.policies.judging import CasePolicies, PolicyRun, find_moments
+from evalkit.features.policies.policy import read_policies
+from evalkit.features.policies.results import read_results
 from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.model.verdict import Verdict
 from evalkit.reports.trace import render_trace
@@ -228,7 +230,9 @@ def test_an_exception_fails_nothing_and_is_told(tmp_path: Path) -> None:
     case = CASE + "policies: {except: {p: the old desk has no warranties}}\n"
     verdict = run(tmp_path, "p: {never: refund, before: check}\n", [("refund", {})], case)
     assert verdict.status == "passed"
-    assert [(result.broken, result.excepted) for result in verdict.policies] == [(1, "the old desk has no warranties")]
+    assert [(result.broken, result.excepted) for result in read_results(verdict.features["policies"])] == [
+        (1, "the old desk has no warranties")
+    ]
     assert "excepted from policy p, which the run broke: the old desk has no warranties" in render_trace(verdict)
 
 
@@ -284,7 +288,9 @@ def test_policies_of_outer_folders_hold_in_inner_ones_and_none_is_replaced(tmp_p
     (inner / "policies.yaml").write_text("inner: {never: email}\n", "utf-8")
     (inner / "desk_001.yaml").write_text(CASE, "utf-8")
     case = load_case(inner / "desk_001.yaml", root=tmp_path)
-    assert [policy.name for policy in case.policies] == ["outer", "inner"]
+    part = case.features["policies"]
+    assert isinstance(part, CasePolicies)
+    assert [policy.name for policy in part.policies] == ["outer", "inner"]
     (inner / "policies.yaml").write_text("outer: {never: nothing}\n", "utf-8")
     with pytest.raises(
         SpecError, match=r"policy 'outer' holds here already, by policies\.yaml:1; give this one another"
@@ -314,7 +320,7 @@ def test_a_policy_names_functions_by_their_alias(tmp_path: Path) -> None:
     ],
 )
 def test_how_often_a_policy_applied(tmp_path: Path, policy: str, calls: Calls, applied: int) -> None:
-    (result,) = run(tmp_path, f"p: {policy}\n", calls).policies
+    (result,) = read_results(run(tmp_path, f"p: {policy}\n", calls).features["policies"])
     assert (result.applied, result.broken) == (applied, 0)
 
 

@@ -14,9 +14,10 @@ from evalkit.checks.call_keys import find_call_key
 from evalkit.checks.call_results import OutcomeCheck
 from evalkit.checks.evidence import Evidence, list_messages
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.policies import PolicyCall, PolicyEvent, PolicyUserMessage, SuitePolicy, get_key
-from evalkit.checks.policy_rules import Event, find_excess, find_unmet
 from evalkit.checks.simulated_user import USER_KEY
+from evalkit.features.policies.judging import get_key
+from evalkit.features.policies.policy import PolicyCall, PolicyEvent, PolicyUserMessage, SuitePolicy
+from evalkit.features.policies.rules import Event, find_excess, find_unmet
 from evalkit.jsonvalue import is_mapping, walk_leaves
 from evalkit.model.transcript import FunctionCall, Transcript
 

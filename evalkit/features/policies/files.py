@@ -11,16 +11,17 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from evalkit.checks.policies import KEY, SuitePolicy, read_policies
 from evalkit.errors import Location, Problem, did_you_mean, format_file_path
+from evalkit.features.policies.keys import EXCEPT, KEY
+from evalkit.features.policies.policy import SuitePolicy, read_policies
 from evalkit.fields.reader import FieldReader
 from evalkit.model.registry import look_up_from
-from evalkit.spec.files import POLICY_FILE, Layer, Source, Stamp, find_inherited
+from evalkit.spec.files import Layer, Source, Stamp, find_inherited
 from evalkit.text.format import describe_type
 from evalkit.yamlfile.events import read_file
 from evalkit.yamlfile.parse import read
 
-EXCEPT = "except"
+POLICY_FILE = "policies.yaml"
 
 
 class PolicySet(Struct, frozen=True):
@@ -108,3 +109,10 @@ def read_exceptions(reader: FieldReader, value: object, policies: tuple[SuitePol
         elif text := reader.read_text(path, reason, "the reason why the case need not keep the policy", empty=False):
             exceptions[name] = text
     return exceptions
+
+
+def list_exceptions(data: Mapping[str, object]) -> frozenset[str]:
+    """Return the policies that the case with this data, which may hold anything, need not keep."""
+    keys = data.get(KEY)
+    named = keys.get(EXCEPT) if isinstance(keys, Mapping) else None
+    return frozenset(named if isinstance(named, Mapping) else ())

@@ -7,12 +7,22 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct, field
 
 from evalkit.checks.call_checks import AbsentCheck, TextCheck, ValuesCheck
-from evalkit.checks.policies import PolicyCall, SuitePolicy
-from evalkit.checks.policy_forecast import find_certain_breach
 from evalkit.errors import did_you_mean
-from evalkit.lint.facts.project import CaseFacts, ProjectFacts
-from evalkit.lint.finding import ERROR, WARNING, Finding, Rule
-from evalkit.lint.rules.cases import KnownFunctions, KnownFunctionsFinder, collect_argument_names
+from evalkit.features.policies.files import list_exceptions, load_policies
+from evalkit.features.policies.forecast import find_certain_breach
+from evalkit.features.policies.policy import PolicyCall, SuitePolicy
+from evalkit.lint.api import (
+    ERROR,
+    WARNING,
+    CaseFacts,
+    Finding,
+    KnownFunctions,
+    KnownFunctionsFinder,
+    ProjectFacts,
+    Rule,
+    RuleFamily,
+    collect_argument_names,
+)
 
 POLICY_FUNCTION = Rule("L511", "policy-function", ERROR, "A policy names a function that none of its cases knows.")
 POLICY_ARGUMENT = Rule("L512", "policy-argument", ERROR, "A policy names an argument that the function does not have.")
@@ -20,7 +30,6 @@ POLICY_IDLE = Rule(
     "L513", "policy-idle", WARNING, "A policy can never apply: no case knows its function, or each is excepted."
 )
 POLICY_CONFLICT = Rule("L514", "policy-conflict", ERROR, "The expected calls of a case break a policy.")
-RULES = (POLICY_FUNCTION, POLICY_ARGUMENT, POLICY_IDLE, POLICY_CONFLICT)
 
 
 class _PolicyCases(Struct):
@@ -43,20 +52,26 @@ def check(facts: ProjectFacts) -> Iterator[Finding]:
     finder = KnownFunctionsFinder(facts)
     policies: dict[object, _PolicyCases] = {}
     for case in facts.cases:
-        for policy in case.policies:
+        exceptions = list_exceptions(case.examined.data)
+        for policy in _list_policies(case):
             entry = policies.setdefault(policy.location, _PolicyCases(policy))
             entry.cases.append(case)
             entry.known.append(finder.find_known(case))
-            if policy.name not in case.exceptions:
+            if policy.name not in exceptions:
                 yield from check_conflict(case, policy)
     for entry in policies.values():
         yield from check_names(entry)
-        if all(entry.policy.name in case.exceptions for case in entry.cases):
+        if all(entry.policy.name in list_exceptions(case.examined.data) for case in entry.cases):
             yield POLICY_IDLE.report(
                 entry.policy.location,
                 f"policy '{entry.policy.name}' checks nothing: every case that it holds for is excepted from it",
                 "take the policy away, or the exceptions",
             )
+
+
+def _list_policies(case: CaseFacts) -> tuple[SuitePolicy, ...]:
+    """Return the policies that hold for a case."""
+    return load_policies(case.folder, case.root).policies
 
 
 def check_names(entry: _PolicyCases) -> Iterator[Finding]:
@@ -126,3 +141,6 @@ def check_conflict(case: CaseFacts, policy: SuitePolicy) -> Iterator[Finding]:
         "correct the case or the policy, or except the case: policies: {except: {name: reason}}",
         related=policy.location,
     )
+
+
+FAMILY = RuleFamily((POLICY_FUNCTION, POLICY_ARGUMENT, POLICY_IDLE, POLICY_CONFLICT), check)

@@ -10,16 +10,16 @@ import jsonschema
 import pytest
 
 from evalkit.checks.call_keys import list_meant_keys
-from evalkit.checks.keys import POLICY_KEYS
-from evalkit.checks.policies import PolicyRun, SuitePolicy, read_policies
 from evalkit.errors import Location
+from evalkit.features.policies.judging import PolicyRun
+from evalkit.features.policies.keys import POLICY_KEYS, build_schema
+from evalkit.features.policies.policy import SuitePolicy, read_policies
 from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.spec.schema import build_policies_schema
 from evalkit.yamlfile.parse import load
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "policies.md").read_text("utf-8")
-SCHEMA = jsonschema.Draft202012Validator(build_policies_schema())
+SCHEMA = jsonschema.Draft202012Validator(build_schema())
 EXAMPLE = load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0].encode(), "policies.yaml")
 FILES = [*ROOT.glob("scenarios/**/policies.yaml"), *ROOT.glob("docs/examples/**/policies.yaml")]
 # For each form of the table: calls that break it, and calls that keep to it.

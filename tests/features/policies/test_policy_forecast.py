@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.checks.policies import PolicyRun, SuitePolicy, read_policies
-from evalkit.checks.policy_forecast import find_certain_breach
 from evalkit.errors import Location
+from evalkit.features.policies.forecast import find_certain_breach
+from evalkit.features.policies.judging import PolicyRun
+from evalkit.features.policies.policy import SuitePolicy, read_policies
 from evalkit.model.transcript import FunctionCall, Transcript
 
 INPUT = {"message": "Please do it."}

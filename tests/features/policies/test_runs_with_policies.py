@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from evalkit.features.policies.results import read_results
+
 Project = Any
 
 POLICIES = """\
@@ -67,7 +69,7 @@ def test_every_report_shows_them(desk: Project, monkeypatch: pytest.MonkeyPatch)
     assert "| never-deleted (scenarios/policies.yaml:3) | 3 | 0 (checked nothing) | 0 |  |" in text
     junit = (desk.root / "junit.xml").read_text("utf-8")
     assert '<property name="evalkit_excepted_policies" value="checked-first"' in junit
-    results = {verdict.case_id: verdict.policies for verdict in desk.run_file.verdicts}
+    results = {verdict.case_id: read_results(verdict.features["policies"]) for verdict in desk.run_file.verdicts}
     broken = [(result.name, result.broken) for result in results["scenarios/bad_001.yaml"] if result.broken]
     assert broken == [("checked-first", 1), ("one-ticket", 1)]
 

@@ -8,9 +8,10 @@ import pytest
 
 import evalkit
 from evalkit.errors import FunctionError
-from evalkit.functions.approvals import parse_approvals
+from evalkit.features.approvals.desk import parse_approvals
+from evalkit.features.approvals.records import Approval, get_approval
 from evalkit.model.case import Declaration
-from evalkit.model.transcript import Approval, Transcript
+from evalkit.model.transcript import Transcript
 from evalkit.reports.trace import TraceOptions, render_trace
 
 REFUND = {
@@ -69,7 +70,7 @@ def test_a_person_answers_as_the_case_says(answer: Any, response: str, arguments
     assert verdict.transcript.response == response
     assert verdict.transcript.unused_mocks == ()
     (call,) = verdict.transcript.calls
-    assert call.approval == approval
+    assert get_approval(call) == approval
     assert call.outcome == ("error" if approval.answer == "denied" else "ok")
     assert Transcript.from_json(verdict.transcript.to_json()) == verdict.transcript
 

@@ -10,18 +10,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from evalkit.errors import KeyPath, MockError, PathProblem, did_you_mean, format_path
+from evalkit.checks.expectation import Expectation
+from evalkit.errors import EvalkitError, FunctionError, KeyPath, MockError, PathProblem, did_you_mean, format_path
+from evalkit.features.approvals.records import APPROVED, CHANGED, NAME, Approval
 from evalkit.fields.reader import FieldReader
+from evalkit.functions.call_log import PendingCall
 from evalkit.functions.declarations import find_argument_names, find_argument_violations
+from evalkit.hooks import RunPart
 from evalkit.jsonvalue import JsonObject, JsonValue, copy_json
 from evalkit.model.case import Declaration
-from evalkit.model.transcript import APPROVED, CHANGED, DENIED, AgentValue, Approval
+from evalkit.model.transcript import DENIED, AgentValue, RunFault, Transcript
 from evalkit.text.format import format_value
 
 _DEFAULT_REASON = "a person denied this call"
 _FORMS = "approve, deny, {deny: why}, {arguments: {...}} or a list of these, one for each request"
 _RESUME = "resume"
+_INTERRUPTED = "interrupted"  # the stop reason of a run that waits for a person
 _UNKNOWN = ("additionalProperties",)  # where in a schema unknown arguments are refused
 ApprovalRequest = tuple[str, AgentValue, str | None]  # function (or node of a graph), arguments, id of the call
 
@@ -47,6 +53,7 @@ class MissingApprovalError(MockError):
     """A call needs the approval of a person, and the case does not answer."""
 
     code = "missing_approval"
+    is_unanswered = True
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -83,13 +90,47 @@ class Decision(Struct, frozen=True, kw_only=True):
         )
 
 
-class ApprovalDesk(Struct, eq=False):
+class ApprovalDesk(RunPart):
     """The person of one run: answers requests in the order in which they are made."""
 
-    answers: Mapping[str, ApprovalAnswers]
-    resolve_name: Callable[[str], str]
-    counts: Counter[str] = field(default_factory=Counter)
-    pending: list[Decision] = field(default_factory=list)  # answers to frameworks, whose calls are still to be made
+    feature = NAME
+
+    def __init__(self, answers: Mapping[str, ApprovalAnswers], resolve_name: Callable[[str], str]) -> None:
+        self.answers = answers
+        self.resolve_name = resolve_name
+        self.counts: Counter[str] = Counter()
+        self.pending: list[Decision] = []  # answers to frameworks, whose calls are still to be made
+
+    def answer(self, call: PendingCall) -> EvalkitError | None:
+        """Apply what a person answers to a call that needs approval."""
+        decision = self.take(call.name, call.context.call_id)
+        if decision is None and self._must_ask(call):
+            try:
+                decision = self.ask(call.name, call.arguments)
+            except MissingApprovalError as error:
+                return error
+        if decision is None:
+            return None
+        call.features = {**call.features, NAME: decision.to_record().to_data()}
+        if any(call.arguments.get(name) != value for name, value in decision.answer.changes.items()):
+            call.arguments = {**call.arguments, **copy_json(decision.answer.changes)}
+            call.real = None  # it would run with the arguments as they were
+        return FunctionError(DENIED, decision.reason) if decision.is_denied else None
+
+    def _must_ask(self, call: PendingCall) -> bool:
+        """Return whether nobody was asked yet about a call that its declaration says to ask about."""
+        told = {} if call.declaration is None else call.declaration.features
+        return bool(told.get("needs_approval")) and NAME not in call.features
+
+    def finish(self, transcript: Transcript, expectations: Sequence[Expectation | None]) -> Transcript:
+        """Mark a run as not measured that ended at a person whom the case does not play."""
+        waits_for = transcript.metadata.get("waits_for")
+        if transcript.fault is not None or transcript.stop_reason != _INTERRUPTED or not waits_for:
+            return transcript
+        if any(wanted and wanted.stop_reason.stop_reason == _INTERRUPTED for wanted in expectations):
+            return transcript
+        fault = RunFault(code=MissingApprovalError.code, message=str(waits_for), measured=False)
+        return replace(transcript, fault=fault)
 
     def decide(self, name: str, arguments: AgentValue, call_id: str | None = None) -> Decision | None:
         """Answer a request of a function, or of a node of a graph; None if the case has no answer for it."""

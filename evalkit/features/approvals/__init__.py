@@ -1,0 +1,1 @@
+"""A person who approves calls, whom the case plays: `input.approvals`. docs/mocks.md."""

@@ -1,0 +1,1 @@
+"""Rules over all cases of a folder: `policies.yaml`. docs/policies.md."""

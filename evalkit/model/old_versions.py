@@ -1,0 +1,72 @@
+"""Data of runs that older versions wrote, as this one reads it.
+
+Version 2: what a feature says of a run or a call stands under its name in `features`. Before, each had a field of its
+own there; `Entry.was` of a feature names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from evalkit.hooks import list_entries
+from evalkit.jsonvalue import JsonDict, JsonObject
+
+VERSION = 2
+_OLD = 1
+_SWEEPS = ("faults", "injections", "parity")
+
+
+def upgrade_run(data: JsonObject) -> JsonObject:
+    """Return the data of a run of any version as that of this one; of a version that is not known, as it is."""
+    return {**data, **_change(data, "verdicts", upgrade_verdict), "version": VERSION} if _is_old(data) else data
+
+
+def upgrade_verdict(data: JsonObject) -> JsonObject:
+    """Return the data of a verdict of any version as that of this one."""
+    if not _is_old(data):
+        return data
+    changed = _change(data, "runs", upgrade_verdict) | _change(data, "calls", _upgrade_line)
+    for kind in _SWEEPS:
+        changed |= _change(data, kind, _upgrade_holder)
+    return {**_move(_upgrade_holder(data), "verdict"), **changed, "version": VERSION}
+
+
+def upgrade_transcript(data: JsonObject) -> JsonObject:
+    """Return the data of a transcript of any version as that of this one."""
+    return {**data, **_change(data, "calls", _upgrade_call), "version": VERSION} if _is_old(data) else data
+
+
+def _upgrade_call(data: JsonObject) -> JsonObject:
+    return _move(data, "call")
+
+
+def _upgrade_line(data: JsonObject) -> JsonObject:
+    """Upgrade the call in a line of a verdict: a result of matching."""
+    call = data.get("call")
+    return {**data, "call": _upgrade_call(call)} if isinstance(call, Mapping) else data
+
+
+def _upgrade_holder(data: JsonObject) -> JsonObject:
+    """Upgrade the transcript that a verdict, or a run of a sweep, holds."""
+    transcript = data.get("transcript")
+    return {**data, "transcript": upgrade_transcript(transcript)} if isinstance(transcript, Mapping) else data
+
+
+def _is_old(data: object) -> bool:
+    return isinstance(data, Mapping) and data.get("version") == _OLD
+
+
+def _change(data: JsonObject, key: str, upgrade: Callable[[JsonObject], JsonObject]) -> JsonDict:
+    """Return the list under `key` with each mapping in it upgraded; nothing where there is no list."""
+    items = data.get(key)
+    if not isinstance(items, list | tuple) or not items:
+        return {}
+    return {key: [upgrade(item) if isinstance(item, Mapping) else item for item in items]}
+
+
+def _move(data: JsonObject, record: str) -> JsonObject:
+    """Return the data of a record with what its old fields say under the names of features."""
+    names = {entry.was[record]: entry.name for entry in list_entries() if record in entry.was}
+    found = {name: data[old] for old, name in names.items() if data.get(old)}
+    rest = {key: value for key, value in data.items() if key not in names}
+    return {**rest, "features": found} if found else rest

@@ -1,0 +1,210 @@
+"""What features and the list of them promise: a package of somebody else adds keys and a judge, and errors are told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evalkit import hooks
+from evalkit.checks.reasons import build_failure, build_pass
+from evalkit.errors import SpecError, UsageError
+from evalkit.hooks import (
+    CASE,
+    CaseDraft,
+    CasePart,
+    Entry,
+    Feature,
+    Inherited,
+    JudgedRun,
+    PartJudgement,
+    Place,
+    load_all,
+)
+from evalkit.public import case_from_dict, run_case
+from evalkit.spec.case_reader import CaseKey, CaseReader
+
+ENTRY = Entry(name="manners", target="shop_manners:Manners", keys={CASE: ("manners",)})
+Install = Callable[..., None]
+
+
+class CaseManners(CasePart, frozen=True):
+    """The word that each response must hold."""
+
+    word: str
+
+    def judge(self, run: JudgedRun) -> PartJudgement:
+        if self.word == "boom":
+            raise RuntimeError("no judge today")
+        if self.word in run.transcript.response:
+            return PartJudgement(results=(build_pass("manners", self.word),), data={"word": self.word})
+        message = f"'{self.word}' is not in the response"
+        return PartJudgement(results=(build_failure("manners", "rude", message, "manners"),))
+
+
+class Manners(Feature):
+    """A feature of another package."""
+
+    name = "manners"
+
+    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+        return {CASE: {"manners": CaseKey(CaseReader.read_text, {"type": "string"}, "The word that must be said.")}}
+
+    def compile(self, draft: CaseDraft) -> CasePart | None:
+        word = draft.data["manners"]
+        if word == "":
+            raise LookupError("no word")
+        return CaseManners(word)
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Install packages, each an entry (or another object) and the class that its module has."""
+    caches = (hooks.get_features, hooks.list_own_keys, hooks.list_files)
+
+    def forget() -> None:
+        for cache in caches:
+            cache.cache_clear()
+        hooks._LOADED.pop("manners", None)
+        sys.modules.pop("shop_manners", None)
+
+    def put(*packages: tuple[str, object], cls: type | None = Manners) -> None:
+        def entry_points(*, group: str) -> list[Any]:
+            assert group == "evalkit.features"
+            return [
+                SimpleNamespace(name=f"{name}-point", dist=SimpleNamespace(name=name), load=lambda entry=entry: entry)
+                for name, entry in packages
+            ]
+
+        monkeypatch.setattr(metadata, "entry_points", entry_points)
+        forget()
+        if cls is not None:
+            module = ModuleType("shop_manners")
+            vars(module)["Manners"] = cls
+            monkeypatch.setitem(sys.modules, "shop_manners", module)
+
+    yield put
+    monkeypatch.undo()
+    forget()
+
+
+def build(**keys: Any) -> Any:
+    return case_from_dict({"input": {"message": "hi"}, "expected_output": {"response_excludes": "damn"}, **keys})
+
+
+def answer(task: Any) -> str:
+    return "thank you"
+
+
+def test_a_package_of_somebody_else_adds_a_key_and_judges(install: Install) -> None:
+    install(("shop-manners", ENTRY))
+    assert run_case(build(manners="thank"), answer).features == {"manners": {"word": "thank"}}
+    verdict = run_case(build(manners="please"), answer)
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("failed", ["rude"])
+    assert verdict.reasons[0].message == "'please' is not in the response"
+
+
+def test_without_the_package_its_key_is_unknown(install: Install) -> None:
+    install()
+    with pytest.raises(SpecError, match="unknown key 'manners'"):
+        build(manners="please")
+
+
+def test_its_key_is_suggested(install: Install) -> None:
+    install(("shop-manners", ENTRY))
+    with pytest.raises(SpecError, match="unknown key 'maners'; did you mean 'manners'"):
+        build(maners="please")
+
+
+def test_a_judge_that_raises_leaves_the_case_unmeasured(install: Install) -> None:
+    install(("shop-manners", ENTRY))
+    verdict = run_case(build(manners="boom"), answer)
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["not_measured"])
+    assert "feature 'manners' raised RuntimeError: no judge today" in verdict.reasons[0].message
+
+
+class Misspelt(Manners):
+    """A feature with a method that nothing would call."""
+
+    def sumarize(self) -> None: ...
+
+
+class OtherKeys(Manners):
+    """A feature that has another key than its entry says."""
+
+    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+        return {CASE: {"tact": CaseKey(CaseReader.read_text, {}, "Tact.")}}
+
+
+@pytest.mark.parametrize(
+    ("cls", "word", "problem"),
+    [
+        (Misspelt, "please", "TypeError: 'sumarize' is not a hook; did you mean 'summarize'?"),
+        (OtherKeys, "please", "TypeError: its class has the keys {'case': ('tact',)}, and its entry"),
+        (None, "please", "ModuleNotFoundError: No module named 'shop_manners'"),
+        (Manners, "", "LookupError: no word"),
+    ],
+)
+def test_a_broken_feature_is_an_error_of_each_case_that_asks_for_it(
+    install: Install, cls: type | None, word: str, problem: str
+) -> None:
+    install(("shop-manners", ENTRY), cls=cls)
+    with pytest.raises(SpecError) as error:
+        build(manners=word)
+    assert f"feature 'manners' of shop-manners does not work: {problem}" in str(error.value)
+    assert "report it" not in str(error.value)
+    assert build().features == {}
+
+
+SAME_KEY = Entry(name="tact", target="tact:Tact", keys={CASE: ("manners",)})
+
+
+@pytest.mark.parametrize(
+    ("packages", "message"),
+    [
+        (
+            [("a", ENTRY), ("b", SAME_KEY)],
+            r"a \(feature 'manners'\) and b \(feature 'tact'\) both have the key 'manners' of case; uninstall one",
+        ),
+        (
+            [("a", Entry(name="x", target="x:X", keys={CASE: ("policies",)}))],
+            r"evalkit \(feature 'policies'\) and a \(feature 'x'\) both have the key 'policies'",
+        ),
+        ([("a", ENTRY), ("b", ENTRY)], "a and b both have a feature 'manners'"),
+        ([("a", Manners)], "the entry point 'a-point' of a is not an Entry of evalkit.hooks"),
+    ],
+)
+def test_packages_that_do_not_go_together_are_named(
+    install: Install, packages: list[tuple[str, object]], message: str
+) -> None:
+    install(*packages)
+    with pytest.raises(UsageError, match=message):
+        hooks.list_entries()
+
+
+def test_the_entries_of_evalkit_are_those_of_its_features() -> None:
+    """What loads a feature compares its keys; the rest of an entry is what the class has, too."""
+    hooks.get_features.cache_clear()
+    for entry, feature in zip(hooks.BUILT_IN, load_all(), strict=True):
+        assert feature.name == entry.name
+        assert set(entry.mutants) == feature.list_mutants().keys()
+        assert set(entry.has_schemas) == feature.list_schemas().keys()
+        assert not entry.has_rules or feature.list_rules().rules
+        assert set(entry.own_keys) <= set(entry.keys.get(CASE, ()))
+        assert bool(entry.file) == (type(feature).inherit is not Feature.inherit)
+
+
+def test_a_feature_does_nothing_unless_it_says_so() -> None:
+    feature, part = Feature(), CasePart()
+    assert (feature.list_keys(), feature.inherit("", ""), feature.add_up(()), part.list_call_keys("f")) == (
+        {},
+        Inherited(),
+        None,
+        set(),
+    )
+    with pytest.raises(NotImplementedError):
+        feature.list_rules()
