@@ -24,6 +24,7 @@ from evalkit.checks.expected_calls import (
 from evalkit.checks.matching.plan import Assignment, InOrder, Leaf, Pair, Position, list_children, walk
 from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_failures, build_pass, build_unmeasured
 from evalkit.errors import KeyPath, find_nearest, format_path
+from evalkit.model.mcp_names import is_offered_as
 from evalkit.model.transcript import HISTORY, FunctionCall
 from evalkit.model.verdict import FAILED, PASSED, CheckResult, Score
 from evalkit.text.format import format_count, format_value
@@ -444,7 +445,7 @@ class ForbiddenCalls(AbsenceDemand, Struct, frozen=True):
                 if isinstance(check, UnresolvedCheck):
                     return build_failure(self.key, "unresolved_reference", check.message, entry.place)
             for line in lines:
-                if line.call is not None and entry.is_met_by(line.call, evidence):
+                if line.call is not None and entry.is_met_by(_name_as_meant(line.call, entry), evidence):
                     message = f"forbidden: {entry.describe()} must not be called"
                     result = build_failure(self.key, "forbidden_call", message, entry.place, call=line.call)
                     line.results = (result, *line.results)
@@ -452,6 +453,11 @@ class ForbiddenCalls(AbsenceDemand, Struct, frozen=True):
         if not count:
             return build_pass(self.key, "none was made")
         return build_failures(self.key, (), [f"{format_count(count, 'forbidden call')} made"])
+
+
+def _name_as_meant(call: FunctionCall, entry: ExpectedCall) -> FunctionCall:
+    """Return a call by the name that a ban means: that of a server's function, under whatever name a host offers it."""
+    return replace(call, name=entry.function_name) if is_offered_as(entry.function_name, call.name) else call
 
 
 class GroundedCalls(AbsenceDemand, Struct, frozen=True):

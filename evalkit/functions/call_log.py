@@ -25,6 +25,7 @@ from evalkit.hooks import CasePart, RunPart, load_feature
 from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
 from evalkit.locks import create_lock
 from evalkit.model.case import Declaration
+from evalkit.model.mcp_names import PREFIX, is_offered_as
 from evalkit.model.template import (
     ArgumentStep,
     ArgumentStepError,
@@ -90,7 +91,10 @@ class FunctionTable:
         return tuple(dict.fromkeys((*self._declarations, *map(self.resolve_name, self._mocks))))
 
     def resolve_name(self, name: str) -> str:
-        """Return the name of the function that `name` is an alias of."""
+        """Return the name of the function that `name` is an alias of, or under which a host offers a server's."""
+        if name.startswith(PREFIX) and name not in self._declarations and name not in self._mocks:
+            known = (*self._declarations, *self._aliases, *self._mocks)
+            name = next((other for other in known if is_offered_as(other, name)), name)
         return name if name in self._declarations else self._aliases.get(name, name)
 
     def find_declaration(self, name: str) -> Declaration | None:

@@ -25,6 +25,7 @@ from evalkit.functions.declarations import find_argument_violations, parse_decla
 from evalkit.jsonvalue import MAX_DEPTH, JsonObject, to_json_safe
 from evalkit.lazy import LazyModule
 from evalkit.model.case import Case, Declaration, Repeat
+from evalkit.model.mcp_names import is_offered_as
 from evalkit.model.transcript import ANSWERERS, CHANNELS, MOCK, FunctionCall, RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.demands import compile_demands, judge_transcript, locate_reason
@@ -314,8 +315,8 @@ def _read_call(data: object, index: int, declarations: Mapping[str, Declaration]
     result, _ = to_json_safe(data.get("result"))
     error = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else None
     outcome = "error" if isinstance(error, Mapping) and "type" in error else "ok"
-    with_alias = (declaration for declaration in declarations.values() if name in declaration.aliases)
-    declaration = declarations.get(name) or next(with_alias, None)
+    others = (other for other in declarations.values() if name in other.aliases or is_offered_as(other.name, name))
+    declaration = declarations.get(name) or next(others, None)
     malformed = not name or not_json is not None or not isinstance(arguments, dict)
     unknown = bool(declarations) and declaration is None
     return FunctionCall(
