@@ -145,7 +145,7 @@ class BrokenContractError(FunctionError):
 class CallContext(Struct, frozen=True, kw_only=True):
     """The origin of a call, as it will stand in the record, and the reason if its arguments could not be read.
 
-    `refusal`: the caller itself does not make the call, and this is what it says. `as_is`: the function runs though
+    `refusal`: the error with which the caller refuses the call. `as_is`: the function runs though
     nothing mocks it, for it is the agent's own: another agent, whose time is no function's. `is_served`: an MCP server
     answers it unless it is mocked. `answered_by`: APPLICATION
     or NOBODY, and no mock is asked; None: the mocks decide. `agent` makes it; of a call of a turn it is the turn's.

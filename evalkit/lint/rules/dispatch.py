@@ -39,7 +39,7 @@ DISPATCH_NAME = Rule(
     "L302", "dispatch-name", ERROR, "A function is declared under one name and dispatched under another.", fixable=True
 )
 UNDECLARED_DISPATCH = Rule(
-    "L303", "undeclared-dispatch", WARNING, "A function is dispatched, and no model is told of it."
+    "L303", "undeclared-dispatch", WARNING, "A dispatched function is not declared to any model."
 )
 ALIAS_TARGET = Rule("L304", "alias-target", ERROR, "An alias leads to a function that does not exist.")
 RULES = (NOT_IMPLEMENTED, IMPLEMENTATION_NAME, NOT_DISPATCHED, DISPATCH_NAME, UNDECLARED_DISPATCH, ALIAS_TARGET)
@@ -289,7 +289,7 @@ class DispatchMatcher:
                 is_renamed = len(parts) == 1 or any(is_alike(entry.name, name) for name in others)
                 if is_renamed or any(is_related(entry.name, name) for name in functions if name in table.names):
                     continue
-                message = f"'{entry.name}' is dispatched, and no model is told of it"
+                message = f"'{entry.name}' is dispatched, but not declared to any model"
                 yield UNDECLARED_DISPATCH.report(entry.place, message, "declare it, or take the entry away")
 
     def check_aliases(self) -> Iterator[Finding]:
