@@ -198,6 +198,8 @@ class ModelSession:
         if reply.reply_id:
             self._exchange_ids.add(reply.reply_id)
         turn = replace(reply.to_turn(exchange.duration_ms), raw=None, content=None, hosted=())
+        if (lost := reply.find_lost_call(request.functions)) is not None:
+            turn = replace(turn, calls=(*turn.calls, lost.to_model_call()))
         self._ledger.add_reply(reply, request)
         turn = _name_agent(turn)
         with self._lock:

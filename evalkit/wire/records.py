@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from itertools import takewhile
 from operator import is_not
@@ -86,6 +86,7 @@ class Unread(Struct, frozen=True):
 Item = Text | Thought | Call | Answer | Unread
 
 
+NAMELESS = "(no name)"  # of a call whose function nobody can tell
 FULL_CONTEXT = "context_length_exceeded"  # OpenAI's code, which stands for those of all services
 
 
@@ -167,6 +168,17 @@ class Reply(Struct, frozen=True, kw_only=True):
     @property
     def calls(self) -> tuple[Call, ...]:
         return tuple(item for item in self.items if isinstance(item, Call))
+
+    def find_lost_call(self, names: Iterable[str]) -> Call | None:
+        """Return the call that the service found malformed, and left out of the reply; None if nothing was left out.
+
+        `names` are functions that the request declares: what the service says of the call may hold one.
+        """
+        if self.end != "malformed_call" or any(call.malformed for call in self.calls):
+            return None
+        text = self.end_message or "the service could not read the call"
+        found = (name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text))
+        return Call(name=next(found, NAMELESS), arguments=text, malformed=text, raw=text)
 
     def list_hosted(self) -> Iterator[tuple[Call, Answer | None]]:
         """Yield the calls that the application does not carry out, with their answers where the reply holds them."""

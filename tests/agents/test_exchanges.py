@@ -56,3 +56,52 @@ def test_an_answer_in_the_next_request_is_the_calls(name: str) -> None:
     (call,) = (call for call in verdict.transcript.calls if call.name == "find")
     assert (call.answered_by, call.result, call.outcome) == ("application", "7", "ok")
     assert {call.answered_by for call in verdict.transcript.calls} == {"application"}
+
+
+GEMINI = "https://generativelanguage.googleapis.com/v1beta/models/gemini-x:generateContent"
+CONVERSE = "https://bedrock-runtime.eu-central-1.amazonaws.com/model/m/converse"
+DECLARED = [{"functionDeclarations": [{"name": "look"}, {"name": "find"}]}]
+TOOL_CONFIG = {"tools": [{"toolSpec": {"name": "find", "inputSchema": {"json": {}}}}]}
+CONTENTS = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}], "tools": DECLARED}
+
+
+def candidate(reason: str, message: str = "") -> dict[str, Any]:
+    return {"candidates": [{"content": {"role": "model"}, "finishReason": reason, "finishMessage": message}]}
+
+
+# what the service says -> (URL, request, reply, the call that it left out)
+LEFT_OUT: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "Gemini names the function": (
+        GEMINI,
+        CONTENTS,
+        candidate("MALFORMED_FUNCTION_CALL", "Malformed function call: print(default_api.find(n=1)"),
+        "find",
+    ),
+    "Gemini names none": (GEMINI, CONTENTS, candidate("MALFORMED_FUNCTION_CALL"), "(no name)"),
+    "a call that was not expected": (GEMINI, CONTENTS, candidate("UNEXPECTED_TOOL_CALL"), "(no name)"),
+    "Bedrock": (
+        CONVERSE,
+        {"messages": [{"role": "user", "content": [{"text": "hi"}]}], "toolConfig": TOOL_CONFIG},
+        {"output": {"message": {"role": "assistant", "content": []}}, "stopReason": "malformed_tool_use"},
+        "(no name)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+@pytest.mark.parametrize("expected", [{"response_contains": "done"}, {"expected_function_calls": []}])
+def test_a_call_that_the_service_left_out_as_malformed_is_the_models(name: str, expected: Any) -> None:
+    url, request, reply, function = LEFT_OUT[name]
+
+    def agent(task: evalkit.Task) -> str:
+        exchange = read_exchange("POST", url, json.dumps(request).encode(), 200, json.dumps(reply).encode())
+        assert exchange is not None
+        task.record_exchange(exchange)
+        return "done"
+
+    case = evalkit.case_from_dict({"input": {"message": "hi"}, "expected_output": expected})
+    verdict = evalkit.run_case(case, agent)
+
+    assert verdict.status == "failed"
+    assert verdict.reasons[0].code == "malformed_call"
+    assert [(call.name, call.answered_by) for call in verdict.transcript.calls] == [(function, "nobody")]
