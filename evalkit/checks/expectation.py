@@ -22,6 +22,7 @@ from evalkit.checks.reasons import (
     NOT_JUDGED,
     OTHER_RANK,
     RANK,
+    build_failure,
     build_failures,
     build_reason,
     build_unmeasured,
@@ -32,6 +33,7 @@ from evalkit.errors import MeasurementError, ProviderError, format_path
 from evalkit.jsonvalue import JsonDict
 from evalkit.model.case import Case, UserTurn
 from evalkit.model.rubric import Rubric
+from evalkit.model.template import TemplateError
 from evalkit.model.transcript import APPLICATION, RunFault, Transcript
 from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
 from evalkit.operators.judged import GradeBook, use_grades
@@ -156,6 +158,8 @@ def list_own_functions(expectation: Expectation | None) -> Iterator[str]:
 def _guard(check: KeyedDemand, judge: Callable[[], CheckResult | list[CheckResult] | None]) -> list[CheckResult]:
     try:
         result = judge()
+    except TemplateError as error:
+        return [build_failure(check.key, "unresolved_reference", str(error), format_path(check.path))]
     except Exception as error:
         return [_build_broken(check, error)]
     return [] if result is None else result if isinstance(result, list) else [result]

@@ -33,7 +33,7 @@ class RunCheck(KeyedDemand, Protocol):
     """A demand on the run: a frozen record with one method, its fields the keys of the case."""
 
     def judge(self, evidence: Evidence) -> CheckResult | list[CheckResult] | None:
-        """Judge the run; None where there is nothing to say."""
+        """Judge the run; None where there is nothing to say. A TemplateError, where one leads nowhere, is a failure."""
 
 
 Demanded = ExpectedCallList | ForbiddenCalls | GroundedCalls | RunCheck

@@ -21,7 +21,7 @@ from evalkit.checks.list_keys import (
     MinScoreKey,
     ValidArgumentsKey,
 )
-from evalkit.checks.response import RESPONSE_KEYS, ResponseJsonKey, ResponseMatchesKey
+from evalkit.checks.response import RESPONSE_KEYS, ResponseJsonKey
 from evalkit.checks.run_checks import (
     FinalCallKey,
     InstructionKey,
@@ -43,7 +43,6 @@ _KEYS: tuple[ExpectedKey, ...] = (
     FinalCallKey(),
     *HANDOFF_KEYS,
     *RESPONSE_KEYS,
-    ResponseMatchesKey(),
     ResponseJsonKey(),
     StateKey(),
     PartialStateKey(),

@@ -12,13 +12,12 @@ from evalkit.checks.call_checks import TEXT_ONLY, PartialArgumentsKey, ValuesChe
 from evalkit.checks.call_results import describe_failure
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey
-from evalkit.checks.key_schemas import BOOLEAN, make_ref
+from evalkit.checks.key_schemas import BOOLEAN
 from evalkit.checks.reader import Phrases, check_references, find_declared_kinds, read_phrases
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, describe_call
-from evalkit.checks.response import judge_phrases
+from evalkit.checks.response import PhrasesKey, judge_phrases
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import get_kind
-from evalkit.model.template import TemplateError
 from evalkit.model.transcript import FunctionCall
 from evalkit.model.verdict import CheckResult
 from evalkit.text.format import describe_type
@@ -124,10 +123,7 @@ class BodyText(Demand, Struct, frozen=True):
     def judge(self, evidence: Evidence) -> CheckResult:
         """Search the body of the last successful email, or the response if there is none."""
         place = format_path(self.path)
-        try:
-            phrases = self.phrases.bind(evidence.resolve) if self.phrases.has_templates else self.phrases
-        except TemplateError as error:
-            return build_failure(self.key, "unresolved_reference", str(error), place)
+        phrases = self.phrases.bind(evidence.resolve)
         excludes = self.key.endswith("_excludes")
         successes = find_successful_calls(evidence, EMAIL)
         if not successes:
@@ -146,14 +142,8 @@ class BodyText(Demand, Struct, frozen=True):
         return judge_phrases(self.key, subject, phrases, excludes, body, evidence.fold_texts(body), call.index)
 
 
-class BodyTextKey(ExpectedKey):
+class BodyTextKey(PhrasesKey):
     """`response_body_contains` or `response_body_excludes`."""
-
-    schema = make_ref("phrases")
-    looks_at_response = True
-
-    def __init__(self, name: str, doc: str) -> None:
-        self.name, self.doc = name, doc
 
     def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> BodyText | None:
         phrases = read_phrases(draft.reader, path, value)

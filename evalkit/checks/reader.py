@@ -325,7 +325,7 @@ class Phrases(Struct, frozen=True):
 
     def bind(self, resolve: Resolve) -> Phrases:
         """Render the templates. Raises TemplateError."""
-        return Phrases(tuple(phrase.bind(resolve) for phrase in self.items))
+        return Phrases(tuple(phrase.bind(resolve) for phrase in self.items)) if self.has_templates else self
 
     def find_missing(self, texts: list[str]) -> list[Phrase]:
         """Return the phrases that stand in none of these folded texts."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from evalkit.checks.absence import Demand
 from evalkit.checks.call_checks import build_mismatch_reason
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.expected_key import ONLY_A_RUN, ExpectationDraft, ExpectedKey, FailedCheck
+from evalkit.checks.expected_key import ONLY_A_RUN, ExpectationDraft, ExpectedKey, FailedCheck, RunCheck
 from evalkit.checks.key_schemas import make_ref
 from evalkit.checks.reader import ExpectationReader, Phrases, check_references, read_phrases
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
@@ -56,10 +56,7 @@ class ResponseText(Demand, Struct, frozen=True):
     def judge(self, evidence: Evidence) -> CheckResult:
         """Search the response for the phrases."""
         response = evidence.transcript.response
-        try:
-            phrases = self.phrases.bind(evidence.resolve) if self.phrases.has_templates else self.phrases
-        except TemplateError as error:
-            return build_failure(self.key, "unresolved_reference", str(error), format_path(self.path))
+        phrases = self.phrases.bind(evidence.resolve)
         excludes = self.key == "response_excludes"
         if not response and not excludes:
             message = f"the response is empty, expected it to contain {phrases.format_list()}"
@@ -67,35 +64,29 @@ class ResponseText(Demand, Struct, frozen=True):
         return judge_phrases(self.key, "response", phrases, excludes, response, evidence.fold_texts(response))
 
 
-class ResponseTextKey(ExpectedKey):
-    """`response_contains` and `response_excludes`."""
+class PhrasesKey(ExpectedKey):
+    """Phrases that a text must contain, or not."""
 
     schema = make_ref("phrases")
-    looks_at_arguments = False
     looks_at_response = True
 
     def __init__(self, name: str, doc: str) -> None:
         self.name, self.doc = name, doc
 
-    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> ResponseText | None:
+
+class ResponseTextKey(PhrasesKey):
+    """`response_contains` and `response_excludes`. `--evalkit-update` removes the phrases that failed."""
+
+    looks_at_arguments = False
+
+    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> RunCheck | None:
         phrases = read_phrases(draft.reader, path, value)
         check_references(draft.reader, path, value)
         return ResponseText(self.name, phrases, path) if phrases else None
 
     def update(self, editor: Editor, path: KeyPath, failed: FailedCheck) -> None:
-        drop_phrases(editor, path, failed)
-
-
-def drop_phrases(editor: Editor, path: KeyPath, failed: FailedCheck) -> None:
-    """Remove the phrases that failed, from the last to the first: removing one must not move another."""
-    for reason in reversed(failed.result.reasons):
-        drop_phrase(editor, path, reason)
-
-
-RESPONSE_KEYS = (
-    ResponseTextKey("response_contains", "Phrases that the final response must contain."),
-    ResponseTextKey("response_excludes", "Phrases that the final response must not contain."),
-)
+        for reason in reversed(failed.result.reasons):  # removing one must not move another
+            drop_phrase(editor, path, reason)
 
 
 class ResponseMatches(Demand, Struct, frozen=True):
@@ -121,21 +112,20 @@ class ResponseMatches(Demand, Struct, frozen=True):
         return build_failures(self.key, reasons) if reasons else build_pass(self.key, "found in the response")
 
 
-class ResponseMatchesKey(ExpectedKey):
+class ResponseMatchesKey(ResponseTextKey):
     """`response_matches`."""
 
-    name = "response_matches"
-    schema = make_ref("phrases")
-    doc = "Regular expressions that must be found in the final response."
-    looks_at_arguments = False
-    looks_at_response = True
     needs_run = ONLY_A_RUN
 
-    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> ResponseMatches | None:
+    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> RunCheck | None:
         return read_response_matches(draft.reader, path, value)
 
-    def update(self, editor: Editor, path: KeyPath, failed: FailedCheck) -> None:
-        drop_phrases(editor, path, failed)
+
+RESPONSE_KEYS = (
+    ResponseTextKey("response_contains", "Phrases that the final response must contain."),
+    ResponseTextKey("response_excludes", "Phrases that the final response must not contain."),
+    ResponseMatchesKey("response_matches", "Regular expressions that must be found in the final response."),
+)
 
 
 def read_response_matches(reader: ExpectationReader, path: KeyPath, value: object) -> ResponseMatches | None:
@@ -173,10 +163,7 @@ class ResponseJson(Demand, Struct, frozen=True):
         value, problem = parse_response(evidence.transcript.response)
         if problem:
             return build_failure(self.key, "response_mismatch", problem, format_path(self.path))
-        try:
-            matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
-        except TemplateError as error:
-            return build_failure(self.key, "unresolved_reference", str(error), format_path(self.path))
+        matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
         if matcher.is_match(value):
             record_questions(matcher, value, ("response",), "")
             return build_pass(self.key, "the response is as expected")

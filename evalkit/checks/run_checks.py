@@ -17,7 +17,6 @@ from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_failures, bu
 from evalkit.checks.updates import Editor
 from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.jsonvalue import JsonValue
-from evalkit.model.template import TemplateError
 from evalkit.model.transcript import Transcript
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher
@@ -164,10 +163,7 @@ class FinalState(Demand, Struct, frozen=True):
             if evidence.transcript.fault is not None:
                 message = "the run broke off before its state was read"
             return build_unmeasured(self.key, f"can't be judged: {message}", format_path(self.path), evidence.mode)
-        try:
-            matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
-        except TemplateError as error:
-            return build_failure(self.key, "unresolved_reference", str(error), format_path(self.path))
+        matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
         if matcher.is_match(state):
             record_questions(matcher, state, ("state",), "")
             return build_pass(self.key, "the state is as expected")
