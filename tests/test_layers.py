@@ -35,9 +35,9 @@ ALLOWED: dict[str, set[str]] = {
     "functions": {"bounds", "errors", "fields", "hooks", "jsonvalue", "model", "operators", "text", "yamlfile"},
     "checks": {"bounds", "errors", "fields", "hooks", "jsonvalue", "model", "operators", "text"},
     "textcalls": {"errors", "jsonvalue", "model"},
-    "streaming": {"errors", "jsonvalue", "model", "textcalls"},
-    "wire": {"errors", "jsonvalue", "model", "streaming", "text"},
-    "traces": {"bounds", "errors", "jsonvalue", "model", "streaming", "text", "wire"},
+    "wire": {"errors", "jsonvalue", "model", "text"},
+    "streaming": {"errors", "jsonvalue", "model", "textcalls", "wire"},
+    "traces": {"bounds", "errors", "jsonvalue", "model", "text", "wire"},
     "providers": {"errors", "fields", "jsonvalue", "model", "streaming", "text", "textcalls", "wire"},
     "cassettes": {
         "bounds",

@@ -20,7 +20,8 @@ from evalkit.jsonvalue import JsonObject, parse_arguments
 from evalkit.model.transcript import USAGE_KEYS, HostedCall, ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.providers.base import Provider
 from evalkit.providers.table import PROVIDERS
-from evalkit.streaming import StreamAccumulator, to_wire_keys
+from evalkit.streaming import StreamAccumulator
+from evalkit.wire.gemini_parts import to_wire_keys
 
 TURN_KEYS = ("calls", "hosted", "text", "finish_reason", "finish_message", "usage", "duration_ms", "model")
 CALL_KEYS = ("name", "arguments", "id", "malformed")

@@ -12,7 +12,6 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.streaming import to_wire_keys
 from evalkit.traces.log_formats import (
     BlankReply,
     Conversation,
@@ -41,6 +40,7 @@ from evalkit.wire import (
     openai_responses,
 )
 from evalkit.wire.bodies import read_values, split_unread
+from evalkit.wire.gemini_parts import to_wire_keys
 from evalkit.wire.reading import as_mapping, find_unread, harmless_items
 from evalkit.wire.records import Call, Item, Reply, Text
 from evalkit.wire.table import APIS, Api, find_api, find_api_by_reply

@@ -12,7 +12,6 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, 
 from evalkit.model.case import Declaration
 from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
-from evalkit.streaming import explain_cut_off
 from evalkit.wire.building import NO_PARAMETERS, BlockWriter, build_call_id, format_result, is_error_result
 from evalkit.wire.reading import (
     CallNames,
@@ -20,6 +19,7 @@ from evalkit.wire.reading import (
     build_unread,
     check_keys,
     choose_end,
+    explain_cut_off,
     feed_values,
     get_text,
     read_answer_value,
@@ -31,6 +31,7 @@ from evalkit.wire.records import (
     SERVER,
     SERVICE,
     Answer,
+    Call,
     Failure,
     FullContext,
     Item,
@@ -227,6 +228,17 @@ def read_failure(data: JsonObject) -> Failure | None:
 
 def read_reply(data: JsonObject) -> Reply:
     """Read one whole message."""
+    blocks, reason = list(filter_mappings(data.get("content"))), data.get("stop_reason")
+    last = blocks[-1] if blocks else {}
+    is_bare = str(last.get("type")) in _CALLS and not last.get("input")
+    if reason != "max_tokens" or not is_bare:
+        return _read_message(data)
+    # It ended at its limit before the first argument of its last call.
+    message = explain_cut_off(f"{last.get('name')}()", str(reason), "reply")
+    return replace(_read_message({**data, "content": blocks[:-1]}), raw=dict(data), end_message=message)
+
+
+def _read_message(data: JsonObject) -> Reply:
     if data.get("type") == "error":
         return Reply(end="other", failure=read_failure(data), raw=dict(data))
     content = data.get("content")
@@ -282,7 +294,7 @@ _PIECES = {
 }
 
 
-class StreamReader:
+class MessagesStream:
     """Reads a streamed reply: `feed` its events, in any number, and `finish` at the end."""
 
     def __init__(self) -> None:
@@ -295,6 +307,8 @@ class StreamReader:
         self._blocks: dict[object, JsonDict] = {}
         self._pieces: dict[object, dict[str, list[str]]] = {}  # of a block's texts and input
         self._whole: set[object] = set()
+        self._open: list[object] = []  # calls of which something can still be missing
+        self.whole_calls: list[Call] = []  # the others that can be read, as they came
         self._unknown: list[Item] = []  # pieces that could be a call's
         self._events: list[Item] = []  # of no known type
 
@@ -306,22 +320,62 @@ class StreamReader:
             self._restart()  # a gateway that retries sends a second one: what came before it belongs to no message
             self._message = dict(as_mapping(event.get("message")))
             for place, block in enumerate(filter_mappings(self._message.get("content"))):
-                self._blocks[f"start {place}"] = dict(block)
                 self._whole.add(f"start {place}")
+                self._add_block(f"start {place}", block)
         elif kind == "content_block_start":
-            self._blocks[index] = dict(as_mapping(event.get("content_block")))
+            self._add_block(index, as_mapping(event.get("content_block")))
         elif kind == "content_block_delta":
             self._add_delta(index, as_mapping(event.get("delta")))
         elif kind == "content_block_stop":
             self._whole.add(index)
+            self._settle_calls()
         elif kind == "message_delta":
             self._message |= {key: v for key, v in as_mapping(event.get("delta")).items() if v is not None}
+            self._settle_calls()
             counts = {key: v for key, v in as_mapping(event.get("usage")).items() if v is not None}
             self._message["usage"] = {**as_mapping(self._message.get("usage")), **counts}
         elif (failure := read_failure(event)) is not None:
             self._failure = replace(failure, is_midstream=bool(self._message))
         elif kind not in ("message_stop", "ping", "message"):
             self._events.append(build_unread(f"{NAME}.event.{kind}", f"event {self._count}", event))
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the reply ended; None as long as that is not known."""
+        reason = self._message.get("stop_reason")
+        return None if reason is None else str(reason)
+
+    def _add_block(self, index: object, block: JsonObject) -> None:
+        self._blocks[index] = dict(block)
+        if str(block.get("type")) in _CALLS:
+            self._open.append(index)
+        self._settle_calls()
+
+    def _settle_calls(self) -> None:
+        """Move the calls of which nothing can be missing any more: something came after them, or the reply ended."""
+        last, reason = next(reversed(self._blocks), None), self.stop_reason
+        for index in list(self._open):
+            is_over = index != last or reason is not None
+            is_bare = not (self._blocks[index].get("input") or any(self._pieces.get(index, {}).get("input", ())))
+            if is_over or (index in self._whole and not is_bare):
+                self._open.remove(index)
+                if (call := self._read_whole_call(index)) is not None and call.carrier == CLIENT:
+                    self.whole_calls.append(call)
+
+    def _read_whole_call(self, index: object) -> Call | None:
+        block, _ = self._complete_block(index, self._blocks[index])
+        call = None if block is None else next(iter(read_block(block, "assistant", "")), None)
+        return call if isinstance(call, Call) and call.malformed is None else None
+
+    def find_unfinished(self) -> str | None:
+        """Return what a call of the application looks like that did not come whole, or can't be read."""
+        for index, block in self._blocks.items():
+            whole, unfinished = self._complete_block(index, block)
+            if unfinished is not None:
+                return unfinished
+            if whole is not None and whole.get("type") == "tool_use" and not isinstance(whole.get("input"), Mapping):
+                return f"{whole.get('name')}({whole.get('input')})"
+        return None
 
     def _add_delta(self, index: object, delta: JsonObject) -> None:
         kind = str(delta.get("type"))
@@ -346,7 +400,7 @@ class StreamReader:
             whole, unfinished = self._complete_block(index, block)
             broken = unfinished or broken
             content += [] if whole is None else [whole]
-        reply = read_reply({**self._message, "content": content})
+        reply = _read_message({**self._message, "content": content})
         end, message = reply.end, None
         if broken is not None:
             message = explain_cut_off(broken, None if reason is None else str(reason))
@@ -366,16 +420,21 @@ class StreamReader:
         if str(block.get("type")) not in _CALLS:
             return block, None
         reason = self._message.get("stop_reason")
-        if written is None:
-            is_cut_off = index not in self._whole and reason is None
-            return (None, f"{block.get('name')}()") if is_cut_off else (block, None)
-        call = read_call(block.get("name"), written, block.get("id"))
         is_last = index == next(reversed(self._blocks))
+        if not written and not block.get("input"):
+            is_cut_off = (index not in self._whole and reason is None) or (is_last and reason == "max_tokens")
+            return (None, f"{block.get('name')}()") if is_cut_off else ({"input": {}, **block}, None)
+        if written is None:
+            return block, None
+        call = read_call(block.get("name"), written, block.get("id"))
         if call.malformed is not None and (index not in self._whole or (is_last and reason == "max_tokens")):
             return None, f"{block.get('name')}({written})"
         return {**block, "input": written if call.malformed else call.arguments}, None
 
 
+StreamReader = MessagesStream  # as `Api` calls it
+
+
 def read_stream(values: Iterable[object]) -> Reply:
     """Read the events of a stream."""
-    return feed_values(StreamReader(), values).finish()
+    return feed_values(MessagesStream(), values).finish()

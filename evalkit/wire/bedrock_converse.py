@@ -18,7 +18,6 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, 
 from evalkit.model.case import Declaration
 from evalkit.model.parts import IMAGE, TEXT, InputPart
 from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
-from evalkit.streaming import explain_cut_off
 from evalkit.wire.building import NO_PARAMETERS, BlockWriter, build_call_id, format_result, is_error_result
 from evalkit.wire.reading import (
     CallNames,
@@ -26,6 +25,7 @@ from evalkit.wire.reading import (
     build_unread,
     check_keys,
     choose_end,
+    explain_cut_off,
     feed_values,
     get_text,
     read_answer_value,
@@ -341,7 +341,7 @@ class _StreamedBlock:
         return {"toolUse": {**use, "input": written if call.malformed else call.arguments}}, None
 
 
-class StreamReader:
+class ConverseStream:
     """Reads a streamed reply: `feed` its events, in any number, and `finish` at the end."""
 
     def __init__(self) -> None:
@@ -393,6 +393,9 @@ class StreamReader:
         )
 
 
+StreamReader = ConverseStream  # as `Api` calls it
+
+
 def read_stream(events: Iterable[object]) -> Reply:
     """Read the events of a stream."""
-    return feed_values(StreamReader(), events).finish()
+    return feed_values(ConverseStream(), events).finish()

@@ -15,13 +15,14 @@ from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
 from evalkit.model.parts import PARTS, TEXT
 from evalkit.model.transcript import ModelTurn, Usage
-from evalkit.streaming import CallParts, explain_cut_off, to_wire_keys
 from evalkit.wire.building import is_error_result
+from evalkit.wire.gemini_parts import CallParts, format_call, to_wire_keys
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
     build_unread,
     check_keys,
+    explain_cut_off,
     feed_values,
     get_text,
     read_call,
@@ -371,6 +372,8 @@ class _StreamedParts:
     def __init__(self) -> None:
         self._parts: list[JsonDict] = []
         self._calls = CallParts()
+        self.whole_calls: list[Call] = []
+        self.unreadable: str | None = None  # a call whose arguments are no object
         self._empty: list[JsonDict] = []  # a text of no characters: the whole reply, if nothing else comes
 
     def list_parts(self) -> list[JsonDict]:
@@ -387,11 +390,20 @@ class _StreamedParts:
                 self._parts.append(dict(part))  # nobody's: to be unread
                 return
             complete_part = self._calls.add(part, call)
-            self._parts += [] if complete_part is None else [complete_part]
+            if complete_part is not None:
+                self._parts.append(complete_part)
+                self._add_call(complete_part["functionCall"])
         elif set(part) <= {"text", "thought", "thoughtSignature"} and isinstance(part.get("text"), str):
             self._add_text(dict(part))
         elif part:
             self._parts.append(dict(part))
+
+    def _add_call(self, data: JsonObject) -> None:
+        arguments = {} if data.get("args") is None else data["args"]
+        if isinstance(arguments, Mapping):
+            self.whole_calls.append(read_call(data.get("name"), arguments, data.get("id")))
+        else:
+            self.unreadable = self.unreadable or format_call(data)
 
     def _add_text(self, text: JsonDict) -> None:
         last = self._parts[-1] if self._parts else None
@@ -408,7 +420,7 @@ class _StreamedCandidate:
     """One of the replies of a stream."""
 
     def __init__(self) -> None:
-        self._parts = _StreamedParts()
+        self.parts = _StreamedParts()
         self._rest: JsonDict = {}
         self._unreadable: object = None
 
@@ -420,24 +432,28 @@ class _StreamedCandidate:
             self._unreadable = content
         for part in parts if isinstance(parts, list) else ():
             if isinstance(part, Mapping):
-                self._parts.add(part)
+                self.parts.add(part)
             else:
                 self._unreadable = part
 
+    @property
+    def finish_reason(self) -> object:
+        return self._rest.get("finishReason")
+
     def build(self) -> JsonDict:
         candidate = dict(self._rest)
-        if self._parts.unfinished is not None:
+        if self.parts.unfinished is not None:
             reason = candidate.pop("finishReason", None)
             reported = {} if reason in (None, "STOP", 1) else {"finishReason": reason}
-            candidate |= {**reported, "finishMessage": explain_cut_off(self._parts.unfinished, None)}
+            candidate |= {**reported, "finishMessage": explain_cut_off(self.parts.unfinished, None)}
         if self._unreadable is not None:
             candidate["content"] = self._unreadable
-        elif self._parts.list_parts():
-            candidate["content"] = {"role": "model", "parts": self._parts.list_parts()}
+        elif self.parts.list_parts():
+            candidate["content"] = {"role": "model", "parts": self.parts.list_parts()}
         return candidate
 
 
-class StreamReader:
+class ContentStream:
     """Reads a reply's chunks: `feed` them, and `finish` at the end."""
 
     def __init__(self) -> None:
@@ -457,6 +473,24 @@ class StreamReader:
             number = index if isinstance(index, int) else place
             self._candidates.setdefault(number, _StreamedCandidate()).add(piece)
 
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the first reply ended; None as long as that is not known."""
+        reason = None if not self._candidates else self._candidates[min(self._candidates)].finish_reason
+        return None if reason is None else str(reason)
+
+    @property
+    def whole_calls(self) -> list[Call]:
+        """The application's calls so far that are whole and can be read."""
+        if len(self._candidates) == 1:
+            return next(iter(self._candidates.values())).parts.whole_calls
+        return [call for _, candidate in sorted(self._candidates.items()) for call in candidate.parts.whole_calls]
+
+    def find_unfinished(self) -> str | None:
+        """Return what a call looks like that did not come whole, or can't be read."""
+        parts = [candidate.parts for candidate in self._candidates.values()]
+        return next((found for part in parts if (found := part.unreadable or part.unfinished) is not None), None)
+
     def merge(self) -> JsonDict:
         """Merge the chunks into one response: whole calls, joined texts, every signature in its place.
 
@@ -471,11 +505,14 @@ class StreamReader:
         return reply if self._failure is None else replace(reply, failure=self._failure)
 
 
+StreamReader = ContentStream  # as `Api` calls it
+
+
 def merge_chunks(chunks: Iterable[object]) -> JsonDict:
     """Merge a stream's chunks into one response."""
-    return feed_values(StreamReader(), chunks).merge()
+    return feed_values(ContentStream(), chunks).merge()
 
 
 def read_stream(chunks: Iterable[object]) -> Reply:
     """Read a stream's chunks."""
-    return feed_values(StreamReader(), chunks).finish()
+    return feed_values(ContentStream(), chunks).finish()

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, join_pieces
 from evalkit.model.transcript import Usage
-from evalkit.streaming import explain_cut_off
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
     build_unread,
     check_keys,
     choose_end,
+    explain_cut_off,
     feed_values,
     get_text,
     read_answer_value,
@@ -272,7 +272,7 @@ class _StreamedStep:
         return f"{self._step.get('name') or self._step.get('type')}({''.join(self._arguments)})"
 
 
-class StreamReader:
+class InteractionStream:
     """Reads a streamed reply: `feed` its events, in any number, and `finish` at the end."""
 
     def __init__(self) -> None:
@@ -328,6 +328,9 @@ class StreamReader:
         return replace(reply, end="truncated" if steps or broken else "empty", end_message=message)
 
 
+StreamReader = InteractionStream  # as `Api` calls it
+
+
 def read_stream(values: Iterable[object]) -> Reply:
     """Read the events of a stream."""
-    return feed_values(StreamReader(), values).finish()
+    return feed_values(InteractionStream(), values).finish()

@@ -126,7 +126,7 @@ def read_failure(data: JsonObject) -> Failure | None:
     return Failure(str(data["error"])) if data.get("error") else None
 
 
-class StreamReader:
+class OllamaStream:
     """Reads the lines of a reply: `feed` them, and `finish` at the end."""
 
     def __init__(self) -> None:
@@ -159,6 +159,9 @@ class StreamReader:
         return replace(read_reply({**rest, "message": {**self._message, **texts}}), failure=self._failure)
 
 
+StreamReader = OllamaStream  # as `Api` calls it
+
+
 def read_stream(values: Iterable[object]) -> Reply:
     """Read the lines of a reply."""
-    return feed_values(StreamReader(), values).finish()
+    return feed_values(OllamaStream(), values).finish()

@@ -10,24 +10,24 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import PurePath
-from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.errors import IncompleteCallError, UsageError
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, join_pieces, parse_arguments
+from evalkit.errors import UsageError
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, parse_arguments
 from evalkit.model.case import Declaration
 from evalkit.model.parts import IMAGE, PARTS, TEXT, InputPart
 from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.streaming import CUT_OFF, StreamAccumulator, explain_cut_off
 from evalkit.wire.anthropic_messages import read_block
 from evalkit.wire.building import NO_PARAMETERS, build_call_id, format_result, pair_results
+from evalkit.wire.chat_stream import CHOICE_KEYS, CUT_OFF, ECHOED_KEYS, MESSAGE_KEYS, StreamedChoice
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
     build_unread,
     check_keys,
     choose_end,
+    explain_cut_off,
     feed_values,
     get_text,
     read_answer_value,
@@ -84,15 +84,6 @@ ENDS = {
 }
 # Where servers without `prompt_tokens_details` say how much of the prompt was cached: Mistral, DeepSeek, Moonshot.
 CACHED_TOKEN_KEYS = ("num_cached_tokens", "prompt_cache_hit_tokens", "cached_tokens")
-# Keys of a message, beside text and calls, that its server wants to see again.
-ECHOED_KEYS = ("reasoning_content", "reasoning_details", "extra_content", "thought_signature")
-# Keys of a message that are read, or hold no call.
-_KNOWN = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "executed_tools", "name", "audio",
-    "annotations", "reasoning", "reasoning_content", "reasoning_details", "tool_call_id", "prefix", "extra_content",
-    "thought_signature", "finish_reason", "channel", "citations", "images", "tool_use_id"})  # fmt: skip
-_KNOWN_OF_CHOICE = frozenset({"message", "delta", "text", "index", "finish_reason", "logprobs"})
-# Keys of a streamed message whose pieces are joined, or of which the last counts.
-_JOINED = frozenset({*ECHOED_KEYS, "refusal", "executed_tools", "annotations"})
 _CALL_KEYS = frozenset({"id", "type", "index", "function", "custom", "extra_content", "thought_signature"})
 _HARMLESS_PARTS = frozenset({"image_url", "input_audio", "file", "video_url", "reference", "audio", "document_url"})
 
@@ -156,7 +147,7 @@ def _read_reply_message(message: JsonObject, place: str, choice: int) -> Iterato
     # all that tells of it: platform.openai.com/docs/guides/tools-web-search, openrouter.ai/docs/features/web-search.
     if "url_citation" in annotations and not message.get("executed_tools"):
         yield Call(name="web_search", arguments={}, kind="url_citation", carrier=SERVICE)
-    yield from check_keys(message, _KNOWN, f"{NAME}.message", place)
+    yield from check_keys(message, MESSAGE_KEYS, f"{NAME}.message", place)
 
 
 def _read_content(content: object, role: str, place: str) -> Iterator[Item]:
@@ -365,7 +356,7 @@ def _read_choice(choice: JsonObject, place: str, number: int) -> Iterator[Item]:
         yield Text(choice["text"])
     elif any(choice[key] for key in choice if key != "index"):
         yield build_unread(f"{NAME}.choice", place, choice)
-    yield from check_keys(choice, _KNOWN_OF_CHOICE, f"{NAME}.choice", place)
+    yield from check_keys(choice, CHOICE_KEYS, f"{NAME}.choice", place)
 
 
 def _choose_end(
@@ -464,104 +455,11 @@ def read_usage(data: object) -> Usage | None:
 # -- streams
 
 
-class _StreamedChoice:
-    """One choice of a streamed reply, put together to the choice of a whole one."""
-
-    def __init__(self) -> None:
-        self._accumulator = StreamAccumulator()
-        self._custom: dict[object, JsonDict] = {}  # calls of custom tools, by their index
-        self._strange: list[object] = []  # calls of other types
-        self._content: list[str] = []
-        self._parts: list[object] = []  # of a content that is a list
-        self._message: JsonDict = {}
-        self._unreadable: JsonDict = {}
-        self.finish: str | None = None
-        self.broken: str | None = None  # describes a call that is not whole
-
-    def feed(self, choice: JsonObject) -> None:
-        """Add a piece."""
-        nothing: object = {} if "delta" in choice else choice.get("message", {})
-        delta = choice.get("delta") or choice.get("message") or nothing
-        if isinstance(delta, Mapping):
-            self._add_delta(delta)
-        else:
-            self._unreadable = dict(choice)
-        if isinstance(choice.get("text"), str):  # the older completions
-            self._content.append(choice["text"])
-        self._message |= {key: value for key, value in choice.items() if value and key not in _KNOWN_OF_CHOICE}
-        if choice.get("finish_reason"):
-            self.finish = str(choice["finish_reason"])
-            self._accumulator.finish(self.finish)
-
-    def _add_delta(self, delta: JsonObject) -> None:
-        content, pieces = delta.get("content"), delta.get("tool_calls")
-        if isinstance(content, str):
-            self._content.append(content)
-        elif content is not None:
-            self._parts += content if isinstance(content, list) else [content]
-        if pieces is not None and not isinstance(pieces, list):
-            self._message["tool_calls"] = pieces
-        functions = [piece for piece in filter_mappings(pieces) if self._is_function(piece)]
-        self._accumulator.feed({"tool_calls": functions, "function_call": delta.get("function_call")})
-        for key, value in delta.items():
-            if value is None or (key in _KNOWN and key not in _JOINED):
-                continue
-            before = self._message.get(key)
-            joins = isinstance(value, str | list) and type(before) is type(value) and key != "executed_tools"
-            self._message[key] = before + value if joins else value
-
-    def _is_function(self, piece: JsonObject) -> bool:
-        """Return whether a piece belongs to a function's call; store it if it belongs to another one."""
-        index, custom, function = piece.get("index") or 0, piece.get("custom"), piece.get("function")
-        texts = (piece.get("id"), as_mapping(custom).get("name"), as_mapping(function).get("name"))
-        is_odd = not isinstance(index, int | str) or not all(isinstance(text, str | None) for text in texts)
-        if is_odd or not isinstance(function, Mapping | None):
-            self._strange.append(piece)
-            return False
-        if isinstance(custom, Mapping) or (index in self._custom and not function):
-            call = self._custom.setdefault(index, {"id": "", "name": "", "input": ""})
-            call["id"] += piece.get("id") or ""
-            for key in ("name", "input"):
-                call[key] += str(as_mapping(custom).get(key) or "")
-            return False
-        if function is None and piece.get("type") not in (None, "function"):
-            self._strange.append(piece)
-            return False
-        return True
-
-    def build(self, number: int) -> JsonDict:
-        """Build the choice as it would have come whole."""
-        index = {"index": number} if number else {}
-        if self._unreadable:
-            return {**self._unreadable, **index}
-        calls = self._list_calls()
-        for place, call in sorted(self._custom.items(), key=lambda pair: str(pair[0])):
-            custom = {"name": call["name"], "input": join_pieces([call["input"]])}
-            position = place if isinstance(place, int) else len(calls)
-            calls.insert(position, {"id": call["id"] or None, "type": "custom", "custom": custom})
-        content: object = join_pieces(self._content)
-        if self._parts:
-            content = [*([{"type": "text", "text": content}] if content else ()), *self._parts]
-        message = {"role": "assistant", **self._message, "content": content}
-        calls += self._strange
-        return {**index, "message": message | ({"tool_calls": calls} if calls else {}), "finish_reason": self.finish}
-
-    def _list_calls(self) -> list[Any]:
-        certain = self._accumulator.begun(certain=True)
-        if self.finish is None:
-            try:
-                self._accumulator.close()
-            except IncompleteCallError as error:
-                self.broken = str(error)
-                return certain
-        return self._accumulator.begun()
-
-
-class StreamReader:
+class ChatStream:
     """Reads a streamed reply: `feed` its values, in any number, and `finish` at the end."""
 
     def __init__(self) -> None:
-        self._choices: dict[int, _StreamedChoice] = {}
+        self._choices: dict[int, StreamedChoice] = {}
         self._about: JsonDict = {}
         self._failure: Failure | None = None
         self._refusal: Reply | None = None
@@ -578,7 +476,7 @@ class StreamReader:
             for choice in filter_mappings(chunk.get("choices")):
                 index = choice.get("index")
                 number = index if isinstance(index, int) else 0
-                self._choices.setdefault(number, _StreamedChoice()).feed(choice)
+                self._choices.setdefault(number, StreamedChoice()).feed(choice)
 
     def finish(self) -> Reply:
         """End the stream: the same reply as if it had come whole, except where it broke off."""
@@ -594,6 +492,9 @@ class StreamReader:
         return replace(reply, end="truncated" if reply.text or broken else "empty", end_message=broken)
 
 
+StreamReader = ChatStream  # as `Api` calls it
+
+
 def read_stream(values: Iterable[object]) -> Reply:
     """Read the values of a stream."""
-    return feed_values(StreamReader(), values).finish()
+    return feed_values(ChatStream(), values).finish()

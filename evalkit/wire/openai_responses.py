@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, join_pieces
 from evalkit.model.transcript import Usage
-from evalkit.streaming import explain_cut_off
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
     build_unread,
     check_keys,
     choose_end,
+    explain_cut_off,
     feed_values,
     get_text,
     read_answer_value,
@@ -333,7 +333,7 @@ class _StreamedItem:
         return item
 
 
-class StreamReader:
+class ResponsesStream:
     """Reads a streamed reply: `feed` its events, in any number, and `finish` at the end."""
 
     def __init__(self) -> None:
@@ -403,6 +403,9 @@ class StreamReader:
         return listed, broken
 
 
+StreamReader = ResponsesStream  # as `Api` calls it
+
+
 def read_stream(values: Iterable[object]) -> Reply:
     """Read the events of a stream."""
-    return feed_values(StreamReader(), values).finish()
+    return feed_values(ResponsesStream(), values).finish()

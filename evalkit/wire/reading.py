@@ -222,3 +222,10 @@ def choose_end(end: str, items: Iterable[Item]) -> str:
     return (
         "stop" if any((isinstance(item, Text) and item.text) or isinstance(item, Call) for item in listed) else "empty"
     )
+
+
+def explain_cut_off(fragment: str, reason: str | None, source: str = "stream") -> str:
+    """Explain that a stream or reply ended before its call was whole."""
+    excerpt = fragment if len(fragment) <= 200 else fragment[:200] + "…"
+    why = f" (finish reason '{reason}')" if reason else ""
+    return f"the {source} ended inside a function call{why}: {excerpt}; the call was not made"

@@ -381,6 +381,21 @@ def test_halves_of_a_character_in_arguments_are_one() -> None:
     assert reply.calls[0].arguments == {"a": "\U0001f600"}
 
 
+@pytest.mark.parametrize("end", ["max_tokens", "tool_use"])
+def test_a_call_of_anthropics_without_arguments_is_cut_off_at_the_limit_alone(end: str) -> None:
+    bare = {**TOOL_USE, "input": {}}
+    whole = read("anthropic_messages", message({"type": "text", "text": "I look."}, bare, stop=end))
+    streamed = read(
+        "anthropic_messages", {"type": "message_start", "message": message(stop="")},
+        start(0, {"type": "text", "text": "I look."}), {"type": "content_block_stop", "index": 0}, start(1, bare),
+        {"type": "content_block_stop", "index": 1}, {"type": "message_delta", "delta": {"stop_reason": end}},
+    )  # fmt: skip
+    for reply in (whole, streamed):
+        assert [call.arguments for call in reply.calls] == ([] if end == "max_tokens" else [{}])
+        assert reply.end == ("length" if end == "max_tokens" else "tool_calls")
+        assert ("check()" in str(reply.end_message)) is (end == "max_tokens")
+
+
 @pytest.mark.parametrize("name", SAME)
 def test_readers_never_raise_on_any_json(name: str) -> None:
     """Not even alone: providers call them without the table, which would catch it."""
