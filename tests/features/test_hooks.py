@@ -25,8 +25,9 @@ from evalkit.hooks import (
     Place,
     load_all,
 )
-from evalkit.public import case_from_dict, run_case
+from evalkit.runner.run_case import run_case
 from evalkit.spec.case_reader import CaseKey, CaseReader
+from evalkit.spec.load import case_from_dict
 
 ENTRY = Entry(name="manners", target="shop_manners:Manners", keys={CASE: ("manners",)})
 Install = Callable[..., None]
