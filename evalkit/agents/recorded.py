@@ -354,11 +354,8 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
 
     `is_live`: the agent ran here, so that its state and its final response are known.
     """
-    demands = [
-        case.expected_output,
-        *(turn.get("expected_output") for turn in filter_mappings(case.input.get("turns"))),
-    ]
-    keys, texts = collect_words(demands)
+    turns = filter_mappings(case.input.get("turns"))
+    keys, texts = collect_words([case.expected_output, *(turn.get("expected_output") for turn in turns)])
     calls = _list_calls(conversation)
     blank = list_blank_calls(conversation)
     declared = {function.name for function in case.functions if function.parameters}
