@@ -16,7 +16,6 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
 from contextvars import Context, ContextVar, Token
 from typing import Any
 
@@ -86,7 +85,6 @@ class OutputRouting:
     def __init__(self) -> None:
         self._log_handler = _CaseLogHandler()
         self._streams: dict[int, Any] = {}  # by id
-        self._open_streams = OpenStreams()
         self._handlers: list[logging.Handler] = []
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -98,7 +96,6 @@ class OutputRouting:
             logging.getLogger().removeHandler(self._log_handler)
             for stream in self._streams.values():
                 del stream.write
-            self._open_streams.release()
             for handler in self._handlers:
                 handler.removeFilter(_is_outside_case)
 
@@ -113,7 +110,6 @@ class OutputRouting:
         self._route()
 
     def _route(self) -> None:
-        self._open_streams.keep()
         for kind in ("stdout", "stderr"):
             stream = getattr(sys, kind)
             if id(stream) not in self._streams and _route_stream(stream, kind):
@@ -142,50 +138,6 @@ def _route_stream(stream: Any, kind: str) -> bool:
     except (AttributeError, TypeError):  # no Python object, or one with fixed attributes
         return False
     return True
-
-
-class OpenStreams:
-    """The hooks that keep streams, and what lies below them, open: no agent closes them for the cases after it."""
-
-    def __init__(self) -> None:
-        self._streams: dict[int, Any] = {}  # by id
-        self._replaced: list[tuple[Any, str]] = []
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtestloop(self) -> Generator[None, object, object]:
-        try:
-            return (yield)
-        finally:
-            self.release()
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_setup(self) -> None:
-        self.keep()
-
-    def keep(self) -> None:
-        """Keep the streams of now open: pytest's, and the process's own, to which it writes."""
-        streams: tuple[Any, ...] = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
-        for stream in streams:
-            if stream is None or id(stream) in self._streams:
-                continue
-            self._streams[id(stream)] = stream
-            while stream is not None:
-                below = getattr(stream, "buffer", getattr(stream, "raw", None))
-                self._replace(stream, "close", None)
-                self._replace(stream, "detach", below)
-                stream = below
-
-    def release(self) -> None:
-        """Let the streams be closed again."""
-        for owner, name in self._replaced:
-            vars(owner).pop(name, None)
-        self._replaced.clear()
-
-    def _replace(self, owner: Any, name: str, value: object) -> None:
-        """Let a method do nothing but return `value`."""
-        with suppress(AttributeError, TypeError):  # no Python object, or one with fixed attributes
-            setattr(owner, name, lambda: value)
-            self._replaced.append((owner, name))
 
 
 class UnattributedOutputFilter:

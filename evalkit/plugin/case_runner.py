@@ -18,10 +18,9 @@ from evalkit.lazy import LazyModule, is_loaded
 from evalkit.model.case import Case
 from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.borrowed_thread import BorrowedThread, can_cut_off
-from evalkit.plugin.capture import CaseOutput, OpenStreams, OutputRouting, UnattributedOutputFilter, begin_output
+from evalkit.plugin.capture import CaseOutput, OutputRouting, UnattributedOutputFilter, begin_output
 from evalkit.plugin.collection import RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration, is_one_at_a_time
-from evalkit.plugin.process_guard import ProcessGuard
 from evalkit.plugin.progress import Activity
 from evalkit.plugin.splitting import BatchPlan
 from evalkit.plugin.verdicts import (
@@ -115,9 +114,8 @@ class CaseRunner:
         self._batch_plan = BatchPlan(config)
         self.resumed_lines: dict[str, str] = dict(getattr(config, "workerinput", {}).get(RESUMED_KEY, {}))
         config.stash[RUNNER] = self
-        streams = OutputRouting() if self._concurrency > 1 else OpenStreams()
-        config.pluginmanager.register(streams, "evalkit-output")
-        config.pluginmanager.register(ProcessGuard(), "evalkit-process")
+        if self._concurrency > 1:
+            config.pluginmanager.register(OutputRouting(), "evalkit-output")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

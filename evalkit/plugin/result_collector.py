@@ -30,7 +30,7 @@ from evalkit.plugin.configuration import (
     is_one_at_a_time,
     locate_ledger,
 )
-from evalkit.plugin.process_guard import guard_exit
+from evalkit.plugin.exit_guard import guard_exit
 from evalkit.plugin.progress import Activity, Progress, read_activity, show_progress
 from evalkit.plugin.publish import (
     build_annotations,

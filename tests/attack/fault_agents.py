@@ -40,7 +40,7 @@ NEIGHBOUR = "honest"
 CONTAINED: list[str] = []  # fail alone
 INTERRUPTING: list[str] = []  # end the run like Ctrl-C
 KILLERS: list[str] = []  # end the process
-WRECKERS: list[str] = []  # leave a process in which nothing can be measured any more
+WRECKERS: list[str] = []  # tamper with what all cases of the process share: anything may follow, but no green gate
 
 
 def register(function: Any, names: list[str]) -> Any:
@@ -313,28 +313,28 @@ def replaces_the_process(task: Task) -> None:
 # The surroundings
 
 
-@fault
+@wrecker
 def closes_stdout(task: Task) -> str:
     sys.stdout.close()
     sys.stderr.close()
     return answer(task)
 
 
-@fault
+@wrecker
 def closes_what_lies_below_stdout(task: Task) -> str:
     sys.stdout.buffer.close()
     sys.stderr.buffer.close()
     return answer(task)
 
 
-@fault
+@wrecker
 def detaches_stdout(task: Task) -> str:
     stdout: Any = sys.stdout
     stdout.detach()
     return answer(task)
 
 
-@fault
+@wrecker
 def closes_the_original_stdout(task: Task) -> str:
     for stream in (sys.__stdout__, sys.__stderr__):
         assert stream is not None
@@ -342,14 +342,14 @@ def closes_the_original_stdout(task: Task) -> str:
     return answer(task)
 
 
-@fault
+@wrecker
 def closes_descriptors_of_streams(task: Task) -> str:
     for descriptor in {1, 2, sys.stdout.fileno(), sys.stderr.fileno()}:
         os.close(descriptor)
     return answer(task)
 
 
-@fault
+@wrecker
 def closes_all_descriptors(task: Task) -> str:
     os.closerange(3, 256)
     return answer(task)
@@ -402,7 +402,7 @@ def forgets_modules(task: Task) -> str:
     return answer(task)
 
 
-@fault
+@wrecker
 def low_recursion_limit(task: Task) -> str:
     sys.setrecursionlimit(50)
     return answer(task)
@@ -417,7 +417,7 @@ def lower(kind: str, limit: int) -> None:
         return answer(task)
 
     run.__name__ = f"lowers_{kind.lower()}"
-    fault(run)
+    wrecker(run)
 
 
 for kind, limit in (("NOFILE", 3), ("FSIZE", 0), ("AS", 1), ("DATA", 1), ("NPROC", 0), ("CPU", 1)):
@@ -431,7 +431,7 @@ def set_timer(name: str) -> None:
         return answer(task)
 
     run.__name__ = f"sets_{name.lower()}"
-    fault(run)
+    wrecker(run)
 
 
 for name in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF"):
