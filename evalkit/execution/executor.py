@@ -15,9 +15,9 @@ import traceback
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -29,7 +29,7 @@ from evalkit.functions.threads import restore_thread_hooks, start_daemon_thread
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
-from evalkit.model.verdict import ERROR, FAILED, Reason, Verdict
+from evalkit.model.verdict import ERROR, Reason, Verdict
 from evalkit.runner.agent_threads import (
     LoopPool,
     get_closing_timeout,
@@ -50,18 +50,16 @@ _CANCELLED_MESSAGE = (
     "the case was cancelled by an agent on the same event loop, this one's or one that overlaps with it; "
     "asyncio.all_tasks() has the tasks of other cases too. --evalkit-concurrency 1 shows whose it is"
 )
-_SELF_CANCELLED_MESSAGE = (
-    "the agent cancelled the task in which evalkit runs its case: asyncio.all_tasks() has more tasks than the agent's "
-    "own; cancel those that it has started"
+_BLOCKED_MESSAGE = (
+    "a callback that belongs to no case under way blocked the event loop twice while this case ran; "
+    "--evalkit-concurrency 1 shows which case leaves it"
 )
-_BLOCKED_MESSAGE = "the agent left a callback on the event loop that blocks it for all cases"
 _START_GROUP = 8  # runs that are started at once: waking the loop's thread for each would cost more than it gains
 _AHEAD_FACTOR = 4  # times the concurrency: so far ahead, so that a slow case does not hold up the others
 _CLOSING_S = 2.0
 _MOMENT_S = 0.25
 _STUCK_LOOKS = 12  # in a row at a loop that does nothing, and whose code is of no run under way
 RunCase = Callable[..., Awaitable[Verdict]]
-TaskFactory = Callable[..., asyncio.Future[object]]
 
 
 class RunRequest(Struct, frozen=True):
@@ -87,26 +85,24 @@ class ScheduledRun(Struct, eq=False):
     watch: Watchdog = field(default_factory=Watchdog)
     done: threading.Event = field(default_factory=threading.Event)
     task: asyncio.Task[None] | None = None
-    has_begun: bool = False  # it has left the queue
     verdict: Verdict | None = None
     error: BaseException | None = None
     seconds: float = 0.0  # from its start to its verdict
     is_handed_on: bool = False  # `on_verdict` has had it
-    is_cancelled_by_agent: bool = False
-    task_factory: TaskFactory | None = None  # as its agent has set it, for its own tasks
+    is_repeated: bool = False  # it was under way on a loop that a callback of no case blocked
 
     def __post_init__(self) -> None:
         self.done = self.request.done or self.done
 
     def copy(self) -> ScheduledRun:
         """Return a new run of the same request, for another loop."""
-        return ScheduledRun(self.request, self.context)
+        return ScheduledRun(self.request, self.context, is_repeated=self.is_repeated)
 
     def finish(self, verdict: Verdict | None, error: BaseException | None = None) -> None:
         """Set the result, unless there is one already: an abandoned agent may come back late."""
         if not self.done.is_set():
             self.verdict, self.error = verdict, error
-            self.task = None  # `_owners` of the loop refers to this run for as long as the task lives
+            self.task = None
             self.done.set()
 
 
@@ -122,8 +118,6 @@ class Executor:
         self._runs: dict[str, ScheduledRun] = {}  # by case id: started, and its verdict not returned yet
         self._last_look = 0.0  # `now` at the last look at the loop
         self._stuck_looks = 0
-        self._has_been_stuck = False
-        self._suspects: set[str] = set()  # case ids: one of them may have blocked the loop
         self.seconds = 0.0  # of the case whose verdict was returned last, without its wait for its turn
 
     @property
@@ -165,9 +159,6 @@ class Executor:
         if error is None:
             assert scheduled_run.verdict is not None
             return scheduled_run.verdict
-        if isinstance(error, CancelledError) and scheduled_run.is_cancelled_by_agent:
-            reason = Reason(code="agent_raised", message=_SELF_CANCELLED_MESSAGE)
-            return build_unjudged_verdict(request.case, FAILED, reason)
         if isinstance(error, CancelledError):
             return build_error_verdict(request.case, "not_measured", _CANCELLED_MESSAGE)
         if not isinstance(error, Exception):
@@ -197,7 +188,7 @@ class Executor:
         self._runs.update((run.request.case.id, run) for run in runs)
         keep_guard(self)
         if self._loop is None:
-            self._loop = BackgroundLoop(self._concurrency, is_narrow=bool(self._suspects))
+            self._loop = BackgroundLoop(self._concurrency)
         self._loop.start(runs, self._run_scheduled)
 
     async def _run_scheduled(self, scheduled_run: ScheduledRun) -> None:
@@ -216,11 +207,9 @@ class Executor:
     def _wait(self, case_id: str) -> None:
         nap = _SHORTEST_NAP_S
         self._last_look = now()
-        self._clear_suspects()
         # The run is looked up anew each time: it may have been started again on another loop.
         while not (scheduled_run := self._runs[case_id]).done.wait(min(scheduled_run.watch.get_seconds_left(), nap)):
             self._hand_on_verdicts()
-            self._clear_suspects()
             loop = self._loop
             assert loop is not None
             if loop.interrupt is not None:
@@ -251,9 +240,8 @@ class Executor:
         """Abandon the loop, and an agent that has blocked it for longer than its deadline; start the others on a new
         loop.
 
-        What blocks it may be of no run: of an ended one, or in a context of its own. The runs that were under way are
-        then repeated one at a time: one that is alone on its loop when that happens again is the culprit. The others
-        may overlap once more; if they block the loop, too, cases run one at a time to the end.
+        What blocks it may be of no run under way: what an ended one left behind, or a callback without a context. The
+        runs that had begun are then repeated; one to which that happens again is an error.
         """
         culprit = loop.find_blocking_run()
         verdict = None if culprit is None else culprit.watch.judge_hung_run()
@@ -262,16 +250,12 @@ class Executor:
         elif self._stuck_looks < _STUCK_LOOKS:
             return
         else:
-            if self._has_been_stuck and not self._suspects:
-                self._concurrency = 1
-            self._has_been_stuck = True
-            self._suspects |= {id for id, run in self._runs.items() if run.has_begun and not run.done.is_set()}
-            if loop.only_run is not None:
-                reason = Reason(code="agent_raised", message=_BLOCKED_MESSAGE)
-                loop.only_run.finish(build_unjudged_verdict(loop.only_run.request.case, FAILED, reason))
+            for run in [run for run in self._runs.values() if run.task is not None and not run.done.is_set()]:
+                if run.is_repeated:
+                    run.finish(build_error_verdict(run.request.case, "not_measured", _BLOCKED_MESSAGE))
+                run.is_repeated = True
         self._stuck_looks = 0
-        runs = [run.copy() for run in self._abandon_loop(loop)]
-        self._start(sorted(runs, key=lambda run: run.request.case.id not in self._suspects))
+        self._start([run.copy() for run in self._abandon_loop(loop)])
 
     def _abandon_loop(self, loop: BackgroundLoop) -> list[ScheduledRun]:
         """Leave `loop` to what blocks it. Return the runs without a verdict: should it ever go on, they are cancelled,
@@ -279,15 +263,9 @@ class Executor:
         self._loop = None
         runs = [run for run in self._runs.values() if not run.done.is_set()]
         for run in runs:
+            run.done = threading.Event()  # that of the request belongs to the new run
             loop.cancel(run)
         return runs
-
-    def _clear_suspects(self) -> None:
-        """Let cases overlap again once the suspects have verdicts."""
-        is_pending = any(id in self._runs and not self._runs[id].done.is_set() for id in self._suspects)
-        if self._suspects and not is_pending and self._loop is not None:
-            self._suspects.clear()
-            self._loop.widen()
 
     def move_error_to_blocker(self, request: RunRequest, error: BaseException) -> bool:
         """Give `error`, a timeout of the wait for `request`, to the agent that blocks the loop, if there is one.
@@ -336,51 +314,6 @@ def is_in_case() -> bool:
     return _owner.get() is not None
 
 
-class OwnedTask(asyncio.Task[object]):
-    """A task that code of the run `owner` has started. Code of other runs can't cancel it."""
-
-    def __init__(self, coroutine: Coroutine[object, object, object], owner: ScheduledRun, **options: Any) -> None:
-        super().__init__(coroutine, **options)
-        self._run = owner
-
-    def cancel(self, msg: Any = None) -> bool:
-        """Cancel the task, unless code of another run asks for it."""
-        canceller = _owner.get()
-        if canceller not in (None, self._run) and not self._run.done.is_set():
-            return False
-        if canceller is not None and self._run.task is self:
-            canceller.is_cancelled_by_agent = True
-        return super().cancel(msg)
-
-
-class SharedLoopMixin:
-    """What of an event loop that cases share no agent replaces for the others. `create_task` is the loop's own way."""
-
-    create_shared_task: TaskFactory
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if _owner.get() is not None and callable(getattr(type(self), name, None)):
-            raise AttributeError(f"other cases run on this event loop, too: no agent replaces its {name}")
-        super().__setattr__(name, value)
-
-    def set_task_factory(self, factory: TaskFactory | None) -> None:
-        """Let `factory` create the tasks of the agent that sets it, and of no other."""
-        scheduled_run = _owner.get()
-        if scheduled_run is not None:
-            scheduled_run.task_factory = None if factory == self.create_shared_task else factory
-
-
-def create_shared_loop(create_task: TaskFactory) -> asyncio.AbstractEventLoop:
-    """Create an event loop whose tasks `create_task` creates. Another policy's loop may be of a class that can't be
-    guarded."""
-    loop = asyncio.new_event_loop()
-    loop.set_task_factory(create_task)  # type: ignore[arg-type]  # a coroutine is all that asyncio gives
-    kind = type(loop)
-    with suppress(TypeError):
-        loop.__class__ = type(kind.__name__, (SharedLoopMixin, kind), {"create_shared_task": staticmethod(create_task)})
-    return loop
-
-
 RunWork = Callable[[ScheduledRun], Coroutine[object, object, None]]
 
 
@@ -389,36 +322,16 @@ class BackgroundLoop:
     abandoned.
     """
 
-    def __init__(self, concurrency: int, *, is_narrow: bool = False) -> None:
-        """`is_narrow`: cases run one at a time until `widen`."""
-        self._loop = create_shared_loop(self._create_task)
+    def __init__(self, concurrency: int) -> None:
+        self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(LoopPool(concurrency))
         keep_time(self._loop)
-        self._slots = asyncio.Semaphore(1 if is_narrow else concurrency)  # first come, first served
-        self._held_slots = concurrency - 1 if is_narrow else 0
-        self._owners: WeakKeyDictionary[asyncio.Task[object], ScheduledRun] = WeakKeyDictionary()
+        self._concurrency = concurrency
+        self._queue: dict[ScheduledRun, RunWork] = {}
+        self._running: set[ScheduledRun] = set()
         self.interrupt: BaseException | None = None  # a KeyboardInterrupt that a task of an agent raised
-        self._has_begun = False
-        self.only_run: ScheduledRun | None = None  # that has begun on this loop; None if there are several
         self._is_over = False
         self._thread = start_daemon_thread(self._run, "evalkit-cases")
-
-    def _create_task(
-        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[object, object, object], **options: Any
-    ) -> asyncio.Future[object]:
-        context = options.get("context")
-        scheduled_run = _owner.get() if context is None else context.get(_owner, None)
-        if scheduled_run is None:
-            return asyncio.Task(coroutine, loop=loop, **options)
-        if (factory := scheduled_run.task_factory) is not None:
-            scheduled_run.task_factory = None  # it may ask this one for the task
-            try:
-                return factory(loop, coroutine, **options)
-            finally:
-                scheduled_run.task_factory = factory
-        task = OwnedTask(coroutine, scheduled_run, loop=loop, **options)
-        self._owners[task] = scheduled_run
-        return task
 
     def _run(self) -> None:
         go_outside()
@@ -437,39 +350,28 @@ class BackgroundLoop:
         """Start ``work(run)`` for each run, in its context. One call for many: waking the loop's thread costs."""
 
         def begin() -> None:
-            for scheduled_run in runs:
-                context = scheduled_run.context.copy()
-                context.run(_owner.set, scheduled_run)
-                scheduled_run.task = self._loop.create_task(self._run_in_slot(scheduled_run, work), context=context)
+            self._queue.update((scheduled_run, work) for scheduled_run in runs)
+            self._fill_slots()
 
         self._loop.call_soon_threadsafe(begin)
 
-    def widen(self) -> None:
-        """Let as many cases overlap as the concurrency says."""
+    def _fill_slots(self) -> None:
+        while self._queue and len(self._running) < self._concurrency:
+            scheduled_run = next(iter(self._queue))
+            work = self._queue.pop(scheduled_run)
+            context = scheduled_run.context.copy()
+            context.run(_owner.set, scheduled_run)
+            self._running.add(scheduled_run)
+            scheduled_run.task = self._loop.create_task(work(scheduled_run), context=context)
+            scheduled_run.task.add_done_callback(partial(self._release_slot, scheduled_run))
 
-        def release() -> None:
-            for _ in range(self._held_slots):
-                self._slots.release()
-            self._held_slots = 0
-
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(release)
-
-    async def _run_in_slot(self, scheduled_run: ScheduledRun, work: RunWork) -> None:
-        try:
-            async with self._slots:
-                self.only_run = None if self._has_begun else scheduled_run
-                self._has_begun = scheduled_run.has_begun = True
-                await work(scheduled_run)
-        finally:
-            scheduled_run.task = None  # `_owners` would keep both for as long as there is the loop
+    def _release_slot(self, scheduled_run: ScheduledRun, task: asyncio.Task[None]) -> None:
+        self._running.discard(scheduled_run)
+        scheduled_run.finish(None, CancelledError())  # an agent may have cancelled it before its first step
+        self._fill_slots()
 
     def find_blocking_run(self) -> ScheduledRun | None:
         """Return the run whose code the loop is executing right now, in a task or a callback; None while it waits."""
-        task = asyncio.current_task(self._loop)
-        return self._find_callback_owner() if task is None else self._owners.get(task)
-
-    def _find_callback_owner(self) -> ScheduledRun | None:
         frame = sys._current_frames().get(self._thread.ident or 0)
         while frame is not None and frame.f_code is not asyncio.Handle._run.__code__:
             frame = frame.f_back
@@ -488,7 +390,7 @@ class BackgroundLoop:
         """Cancel a run, also one that the loop has been told to start and has not yet come to."""
 
         def cancel_task() -> None:
-            if scheduled_run.task is not None:
+            if self._queue.pop(scheduled_run, None) is None and scheduled_run.task is not None:
                 scheduled_run.task.cancel()
 
         with suppress(RuntimeError):
@@ -520,8 +422,7 @@ class BackgroundLoop:
         Tasks that are ending already are left alone: a second cancellation would cut off their clean-up.
         """
         mine = {asyncio.current_task()}
-        cases = {task for task, run in list(self._owners.items()) if run.task is task and not task.done()}
-        await _cancel_tasks(cases - mine)
+        await _cancel_tasks({run.task for run in self._running} - mine)
         await _cancel_tasks(asyncio.all_tasks() - mine - list_open_agents())
         await wait_for_teardown()
         if is_loaded(model_choice):

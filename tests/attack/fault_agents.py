@@ -887,7 +887,7 @@ def sleeps_for_ever(task: Task) -> str:
         time.sleep(0.05)
 
 
-@fault
+@wrecker
 async def cancels_everything(task: Task) -> str:
     for other in asyncio.all_tasks():
         other.cancel()
@@ -931,28 +931,13 @@ def hang(*_: Any, **__: Any) -> Any:
         time.sleep(0.05)
 
 
-def replace_in_loop(name: str, value: Any) -> None:
-    async def run(task: Task) -> str:
-        setattr(asyncio.get_running_loop(), name, value)
-        await asyncio.sleep(0)
-        return "done T-1"
-
-    run.__name__ = f"replaces_{name}_of_the_loop_by_{getattr(value, '__name__', value)}"
-    fault(run)
-
-
-for name in ("call_soon", "call_soon_threadsafe", "call_later", "create_task", "create_future", "time"):
-    for value in (hang, refuse, print):
-        replace_in_loop(name, value)
-
-
-@fault
+@wrecker
 async def task_factory_that_raises(task: Task) -> str:
     asyncio.get_running_loop().set_task_factory(refuse)
     return "done T-1"
 
 
-@fault
+@wrecker
 async def task_factory_that_hangs(task: Task) -> str:
     asyncio.get_running_loop().set_task_factory(hang)
     return "done T-1"

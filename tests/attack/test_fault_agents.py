@@ -27,9 +27,12 @@ CASE: dict[str, Any] = {
 }
 ALONE = choose(["argument_huge_number", "forked_child_returns"], agents.CONTAINED)
 KILLERS = choose(["exit_from_a_thread_of_its_own", "sends_sigterm"], agents.KILLERS)
-WRECKERS = choose(["forgets_modules", "patches_json_dumps", "closes_stdout", "sets_itimer_real"], agents.WRECKERS)
+WRECKERS = choose(
+    ["forgets_modules", "patches_json_dumps", "closes_stdout", "sets_itimer_real", "cancels_everything"],
+    agents.WRECKERS,
+)
 # Those that did harm where cases run one at a time.
-AT_ONE = ["task_factory_that_hangs", "callback_that_hangs", "truncates_the_journal"]
+AT_ONE = ["callback_that_hangs", "callback_of_nobody_that_hangs", "truncates_the_journal"]
 SHORT: dict[str, Any] = {"settings": {"deadline_s": 1.5}, **CASE}
 
 
