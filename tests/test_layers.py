@@ -182,6 +182,7 @@ LAZY: dict[str, str] = {
     "evalkit.wire.building": "functions are declared to a model",
     "evalkit.wire.openai_chat": "functions are declared to a model",
     "evalkit.wire.records": "a request to a model failed",
+    "evalkit.wire.table": "an HTTP client raised",
 }
 
 

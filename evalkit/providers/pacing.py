@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -389,12 +390,16 @@ def to_transport_error(error: BaseException, service: str) -> ProviderError | No
     return None
 
 
+_URLS = ("request.url", "request_info.real_url", "url")  # httpx's and requests', aiohttp's, urllib's
+
+
 def find_url(error: BaseException) -> str | None:
     """Find the URL of the request that failed, without what may be secret in it."""
     for each in _iter_causes(error):
-        with suppress(Exception):  # httpx raises for a request that was never set
-            parts = urlsplit(str(each.request.url))  # type: ignore[attr-defined]
-            return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        for name in _URLS:
+            with suppress(Exception):  # httpx raises for a request that was never set
+                parts = urlsplit(str(attrgetter(name)(each)))
+                return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
     return None
 
 

@@ -1,9 +1,10 @@
 """Whose fault an exception is: the agent's (the case failed), or the world's (the case could not be measured).
 
-The world's are evalkit's own MeasurementErrors, and what clients of models, and the HTTP clients that evalkit sees,
-raise when a service fails: HTTP 408, 429 and 5xx, refused credentials, and broken connections. An exception that says
+The world's are evalkit's own MeasurementErrors, and what clients of models, and HTTP clients that ask a model, raise
+when its service fails: HTTP 408, 429 and 5xx, refused credentials, and broken connections. An exception that says
 `raise ... from` one of these counts as that one. Everything else that escapes an agent is the agent's, `SystemExit`
-included: its database may fail in the same way. A failed request to a model needs no exception (`wire.blame`).
+included: its database, or another service of its own, may fail in the same way. A failed request to a model needs no
+exception: whatever client sent it, it was seen on its way (`wire.blame`).
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ from evalkit.runner import agent_call as calling
 if TYPE_CHECKING:
     from evalkit.agents import task_functions
     from evalkit.providers import pacing
-    from evalkit.wire import blame, records
+    from evalkit.wire import blame, records, table
 else:
     blame = LazyModule("evalkit.wire.blame")
     pacing = LazyModule("evalkit.providers.pacing")
     records = LazyModule("evalkit.wire.records")
+    table = LazyModule("evalkit.wire.table")
     task_functions = LazyModule("evalkit.agents.task_functions")
 
 # Clients of models. A timeout or a refused connection that one of them has raised is its service's; the same built-in
@@ -51,11 +53,10 @@ MODEL_CLIENTS = (
     "anthropic", "cohere", "google.ai", "google.cloud.aiplatform", "google.genai", "google.generativeai", "groq",
     "huggingface_hub", "litellm", "mistralai", "ollama", "openai", "together", "vertexai", "xai_sdk",
 )
-# HTTP clients whose requests evalkit sees, and what stands below these clients and below those of models.
-SEEN_CLIENTS = ("aiohttp", "http", "httpcore", "httpcore2", "httpx", "httpx2", "requests", "urllib", "urllib3")
+# What stands below clients of models.
 _BELOW_CLIENTS = (
-    *sys.stdlib_module_names, *SEEN_CLIENTS, "anyio", "evalkit", "google.api_core", "google.auth", "grpc", "h11",
-    "tenacity", "vcr", "websockets",
+    *sys.stdlib_module_names, "aiohttp", "anyio", "evalkit", "google.api_core", "google.auth", "grpc", "h11",
+    "httpcore", "httpcore2", "httpx", "httpx2", "requests", "tenacity", "urllib3", "vcr", "websockets",
 )
 # Bedrock's client is one of many that botocore makes: these operations are its.
 _BEDROCK_OPERATIONS = frozenset({"Converse", "ConverseStream", "InvokeModel", "InvokeModelWithResponseStream"})
@@ -242,14 +243,17 @@ def _is_broken_connection(error: BaseException) -> bool:
 
 
 def _is_from_client(error: BaseException) -> bool:
-    """Return whether a client of a model, or an HTTP client that evalkit sees, has raised `error`: by its class, or by
-    the innermost code that is not below such clients."""
-    if any(_is_of(cls.__module__, (*MODEL_CLIENTS, *SEEN_CLIENTS)) for cls in type(error).__mro__):
+    """Return whether a client of a model has raised `error`, by its class, or by the innermost code that is not below
+    such clients; or an HTTP client that asked a model."""
+    if any(_is_of(cls.__module__, MODEL_CLIENTS) for cls in type(error).__mro__):
         return True
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     below = list(takewhile(lambda name: _is_of(name, _BELOW_CLIENTS), reversed(frames)))
     raiser = frames[-len(below) - 1] if len(below) < len(frames) else ""
-    return any(_is_of(name, SEEN_CLIENTS) for name in below) or _is_of(raiser, MODEL_CLIENTS) or _is_from_bedrock(error)
+    if _is_of(raiser, MODEL_CLIENTS) or _is_from_bedrock(error):
+        return True
+    url = pacing.find_url(error)
+    return url is not None and table.is_of_model_service(url)
 
 
 def _is_from_bedrock(error: BaseException) -> bool:

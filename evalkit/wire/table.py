@@ -105,6 +105,7 @@ _ABOUT_TURNS = re.compile(
     r"(/count_tokens|/count-tokens|:countTokens|/tokenize|/cachedContents(/[^/]+)?|/input_items|/responses/compact"
     r"|/responses/input_tokens)$"
 )
+_EMBEDDINGS = re.compile(r"(/embeddings|:(batch)?[eE]mbedContents?|/api/embed)$")
 # Where the results of batches are downloaded.
 _RESULTS = re.compile(r"/(batches|batch|files|batchPredictionJobs)/|:download$")
 # A reply that is looked up again, or asked to go on: ``/responses/resp_1``.
@@ -150,6 +151,14 @@ def is_candidate(method: str, url: str, body: bytes) -> bool:
     if is_kept or any(path.endswith(tuple(api.PATHS)) for api in APIS):
         return True
     return data is not None and looks_like_model_request(data)
+
+
+def is_of_model_service(url: str) -> bool:
+    """Return whether a URL is one of a model's service, by its path: of a turn, a count or an embedding."""
+    path = _get_path(url)
+    return path.endswith(tuple(end for api in APIS for end in api.PATHS)) or any(
+        pattern.search(path) is not None for pattern in (_KEPT, _ABOUT_TURNS, _EMBEDDINGS)
+    )
 
 
 def is_download(method: str, url: str) -> bool:

@@ -217,8 +217,8 @@ WORLD = [
     GoogleStyleError(429),
     HTTPStatusError(502),
     ProviderError("quota", status=429),
-    HTTPError("https://model.example", 503, "Service Unavailable", Message(), None),
-    HTTPError("https://model.example", 401, "Unauthorized", Message(), None),
+    HTTPError("https://model.example/v1/chat/completions", 503, "Service Unavailable", Message(), None),
+    HTTPError("https://model.example/v1/embeddings", 401, "Unauthorized", Message(), None),
     caused(RuntimeError("model failed"), APIStatusError(500)),
     ExceptionGroup("g", [APIStatusError(429), GoogleStyleError(503)]),
 ]
@@ -237,6 +237,7 @@ def test_a_failing_model_service_is_an_error_and_never_a_failure(
 AGENTS_OWN = [
     APIStatusError(400),
     HTTPError("https://shop.example", 404, "Not Found", Message(), None),
+    HTTPError("https://shop.example/orders", 503, "Service Unavailable", Message(), None),
     GoogleStyleError(404),
     ConnectionError("the clinic's database is down"),
     caused(RuntimeError("no stock"), ConnectionResetError("peer")),

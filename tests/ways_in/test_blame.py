@@ -13,6 +13,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -251,6 +252,73 @@ def test_an_own_database_that_fails_is_the_agents_matter(run: Callable[..., Verd
     def agent(task: Any) -> None:
         ask(base, "200")
         socket.create_connection(("127.0.0.1", port))
+
+    assert outcome(run(agent)) == "failed: agent_raised"
+
+
+def raise_by_httpx(url: str, body: Any) -> None:
+    httpx.post(url, json=body).raise_for_status()
+
+
+def raise_by_requests(url: str, body: Any) -> None:
+    pytest.importorskip("requests").post(url, json=body).raise_for_status()
+
+
+def raise_by_urllib(url: str, body: Any) -> None:
+    content = json.dumps(body).encode()
+    request = urllib.request.Request(url, content, {"content-type": "application/json"})
+    try:
+        urllib.request.urlopen(request).read()
+    except HTTPError as error:
+        error.close()
+        raise
+
+
+def raise_by_aiohttp(url: str, body: Any) -> None:
+    aiohttp = pytest.importorskip("aiohttp")
+
+    async def send() -> None:
+        async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:
+            await response.read()
+            response.raise_for_status()
+
+    asyncio.run(send())
+
+
+@pytest.mark.parametrize("client", [raise_by_httpx, raise_by_requests, raise_by_urllib, raise_by_aiohttp])
+@pytest.mark.parametrize(
+    ("path", "blamed"),
+    [
+        ("orders", "failed: agent_raised"),
+        ("v1/chat/completions", WORLD),
+        ("ask", WORLD),  # a gateway: its body is a model's
+        ("v1/embeddings", WORLD),
+    ],
+)
+@pytest.mark.parametrize("way", ["503", "401", "cut"])
+def test_an_exception_of_an_http_client_is_the_worlds_if_it_asked_a_model(
+    run: Callable[..., Verdict], base: str, client: Any, path: str, blamed: str, way: str
+) -> None:
+    bodies: dict[str, Any] = {"orders": {"id": 7}, "v1/embeddings": {"model": "m", "input": "hi"}}
+    body = bodies.get(path, {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+    if path == "v1/embeddings" and (way == "cut" or client is raise_by_aiohttp):
+        pytest.skip("its exception names no URL, and no turn failed")
+
+    def agent(task: Any) -> None:
+        ask(base, "200")
+        client(f"{base}/{way}/{path}", body)
+        raise ConnectionError("cut off")
+
+    assert outcome(run(agent)) == blamed
+
+
+def test_a_models_failure_that_was_made_good_blames_nobody_for_an_own_service(
+    run: Callable[..., Verdict], base: str
+) -> None:
+    def agent(task: Any) -> None:
+        ask(base, "500")
+        ask(base, "200")
+        raise_by_httpx(f"{base}/503/orders", {"id": 7})
 
     assert outcome(run(agent)) == "failed: agent_raised"
 
