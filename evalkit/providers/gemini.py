@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary
 
 from evalkit.errors import EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.model.case import Declaration
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.providers.base import (
     MAX_REPLY_BYTES,
@@ -95,14 +94,12 @@ class GeminiProvider:
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
-        contents = gemini_content.build_contents(request.messages)
-        config = {
-            **build_config_fields(request),
-            "declarations": [build_declaration(function) for function in request.functions],
-        }
+        for function in request.functions:
+            SCHEMA_RULES.check_name(function.name, "Gemini")
+        body = gemini_content.build_request(request)
 
         async def send() -> ModelTurn:
-            return await self._send(contents, config, request.timeout_s)
+            return await self._send(body, request.timeout_s)
 
         await self._open()
         return await call_with_retries(send, self._policy)
@@ -121,22 +118,22 @@ class GeminiProvider:
         if client is not None:
             await client.aclose()
 
-    async def _send(self, contents: list[JsonDict], config: JsonObject, timeout_s: float | None) -> ModelTurn:
+    async def _send(self, body: JsonObject, timeout_s: float | None) -> ModelTurn:
         try:
             models: Any = self._get_client().aio.models
             arguments: JsonDict = {
                 "model": self.model,
-                "contents": [_validate_content(content) for content in contents],
-                "config": self._build_config(config, timeout_s),
+                "contents": [_validate_content(content) for content in body["contents"]],
+                "config": self._build_config(body, timeout_s),
             }
             started = perf_counter()
             async with asyncio.timeout(timeout_s or self.options.timeout_s):  # the client's own is for each read
                 if self.options.stream:
-                    body = await fetch_stream(models, arguments)
+                    answer = await fetch_stream(models, arguments)
                 else:
-                    body = (await models.generate_content(**arguments)).sdk_http_response.body or "{}"
+                    answer = (await models.generate_content(**arguments)).sdk_http_response.body or "{}"
             service = f"gemini ({self.model})"
-            values = parse_reply(body, service)
+            values = parse_reply(answer, service)
             failed = next((value["error"] for value in filter_mappings(values) if value.get("error")), None)
             if failed is not None:
                 raise build_body_error(failed, self.model, self.options.version)
@@ -150,13 +147,15 @@ class GeminiProvider:
         except Exception as error:
             raise to_provider_error(error, model=self.model, api_version=self.options.version) from error
 
-    def _build_config(self, config: JsonObject, timeout_s: float | None) -> Any:
+    def _build_config(self, body: JsonObject, timeout_s: float | None) -> Any:
+        """Build what the client takes beside the contents: the fields of the body, in one object."""
         from google.genai import types
 
-        fields = {key: value for key, value in config.items() if key != "declarations"}
-        if config["declarations"]:
-            declared = [types.FunctionDeclaration(**declaration) for declaration in config["declarations"]]
-            fields["tools"] = [types.Tool(function_declarations=declared)]
+        fields: JsonDict = dict(body.get("generationConfig") or {})
+        if "systemInstruction" in body:
+            fields["system_instruction"] = types.Content.model_validate(body["systemInstruction"])
+        if "tools" in body:
+            fields["tools"] = [types.Tool.model_validate(tool) for tool in body["tools"]]
         if timeout_s is not None:
             fields["http_options"] = types.HttpOptions(timeout=int(timeout_s * 1000))
         if "automatic_continuation" in types.GenerateContentConfig.model_fields:
@@ -326,10 +325,7 @@ def _build_error(
     return ProviderError(f"gemini ({model}): {words}: {text}", status=status, retry_after_s=delay_s, is_final=is_final)
 
 
-# -- requests: the fields of the client's config
-#
-# Function parameters go out as ``parameters_json_schema``, which the API takes as plain JSON Schema; the client's own
-# `parameters` would refuse ``oneOf``, ``const`` and ``$ref``.
+# -- requests
 
 _SCHEMA_FIELDS = """additionalProperties any_of anyOf default defs description enum example format items
     maxItems maxLength maxProperties maximum minItems minLength minProperties minimum nullable
@@ -339,29 +335,6 @@ SCHEMA_RULES = SchemaRules(
     name_advice="a letter or _ first, then letters, digits, _ . : -, at most 128",
     fields=frozenset(_SCHEMA_FIELDS.split()),
 )
-
-
-def build_declaration(function: Declaration) -> JsonDict:
-    """Build the keyword arguments of a ``types.FunctionDeclaration``. UsageError for a name that Gemini refuses."""
-    SCHEMA_RULES.check_name(function.name, "Gemini")
-    declared: JsonDict = {"name": function.name, "description": function.description or None}
-    if function.parameters is not None:
-        declared["parameters_json_schema"] = dict(function.parameters)
-    return declared
-
-
-def build_config_fields(request: ModelRequest) -> JsonDict:
-    """Build the keyword arguments of ``types.GenerateContentConfig``, except tools and what the request leaves open."""
-    config: JsonDict = {
-        "system_instruction": request.system,
-        "temperature": request.temperature,
-        "seed": request.seed,
-        "max_output_tokens": request.max_output_tokens,
-    }
-    if request.response_schema is not None:
-        config["response_mime_type"] = "application/json"
-        config["response_json_schema"] = dict(request.response_schema)
-    return {key: value for key, value in config.items() if value is not None}
 
 
 # -- replies

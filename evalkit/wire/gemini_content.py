@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
+from evalkit.model.case import Declaration
 from evalkit.model.parts import PARTS, TEXT
-from evalkit.model.transcript import ModelTurn, Usage
+from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.wire.building import is_error_result
 from evalkit.wire.gemini_parts import CallParts, format_call, to_wire_keys
 from evalkit.wire.reading import (
@@ -216,6 +217,35 @@ def _find_forced_name(data: JsonObject) -> str | None:
 
 # What the API accepts in place of the signature of a call that another model (or a person) made.
 FOREIGN_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
+
+
+def build_request(request: ModelRequest) -> JsonDict:
+    """Build the request's body. Function parameters go out as plain JSON Schema (``parametersJsonSchema``); the API's
+    own `parameters` would refuse ``oneOf``, ``const`` and ``$ref``."""
+    body: JsonDict = {"contents": build_contents(request.messages)}
+    if request.system:
+        body["systemInstruction"] = {"parts": [{"text": request.system}], "role": "user"}
+    if request.functions:
+        body["tools"] = [{"functionDeclarations": [build_declaration(function) for function in request.functions]}]
+    options = {
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "maxOutputTokens": request.max_output_tokens,
+    }
+    generation: JsonDict = {key: value for key, value in options.items() if value is not None}
+    if request.response_schema is not None:
+        generation |= {"responseMimeType": "application/json", "responseJsonSchema": dict(request.response_schema)}
+    return body | ({"generationConfig": generation} if generation else {})
+
+
+def build_declaration(function: Declaration) -> JsonDict:
+    """Build the declaration of a function."""
+    declared: JsonDict = {"name": function.name}
+    if function.description:
+        declared["description"] = function.description
+    if function.parameters is not None:
+        declared["parametersJsonSchema"] = dict(function.parameters)
+    return declared
 
 
 def build_contents(messages: Iterable[JsonObject]) -> list[JsonDict]:

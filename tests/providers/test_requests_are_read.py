@@ -21,17 +21,11 @@ VALUES: list[Any] = [{"ok": True}, {}, [1, {"a": None}], "plain", "12", "é\n", 
 NAMES = ("check", "send_mail", "x2")
 
 
-def build_gemini(request: ModelRequest) -> JsonDict:
-    declared = [{"name": function.name} for function in request.functions]
-    contents = gemini_content.build_contents(request.messages)
-    return {"contents": contents, "tools": [{"functionDeclarations": declared}]}
-
-
 APIS: dict[str, tuple[Any, Callable[[ModelRequest], JsonDict]]] = {
     "openai": (openai_chat, lambda request: openai_chat.build_request(request, stream=False, limit_key="max_tokens")),
     "anthropic": (anthropic_messages, lambda request: anthropic.build_body(request, max_tokens=5)),
     "bedrock": (bedrock_converse, lambda request: bedrock.build_body(request, max_tokens=5)),
-    "gemini": (gemini_content, build_gemini),
+    "gemini": (gemini_content, gemini_content.build_request),
 }
 
 
