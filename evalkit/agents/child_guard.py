@@ -20,13 +20,18 @@ from contextvars import ContextVar
 from functools import wraps
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
-from evalkit.agents.child_programs import describe_command, is_harmless, is_python, list_commands, unwrap
+from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
 from evalkit.model.unobserved import CHILD, CONNECTION, FORK, Unobserved
+
+if TYPE_CHECKING:
+    from evalkit.agents import child_programs
+else:
+    child_programs = LazyModule("evalkit.agents.child_programs")
 
 try:
     import _posixsubprocess
@@ -123,10 +128,10 @@ class StartedProgram(Struct, eq=False):
         the processes `pids`: in the program itself, or in all that a shell or a launcher runs."""
         if self.pid in pids or (self.relay is not None and self.relay.was_asked):
             return True
-        commands = [unwrap(command) for command in list_commands(self.words)]
-        inner = [command for command in commands if not is_harmless(command)]
+        commands = [child_programs.unwrap(command) for command in child_programs.list_commands(self.words)]
+        inner = [command for command in commands if not child_programs.is_harmless(command)]
         is_wrapper = commands != [list(self.words)]
-        return is_wrapper and bool(pids) and all(is_python(command) for command in inner)
+        return is_wrapper and bool(pids) and all(child_programs.is_python(command) for command in inner)
 
 
 class ChildWatch(Struct, eq=False):
@@ -150,13 +155,17 @@ class ChildWatch(Struct, eq=False):
         merged = dict(os.environ if environment is None else environment)
         kind = _kind.get()
         program = None
-        if kind is not None and not is_harmless(words, self.harmless):
-            program = StartedProgram(next(_numbers), tuple(words), kind, describe_command(words, self.harmless))
+        if kind is not None and not child_programs.is_harmless(words, self.harmless):
+            program = StartedProgram(
+                next(_numbers), tuple(words), kind, child_programs.describe_command(words, self.harmless)
+            )
             if os.getpid() == self.owner:
                 self.programs.append(program)
                 merged |= self._open_server(program, merged)
                 merged = {name: value for name, value in merged.items() if value is not None}
-            elif not is_python(unwrap(words)):  # a process that was forked, whose list is lost
+            elif not child_programs.is_python(
+                child_programs.unwrap(words)
+            ):  # a process that was forked, whose list is lost
                 write_report(self.report, STARTED, 0, program.name)
             merged |= self._build_watch(program)  # the run's own server is no stranger's
         if self.offline_hosts is not None:
@@ -173,7 +182,7 @@ class ChildWatch(Struct, eq=False):
         if program.kind == CHILD:
             found, program.relay = self.open_relay(texts)
             variables |= found
-        if self.offline_hosts is not None and not is_python(unwrap(program.words)):
+        if self.offline_hosts is not None and not child_programs.is_python(child_programs.unwrap(program.words)):
             variables |= self.build_proxy(texts)
         return variables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,13 +19,18 @@ from evalkit.checks.reader import ExpectationReader, Phrases, check_references, 
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
 from evalkit.checks.updates import Editor, drop_phrase
 from evalkit.errors import KeyPath, did_you_mean, format_path
-from evalkit.fields.schema import STANDARD_KEYWORDS, compile_schema, walk_schemas
+from evalkit.lazy import LazyModule
 from evalkit.model.template import TemplateError
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.judged import record_questions
 from evalkit.text.format import TEXT_LIMIT, format_count, format_value
+
+if TYPE_CHECKING:
+    from evalkit.fields import schema as json_schema
+else:
+    json_schema = LazyModule("evalkit.fields.schema")
 
 
 def judge_phrases(
@@ -212,7 +217,7 @@ class ResponseSchema(Demand, Struct, frozen=True):
         if problem:
             return build_failure(self.key, "response_mismatch", problem, format_path(self.path))
         reasons = []
-        for error in compile_schema(json.loads(self.schema)).find_errors(value):
+        for error in json_schema.compile_schema(json.loads(self.schema)).find_errors(value):
             path, schema_path = tuple(error.absolute_path), tuple(error.absolute_schema_path)
             message = f"{format_path(('response', *path))}: {error.message} (schema: {format_path(schema_path)})"
             place = format_path((*self.path, *schema_path))
@@ -240,8 +245,8 @@ def read_response_json(reader: ExpectationReader, path: KeyPath, value: Any) -> 
     if isinstance(value, bool) or value == {}:
         reader.report_wrong(path, value, "a JSON Schema such as {type: object}, or values to compare with")
         return None
-    if not (isinstance(value, dict) and any(key in STANDARD_KEYWORDS for key in value)):
-        words = [word for word in STANDARD_KEYWORDS if not word.startswith("$")]
+    if not (isinstance(value, dict) and any(key in json_schema.STANDARD_KEYWORDS for key in value)):
+        words = [word for word in json_schema.STANDARD_KEYWORDS if not word.startswith("$")]
         for key in value if isinstance(value, dict) else ():
             keyword = get_close_matches(key, words, 1, 0.85) if isinstance(key, str) and not key.startswith("$") else ()
             if keyword:
@@ -262,13 +267,13 @@ def read_response_json(reader: ExpectationReader, path: KeyPath, value: Any) -> 
 
 def _check_schema(reader: ExpectationReader, path: KeyPath, value: dict[str, Any]) -> None:
     before = len(reader.problems)
-    for schema_path, schema in walk_schemas(value, path):
+    for schema_path, schema in json_schema.walk_schemas(value, path):
         for word in schema:
-            if word not in STANDARD_KEYWORDS:
-                hint = f"{did_you_mean(word, STANDARD_KEYWORDS)} (a JSON Schema; {_VALUES_ADVICE})"
-                reader.report_unknown_key(schema_path, word, STANDARD_KEYWORDS, hint)
+            if word not in json_schema.STANDARD_KEYWORDS:
+                hint = f"{did_you_mean(word, json_schema.STANDARD_KEYWORDS)} (a JSON Schema; {_VALUES_ADVICE})"
+                reader.report_unknown_key(schema_path, word, json_schema.STANDARD_KEYWORDS, hint)
     if len(reader.problems) > before:
         return
-    for steps, message in compile_schema(value).find_problems():
+    for steps, message in json_schema.compile_schema(value).find_problems():
         place = (*path, *steps)
         reader.add_problem(place, f"{reader.format_place(place)} is not valid JSON Schema: {message}; {_VALUES_ADVICE}")

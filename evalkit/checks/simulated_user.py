@@ -19,12 +19,11 @@ from evalkit.checks.reader import ExpectationReader, check_references
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, find_nearest
 from evalkit.fields.reader import explain_quoting
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.case import Case, Declaration
+from evalkit.model.case import USER, Case, Declaration
 from evalkit.operators.base import Matcher
 from evalkit.operators.phrases import find_words, fold_text
 from evalkit.text.format import format_value
 
-USER_KEY = "user"
 END_MARK = "[DONE]"  # what a model says to end the conversation, unless `stop_when` is a phrase
 DEFAULT_MAX_TURNS = 10
 MOST_TURNS = 100
@@ -232,7 +231,7 @@ def read_user(
     value: object, declarations: Mapping[str, Declaration], case_input: JsonDict
 ) -> tuple[SimulatedUser | None, list[PathProblem]]:
     """Read `input.user`, with every problem found on the way. Whether `call` may be imported is not checked here."""
-    path: KeyPath = ("input", USER_KEY)
+    path: KeyPath = ("input", USER)
     reader = _UserReader(path, declarations, case_input)
     keys = reader.read_mapping(path, value, "a mapping with 'goal'", "what the user says is input.message")
     user = None if keys is None else reader.read(keys)

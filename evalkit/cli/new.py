@@ -16,7 +16,7 @@ from evalkit.errors import SpecError, UsageError, did_you_mean
 from evalkit.functions.declarations import parse_declarations
 from evalkit.jsonvalue import JsonObject
 from evalkit.model.case import Declaration
-from evalkit.spec.files import DEFAULT_PATHS, drop_modules, find_name_problem, is_case_name
+from evalkit.spec.files import DEFAULT_PATHS, SUITE_FILE, drop_modules, find_inherited, find_name_problem, is_case_name
 from evalkit.spec.schema import build_case_schema
 from evalkit.spec.suites import load_suites
 from evalkit.yamlfile.parse import load
@@ -90,7 +90,8 @@ def write_case(target: Path, message: str | None, calls: Sequence[str] = ()) -> 
         raise UsageError(f"{path}: {problem}")
     if path.exists():
         raise UsageError(f"{path} is there already; name only its category, and it gets the next number")
-    suite = load_suites(str(path.parent.resolve()), str(Path.cwd()))
+    folder, root = str(path.parent.resolve()), str(Path.cwd())
+    suite = load_suites(find_inherited(SUITE_FILE, folder, root), root)
     if suite.problems:
         raise SpecError(suite.problems)
     declared, problems = parse_declarations(suite.data.get("functions"), check_targets=False)

@@ -137,6 +137,19 @@ class PatchedCase:
             self._remove()
 
 
+@contextmanager
+def enter_case(case: PatchedCase) -> Iterator[PatchedCase]:
+    """Make `case` the one of this context, and end it on leaving."""
+    with PATCH_LOCK:
+        ACTIVE_CASES.append(case)
+    token = CURRENT_CASE.set(case)
+    try:
+        yield case
+    finally:
+        CURRENT_CASE.reset(token)
+        case.close()
+
+
 F = TypeVar("F", bound=AnyFunction)
 
 _original_start = threading.Thread.start

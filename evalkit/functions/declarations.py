@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING
 
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
 from evalkit.fields.reader import FieldReader
-from evalkit.fields.schema import CompiledSchema, compile_schema
 from evalkit.functions.targets import find_patch_problem
 from evalkit.hooks import FUNCTION, find_key, list_keys
 from evalkit.jsonvalue import JsonObject
+from evalkit.lazy import LazyModule
 from evalkit.model.case import Declaration, Permissions
 from evalkit.model.transcript import APPLICATION, Violation
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
+
+    from evalkit.fields import schema as json_schema
+    from evalkit.fields.schema import CompiledSchema
+else:
+    json_schema = LazyModule("evalkit.fields.schema")
 
 _KEYS = ("description", "parameters", "returns", "patch", "alias", "answered_by")
 _FOREIGN_KEYS = {
@@ -152,7 +157,7 @@ class _DeclarationReader(FieldReader):
         if not isinstance(schema, Mapping):
             self.report_wrong(path, schema, "a JSON Schema, a mapping")
             return None
-        problems = compile_schema(schema).find_problems()
+        problems = json_schema.compile_schema(schema).find_problems()
         for steps, message in problems:
             self.add_problem((*path, *steps), f"{format_path((*path, *steps))}: {message}")
         return None if problems else schema
@@ -210,7 +215,7 @@ class _Parameters:
 
     def __init__(self, declaration: Declaration, parameters: JsonObject) -> None:
         self.declaration = declaration  # keeps it alive: its id is the key under which this is found
-        self.schema: CompiledSchema = compile_schema(parameters)
+        self.schema: CompiledSchema = json_schema.compile_schema(parameters)
         self.names = find_argument_names(parameters)
 
 
@@ -302,7 +307,8 @@ def _iter_object_schemas(root: JsonObject, schema: object, depth: int) -> Iterat
 def find_return_problems(value: object, returns: JsonObject) -> list[tuple[KeyPath, str]]:
     """List the places at which `value` breaks a `returns` schema, each with its message."""
     return [
-        (tuple(error.absolute_path), describe_violation(error)) for error in compile_schema(returns).find_errors(value)
+        (tuple(error.absolute_path), describe_violation(error))
+        for error in json_schema.compile_schema(returns).find_errors(value)
     ]
 
 

@@ -18,17 +18,22 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
 from evalkit.errors import MockError, did_you_mean
 from evalkit.functions.permissions import explain_callable, explain_import, explain_replacement, is_installed
 from evalkit.functions.threads import start_daemon_thread
-from evalkit.functions.tool_objects import find_held_functions, has_home
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
+from evalkit.lazy import LazyModule
 from evalkit.model.case import Permissions
 from evalkit.text.format import format_count
+
+if TYPE_CHECKING:
+    from evalkit.functions import tool_objects
+else:
+    tool_objects = LazyModule("evalkit.functions.tool_objects")
 
 AgentObject = Any  # an object of the user's code: a module, a class, a function, or what they hold
 AnyFunction = Callable[..., Any]  # of the user's, whatever it takes and returns
@@ -304,12 +309,12 @@ def _find_held(target: str, owner: object, value: object) -> tuple[FunctionType,
     """
     module, _, path = target.partition(":")
     name = path.rpartition(".")[2]
-    held = find_held_functions(value, module, name)
+    held = tool_objects.find_held_functions(value, module, name)
     kind, is_called = type(value), has_own_call(value)
     if len(held) == 1:
         function, _, takes_self = held[0]
         is_method = isinstance(owner, type) and function.__qualname__.startswith(f"{owner.__qualname__}.")
-        if not is_called or has_home(function, module, name):
+        if not is_called or tool_objects.has_home(function, module, name):
             return function, takes_self or is_method
     if not held and is_called:
         return None

@@ -8,16 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import did_you_mean
-from evalkit.fields.patterns import PatternLimitError, find_pattern_problem, match_pattern
 from evalkit.jsonvalue import ARRAY, BOOLEAN, NUMBER, STRING, JsonValue, get_kind, is_list, is_number, is_string
+from evalkit.lazy import LazyModule
 from evalkit.model.template import strip_literals
 from evalkit.operators.base import LIST, Matcher, Operand, Operator, Undecided
 from evalkit.operators.lists import SEARCHED, HasItem
 from evalkit.operators.phrases import fold_case
 from evalkit.text.format import TEXT_LIMIT, WINDOW_SIZE, cut, format_value, format_window
+
+if TYPE_CHECKING:
+    from evalkit.fields import patterns
+else:
+    patterns = LazyModule("evalkit.fields.patterns")
 
 
 class Pattern(Matcher, frozen=True):
@@ -31,8 +36,8 @@ class Pattern(Matcher, frozen=True):
         if not is_string(actual):
             return False
         try:
-            return match_pattern(self.pattern, actual, whole=self.name == "$regex")
-        except PatternLimitError as limit:
+            return patterns.match_pattern(self.pattern, actual, whole=self.name == "$regex")
+        except patterns.PatternLimitError as limit:
             raise Undecided(f"{self.name} {_format_pattern(self.pattern)} {limit}") from None
 
     def describe_fully(self) -> str:
@@ -121,7 +126,7 @@ def _format_pattern(pattern: str) -> str:
 def _build_pattern(operand: Operand) -> Matcher:
     if not is_string(operand.value):
         return operand.refuse("a pattern, which is a string", _suggest_quotes(operand))
-    if reason := find_pattern_problem(operand.value):
+    if reason := patterns.find_pattern_problem(operand.value):
         message = f"{operand.name} {_format_pattern(operand.value)} {reason}"
         return operand.compiler.add_problem(operand.path, message)
     if operand.name == "$search" and _matches_everything(operand.value):
@@ -135,7 +140,7 @@ _LOOKING = re.compile(r"[\^$]|\\[bBAzZGmM]|\(\?[=!<(]")
 
 def _matches_everything(pattern: str) -> bool:
     """Return whether a part of every text matches: the pattern takes no character, and looks at none."""
-    return _LOOKING.search(pattern) is None and match_pattern(pattern, "", whole=True)
+    return _LOOKING.search(pattern) is None and patterns.match_pattern(pattern, "", whole=True)
 
 
 def _build_contains(operand: Operand) -> Matcher:

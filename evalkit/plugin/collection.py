@@ -19,18 +19,24 @@ from msgspec import Struct
 
 from evalkit.agents.registry import note_imported
 from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, format_file_path
+from evalkit.lazy import LazyModule
 from evalkit.model.case import Case, split_case_id, split_variant
 from evalkit.model.registry import AGENTS, CONFTEST, look_up_from
 from evalkit.model.variant import AGENT, CaseVariant
 from evalkit.plugin.configuration import Configuration, is_listing
-from evalkit.spec.files import FoundFile, check_file, find_cases, find_unreadable, is_case_name
+from evalkit.spec.files import FoundFile, check_file, find_cases, find_unreadable, is_case_name, may_name_python
 from evalkit.spec.load import FileScan, TagScanner, load_case
-from evalkit.spec.rows import RowFile, open_rows
-from evalkit.spec.suites import may_name_python
 from evalkit.text.format import escape_controls
 
 if TYPE_CHECKING:
     from pluggy import HookRelay
+
+    from evalkit.spec import rows as row_files
+    from evalkit.spec import suites
+    from evalkit.spec.rows import RowFile
+else:
+    row_files = LazyModule("evalkit.spec.rows")
+    suites = LazyModule("evalkit.spec.suites")
 
 LoadedCase = tuple[Case | None, tuple[Problem, ...]]
 
@@ -347,7 +353,7 @@ class CaseFile(pytest.File):
 
     def _open_rows(self) -> RowFile | None:
         with suppress(SpecError):  # rows that can't be read as a whole are one case that fails
-            return open_rows(os.fspath(self.path), os.fspath(self.config.rootpath))
+            return row_files.open_rows(os.fspath(self.path), os.fspath(self.config.rootpath))
         return None
 
     def locate_row(self, row_id: str) -> Location | None:

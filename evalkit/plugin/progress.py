@@ -14,16 +14,21 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgspec
 import pytest
 
 from evalkit.functions.threads import start_daemon_thread
+from evalkit.lazy import LazyModule
 from evalkit.model.settings import Settings
 from evalkit.plugin.configuration import is_listing, is_logging_live
-from evalkit.reports.trace import format_duration
 from evalkit.text.format import fit_to_encoding
+
+if TYPE_CHECKING:
+    from evalkit.reports import trace as traces
+else:
+    traces = LazyModule("evalkit.reports.trace")
 
 SHORTEST_RUN = 50  # cases; in shorter runs that ask no live model pytest's own progress suffices
 SLOW_S = 5.0  # a run that asks no live model is shown to be under way after so long
@@ -267,7 +272,9 @@ class Progress:
             if self._redraws:
                 self._row.cover(self._format(activity, seconds, self._row.columns - 1))
             else:
-                self._row.log(f"evalkit: {self._format(activity, seconds)} · {format_duration(1000 * seconds)} so far")
+                self._row.log(
+                    f"evalkit: {self._format(activity, seconds)} · {traces.format_duration(1000 * seconds)} so far"
+                )
         self._row.uncover()
 
     def _format(self, activity: Activity, seconds: float, width: int | None = None) -> str:
@@ -356,7 +363,7 @@ def format_progress(
         parts.append((2, *_format_spent(now, settings or Settings())))
     if per_s > 0:
         left_s = max((total - done - now.under_way / 2) / per_s, 0.0 if activity is None else 1.0)
-        left = f"{left_s:.0f} s" if 1 <= left_s < 10 else format_duration(1000 * left_s)
+        left = f"{left_s:.0f} s" if 1 <= left_s < 10 else traces.format_duration(1000 * left_s)
         parts.append((0, f"{left} left", ""))
     return _fit_parts(parts, width)
 

@@ -10,17 +10,25 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from evalkit.errors import UsageError
-from evalkit.gate.history import History, HistoryRun, explain_part
 from evalkit.gate.outcomes import CaseOutcome, build_outcome, build_outcomes
+from evalkit.lazy import LazyModule
 from evalkit.model.run import GateDecision, GraderAgreement, Run
 from evalkit.model.verdict import ERROR, FAILED
 from evalkit.plugin.configuration import Configuration
 from evalkit.reports.run_file import StoredRun, load_run, read_verdicts, replace_file
-from evalkit.reports.table import REPORTS, ReportInput, send_spans
+
+if TYPE_CHECKING:
+    from evalkit.gate import history as histories
+    from evalkit.gate.history import HistoryRun
+    from evalkit.reports import table
+else:
+    histories = LazyModule("evalkit.gate.history")
+    table = LazyModule("evalkit.reports.table")
 
 # pytest's writer escapes < and > in texts and attributes, so that neither stands in another place.
 _TESTCASE = re.compile(r'<testcase (?P<names>classname="[^"]*" name="[^"]*")[^>]*?(?:/>|>.*?</testcase>)', re.DOTALL)
@@ -92,10 +100,10 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
         try:
             with closing(StoredRun(configuration.results)) as stored, replace_file(configuration.html) as file:
                 verdicts = stored.iter_verdicts()
-                source = ReportInput(
+                source = table.ReportInput(
                     run=stored.run, decision=decision, baseline=baseline, verdicts=verdicts, history=history
                 )
-                file.writelines(REPORTS["html"].render(source))
+                file.writelines(table.REPORTS["html"].render(source))
         except OSError as error:
             yield Loss(HTML_REPORT, str(error))
     if configuration.otlp is None and not summary:
@@ -103,23 +111,25 @@ def publish(configuration: Configuration, decision: GateDecision, baseline: Run 
     run = load_run(configuration.results)
     if configuration.otlp is not None:
         try:
-            send_spans(run, configuration.otlp)
+            table.send_spans(run, configuration.otlp)
         except UsageError as error:
             yield Loss(SPANS, str(error))
     if summary:
         try:
             with Path(summary).open("a", encoding="utf-8", newline="\n") as file:
-                source = ReportInput(run=run, decision=decision, baseline=baseline)
-                file.writelines((*REPORTS["markdown"].render(source), "\n"))
+                source = table.ReportInput(run=run, decision=decision, baseline=baseline)
+                file.writelines((*table.REPORTS["markdown"].render(source), "\n"))
         except OSError as error:
             yield Loss(STEP_SUMMARY, str(error))
 
 
 def _keep_history(path: Path, configuration: Configuration) -> list[HistoryRun]:
     """Add the run to the history, if it is one of the whole suite. Return its last runs if a page will show them."""
-    history = History(path)
+    history = histories.History(path)
     with closing(StoredRun(configuration.results)) as stored:
-        if explain_part(stored.run) is None and not configuration.cache:  # the cache's replies are no new measurement
+        if (
+            histories.explain_part(stored.run) is None and not configuration.cache
+        ):  # the cache's replies are no new measurement
             history.add(stored.run, _iter_outcomes(stored))
         return history.read_runs_up_to(stored.run) if configuration.html is not None and path.is_file() else []
 
@@ -158,6 +168,6 @@ def build_annotations(configuration: Configuration) -> list[str]:
     top = Path(os.environ.get("GITHUB_WORKSPACE") or configuration.root)
     bad = tuple(verdict for verdict in read_verdicts(configuration.results) if verdict.status in (FAILED, ERROR))
     folder = configuration.root.relative_to(top).as_posix() if configuration.root.is_relative_to(top) else ""
-    source = ReportInput(run=Run(verdicts=bad), folder="" if folder == "." else folder)
-    annotations = "".join(REPORTS["github"].render(source))
+    source = table.ReportInput(run=Run(verdicts=bad), folder="" if folder == "." else folder)
+    annotations = "".join(table.REPORTS["github"].render(source))
     return annotations.split("\n") if annotations else []

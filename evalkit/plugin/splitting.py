@@ -14,12 +14,12 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import to_builtins
 
-from evalkit.execution.shards import Shard, compute_fingerprint, split
+from evalkit.lazy import LazyModule
 from evalkit.model.case import split_case_id
 from evalkit.model.codec import decode
 from evalkit.model.run import Selection
@@ -27,6 +27,12 @@ from evalkit.plugin.collection import get_case_id
 from evalkit.plugin.configuration import EXCHANGE_KEY, SELECTION
 from evalkit.reports.run_file import read_durations
 from evalkit.spec.files import SUITE_FILE
+
+if TYPE_CHECKING:
+    from evalkit.execution import shards
+    from evalkit.execution.shards import Shard
+else:
+    shards = LazyModule("evalkit.execution.shards")
 
 BATCHES_PER_WORKER = 4
 
@@ -167,11 +173,11 @@ class Splitter:
         """Split what all other plugins have selected."""
         yield
         ids = list(dict.fromkeys(case_id for item in items if (case_id := get_case_id(item)) is not None))
-        parts = split(ids, self._shard.total, self._seconds)
+        parts = shards.split(ids, self._shard.total, self._seconds)
         places = tuple(place for place, case_id in enumerate(ids) if parts[case_id] == self._shard.number)
         self._config.stash[SELECTION] = Selection(
             count=len(ids),
-            fingerprint=compute_fingerprint(ids),
+            fingerprint=shards.compute_fingerprint(ids),
             content=compute_content_hash(self._config.rootpath, ids),
             places=places,
         )

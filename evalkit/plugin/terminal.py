@@ -31,7 +31,6 @@ from evalkit.plugin.publish import HTML_REPORT, RUN_FILE
 from evalkit.plugin.session_files import SessionFiles
 from evalkit.plugin.verdicts import read_verdict
 from evalkit.reports.run_file import Journal
-from evalkit.reports.side_by_side import Cell, build_matrix, describe_side_by_side
 from evalkit.reports.summary import (
     SweepKind,
     build_fallback_warning,
@@ -40,7 +39,6 @@ from evalkit.reports.summary import (
     group_categories,
     title_cases,
 )
-from evalkit.reports.trace import Line, TraceOptions, build_trace_lines, format_duration, join_spans, render_ansi
 from evalkit.stats.accounting import Accounting
 from evalkit.text.format import (
     cut_at_word,
@@ -56,8 +54,13 @@ from evalkit.text.redact import redact_secrets
 
 if TYPE_CHECKING:
     from evalkit.cassettes import model as cassettes
+    from evalkit.reports import side_by_side
+    from evalkit.reports import trace as traces
+    from evalkit.reports.trace import Line, TraceOptions
 else:
     cassettes = LazyModule("evalkit.cassettes.model")
+    side_by_side = LazyModule("evalkit.reports.side_by_side")
+    traces = LazyModule("evalkit.reports.trace")
 
 MOST_PASSED_TRACES = 50
 _MOST_PREPARED = 10_000_000  # characters of traces in memory
@@ -89,12 +92,12 @@ class LongreprTrace:
         self.reprcrash = crash
 
     def __str__(self) -> str:
-        return "\n".join(join_spans(line) for line in self._lines)
+        return "\n".join(traces.join_spans(line) for line in self._lines)
 
     def toterminal(self, tw: pytest.TerminalReporter) -> None:
         """Called by pytest with its terminal writer."""
         if getattr(tw, "hasmarkup", False):
-            tw.write(render_ansi(self._lines, self._encoding) + "\n")
+            tw.write(traces.render_ansi(self._lines, self._encoding) + "\n")
         else:
             tw.write(fit_to_encoding(str(self), self._encoding) + "\n")
 
@@ -124,7 +127,7 @@ class Display:
         breaks_at = self._columns if self.stream.isatty() else None
         style = self._config.getoption("tbstyle", "auto")
         traceback = style in _TRACEBACKS or (style == "auto" and self._config.getoption("verbose", 0) > 1)
-        return TraceOptions(
+        return traces.TraceOptions(
             self._columns,
             breaks_at,
             conversation=self._configuration.conversation,
@@ -173,7 +176,7 @@ class Display:
 
     def build_trace(self, verdict: Verdict) -> LongreprTrace:
         """Return the longrepr of a case that did not pass."""
-        trace_lines = build_trace_lines(verdict, self._options)
+        trace_lines = traces.build_trace_lines(verdict, self._options)
         reason = get_first_reason(verdict)
         crash = Crash(verdict.path or verdict.case_id, " ".join(escape_controls(reason, keep="\n").split()))
         return LongreprTrace(
@@ -378,10 +381,10 @@ class PassedTraces:
                 reporter.write_line(text)
 
     def _render(self, verdict: Verdict, reporter: pytest.TerminalReporter) -> str:
-        trace_lines = build_trace_lines(verdict, self._get_options())
+        trace_lines = traces.build_trace_lines(verdict, self._get_options())
         if reporter.hasmarkup:
-            return render_ansi(trace_lines, self._encoding)
-        return fit_to_encoding("\n".join(map(join_spans, trace_lines)), self._encoding)
+            return traces.render_ansi(trace_lines, self._encoding)
+        return fit_to_encoding("\n".join(map(traces.join_spans, trace_lines)), self._encoding)
 
 
 def find_cassettes(configuration: Configuration) -> dict[Path, int]:
@@ -444,7 +447,7 @@ def list_extremes(outcomes: Mapping[str, CaseOutcome], number: int, *, is_live: 
     if slow:
         clock = "" if is_live else " with the recorded time of models and mocks, for which nobody waited"
         yield f"slowest{clock}: " + ", ".join(
-            f"{escape_controls(o.case_id)} {format_duration(o.elapsed_ms)}" for o in slow
+            f"{escape_controls(o.case_id)} {traces.format_duration(o.elapsed_ms)}" for o in slow
         )
     if expensive:
         total = sum(o.cost_usd or 0 for o in outcomes.values())
@@ -481,7 +484,7 @@ def build_comparison(
     if facts is None:
         return
     cells = (
-        Cell(
+        side_by_side.Cell(
             outcome.case_id,
             "quarantined" if outcome.quarantined else outcome.status,
             next(iter(outcome.codes), ""),
@@ -490,7 +493,9 @@ def build_comparison(
         )
         for outcome in outcomes.values()
     )
-    yield from describe_side_by_side(facts, build_matrix(labels, cells), columns, is_whole=is_whole)
+    yield from side_by_side.describe_side_by_side(
+        facts, side_by_side.build_matrix(labels, cells), columns, is_whole=is_whole
+    )
 
 
 class SweepSummary:

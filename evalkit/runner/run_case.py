@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,10 +30,8 @@ from evalkit.errors import (
     StaleCassetteError,
     UsageError,
 )
-from evalkit.functions.context_propagation import go_outside, run_inside, run_outside
+from evalkit.functions.context_propagation import PatchedCase, enter_case, go_outside, run_inside, run_outside
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.mocks.state import CallProbe, SqlProbe, read_state
-from evalkit.functions.patching import patch_functions
 from evalkit.functions.targets import suggest_target
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.model.case import Case
@@ -60,6 +58,8 @@ from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
     from evalkit.agents import grader, model_choice
+    from evalkit.functions import patching
+    from evalkit.functions.mocks import state
     from evalkit.providers import budget
     from evalkit.runner import grading, simulated_user
 else:
@@ -67,7 +67,9 @@ else:
     grader = LazyModule("evalkit.agents.grader")
     grading = LazyModule("evalkit.runner.grading")
     model_choice = LazyModule("evalkit.agents.model_choice")
+    patching = LazyModule("evalkit.functions.patching")
     simulated_user = LazyModule("evalkit.runner.simulated_user")
+    state = LazyModule("evalkit.functions.mocks.state")
 
 OUTDATED = (MissingCassetteError, StaleCassetteError)
 # How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
@@ -255,13 +257,13 @@ def _save_recordings(run: RunState) -> None:
 async def _probe_state(run: RunState) -> None:
     """Read the state of the real system that the agent has changed, where the case says how."""
     probe = run.plan.mocks.state_probe
-    if not isinstance(probe, (CallProbe, SqlProbe)) or run.fault is not None or run.is_abandoned:
+    if not isinstance(probe, (state.CallProbe, state.SqlProbe)) or run.fault is not None or run.is_abandoned:
         return
     if run.task.trace is not None:  # the system of now is not that of then
         return
     arguments = {"state": run.dispatcher.state, "input": run.plan.case.input, "task": run.task}
     try:
-        run.probed_state = await read_state(probe, arguments, run.plan.root, run.plan.task_settings.deadline_s)
+        run.probed_state = await state.read_state(probe, arguments, run.plan.root, run.plan.task_settings.deadline_s)
     except MockError as error:
         run.fault = build_unmeasured_fault(error)
 
@@ -275,7 +277,7 @@ async def _run_conversation(run: RunState) -> None:
     offline.cut_off(run.task, run.plan.agent.run, run.plan.settings)
     try:
         with (
-            patch_functions(run.plan.case.functions, run.dispatcher) as run.patches,
+            _enter_case(run) as run.patches,
             http_recording.intercept_requests(run.task.http_traffic),
         ):
             if run.plan.agent.opening is None:
@@ -291,6 +293,13 @@ async def _run_conversation(run: RunState) -> None:
         if not run.is_abandoned:
             http_recording.release(run.task.http_traffic)
             offline.restore(run.task)
+
+
+def _enter_case(run: RunState) -> AbstractContextManager[PatchedCase]:
+    """Make the run's case the one of this context, with the functions that it patches."""
+    if any(function.patch for function in run.plan.case.functions):
+        return patching.patch_functions(run.plan.case.functions, run.dispatcher)
+    return enter_case(PatchedCase(run.dispatcher, {}, lambda: None))
 
 
 async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,19 +15,18 @@ from evalkit.checks.expected_keys import find_expected_key, merge_turn_keys
 from evalkit.checks.key_schemas import GROUP_KEYS
 from evalkit.checks.list_keys import ExpectedCallsKey
 from evalkit.checks.reader import ExpectationReader
-from evalkit.checks.simulated_user import USER_KEY, SimulatedUser, read_user
 from evalkit.errors import KeyPath, PathProblem, find_nearest, format_path
 from evalkit.fields.reader import explain_quoting
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
-from evalkit.functions.mocks.state import read_probe
 from evalkit.functions.permissions import explain_agent, explain_model
 from evalkit.functions.targets import TargetError, check_form, find_callable, find_patch_problem
 from evalkit.hooks import CASE, INPUT, CaseDraft, CasePart, Inherited, compile_parts
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import CaseSettings, Declaration, Permissions, UserTurn
+from evalkit.lazy import LazyModule
+from evalkit.model.case import USER, CaseSettings, Declaration, Permissions, UserTurn
 from evalkit.model.registry import AGENTS
 from evalkit.spec.case_keys import (
     CASE_KEYS,
@@ -43,6 +42,14 @@ from evalkit.spec.case_keys import (
 from evalkit.spec.case_reader import CaseReader
 from evalkit.spec.files import MOCKS, OLD_MOCKS
 from evalkit.text.format import format_value
+
+if TYPE_CHECKING:
+    from evalkit.checks import simulated_user
+    from evalkit.checks.simulated_user import SimulatedUser
+    from evalkit.functions.mocks import state
+else:
+    simulated_user = LazyModule("evalkit.checks.simulated_user")
+    state = LazyModule("evalkit.functions.mocks.state")
 
 _USER_EXAMPLE = "shop.users:answer"
 _AGENT_EXAMPLE = "shop.agents:answer"
@@ -93,7 +100,7 @@ def compile_case(
         _read_input(reader, data, case_input)
         case.mocks = _read_mocks(reader, case_input, declared, mocks, check_targets, permissions)
     known_functions = _add_mocked(case, declared)
-    if case_input.get(USER_KEY) is not None:
+    if case_input.get(USER) is not None:
         case.user = _read_user(reader, case_input, known_functions, check_targets, permissions)
     draft = CaseDraft(
         reader=reader,
@@ -164,7 +171,7 @@ def _read_mocks(
     reader.problems.extend(problems)
     if (probe := case_input.get("state_probe")) is not None:
         path = ("input", "state_probe")
-        state_probe = read_probe(reader, path, probe, check_targets=check_targets, permissions=permissions)
+        state_probe = state.read_probe(reader, path, probe, check_targets=check_targets, permissions=permissions)
         mocks = replace(mocks, state_probe=state_probe)
     return mocks
 
@@ -177,10 +184,10 @@ def _read_user(
     permissions: Permissions | None,
 ) -> SimulatedUser | None:
     """Read the simulated user. Its model and its callable are checked as those of the case are."""
-    user, problems = read_user(case_input[USER_KEY], declared, case_input)
+    user, problems = simulated_user.read_user(case_input[USER], declared, case_input)
     reader.problems.extend(problems)
-    path: KeyPath = ("input", USER_KEY)
-    keys = case_input[USER_KEY] if isinstance(case_input[USER_KEY], dict) else {}
+    path: KeyPath = ("input", USER)
+    keys = case_input[USER] if isinstance(case_input[USER], dict) else {}
     _check_model(reader, (*path, "model"), keys.get("model"), permissions)
     target = keys.get("call")
     try:
@@ -291,7 +298,7 @@ def _check_permissions(reader: CaseReader, data: JsonDict, permissions: Permissi
 def _check_model(reader: CaseReader, path: KeyPath, model: object, permissions: Permissions | None) -> None:
     """Report a model whose address, or place in a cloud, the file chooses."""
     if refused := explain_model(model, permissions):
-        option = "--evalkit-simulator" if USER_KEY in path else "--evalkit-model"
+        option = "--evalkit-simulator" if USER in path else "--evalkit-model"
         message = (
             f"{format_path(path)} may not name {refused}, where a recording would send the key of the service; "
             f"write the model into [tool.evalkit], or after {option}"

@@ -15,7 +15,7 @@ from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from evalkit.errors import KeyPath, Location, Problem, UsageError, did_you_mean, format_file_path
 from evalkit.hooks import list_files
@@ -331,3 +331,39 @@ class Source(Struct, frozen=True):
 @lru_cache(maxsize=16)
 def _read_file_positions(path: str, mtime_ns: int, size: int) -> Positions:
     return read_positions(read_file(path))
+
+
+class Suite(Struct, frozen=True):
+    """The suites in force in a folder, merged. `layers` are nearest first, `folders` outermost first."""
+
+    data: JsonDict = field(default_factory=dict)
+    layers: tuple[Layer, ...] = ()
+    folders: tuple[Path, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    names_python: bool = False  # whether one of them may name Python code
+
+
+class ExtendedCase(Struct, frozen=True):
+    """A case's data merged over that of the cases it extends. `layers` are those cases' files, the nearest first."""
+
+    data: JsonDict
+    layers: tuple[Layer, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    contents: tuple[bytes, ...] = ()
+
+
+ROW_SOURCES = ("cases", "matrix", "from")
+
+
+def has_rows(data: object) -> bool:
+    """Tell whether the data of a case file gives rows."""
+    return isinstance(data, dict) and any(key in data for key in ROW_SOURCES)
+
+
+# The last three are `input.user.call`, also in the representation of a case.
+_NAMING = (b"$call", b"$include", b"patch", b"exception", b" call:", b"'call'", b'"call"')
+
+
+def may_name_python(content: bytes) -> bool:
+    """Tell whether a file may name Python code, which is then imported when its case is loaded."""
+    return any(content.find(word) >= 0 for word in _NAMING)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.permissions import explain_path
 from evalkit.hooks import Inherited, inherit, list_files
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
+from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
 from evalkit.model.case import Case, Declaration, Permissions, Repeat, split_case_id
 from evalkit.model.registry import look_up_from
@@ -38,21 +39,32 @@ from evalkit.spec.compile import CompiledCase, compile_case
 from evalkit.spec.files import (
     EXTENDS,
     MOCKS,
+    ROW_SOURCES,
+    SUITE_FILE,
+    ExtendedCase,
     Layer,
     Source,
+    Suite,
     find_inherited,
     find_name_problem,
     get_category,
+    has_rows,
+    may_name_python,
     merge_data,
     rename_old_mocks,
 )
 from evalkit.spec.input_files import attach_files
-from evalkit.spec.row_sources import ROW_SOURCES
-from evalkit.spec.rows import Row, RowFile, RowFiller, add_tags, has_rows, open_rows
-from evalkit.spec.suites import ExtendedCase, Suite, extend_case, load_suites, may_name_python
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.events import Limits, read_file
 from evalkit.yamlfile.parse import ParsedYaml, read
+
+if TYPE_CHECKING:
+    from evalkit.spec import rows as row_files
+    from evalkit.spec import suites
+    from evalkit.spec.rows import Row, RowFile
+else:
+    row_files = LazyModule("evalkit.spec.rows")
+    suites = LazyModule("evalkit.spec.suites")
 
 _CONTROL_CHARACTERS = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 _DEFAULT_MOCKS = Settings().mocks
@@ -121,7 +133,7 @@ def examine_case(path: str | Path, *, root: str | Path, mocks: Path = _DEFAULT_M
 
 def _read_case(file: str, row_id: str | None, root: str) -> tuple[bytes, ParsedYaml, Row | None]:
     """Read a file that is one case, or the row `row_id` of a file. SpecError where it is the other."""
-    if row_id is not None and (rows := open_rows(file, root)) is not None:
+    if row_id is not None and (rows := row_files.open_rows(file, root)) is not None:
         row = rows.table.read(row_id)
         return rows.content + json.dumps(row.values).encode(), ParsedYaml(rows.data, rows.problems), row
     try:
@@ -131,7 +143,7 @@ def _read_case(file: str, row_id: str | None, root: str) -> tuple[bytes, ParsedY
     parsed = _parse_content(content, file, root)
     message = f"the file has no rows, and the row '{row_id}' is asked for" if row_id is not None else ""
     if has_rows(parsed.value):
-        ids = list(rows.table.ids) if (rows := open_rows(file, root)) is not None else []
+        ids = list(rows.table.ids) if (rows := row_files.open_rows(file, root)) is not None else []
         message = f"the file has rows, each of them a case: {os.path.basename(file)}[{ids[0]}], ..." if ids else ""
     if message:
         raise SpecError([Problem(Location(format_file_path(file, root)), message)])
@@ -251,10 +263,10 @@ class _CaseLoader:
             location = layer.find((), key=False) or Location(layer.file)
             needs = "; it needs 'input' and 'expected_output'"
             raise SpecError([*file_problems, Problem(location, message + needs)])
-        suite = Suite() if self.file is None else load_suites(os.path.dirname(self.file), self.root)
+        suite = Suite() if self.file is None else _load_suites(os.path.dirname(self.file), self.root)
         case = ExtendedCase(data)
         if EXTENDS in data:
-            case = extend_case(data, layer, self.file, self.root, self.permissions)
+            case = suites.extend_case(data, layer, self.file, self.root, self.permissions)
         names_python = self.uses_python or suite.names_python or any(map(may_name_python, case.contents))
         if check_targets and names_python:
             make_importable(self.root)
@@ -292,7 +304,7 @@ class _CaseLoader:
         self, data: JsonDict, source: Source, inherited: Mapping[str, Inherited], *, check_targets: bool
     ) -> tuple[JsonDict, CompiledCase]:
         """Compile the merged `data`, with the values of the row, if it is one. Return the data filled, too."""
-        filler = None if self.row is None else RowFiller(self.row)
+        filler = None if self.row is None else row_files.RowFiller(self.row)
         unfilled = data
         if filler is not None:
             data = filler.fill_case(data)
@@ -326,6 +338,12 @@ def _inherit(folder: str, root: str) -> dict[str, Inherited]:
         for entry in list_files()
         if find_inherited(entry.file, folder, root)
     }
+
+
+def _load_suites(folder: str, root: str) -> Suite:
+    """Load the suites from `root` down to `folder`; of a folder outside of the root, its own alone."""
+    stamps = find_inherited(SUITE_FILE, folder, root)
+    return suites.load_suites(stamps, root) if stamps else Suite()
 
 
 def _mark_inherited_mocks(parts: CompiledCase, data: JsonDict) -> None:
@@ -447,7 +465,7 @@ class TagScanner:
         folder = os.path.dirname(file)
         is_first = folder not in self._suite_tags
         if is_first:
-            self._suite_tags[folder] = _read_tags(load_suites(folder, self._root).data.get(_TAGS))
+            self._suite_tags[folder] = _read_tags(_load_suites(folder, self._root).data.get(_TAGS))
         try:
             content = read_file(file)
         except OSError:
@@ -465,7 +483,7 @@ class TagScanner:
         data = rows.data
         if EXTENDS in data:
             layer = Layer(format_file_path(file, self._root), file)
-            data = extend_case(data, layer, file, self._root, self._permissions).data
+            data = suites.extend_case(data, layer, file, self._root, self._permissions).data
         tags: JsonValue = data.get(_TAGS, list(self._suite_tags[os.path.dirname(file)]))
         shared = _read_tags(tags)
         is_filled = has_braces(tags)
@@ -473,11 +491,11 @@ class TagScanner:
             row_tags = rows.table.tags.get(row_id)
             if is_filled:
                 with suppress(SpecError):  # a malformed row
-                    row_tags = RowFiller(rows.table.read(row_id)).fill_case({_TAGS: tags})[_TAGS]
-            yield (
-                row_id,
-                shared if row_tags is None else _read_tags(row_tags if is_filled else add_tags(tags, row_tags)),
-            )
+                    row_tags = row_files.RowFiller(rows.table.read(row_id)).fill_case({_TAGS: tags})[_TAGS]
+            if row_tags is None:
+                yield row_id, shared
+            else:
+                yield row_id, _read_tags(row_tags if is_filled else row_files.add_tags(tags, row_tags))
 
     def _names_new_code(self, content: bytes) -> bool:
         if not may_name_python(content):

@@ -20,12 +20,11 @@ from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import Location, Problem, SpecError, did_you_mean, format_file_path
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import STRICT_DECODER, JsonDict, JsonObject, JsonValue, parse_strictly
-from evalkit.spec.files import Layer
+from evalkit.spec.files import ROW_SOURCES, Layer
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.events import Limits, read_file
 from evalkit.yamlfile.parse import CONSTANTS, NUMBER_STARTS, ListItem, ScalarError, read_items, read_number
 
-ROW_SOURCES = ("cases", "matrix", "from")
 FROM_KEYS: Final = ("file", "id", "json", "text", "separator")
 _MAX_LINE = 10_000_000  # bytes
 _SEPARATORS = {",": "commas", "\t": "tabs"}

@@ -25,8 +25,8 @@ from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, did_you_mean, format_file_path
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, map_strings, parse_strictly
 from evalkit.model.template import TemplateError, escape_braces, fill_row
-from evalkit.spec.files import MOCKS, OLD_MOCKS, Layer
-from evalkit.spec.row_sources import ROW_SOURCES, FileRows, RowSource, ScannedRow, find_source
+from evalkit.spec.files import MOCKS, OLD_MOCKS, ROW_SOURCES, Layer, has_rows
+from evalkit.spec.row_sources import FileRows, RowSource, ScannedRow, find_source
 from evalkit.text.format import format_value
 from evalkit.yamlfile.events import read_file
 from evalkit.yamlfile.parse import read
@@ -179,11 +179,6 @@ def open_rows(file: str, root: str) -> RowFile | None:
 def _stamp(path: str) -> _Stamp:
     status = os.stat(path)
     return path, status.st_mtime_ns, status.st_size
-
-
-def has_rows(data: object) -> bool:
-    """Tell whether the data of a case file gives rows."""
-    return isinstance(data, dict) and any(key in data for key in ROW_SOURCES)
 
 
 def list_case_files(file: str, root: str) -> Iterable[str]:

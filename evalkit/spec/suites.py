@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from msgspec import Struct, field
-
 from evalkit.errors import Location, Problem, did_you_mean, format_file_path
 from evalkit.functions.permissions import explain_path
 from evalkit.hooks import CASE, INPUT, Place, find_key, list_own_keys
@@ -24,12 +22,13 @@ from evalkit.spec.case_reader import CaseKey
 from evalkit.spec.files import (
     CASE_ENDINGS,
     EXTENDS,
-    SUITE_FILE,
+    ExtendedCase,
     Layer,
     Source,
     Stamp,
-    find_inherited,
+    Suite,
     is_case_name,
+    may_name_python,
     merge_data,
     rename_old_mocks,
 )
@@ -37,25 +36,13 @@ from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.events import read_file
 from evalkit.yamlfile.parse import ParsedYaml, read
 
-
-class Suite(Struct, frozen=True):
-    """The suites in force in a folder, merged. `layers` are nearest first, `folders` outermost first."""
-
-    data: JsonDict = field(default_factory=dict)
-    layers: tuple[Layer, ...] = ()
-    folders: tuple[Path, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    names_python: bool = False  # whether one of them may name Python code
-
-
 _FILES: dict[Stamp, tuple[JsonDict, tuple[Problem, ...], bool]] = {}
 _CHAINS: dict[tuple[Stamp, ...], Suite] = {}
 _CACHE_SIZE = 1_000
 
 
-def load_suites(folder: str, root: str) -> Suite:
-    """Load the suites from `root` down to `folder`; of a folder outside of the root, its own alone."""
-    stamps = find_inherited(SUITE_FILE, folder, root)
+def load_suites(stamps: tuple[Stamp, ...], root: str) -> Suite:
+    """Load the suites in force in a folder, which `find_inherited` has found."""
     suite = _CHAINS.get(stamps)
     if suite is None:
         if len(_CHAINS) >= _CACHE_SIZE:
@@ -76,15 +63,6 @@ def load_suites(folder: str, root: str) -> Suite:
             )
         _CHAINS[stamps] = suite
     return suite
-
-
-# The last three are `input.user.call`, also in the representation of a case.
-_NAMING = (b"$call", b"$include", b"patch", b"exception", b" call:", b"'call'", b'"call"')
-
-
-def may_name_python(content: bytes) -> bool:
-    """Tell whether a file may name Python code, which is then imported when its case is loaded."""
-    return any(content.find(word) >= 0 for word in _NAMING)
 
 
 def _read_suite(layer: Layer) -> tuple[JsonDict, tuple[Problem, ...], bool]:
@@ -122,15 +100,6 @@ def _read_suite(layer: Layer) -> tuple[JsonDict, tuple[Problem, ...], bool]:
 
 # Keys that are never inherited: the label of a case, its exclusion for a while, its rows; and those of features.
 OWN_KEYS = frozenset({EXTENDS, "scenario_id", "created", "skip", "xfail", "until", "cases", "matrix", "from"})
-
-
-class ExtendedCase(Struct, frozen=True):
-    """A case's data merged over that of the cases it extends. `layers` are those cases' files, the nearest first."""
-
-    data: JsonDict
-    layers: tuple[Layer, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    contents: tuple[bytes, ...] = ()
 
 
 def extend_case(

@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from math import prod
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from evalkit.checks.matching.explain import EXACT, PairingDraft, fill_between, find_drafts, is_plain
 from evalkit.checks.matching.plan import (
     ActualCall,
     AnyOrder,
@@ -30,6 +29,13 @@ from evalkit.checks.matching.plan import (
     walk,
 )
 from evalkit.checks.matching.search import Bag, LeafPart, Rules, build_part, find_most_in_order, find_satisfying
+from evalkit.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from evalkit.checks.matching import explain
+    from evalkit.checks.matching.explain import PairingDraft
+else:
+    explain = LazyModule("evalkit.checks.matching.explain")
 
 MAX_TRIES = 64  # combinations of alternatives that an explanation compares; fewer where each is large
 _RAISES = 200  # searches spent on telling optional calls from extras, once the verdict is clear
@@ -142,16 +148,18 @@ class Solver:
         """Find the best assignment."""
         owner = self._find_satisfying(lenient=False)
         if owner is not None:
-            return self._build_assignment(PairingDraft(owner), self._find_choices(owner), satisfied=True)
+            return self._build_assignment(explain.PairingDraft(owner), self._find_choices(owner), satisfied=True)
         if self.groups and any(call.turn is None for call in self.table.actual):
             owner = self._find_satisfying(lenient=True)
             if owner is not None:
-                assignment = self._build_assignment(PairingDraft(owner), self._find_choices(owner), satisfied=False)
+                assignment = self._build_assignment(
+                    explain.PairingDraft(owner), self._find_choices(owner), satisfied=False
+                )
                 turns = {group: self._list_turns(assignment, group) for group in self.groups}
                 unproven = [group for group in self.groups if len(turns[group]) > 1 and None in turns[group]]
                 return replace(assignment, unproven=tuple(unproven))
         size = max(1, len(self.table.leaves) * len(self.calls))
-        tries = max(2, min(MAX_TRIES, MAX_TRIES * EXACT // size))
+        tries = max(2, min(MAX_TRIES, MAX_TRIES * explain.EXACT // size))
         return find_best(self.root, self._explain, self._measure_badness, tries, self._find_promising)
 
     def _find_satisfying(self, *, lenient: bool) -> dict[int, int] | None:
@@ -166,7 +174,7 @@ class Solver:
             return owner
         with suppress(SearchTooLargeError):  # the verdict is clear already
             owner = self._add_optional_calls(owner, lenient)
-        return fill_between(part, owner, self.maximums, self.table) if is_plain(part) else owner
+        return explain.fill_between(part, owner, self.maximums, self.table) if explain.is_plain(part) else owner
 
     def _search(self, minimums: list[int], lenient: bool) -> dict[int, int] | None:
         rules = Rules(self.table, minimums, self.maximums if self.forbid else minimums, lenient)
@@ -183,7 +191,7 @@ class Solver:
         extended = self._search(raised, lenient)
         if extended is not None and len(extended) > len(owner):
             return extended
-        minimums, tries = self.minimums.copy(), 0 if len(self.minimums) * len(self.calls) <= EXACT else _RAISES
+        minimums, tries = self.minimums.copy(), 0 if len(self.minimums) * len(self.calls) <= explain.EXACT else _RAISES
         for leaf in [leaf for leaf, count in enumerate(raised) if count > minimums[leaf]]:
             while tries < _RAISES and minimums[leaf] < self.maximums[leaf] and self._find_waiting(leaf, owner):
                 tries += 1
@@ -207,7 +215,7 @@ class Solver:
     def _find_promising(self) -> Choices:
         """Find alternatives to begin with where there are too many combinations to try them all."""
         rules = Rules(self.table, self.minimums, self.maximums, relaxed=True)
-        if len(self.table.leaves) * len(self.calls) > 4 * EXACT:
+        if len(self.table.leaves) * len(self.calls) > 4 * explain.EXACT:
             return {}
         return self._find_choices(find_most_in_order(build_part(self.root, rules), rules))
 
@@ -216,7 +224,7 @@ class Solver:
         part = build_part(self.root, rules, choices)
         assignments = (
             self._build_assignment(draft, choices, satisfied=False)
-            for draft in find_drafts(part, rules, forbid=self.forbid)
+            for draft in explain.find_drafts(part, rules, forbid=self.forbid)
         )
         return min(
             assignments,

@@ -14,11 +14,11 @@ from evalkit.checks.call_keys import find_call_key
 from evalkit.checks.call_results import OutcomeCheck
 from evalkit.checks.evidence import Evidence, list_messages
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.simulated_user import USER_KEY
 from evalkit.features.policies.judging import get_key
 from evalkit.features.policies.policy import PolicyCall, PolicyEvent, PolicyUserMessage, SuitePolicy
 from evalkit.features.policies.rules import Event, find_excess, find_unmet
 from evalkit.jsonvalue import is_mapping, walk_leaves
+from evalkit.model.case import USER
 from evalkit.model.transcript import FunctionCall, Transcript
 
 _OPEN_KEYS = ("times", "optional")  # with them a call may be made more often, or not at all
@@ -69,7 +69,7 @@ class _Forecast:
     def __init__(self, policy: SuitePolicy, listed: Sequence[Mapping[str, Any]], case_input: object) -> None:
         self._policy = policy
         self._messages = list_messages(case_input)
-        self._is_simulated = is_mapping(case_input) and USER_KEY in case_input
+        self._is_simulated = is_mapping(case_input) and USER in case_input
         self._arguments_known = [_is_literal(call.get("arguments")) for call in listed]
         self._calls = [
             FunctionCall(

@@ -9,7 +9,7 @@ What changes during a run, how often a sequence was asked and which rule was hit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -21,6 +21,9 @@ from evalkit.model.template import Reference, Template, TemplateError, parse_tem
 from evalkit.model.transcript import AgentValue
 from evalkit.operators.base import Matcher
 from evalkit.text.format import format_value
+
+if TYPE_CHECKING:
+    pass
 
 Resolve = Callable[[Reference], object]
 ERROR, REPEAT_LAST, CYCLE = "error", "repeat_last", "cycle"

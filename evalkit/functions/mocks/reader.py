@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from itertools import count
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -35,9 +36,9 @@ from evalkit.functions.mocks.answers import (
     find_references,
     must_compile,
 )
-from evalkit.functions.mocks.state import CHANGES, NO_JUDGE, read_changes, read_conditions
 from evalkit.functions.targets import TargetError, check_form, find_callable, find_object, refuse_import
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json, to_recordable_json
+from evalkit.lazy import LazyModule
 from evalkit.model.case import Declaration, Permissions
 from evalkit.model.template import ArgumentStep, Reference, TemplateError, follow_path
 from evalkit.model.transcript import AgentValue
@@ -45,6 +46,11 @@ from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.values import AnyValue
 from evalkit.text.format import format_value
+
+if TYPE_CHECKING:
+    from evalkit.functions.mocks import state
+else:
+    state = LazyModule("evalkit.functions.mocks.state")
 
 PLACEHOLDER = StaticAnswer(None)  # stands where a problem was found, so that reading can go on and find the others
 
@@ -188,7 +194,7 @@ class MockContext(FieldReader):
                 message = self._explain_unknown_argument(key, function, names)
                 self.add_problem((*path, key), message, at_key=True)
         try:
-            return compile_value(when, mode="partial", path=path, no_judge=NO_JUDGE)
+            return compile_value(when, mode="partial", path=path, no_judge=state.NO_JUDGE)
         except OperatorProblems as error:
             self.add_problems(error.problems)
             return None
@@ -250,7 +256,7 @@ CALL_PARTS = ("result", "arguments")
 ANSWERS = ("$return", "$sequence", "$match", "$error", "$call", "$include", "$literal", "$real")
 _CONDITIONS = ("when", "when_state")  # of a rule
 _COMPANIONS = {"$then": "$sequence", "$default": "$match"}
-DIRECTIVES = (*ANSWERS, *_COMPANIONS, "$delay_ms", *CHANGES)
+DIRECTIVES = (*ANSWERS, *_COMPANIONS, "$delay_ms", *state.CHANGES)
 _CALL_EXAMPLE = "mocks.warranty:create_ticket"
 
 
@@ -313,7 +319,7 @@ class MockReader(MockContext):
         if not self._check_keys(path, data, kinds):
             return PLACEHOLDER
         answer: Answer = getattr(self, f"_read_{kinds[0][1:]}")(path, data)
-        changes = read_changes(self, path, data)
+        changes = state.read_changes(self, path, data)
         if "$delay_ms" not in data and not changes:
             return answer
         delay = self.read_number((*path, "$delay_ms"), data.get("$delay_ms", 0), minimum=0)
@@ -408,7 +414,7 @@ class MockReader(MockContext):
         else:
             when, when_state = rule.get("when", {}), rule.get("when_state", {})
             matcher = self.compile_when((*path, "when"), when) if "when" in rule else AnyValue()
-            conditions = read_conditions(self, (*path, "when_state"), when_state) if "when_state" in rule else ()
+            conditions = state.read_conditions(self, (*path, "when_state"), when_state) if "when_state" in rule else ()
             recorded = to_recordable_json(when), to_recordable_json(when_state)
             read = self._read_directive(path, answer)
             return None if matcher is None else MatchRule(matcher, recorded[0], read, conditions, recorded[1])

@@ -71,8 +71,7 @@ def test_a_plan_that_only_lacks_turns_is_unproven(toolbox: Any) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_shortcut_alters_a_verdict(toolbox: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cheaper explanations of large plans, and what a long search turns to, on plans that oracles can check."""
-    for module in (explain, task):
-        monkeypatch.setattr(module, "EXACT", 0)
+    monkeypatch.setattr(explain, "EXACT", 0)
     monkeypatch.setattr(search, "_PATIENCE", 1)
     monkeypatch.setattr(search, "MAX_WIDTH", 1)
     monkeypatch.setattr(cover, "_MAX_SINGLE_QUESTIONS", 0)
