@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.call_key import BooleanCheck, CallDraft, CallExample, CallKey, pick_first
+from evalkit.checks.call_key import CallDraft, CallExample, CallKey, ChoicesCheck, ChoicesKey, pick_first
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.key_schemas import NAMES, describe_choices, make_ref
+from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.errors import KeyPath, did_you_mean, format_path
-from evalkit.jsonvalue import JsonObject, JsonValue
+from evalkit.jsonvalue import JsonObject
 from evalkit.model.transcript import ANSWERERS, NOBODY, FunctionCall
 from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher, Resolve
@@ -23,86 +24,53 @@ CHANNELS = ("native", "text", "direct")
 _NO_JUDGE_OF_USERS = "what the user said is decided without a model; write a phrase, a pattern or another operator"
 
 
-class ChannelCheck(BooleanCheck, frozen=True):
+class ChannelCheck(ChoicesCheck, frozen=True):
     """`channel`: the way that the call arrived."""
 
-    channel: tuple[str, ...]
-    path: KeyPath
+    key = "channel"
+    code = "wrong_channel"
+    verb = "arrived by channel"
 
-    key: ClassVar[str] = "channel"
+    @staticmethod
+    def get_actual(call: FunctionCall) -> str:
+        return call.channel
 
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return call.channel in self.channel
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        return build_pass(self.key, f"arrived by channel '{call.channel}'")
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        expected = " or ".join(f"'{channel}'" for channel in self.channel)
-        repaired = f" (repaired: {'; '.join(call.repairs)})" if call.repairs else ""
-        message = f"arrived by channel '{call.channel}', expected {expected}{repaired}"
-        return build_failure(
-            self.key,
-            "wrong_channel",
-            message,
-            format_path(self.path),
-            call=call,
-            expected=list(self.channel),
-            actual=call.channel,
-        )
+    def explain(self, call: FunctionCall, evidence: Evidence) -> str:
+        return f" (repaired: {'; '.join(call.repairs)})" if call.repairs else ""
 
 
-class ChannelKey(CallKey):
+class ChannelKey(ChoicesKey):
     """`channel`."""
 
     name = "channel"
     schema = make_ref("channel")
     doc = "How the call must have arrived; `native` is not satisfied by a call recovered from text."
+    check = ChannelCheck
     forbidden_doc = "Only calls that arrive this way are forbidden."
     meant_doc = "Only calls that arrived this way are meant."
     definitions: Mapping[str, JsonObject] = {"channel": describe_choices(CHANNELS)}
     looks_at_arguments = False
 
-    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ChannelCheck | None:
-        channels = draft.reader.read_choices(path, value, CHANNELS)
-        return ChannelCheck(channels, path) if channels else None
-
-    def get_actual(self, call: FunctionCall) -> JsonValue:
-        return call.channel
+    def read_choices(self, reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[str, ...]:
+        return reader.read_choices(path, value, CHANNELS)
 
     def imagine(self, example: CallExample, value: Any) -> None:
         example.channel = pick_first(value)
 
 
-class AnswererCheck(BooleanCheck, frozen=True):
+class AnswererCheck(ChoicesCheck, frozen=True):
     """`answered_by`: the mock, the application itself, or nobody."""
 
-    answered_by: tuple[str, ...]
-    path: KeyPath
+    key = "answered_by"
+    code = "wrong_answerer"
+    verb = "answered by"
 
-    key: ClassVar[str] = "answered_by"
-
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return call.answered_by in self.answered_by
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        return build_pass(self.key, f"answered by '{call.answered_by}'")
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        expected = " or ".join(f"'{answerer}'" for answerer in self.answered_by)
-        message = f"answered by '{call.answered_by}', expected {expected}"
-        return build_failure(
-            self.key,
-            "wrong_answerer",
-            message,
-            format_path(self.path),
-            call=call,
-            expected=list(self.answered_by),
-            actual=call.answered_by,
-        )
+    @staticmethod
+    def get_actual(call: FunctionCall) -> str:
+        return call.answered_by
 
 
-class AnswererKey(CallKey):
+class AnswererKey(ChoicesKey):
     """`answered_by`. What nobody answers, fails."""
 
     name = "answered_by"
@@ -111,68 +79,59 @@ class AnswererKey(CallKey):
         "Who must have answered the call: its `mock`, the `application` itself, an MCP `server`, the model's "
         "`service`, or `nobody`."
     )
+    check = AnswererCheck
     forbidden_doc = "Only calls that these answered are forbidden."
     meant_doc = "Only calls that these answered are meant."
     definitions: Mapping[str, JsonObject] = {"answered_by": describe_choices(ANSWERERS)}
     untraced = "nothing of who answered a call"
 
-    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> AnswererCheck | None:
-        answerers = draft.reader.read_choices(path, value, ANSWERERS)
-        return AnswererCheck(answerers, path) if answerers else None
+    def read_choices(self, reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[str, ...]:
+        return reader.read_choices(path, value, ANSWERERS)
 
     def expects_failure(self, check: AnswererCheck) -> bool:
-        return NOBODY in check.answered_by
-
-    def get_actual(self, call: FunctionCall) -> JsonValue:
-        return call.answered_by
+        return NOBODY in check.choices
 
     def imagine(self, example: CallExample, value: Any) -> None:
         example.answered_by = pick_first(value)
 
 
-class AgentCheck(BooleanCheck, frozen=True):
+class AgentCheck(ChoicesCheck, frozen=True):
     """`by`: the agent of several that made the call. Where no agent of the run has a name, it can't be judged."""
 
-    by: tuple[str, ...]
-    path: KeyPath
+    key = "by"
+    code = "wrong_agent"
+    verb = "made by"
 
-    key: ClassVar[str] = "by"
+    @staticmethod
+    def get_actual(call: FunctionCall) -> str | None:
+        return call.agent
 
     def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return call.agent in self.by or not evidence.agents
+        return call.agent in self.choices or not evidence.agents
 
     def explain_unmeasured(self, call: FunctionCall, evidence: Evidence) -> str:
         return "" if evidence.agents else "no agent of this run has a name (with task.act_as(...), or in its framework)"
 
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        return build_pass(self.key, f"made by '{call.agent}'")
+    def describe(self, call: FunctionCall) -> str:
+        return "made by an agent without a name" if call.agent is None else super().describe(call)
 
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        made_by = "an agent without a name" if call.agent is None else f"'{call.agent}'"
-        expected = " or ".join(f"'{name}'" for name in self.by)
-        message = f"made by {made_by}, expected {expected}{explain_unknown_agents(self.by, evidence.agents)}"
-        place = format_path(self.path)
-        return build_failure(
-            self.key, "wrong_agent", message, place, call=call, expected=list(self.by), actual=call.agent
-        )
+    def explain(self, call: FunctionCall, evidence: Evidence) -> str:
+        return explain_unknown_agents(self.choices, evidence.agents)
 
 
-class AgentKey(CallKey):
+class AgentKey(ChoicesKey):
     """`by`."""
 
     name = "by"
     schema = NAMES
     doc = "The agent that must have made the call, or several of which one must."
+    check = AgentCheck
     forbidden_doc = "Only calls of these agents are forbidden."
     meant_doc = "Only calls of these agents are meant."
     looks_at_arguments = False
 
-    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> AgentCheck | None:
-        agents = draft.reader.read_names(path, value)
-        return AgentCheck(agents, path) if agents else None
-
-    def get_actual(self, call: FunctionCall) -> JsonValue:
-        return call.agent
+    def read_choices(self, reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[str, ...] | None:
+        return reader.read_names(path, value)
 
     def imagine(self, example: CallExample, value: Any) -> None:
         example.agent = pick_first(value)

@@ -151,7 +151,7 @@ def list_own_functions(expectation: Expectation | None) -> Iterator[str]:
     """Yield the functions that the application may answer, by `answered_by` of an expected call."""
     leaves = () if expectation is None or expectation.calls is None else expectation.calls.leaves
     for leaf in leaves:
-        if any(isinstance(check, AnswererCheck) and APPLICATION in check.answered_by for check in leaf.checks):
+        if any(isinstance(check, AnswererCheck) and APPLICATION in check.choices for check in leaf.checks):
             yield leaf.function_name
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from evalkit.checks.call_checks import AbsentKey, ArgumentsKey, PartialArgumentsKey
-from evalkit.checks.call_key import BooleanCheck, CallDraft, CallKey
+from evalkit.checks.call_key import ChoicesCheck, ChoicesKey
 from evalkit.checks.call_keys import FunctionKey, describe_call
 from evalkit.checks.call_origin import AgentKey
 from evalkit.checks.evidence import Evidence
@@ -14,15 +14,14 @@ from evalkit.checks.expected_calls import ExpectedCallList
 from evalkit.checks.expected_key import ONLY_A_RUN, ExpectationDraft, ExpectedKey, FailedCheck
 from evalkit.checks.key_schemas import NAME, DescribedKey, Key, describe_choices, make_ref
 from evalkit.checks.matching.plan import CallPlan, InOrder, Leaf
-from evalkit.checks.reasons import build_failure, build_pass
+from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.updates import Editor, require_own
-from evalkit.errors import KeyPath, format_path
+from evalkit.errors import KeyPath
 from evalkit.features.approvals.records import APPROVALS, get_answer
 from evalkit.features.approvals.requests import ApprovalsCheck
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.template import to_literal
 from evalkit.model.transcript import DENIED, FunctionCall
-from evalkit.model.verdict import CheckResult
 from evalkit.spec.case_reader import CaseKey, CaseReader
 
 NOBODY_ASKED = "none"
@@ -42,38 +41,23 @@ FUNCTION_KEY = CaseKey(
 )
 
 
-class ApprovalCheck(BooleanCheck, frozen=True):
+class ApprovalCheck(ChoicesCheck, frozen=True):
     """`approval`: what a person answered to the call."""
 
-    approval: tuple[str, ...]
-    path: KeyPath
+    key = "approval"
+    code = "wrong_approval"
+    verb = "approval"
 
-    key: ClassVar[str] = "approval"
+    @staticmethod
+    def get_actual(call: FunctionCall) -> str:
+        return get_answer(call) or NOBODY_ASKED
 
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return name_answer(call) in self.approval
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        return build_pass(self.key, f"approval '{name_answer(call)}'")
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        expected = " or ".join(f"'{answer}'" for answer in self.approval)
-        actual = name_answer(call)
-        message = f"approval is '{actual}', expected {expected}"
-        if actual == NOBODY_ASKED:
-            message = f"nobody was asked for approval, expected {expected}"
-        return build_failure(
-            self.key,
-            "wrong_approval",
-            message,
-            format_path(self.path),
-            call=call,
-            expected=list(self.approval),
-            actual=actual,
-        )
+    def describe(self, call: FunctionCall) -> str:
+        actual = self.get_actual(call)
+        return "nobody was asked for approval" if actual == NOBODY_ASKED else f"approval is '{actual}'"
 
 
-class ApprovalKey(CallKey):
+class ApprovalKey(ChoicesKey):
     """`approval`. What a person denies, fails."""
 
     name = "approval"
@@ -81,25 +65,17 @@ class ApprovalKey(CallKey):
     doc = (
         "What a person must have answered to the call: `approved`, `denied`, `changed`, or `none` if nobody was asked."
     )
+    check = ApprovalCheck
     forbidden_doc = "Only calls to which a person answered this are forbidden."
     meant_doc = "Only calls to which a person answered this are meant."
     definitions: Mapping[str, JsonObject] = {"approval": describe_choices(CHOICES)}
     untraced = UNTRACED
 
-    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ApprovalCheck | None:
-        answers = draft.reader.read_choices(path, value, CHOICES)
-        return ApprovalCheck(answers, path) if answers else None
+    def read_choices(self, reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[str, ...]:
+        return reader.read_choices(path, value, CHOICES)
 
     def expects_failure(self, check: ApprovalCheck) -> bool:
-        return DENIED in check.approval
-
-    def get_actual(self, call: FunctionCall) -> JsonValue:
-        return name_answer(call)
-
-
-def name_answer(call: FunctionCall) -> str:
-    """Return what a person answered to a call, as a case says it; `none` if nobody was asked."""
-    return get_answer(call) or NOBODY_ASKED
+        return DENIED in check.choices
 
 
 _NO_JUDGE = "for what a person is asked is decided without a model; write it in an expected call"
