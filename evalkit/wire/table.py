@@ -106,6 +106,7 @@ _ABOUT_TURNS = re.compile(
     r"|/responses/input_tokens)$"
 )
 _EMBEDDINGS = re.compile(r"(/embeddings|:(batch)?[eE]mbedContents?|/api/embed)$")
+_FETCHING = ("GET", "HEAD")
 # Where the results of batches are downloaded.
 _RESULTS = re.compile(r"/(batches|batch|files|batchPredictionJobs)/|:download$")
 # A reply that is looked up again, or asked to go on: ``/responses/resp_1``.
@@ -146,7 +147,7 @@ def is_candidate(method: str, url: str, body: bytes) -> bool:
     """Return whether a request may go to a model: its path is an API's, or its body looks like it."""
     path, data = _get_path(url), parse_body(body)
     is_kept = _KEPT.search(path) is not None
-    if _has_no_turns(path, data) or (method.upper() == "GET" and not is_kept):
+    if _has_no_turns(path, data) or _asks_nothing(method, body) or (method.upper() in _FETCHING and not is_kept):
         return False
     if is_kept or any(path.endswith(tuple(api.PATHS)) for api in APIS):
         return True
@@ -161,9 +162,20 @@ def is_of_model_service(url: str) -> bool:
     )
 
 
+def may_hold_reply(method: str, url: str, body: bytes) -> bool:
+    """Return whether the response to a request is read: a model's is known by its form too, whatever was asked, but for
+    most downloads. What was said before, and is looked up again, is no reply."""
+    return is_candidate(method, url, body) or not (_asks_nothing(method, body) or is_download(method, url))
+
+
+def _asks_nothing(method: str, body: bytes) -> bool:
+    """Return whether a request deletes what a service keeps, or asks which requests it takes."""
+    return method.upper() in ("DELETE", "OPTIONS") and not body
+
+
 def is_download(method: str, url: str) -> bool:
     """Return whether a request only fetches data, and not the results of a batch, which are replies of models."""
-    return method.upper() in ("GET", "HEAD") and _RESULTS.search(_get_path(url)) is None
+    return method.upper() in _FETCHING and _RESULTS.search(_get_path(url)) is None
 
 
 def _has_no_turns(path: str, data: JsonObject | None) -> bool:
@@ -238,6 +250,8 @@ def read_exchange(
 ) -> Exchange | None:  # fmt: skip
     """Read an exchange with a model's service; None for one with any other. `is_whole` is False of a reply that broke
     off, or that its client left. Never raises."""
+    if not may_hold_reply(method, url, request_body):
+        return None
     data = parse_body(request_body)
     values, unparsed = split_unread(read_values(content, charset, is_whole=is_whole))
     mappings = [value for value in values if isinstance(value, Mapping)]

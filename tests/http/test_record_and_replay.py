@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.client import HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -419,3 +420,52 @@ def test_a_recording_says_that_a_request_without_a_response_is_not_replayed(
     server.close()
     told = f"POST {url} got no response, so the case can't be replayed"
     assert (verdict.status, told in verdict.warnings) == ("passed", True), (verdict.reasons, verdict.warnings)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "turns"),
+    [
+        ("POST", "/v1/chat/completions", asking("hi"), 1),
+        ("POST", "/gateway", None, 1),  # known by its reply
+        ("PUT", "/gateway", {"question": "hi"}, 1),
+        ("PATCH", "/gateway", None, 1),
+        ("GET", "/v1/chat/completions/c1", None, 0),  # looked up again
+        ("GET", "/gateway", None, 0),
+        ("HEAD", "/v1/chat/completions", None, 0),
+        ("OPTIONS", "/v1/chat/completions", None, 0),
+        ("DELETE", "/v1/chat/completions/c1", None, 0),
+    ],
+)
+def test_a_reply_is_one_by_the_same_rule_in_every_mode(method: str, path: str, body: Any, turns: int, run: Run) -> None:
+    reply = {
+        "id": "chatcmpl-12345678", "object": "chat.completion", "created": 1, "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "re: hi"}, "finish_reason": "stop"}],
+    }  # fmt: skip
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            content = json.dumps(reply).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(b"" if self.command == "HEAD" else content)
+
+        do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_OPTIONS = do_DELETE = answer  # noqa: N815
+
+        def log_message(self, *arguments: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+
+        def agent(task: Task) -> str:
+            import httpx
+
+            httpx.request(method, f"http://127.0.0.1:{server.server_port}{path}", json=body, verify=False).read()
+            return "re: hi"
+
+        ways = [run(agent, model="openai:m"), run(agent, record="all"), run(agent)]
+        server.shutdown()
+    assert [verdict.status for verdict in ways] == ["passed"] * 3, [verdict.reasons for verdict in ways]
+    assert [len(verdict.transcript.turns) for verdict in ways] == [turns] * 3

@@ -9,7 +9,7 @@ from evalkit.cassettes.http.player import TrafficListener, is_ignored_host
 from evalkit.cassettes.http.tee import Tee, TeeGroup
 from evalkit.cassettes.http.unobserved import OWN_HOSTS
 from evalkit.model.unobserved import CHANNEL, THREAD
-from evalkit.wire.table import is_candidate, is_download
+from evalkit.wire.table import is_candidate, may_hold_reply
 
 
 class Observer:
@@ -24,14 +24,13 @@ class Observer:
         self._running = TeeGroup()
 
     def observe(self, request: HttpRequest) -> Tee | None:
-        """Return what a reply is fed to; None where there is nothing to be read: a model's is known by its form too,
-        whatever was asked, but for most downloads. Raises BudgetSpentError."""
+        """Return what a reply is fed to; None where there is nothing to be read. Raises BudgetSpentError."""
         self.hosts.add(request.host)
         if not self.is_open or request.host in OWN_HOSTS:
             return None
         if is_model := is_candidate(request.method, request.url, request.body):
             self.listener.on_request()
-        elif is_download(request.method, request.url):
+        elif not may_hold_reply(request.method, request.url, request.body):
             return None
         return self._running.add(
             Tee(
