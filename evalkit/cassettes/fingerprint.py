@@ -17,15 +17,28 @@ from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.parts import PARTS
 from evalkit.model.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import shorten
-from evalkit.text.redact import redact_secrets
+from evalkit.text.redact import build_redactor, redact_secrets
 
 SHOWN_DIFFERENCES = 4
 T = TypeVar("T")
 
 
 def describe_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> JsonDict:
-    """Describe `request` as data without secrets: `system`, `functions`, `settings` and `messages`."""
-    return redact_secrets(describe_whole_request(request), secrets)
+    """Describe `request` as data without secrets: `system`, `functions`, `settings` and `messages`.
+
+    What the model said is touched only where it holds a secret that is known for certain.
+    """
+    data = describe_whole_request(request)
+    messages = [
+        {"model": redact_words(message["model"], secrets)} if "model" in message else redact_secrets(message, secrets)
+        for message in data["messages"]
+    ]
+    return {**redact_secrets({**data, "messages": []}, secrets), "messages": messages}
+
+
+def redact_words(data: T, secrets: tuple[str, ...]) -> T:
+    """Copy what a model said without the secrets that are known for certain: none is one for the key it stands at."""
+    return build_redactor(secrets, is_keyed=False).redact_data(data)
 
 
 def describe_whole_request(request: ModelRequest) -> JsonDict:

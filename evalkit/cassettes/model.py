@@ -28,9 +28,11 @@ from evalkit.cassettes.fingerprint import (
     describe_reply,
     describe_request,
     format_line_changes,
+    redact_words,
     replace_lone_surrogates,
 )
 from evalkit.cassettes.paths import build_grades_path, build_run_path, build_user_path, find_cassette
+from evalkit.cassettes.stand_ins import StandIns, mask_stand_ins
 from evalkit.errors import (
     KeyPath,
     Location,
@@ -47,7 +49,7 @@ from evalkit.model.transcript import HostedCall, ModelRequest, ModelTurn
 from evalkit.providers.base import Provider
 from evalkit.providers.turns import Chunk, TurnReader, replay_pieces
 from evalkit.text.format import format_count, format_value, shorten
-from evalkit.text.redact import redact_secrets
+from evalkit.text.redact import Redactor, redact_secrets
 from evalkit.yamlfile.events import raise_problems
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump
@@ -75,11 +77,13 @@ class CassetteTurn(Struct, frozen=True):
 
 
 class Cassette(Struct, frozen=True):
-    """The turns of one run. `model` is the one that was recorded, e.g. ``gemini:gemini-2.5-flash``."""
+    """The turns of one run. `model` is the one that was recorded, e.g. ``gemini:gemini-2.5-flash``. `has_stand_ins`: it
+    said secrets, and stand-ins are there in their place."""
 
     turns: tuple[CassetteTurn, ...] = ()
     model: str | None = None
     file: str = ""
+    has_stand_ins: bool = False
 
     @property
     def kind(self) -> str:
@@ -107,7 +111,8 @@ class _CassetteReader(TurnReader):
         else:
             self.add_problem((), "the cassette has no 'turns': a list of at least one model turn")
         cassette_turns = tuple(self._read_cassette_turn(("turns", index), turn) for index, turn in enumerate(turns))
-        return Cassette(turns=cassette_turns, model=self.read_text(("model",), data.get("model")), file=file)
+        model = self.read_text(("model",), data.get("model"))
+        return Cassette(turns=cassette_turns, model=model, file=file, has_stand_ins=bool(data.get("redacted")))
 
     def _read_cassette_turn(self, path: KeyPath, data: object) -> CassetteTurn:
         if not isinstance(data, Mapping) or "stream" in data or "request" not in data:
@@ -210,6 +215,8 @@ class CassetteProvider:
         if recorded is None:
             return
         now = describe_request(request, self._secrets)
+        if cassette.has_stand_ins:  # which the agent has sent back in place of secrets
+            now = mask_stand_ins(now)
         changed: list[str] = []
         model = redact_secrets(self._model, self._secrets)
         if model is not None and cassette.model not in (None, model):
@@ -217,6 +224,7 @@ class CassetteProvider:
         if recorded.get("fingerprint") != compute_fingerprint(now):
             turns = cassette.turns[: index + 1]
             was = expand_requests([turn.request for turn in turns], [turn.reply for turn in turns])[-1] or {}
+            was = mask_stand_ins(was) if cassette.has_stand_ins else was
             edited = "its 'request' was edited by hand: delete 'request' there to make the turn a hand-written one"
             changed += compare_requests(was, now) or [edited]
         if changed:
@@ -359,36 +367,41 @@ class RecordingProvider:
         was: replies that hold secrets."""
         if not self._exchange:
             return ()
+        redactor = Redactor(self._secrets, hide=StandIns().hide, is_keyed=False)
+        replies = [_serialize_reply(reply, redactor) for _, reply in self._exchange]
+        touched = dict.fromkeys(place for _, places in replies for place in places)
         turns = []
-        touched: dict[str, None] = {}
         before: JsonDict | None = None
-        for request, reply in self._exchange:
-            turn: JsonDict = {"request": _serialize_request(request, before)}
-            described = describe_reply(reply)
-            clean = redact_secrets(described, self._secrets)
-            if clean != described:
-                touched |= dict.fromkeys((call.name for call in reply.calls), None) or {"the text": None}
-            turn |= clean
-            if reply.hosted:
-                hosted = [_describe_hosted(call) for call in reply.hosted]
-                turn["hosted"] = redact_secrets(hosted, self._secrets)
-                if turn["hosted"] != hosted:
-                    touched |= dict.fromkeys(hosted_call.call.name for hosted_call in reply.hosted)
-            if reply.finish_reason != ("tool_calls" if reply.calls else "stop"):
-                turn["finish_reason"] = reply.finish_reason
-            if reply.finish_message is not None:
-                turn["finish_message"] = redact_secrets(reply.finish_message, self._secrets)
-            if reply.usage is not None:
-                turn["usage"] = {name: count for name, count in asdict(reply.usage).items() if count}
-            if reply.model is not None:
-                turn["model"] = reply.model
-            turns.append({**turn, "duration_ms": round(reply.duration_ms)})
-            before = {**request, "messages": [*request["messages"], {"model": clean}]}
+        for (request, reply), (data, _) in zip(self._exchange, replies, strict=True):
+            request = mask_stand_ins(request) if touched else request  # as on replay
+            turns.append({"request": _serialize_request(request, before), **data})
+            said = {"model": redact_words(describe_reply(reply), self._secrets)}
+            before = {**request, "messages": [*request["messages"], mask_stand_ins(said) if touched else said]}
         model = redact_secrets(self._model, self._secrets)  # its base_url may hold a password
         redacted = {"redacted": list(touched)} if touched else {}
         data = {"evalkit_cassette": CASSETTE_VERSION, "model": model, **redacted, "turns": turns}
         write_atomically(self.path, (HEADER + dump(replace_lone_surrogates(data))).encode())
         return [explain_redaction(self._display_path, touched)] if touched else ()
+
+
+def _serialize_reply(reply: ModelTurn, redactor: Redactor) -> tuple[JsonDict, list[str]]:
+    """Serialize a reply for a cassette. Return with it where a secret was hidden: names of calls, or the text."""
+    described = describe_reply(reply)
+    data: JsonDict = redactor.redact_data(described)
+    touched = [] if data == described else [call.name for call in reply.calls] or ["the text"]
+    if reply.hosted:
+        hosted = [_describe_hosted(call) for call in reply.hosted]
+        data["hosted"] = redactor.redact_data(hosted)
+        touched += [] if data["hosted"] == hosted else [hosted_call.call.name for hosted_call in reply.hosted]
+    if reply.finish_reason != ("tool_calls" if reply.calls else "stop"):
+        data["finish_reason"] = reply.finish_reason
+    if reply.finish_message is not None:
+        data["finish_message"] = redactor.redact_data(reply.finish_message)
+    if reply.usage is not None:
+        data["usage"] = {name: count for name, count in asdict(reply.usage).items() if count}
+    if reply.model is not None:
+        data["model"] = reply.model
+    return {**data, "duration_ms": round(reply.duration_ms)}, touched
 
 
 def _describe_hosted(hosted: HostedCall) -> JsonDict:
@@ -508,6 +521,7 @@ class RecordedGrades:
         recorded = turns[self._position].request
         if recorded is not None:
             now = describe_grading_request(request, self._secrets)
+            now = mask_stand_ins(now) if self.cassette.has_stand_ins else now
             was, grader = self.cassette.model, redact_secrets(self._grader, self._secrets)
             changes = [f"the grader was {was}, is {grader}"] if grader is not None and was not in (None, grader) else []
             if recorded.get("fingerprint") != compute_fingerprint(now):

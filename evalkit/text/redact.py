@@ -412,9 +412,9 @@ def _write_like(text: str, data: object) -> str:
 
 
 @lru_cache(maxsize=8)
-def build_redactor(secrets: tuple[str, ...]) -> Redactor:
+def build_redactor(secrets: tuple[str, ...], *, is_keyed: bool = True) -> Redactor:
     """Build the redactor for these known secrets. It is cached, because compiling its patterns is slow."""
-    return Redactor(secrets)
+    return Redactor(secrets, is_keyed=is_keyed)
 
 
 def redact_secrets(data: T, secrets: tuple[str, ...] = ()) -> T:

@@ -23,7 +23,8 @@ SHAPE = "sk-canaryOfAKnownShape0123456789abcd"
 KEYED = "tiger-lily-under-a-key"
 SECRETS = (VARIABLE, SHAPE, KEYED)
 ENDS = tuple(end for secret in SECRETS for end in (secret[:14], secret[-12:]))  # a text may be cut inside of one
-SAID = f"the key is {VARIABLE}, {SHAPE} and password={KEYED}"
+WORDS = f"the key is {VARIABLE}, {SHAPE}"
+SAID = f"{WORDS} and password={KEYED}"
 HELD: dict[str, Any] = {"password": KEYED, "note": SAID, "deep": [{"api_key": KEYED, "list": [VARIABLE, SHAPE]}]}
 
 AGENTS = f"""
@@ -209,15 +210,16 @@ def test_no_artefact_of_a_run_has_a_secret(
 
 @pytest.mark.parametrize("status", [200, 400, 401, 500])
 def test_no_recording_has_a_secret(project: Project, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    """Live, against a service that says everything again: in replies, in errors, in headers."""
+    """Live, against a service that says everything again: in replies, in errors, in headers. What merely stands at a
+    key such as `password` is the model's own word in its reply."""
     monkeypatch.setenv("OPENAI_API_KEY", VARIABLE)
     call = {
         "id": VARIABLE,
-        "function": {"name": "check", "arguments": json.dumps({"id": "A1", **HELD})},
+        "function": {"name": "check", "arguments": json.dumps({"id": "A1", "password": VARIABLE, "note": WORDS})},
         "type": "function",
     }
-    first = {"choices": [{"message": {"content": SAID, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
-    last = {"choices": [{"message": {"content": SAID}, "finish_reason": "stop"}]}
+    first = {"choices": [{"message": {"content": WORDS, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    last = {"choices": [{"message": {"content": WORDS}, "finish_reason": "stop"}]}
     project.write("scenarios/desk.md", INSTRUCTION)
     project.case("asks_001", agent="desk.md", input={"message": SAID, "mock_function_responses": {"check": HELD}})
     server = ReplayServer()

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.agents.task import Task
+from evalkit.cassettes.http.hidden_secrets import hide_secrets, mask_request
 from evalkit.cassettes.http.messages import (
     Body,
     HttpRequest,
@@ -26,7 +27,6 @@ from evalkit.cassettes.http.messages import (
     unpack_content,
 )
 from evalkit.cassettes.http.model_exchanges import normalise_exchanges, read_http_exchange
-from evalkit.cassettes.http.stand_ins import hide_secrets, mask_request
 from evalkit.model.transcript import ModelTurn
 from evalkit.model.verdict import Verdict
 from tests.servers.replay import Answer, ForwardingProxy

@@ -90,8 +90,6 @@ RECORDED = """\
 # Recorded by evalkit. Record it again when the case's request changes: pytest --evalkit --evalkit-record=stale
 evalkit_cassette: 1
 model: gemini:x
-redacted:
-  - check
 turns:
   - request:
       fingerprint: {first}
@@ -123,7 +121,7 @@ turns:
     calls:
       - check:
           "n": 1
-          token: "[redacted]"
+          token: tok-12345678
     usage:
       input_tokens: 10
       output_tokens: 2
@@ -186,7 +184,63 @@ def test_a_recording_replays_without_the_service(run: Callable[..., Verdict], li
     assert replayed.transcript.response == recorded.transcript.response
     assert replayed.transcript.usage == recorded.transcript.usage
     assert (replayed.transcript.timing and replayed.transcript.timing.model_ms) == 813
-    assert replayed.transcript.calls[0].arguments == {"n": 1, "token": "[redacted]"}
+
+    assert replayed.transcript.calls[0].arguments == {"n": 1, "token": "tok-12345678"}  # a word of the model's
+
+
+SECRET = "Tiger-of-1977"
+SAYS = {"n": 1, "token": f"it is {SECRET}"}
+STAND_IN = "redacted1xxxx"
+
+
+def test_a_secret_that_the_model_says_has_a_stand_in_which_replay_matches(
+    tmp_path: Path, live: Live, file: Path
+) -> None:
+    """The agent gets it, hands it to a function and back to the model, where it counts as the secret."""
+    case = replace(
+        CASE,
+        input={"message": f"Use {SECRET}.", "mock_function_responses": {"check": "{ arguments.token }"}},
+        expected_output={"response_contains": "Bye"},
+    )
+
+    async def ask(request: ModelRequest) -> ModelTurn:
+        live.requests.append(request)
+        if request.messages[-1]["role"] == "user":
+            return ModelTurn(calls=(ModelCall(name="check", arguments=SAYS),), finish_reason="tool_calls")
+        return ModelTurn(text="Bye.")
+
+    live.turn = ask  # type: ignore[method-assign]
+
+    async def agent(task: Task) -> Any:
+        return await task.run_instruction(INSTRUCTION)
+
+    def run(**settings: Any) -> Verdict:
+        return run_case(case, agent, Settings(root=tmp_path, extra={"secrets": (SECRET,)}, **settings))
+
+    recorded = run(record="all", model="gemini:x")
+    text = file.read_text(encoding="utf-8")
+    assert (recorded.status, SECRET in text, f"it is {STAND_IN}" in text) == ("passed", False, True)
+    assert "redacted:\n  - check\n" in text
+    assert any("a reply holds a secret (check)" in warning for warning in recorded.warnings)
+    replayed = run()
+    assert replayed.status == "passed", replayed.reasons
+    assert replayed.transcript.calls[0].arguments == {"n": 1, "token": f"it is {STAND_IN}"}
+    assert len(live.requests) == 2
+
+
+def test_a_recording_of_an_older_evalkit_in_which_words_are_redacted_is_replayed(
+    run: Callable[..., Verdict], file: Path, live: Live
+) -> None:
+    said = ModelCall(name="check", arguments={"n": 1, "token": "[redacted]"})
+    replies = iter([ModelTurn(calls=(said,), finish_reason="tool_calls"), ModelTurn(text="Bye.")])
+
+    async def ask(request: ModelRequest) -> ModelTurn:
+        return next(replies)
+
+    live.turn = ask  # type: ignore[method-assign]
+    run(record="all")
+    file.write_text(file.read_text().replace("turns:\n", "redacted:\n  - check\nturns:\n", 1))
+    assert run().status == "passed"
 
 
 def other(**changes: Any) -> Instruction:

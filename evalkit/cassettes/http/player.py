@@ -30,6 +30,7 @@ from evalkit.cassettes.http.failures import (
     TransportFailure,
     read_failure,
 )
+from evalkit.cassettes.http.hidden_secrets import hide_secrets, mask_request
 from evalkit.cassettes.http.messages import (
     HttpRequest,
     HttpResponse,
@@ -38,7 +39,6 @@ from evalkit.cassettes.http.messages import (
     to_response,
 )
 from evalkit.cassettes.http.model_exchanges import is_cut_reply, normalise_exchanges, replace_uuids
-from evalkit.cassettes.http.stand_ins import hide_secrets, mask_request
 from evalkit.cassettes.http.tee import BrokenExchange, Tee, TeeGroup
 from evalkit.cassettes.http.unanswered import (
     build_exhausted_error,

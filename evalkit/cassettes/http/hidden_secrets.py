@@ -16,9 +16,10 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from evalkit.cassettes.http.messages import unpack_content
 from evalkit.cassettes.http.model_exchanges import is_model_exchange
+from evalkit.cassettes.stand_ins import PLAIN_WORD, StandIns, mask_stand_ins
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, map_strings, walk_leaves
-from evalkit.text.redact import REDACTED, TOKEN_BEGINNINGS, Redactor, build_redactor
+from evalkit.text.redact import REDACTED, Redactor, build_redactor
 
 _SECRET_PARAMETERS = frozenset(
     {"access_token", "api-key", "api_key", "apikey", "auth", "client_secret", "code", "key", "password", "sig"}
@@ -28,60 +29,8 @@ _SECRET_PARAMETERS = frozenset(
 _SECRET_HEADER = re.compile(r"token|secret|password|credential|authorization|api-?key|cookie|signature")
 _NO_SECRET = "token"  # noqa: S105 - a key of many services: of a piece of a text, of a page
 _SHORTEST = 16  # a shorter value at this key is none
-_SHORTEST_COPY = 8  # a shorter secret is replaced where it was found, and not wherever it occurs
 _SHORTEST_COOKIE = 6  # a shorter one is a choice of the user's, as of a language
 _WORDS = frozenset({"arguments", "args", "logprobs"})  # keys of a model's own words, in a request that repeats them
-_PLAIN_WORD = re.compile("[A-Za-z_-]+")
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_HEX = re.compile(r"[0-9a-f]{16,}")
-_JWT = re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\.[\w-]+")
-_STAND_IN = re.compile(
-    rf"(?:{'|'.join(map(re.escape, TOKEN_BEGINNINGS))})?redacted\d+x*|00000000-0000-4000-8000-[0-9a-f]{{12}}"
-    r"|eyJhbGciOiJub25lIn0\.eyJyZWRhY3RlZCI6[\w-]+\.x|\b0{8,}[0-9a-f]{1,4}\b"
-)
-
-
-def build_stand_in(secret: str, number: int) -> str:
-    """Build the stand-in of a secret, the recording's `number`th: as long as it, and of the same kind."""
-    size = len(secret)
-    if _UUID.fullmatch(secret):
-        return f"00000000-0000-4000-8000-{number:012x}"
-    if secret.isdecimal() and size >= _SHORTEST_COPY:
-        return f"{number:0{size}d}"
-    if _HEX.fullmatch(secret):
-        return f"{number:0{size}x}"
-    if _JWT.fullmatch(secret):  # no signature: {"alg":"none"} and {"redacted":1000001}
-        return f"eyJhbGciOiJub25lIn0.{_encode_base64(json.dumps({'redacted': 1_000_000 + number}))}.x"
-    begin = next((begin for begin in TOKEN_BEGINNINGS if secret.startswith(begin)), "")
-    return f"{begin}redacted{number}".ljust(size, "x")
-
-
-def _encode_base64(text: str) -> str:
-    return base64.urlsafe_b64encode(text.replace(" ", "").encode()).decode().rstrip("=")
-
-
-class StandIns:
-    """The secrets of one recording, and their stand-ins."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.copied: set[str] = set()  # those that are replaced wherever they occur
-        self._given: set[str] = set()
-
-    def hide(self, secret: str) -> str:
-        """Return the stand-in of a secret; a stand-in as it is."""
-        if secret in self._given or not secret:
-            return secret
-        if secret not in self.names:
-            self.names[secret] = build_stand_in(secret, len(self.names) + 1)
-            self._given.add(self.names[secret])
-        return self.names[secret]
-
-    def hide_everywhere(self, secret: str) -> str:
-        """Return the stand-in of a secret that may stand elsewhere too, without a key that tells."""
-        if secret not in self._given and len(secret) >= _SHORTEST_COPY and not _PLAIN_WORD.fullmatch(secret):
-            self.copied.add(secret)
-        return self.hide(secret)
 
 
 def hide_secrets(
@@ -135,7 +84,7 @@ def mask_request(request: JsonObject, secrets: tuple[str, ...]) -> JsonDict:
     for form in ("json", "form", "text"):
         if form in masked:
             masked[form] = _hide_in_data(masked[form], redactor, None)
-    copied: JsonDict = map_strings(masked, lambda text: _STAND_IN.sub(REDACTED, text))
+    copied: JsonDict = mask_stand_ins(masked)
     return copied
 
 
@@ -278,7 +227,7 @@ def _hide_in_cookie(cookie: str, hide: Callable[[str], str]) -> str:
     pair, *attributes = cookie.split(";")
     name, mark, value = pair.partition("=")
     kept = [item for item in attributes if not item.strip().lower().startswith("expires=") or not value.strip()]
-    is_secret = len(value) >= _SHORTEST_COOKIE and not _PLAIN_WORD.fullmatch(value)
+    is_secret = len(value) >= _SHORTEST_COOKIE and not PLAIN_WORD.fullmatch(value)
     return ";".join((f"{name}{mark}{hide(value)}" if is_secret else pair, *kept))
 
 
