@@ -19,14 +19,8 @@ from msgspec.structs import replace
 
 from evalkit.agents.model_choice import check_model, get_shared_provider
 from evalkit.agents.side_model import SideModel
-from evalkit.cassettes.model import (
-    ANY_GRADER,
-    RECORD_GRADES,
-    RecordedGrades,
-    RecordingProvider,
-    describe_grading_request,
-    find_grades,
-)
+from evalkit.cassettes.grades import ANY_GRADER, RECORD_GRADES, RecordedGrades, describe_grading_request, find_grades
+from evalkit.cassettes.model import RecordingProvider
 from evalkit.cassettes.paths import build_grades_path, locate_cassette
 from evalkit.errors import MeasurementError, MissingCassetteError, format_file_path
 from evalkit.jsonvalue import JsonDict, parse_arguments

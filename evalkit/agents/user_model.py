@@ -15,14 +15,8 @@ from evalkit.agents.model_choice import get_shared_provider
 from evalkit.agents.pending_calls import parse_text
 from evalkit.agents.side_model import SideModel
 from evalkit.cassettes.fingerprint import describe_request
-from evalkit.cassettes.model import (
-    ANY_SIMULATOR,
-    RECORD_USER,
-    CassetteProvider,
-    RecordingProvider,
-    find_user_path,
-    load_cassette,
-)
+from evalkit.cassettes.grades import ANY_SIMULATOR, RECORD_USER, find_user_path
+from evalkit.cassettes.model import CassetteProvider, RecordingProvider, load_cassette
 from evalkit.cassettes.paths import build_user_path, locate_cassette
 from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError, SimulatorError, format_file_path
 from evalkit.jsonvalue import JsonObject

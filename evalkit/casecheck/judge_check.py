@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from evalkit.agents.grader import Grader, build_grading_request, open_graders
 from evalkit.cassettes.fingerprint import compute_fingerprint
-from evalkit.cassettes.model import Cassette, RecordingProvider, describe_grading_request, load_cassette
+from evalkit.cassettes.grades import describe_grading_request
+from evalkit.cassettes.model import Cassette, RecordingProvider, load_cassette
 from evalkit.cassettes.paths import find_cassette
 from evalkit.errors import (
     BudgetSpentError,
