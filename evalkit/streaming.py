@@ -53,7 +53,7 @@ class StreamCall(FieldAccess, Struct, frozen=True):
     extra: JsonValue = None
 
 
-class CallReader(Protocol):
+class CallStream(Protocol):
     """A reader of an API's stream that tells at any time which calls have come whole."""
 
     @property
@@ -76,7 +76,7 @@ class StreamAccumulator:
         self._functions = list(functions) if functions is not None else None
         self._names = {_get_name(function) for function in self._functions or ()}
         self._calls = ChatCalls(self._names)
-        self._reader: CallReader | None = None  # of Anthropic's or Gemini's stream
+        self._reader: CallStream | None = None  # of Anthropic's or Gemini's stream
         self._text: list[str] = []
         self._content: list[str] = []
         self._certain_calls: tuple[int, tuple[StreamCall, ...]] = (0, ())  # up to where the text holds just these calls
@@ -132,7 +132,7 @@ class StreamAccumulator:
         chunk = data if "candidates" in data else {"candidates": [{"content": {"parts": [data]}}]}
         self._feed(chunk, ContentStream)
 
-    def _feed(self, value: JsonObject, open_reader: Callable[[], CallReader]) -> None:
+    def _feed(self, value: JsonObject, open_reader: Callable[[], CallStream]) -> None:
         if self._reader is None:
             self._reader = open_reader()
         self._reader.feed(value)

@@ -363,7 +363,7 @@ class AgentRunRecorder:
         return any(self.recorder.is_awaited(call) for _, call in self._calls.get(call_id or "", ()))
 
     async def record_unknown_call(self, call_id: str, offered_names: Container[str]) -> None:
-        """Record a call of a tool that is none of `offered_names` as one of an unknown function."""
+        """Record a call of a tool that is not among `offered_names` as one of an unknown function."""
         turn, call = min(self._calls[call_id], key=lambda entry: entry[1].name in offered_names)
         self.recorder.settle(call)
         self._order.remove(turn, call)

@@ -59,7 +59,7 @@ _KEYS = {"messages": CHAT, "contents": GEMINI, "input": "responses"}  # of reque
 
 
 def find_form(request: JsonObject) -> str | None:
-    """Return the form of a request: the API that its body is of, else what its keys say; None if it is none."""
+    """Return the form of a request: the API that its body is of, else what its keys say; None if it is no request."""
     form = next((form for key, form in _KEYS.items() if isinstance(request.get(key), list | str)), None)
     if form is None:
         return None

@@ -54,7 +54,7 @@ _EXPECTED = (
 def read_log(
     path: Path, form: str | None = None, harmless: tuple[str, ...] = ()
 ) -> Iterator[Conversation | UsageError]:
-    """Yield the conversations in a file, and a UsageError for each record that is none; `form` is one of FORMATS.
+    """Yield the conversations in a file, and a UsageError for each record without one; `form` is one of FORMATS.
 
     A request that another one continues (an agent logs every request, and each repeats what went before) is left out.
     `harmless` are patterns of items that nobody can read and that hold no call.
@@ -144,7 +144,7 @@ def _identify(event: Event) -> str:
 
 
 def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
-    """Yield each record with its place, and an error for each line that is none."""
+    """Yield each record with its place, and an error for each line that is no JSON."""
     try:
         if (size := path.stat().st_size) > (limit := get_bounds().recording_bytes):
             raise UsageError(f"{path}: {size:,} bytes, more than {limit:,}{explain_bound('recording_bytes')}")

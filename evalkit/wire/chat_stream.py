@@ -25,7 +25,7 @@ MESSAGE_KEYS = frozenset({"role", "content", "refusal", "tool_calls", "function_
 CHOICE_KEYS = frozenset({"message", "delta", "text", "index", "finish_reason", "logprobs"})
 # Keys of a streamed message whose pieces are joined, or of which the last counts.
 _JOINED = frozenset({*ECHOED_KEYS, "refusal", "executed_tools", "annotations"})
-_PLACEHOLDER = 4  # fragments in which an empty object may come that is none
+_PLACEHOLDER = 4  # fragments in which an empty object may only hold the place of the arguments
 
 
 class StreamedChoice:

@@ -171,7 +171,7 @@ def _read_content(content: object, role: str, place: str) -> Iterator[Item]:
 
 
 def _read_call(call: object, place: str, choice: int) -> Iterator[Item]:
-    """Read one of the calls of a message. One without a name is none: `_find_broken_call` tells of it."""
+    """Read one of the calls of a message. One without a name is left out: `_find_broken_call` tells of it."""
     data = as_mapping(call)
     function, custom = data.get("function"), data.get("custom")
     if isinstance(custom, Mapping) and get_text(custom, "name"):
@@ -388,7 +388,7 @@ def _find_broken_call(items: list[Item], message: JsonObject, finish: object) ->
 
 def read_refusal(data: JsonObject) -> Reply | None:
     """Read what the model wrote out of HTTP 400 of Groq's, ``tool_use_failed``: a call that does not fit its schema, or
-    is none. It is the model's reply, and no failure of the service. Frameworks make a call of it, too."""
+    a text. It is the model's reply, and no failure of the service. Frameworks make a call of it, too."""
     error = data.get("error")
     if not isinstance(error, Mapping) or error.get("code") != "tool_use_failed":
         return None

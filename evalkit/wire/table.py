@@ -260,7 +260,7 @@ def read_exchange(
     has_no_turns = _has_no_turns(_get_path(url), data)
     api = None if has_no_turns else find_api(url, data)
     if api is None or (mappings and not any(api.is_value(value) or value.get("error") for value in mappings)):
-        # A gateway that translates; or a service that takes what a model's takes, and is none (a store of memories).
+        # A gateway that translates; or a service without a model that takes the same requests (a store of memories).
         is_its_path = api is not None and _get_path(url).endswith(tuple(api.PATHS))
         api = find_api_by_reply(mappings) or (api if is_its_path or not mappings else None)
     if api is None:

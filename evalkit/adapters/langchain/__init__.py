@@ -199,7 +199,7 @@ class _GraphMemory:
         return [read_interrupt(interrupt, nodes.get(interrupt.id, "the graph")) for interrupt in interrupts]
 
     async def find_waiting_nodes(self, options: JsonObject) -> list[str]:
-        """Find the nodes at which the graph has stopped: an interrupt before or after a node is none of its results."""
+        """Find the nodes at which the graph has stopped: its results hold no interrupt before or after a node."""
         if self._has_checkpointer and hasattr(self.graph, "aget_state"):
             return list((await self.graph.aget_state(options["config"])).next)
         return []
