@@ -205,15 +205,15 @@ def find_offline_hosts(task: Task) -> tuple[str, ...] | None:
     return None if run is None else run.ignored_hosts
 
 
-def record_refused(task: Task, report: str, who: str) -> None:
-    """Record as a fault of `task` what the process `who`, whose report this is, was refused since the last time."""
-    _record_refused(task, read_report(report), who)
+def record_refused(task: Task, report: str, label: str) -> None:
+    """Record as a fault of `task` what the process `label`, whose report this is, was refused since the last time."""
+    _record_refused(task, read_report(report), label)
 
 
-def _record_refused(task: Task, lines: Iterable[Sequence[str]], who: str) -> None:
+def _record_refused(task: Task, lines: Iterable[Sequence[str]], label: str) -> None:
     for word, *rest in lines:
         if word == REFUSED:
-            task.record_fault(_build_error(task, rest[0], f"{who} connects to {rest[0]}"))
+            task.record_fault(_build_error(task, rest[0], f"{label} connects to {rest[0]}"))
 
 
 def abandon(task: Task) -> None:

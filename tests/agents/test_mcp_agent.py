@@ -22,7 +22,9 @@ from click.testing import CliRunner
 
 import evalkit
 from evalkit.agents.mcp import agent as mcp_agent
-from evalkit.agents.mcp.connection import MOST_PAGES, POOL, ServerConnection, ServerSpec, close_servers
+from evalkit.agents.mcp.connection import MOST_PAGES, ServerConnection
+from evalkit.agents.mcp.pool import POOL, close_servers
+from evalkit.agents.mcp.spec import ServerSpec
 from evalkit.agents.remote.reaper import NO_GROUP, find_survivors
 from evalkit.casecheck.fault_injection import FaultSweep
 from evalkit.casecheck.sweep import arun_with_sweeps

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evalkit import load_case, run_case
-from evalkit.agents.mcp import connection
+from evalkit.agents.mcp import connection, process
 from evalkit.model.settings import Settings
 from evalkit.model.verdict import ERROR, FAILED, PASSED, Verdict
 from evalkit.reports.trace import render_trace
@@ -79,6 +79,7 @@ def test_why_a_server_did_not_start_is_told_to_nobody_but_the_case(
     """Its message holds what the server wrote to stderr. What asyncio logs when the process ends is not redacted."""
     for limit in ("START_S", "CLOSE_S", "END_S"):
         monkeypatch.setattr(connection, limit, 0.1)
+    monkeypatch.setattr(process, "CLOSE_S", 0.1)
     run(tmp_path, "no start", 0.2)
     time.sleep(0.6)  # the server is ended in another thread
     futures = [each for each in gc.get_objects() if isinstance(each, asyncio.Future) and each.done()]

@@ -20,20 +20,16 @@ from evalkit.agents.contract import AgentUnderTest, Opening, Reply
 from evalkit.agents.instruction import Instruction
 from evalkit.agents.loop import run_loop
 from evalkit.agents.mcp.connection import (
-    CASE,
-    HOST,
     MOST_PAGES,
     NOT_GIVEN,
-    POOL,
     REQUESTS,
     ServerConnection,
     ServerRetiredError,
-    ServerSpec,
-    check_extra,
     current_user,
-    parse_server,
 )
+from evalkit.agents.mcp.pool import HOST, POOL
 from evalkit.agents.mcp.results import describe_content
+from evalkit.agents.mcp.spec import CASE, ServerSpec, check_extra, parse_server
 from evalkit.agents.offline import find_offline_hosts, record_refused
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, RemoteAgentError, UnknownAgentError, did_you_mean
@@ -215,7 +211,7 @@ class McpSession:
             self._task.queueing_time.add(monotonic() - started)
             if self._answers or self._connect_again is None:  # a new server does not know what this one was told
                 self._crash = RemoteAgentError(
-                    f"{self._connection.who} hangs in a call of another case, and this case had begun with it; "
+                    f"{self._connection.label} hangs in a call of another case, and this case had begun with it; "
                     "write 'scope: case', which gives each case a server",
                     code="agent_unreachable",
                 )
@@ -232,7 +228,7 @@ class McpSession:
         if name not in names and not is_method and name not in self._missing:
             self._missing.add(name)
             listed = did_you_mean(name, names) or f"; it has {', '.join(sorted(names)) or 'none'}"
-            self._task.warnings.append(f"{connection.who} has no tool '{name}'{listed}")
+            self._task.warnings.append(f"{connection.label} has no tool '{name}'{listed}")
         try:
             answering = call_method(connection, name, arguments) if is_method else connection.call(name, arguments)
             try:
@@ -264,15 +260,15 @@ class McpSession:
     def finish(self) -> None:
         """Record what the server did beside its answers. Raises RemoteAgentError if it has crashed."""
         connection, task = self._connection, self._task
-        record_refused(task, connection.report, connection.who)
+        record_refused(task, connection.report, connection.label)
         if connection.stray_lines:
             first, *others = connection.stray_lines
             lines = f"{len(others) + 1} lines to stdout that are" if others else "a line to stdout that is"
             which = "messages, the first" if others else "message"
-            task.warnings.append(f"{connection.who} wrote {lines} no {which}: {first!r}; logs belong on stderr")
+            task.warnings.append(f"{connection.label} wrote {lines} no {which}: {first!r}; logs belong on stderr")
             connection.stray_lines.clear()
         for method in connection.requests:
-            task.warnings.append(f"{connection.who} asked for {REQUESTS[method]}, and got an error; {NOT_GIVEN}")
+            task.warnings.append(f"{connection.label} asked for {REQUESTS[method]}, and got an error; {NOT_GIVEN}")
         connection.requests.clear()
         if self._crash is not None:
             raise self._crash
@@ -307,7 +303,7 @@ async def _list_all(connection: ServerConnection, name: str) -> dict[str, JsonDi
             listed[str(item.pop(_KEYS[name]))] = item
         if cursor is None:
             return listed
-    raise FunctionError("protocol_error", f"{connection.who} answers {name} with more than {MOST_PAGES} pages")
+    raise FunctionError("protocol_error", f"{connection.label} answers {name} with more than {MOST_PAGES} pages")
 
 
 async def _read_page(

@@ -1,32 +1,28 @@
 """A connection to an MCP server: a program on stdin and stdout, a service behind a URL, or an object of this process.
 
 It is the official `mcp` package's client (extra `mcp`). All connections live on one event loop in a thread of their
-own, since cases run on many loops, and each in one task, since a client is left in the task that entered it. That task
-belongs to no case, and so does what an object of this process does.
+own (`pool.HOST`), since cases run on many loops, and each in one task, since a client is left in the task that entered
+it. That task belongs to no case, and so does what an object of this process does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import json
 import os
-import shlex
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context, ContextVar
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
-
 from evalkit.agents.child_guard import build_child_environment, start_as
-from evalkit.agents.mcp.results import VALUE, WHOLE, explain_invalid_answer, read_result
+from evalkit.agents.mcp.process import CLOSE_S, ServerProcess
+from evalkit.agents.mcp.results import WHOLE, explain_invalid_answer, read_result
+from evalkit.agents.mcp.spec import CASE, ServerSpec
 from evalkit.agents.remote.agents import (
     KILL_S,
-    ChildProcess,
     describe_exit,
     find_executable,
     format_stderr,
@@ -40,11 +36,7 @@ from evalkit.cassettes.http.unobserved import OWN_PEERS
 from evalkit.errors import FunctionError, RemoteAgentError, format_path
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.call_log import BrokenContractError
-from evalkit.functions.mcp import has_mcp
-from evalkit.functions.targets import AnyFunction
-from evalkit.functions.threads import AGENT_THREADS, start_daemon_thread
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.locks import create_lock
 from evalkit.model.case import Declaration
 from evalkit.text.format import cut_between_words, format_value
 
@@ -60,13 +52,10 @@ T = TypeVar("T")
 
 PING_S = 1.0  # in which a server answers to a ping, after a call that had no answer
 START_S = 30.0  # in which a server must have answered to `initialize` and `tools/list`
-CLOSE_S = 1.0  # in which a program ends by itself once its input has ended
 EXIT_S = 10.0  # in which the end of a program that did not start is known, also on a busy machine
 END_S = TERM_S + KILL_S + 0.5  # in which it is ended otherwise
 MOST_PAGES = 100  # of tools/list
 MOST_STRAY_LINES = 1000
-WORKER, CASE = ("worker", "case")
-NEEDS_EXTRA = "an agent that is an MCP server needs the package 'mcp': pip install 'pytest-evalkit[mcp]'"
 # What servers ask of clients, in words. Nothing of it is given, and the server is told so.
 REQUESTS = {
     "elicitation/create": "an answer of the user (elicitation)",
@@ -84,106 +73,6 @@ current_user: ContextVar[object] = ContextVar("evalkit_mcp_user", default=None) 
 
 class ServerRetiredError(Exception):
     """The server hangs in the call of another case, so that nothing can be said of this one's."""
-
-
-class ServerSpec(Struct, frozen=True, kw_only=True):
-    """A server, and how it is used. It has one of `command`, `url` and `factory`, which makes an object of `mcp`."""
-
-    name: str
-    command: tuple[str, ...] = ()
-    cwd: str = ""
-    env: Mapping[str, str | None] = {}
-    url: str = ""
-    headers: Mapping[str, str] = {}
-    factory: AnyFunction | None = None
-    timeout_s: float | None = None  # of one call
-    scope: str = WORKER
-    results: str = VALUE
-
-    @property
-    def key(self) -> str:
-        """What two cases must have in common to share a server."""
-        where = (self.command, self.cwd, dict(self.env), self.url, dict(self.headers), repr(self.factory))
-        return json.dumps((self.name, where, self.timeout_s, self.results))
-
-
-class HostLoop:
-    """The event loop of all connections, in a daemon thread that begins with the first one."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = create_lock()
-
-    def start(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                # By its name the offline guard knows that code of agents may run in it.
-                start_daemon_thread(self._loop.run_forever, f"{AGENT_THREADS}mcp")
-            return self._loop
-
-    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run `coroutine` there, and wait for it here. Cancelled here, it is cancelled there."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.start()))
-
-
-HOST = HostLoop()
-
-
-class ServerProcess(ChildProcess):
-    """A server on stdin and stdout: each line is a message. `deliver` gets them; `finish` is called at their end."""
-
-    def __init__(self, limit: int, mark: bytes) -> None:
-        super().__init__(limit, mark)
-        self.deliver: Callable[[bytes], None] | None = None  # lines are kept until there is one
-        self.finish: Callable[[], None] = lambda: None
-        self._exit = asyncio.Event()
-
-    def process_exited(self) -> None:
-        super().process_exited()
-        self._exit.set()
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == 2:
-            super().pipe_data_received(fd, data)
-            return
-        self.stdout += data
-        if self.deliver is not None and b"\n" in data:
-            *lines, rest = bytes(self.stdout).split(b"\n")
-            self.stdout[:] = rest
-            for line in lines:
-                if line.strip():
-                    self.deliver(line)
-        if len(self.stdout) > self._limit:
-            self.is_flooded = True
-            self.finish()
-
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        super().pipe_connection_lost(fd, exc)
-        if fd == 1:
-            self.finish()
-
-    def write(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            pipe = self._transport.get_pipe_transport(0)
-            if isinstance(pipe, asyncio.WriteTransport) and not pipe.is_closing():
-                pipe.write(data)
-
-    async def wait_for_exit(self, seconds: float) -> None:
-        """Wait until its exit status is known, for a limited time; not at all while its output goes on."""
-        if self._is_closed:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._exit.wait(), seconds)
-
-    async def close(self) -> None:
-        """End its input, as MCP has it, and a while later itself and all that it has started."""
-        pipe = None if self._transport is None else self._transport.get_pipe_transport(0)
-        if isinstance(pipe, asyncio.WriteTransport):
-            pipe.close()
-        try:
-            await self._wait_until_gone(CLOSE_S)
-        finally:
-            await self.end()
 
 
 class ServerConnection:
@@ -210,7 +99,7 @@ class ServerConnection:
         self._is_retired = False  # it does not
 
     @property
-    def who(self) -> str:
+    def label(self) -> str:
         return f"MCP server '{self.spec.name}'"
 
     @property
@@ -365,7 +254,7 @@ class ServerConnection:
         )
         folder = self._root / self.spec.cwd
         if not folder.is_dir():
-            raise RemoteAgentError(f"{self.who}: its 'cwd' is no folder: {self.spec.cwd}", code="unknown_agent")
+            raise RemoteAgentError(f"{self.label}: its 'cwd' is no folder: {self.spec.cwd}", code="unknown_agent")
         with start_as(None):
             self._process = await start_process(
                 [find_executable(self.spec.command[0]), *self.spec.command[1:]],
@@ -453,9 +342,9 @@ class ServerConnection:
             requests = [REQUESTS.get(item.method, item.method) for item in (result.input_requests or {}).values()]
             requested_names = " and ".join(dict.fromkeys(requests)) or "another request"
             raise FunctionError(
-                "input_required", f"{self.who} wants {requested_names} before it answers {name}; {NOT_GIVEN}"
+                "input_required", f"{self.label} wants {requested_names} before it answers {name}; {NOT_GIVEN}"
             )
-        return read_result(self.who, name, result, self.spec.results, self._output_schemas.get(name))
+        return read_result(self.label, name, result, self.spec.results, self._output_schemas.get(name))
 
     async def send(self, name: str, request: ClientRequest, result_type: type[R] | TypeAdapter[R]) -> R:
         """Return the server's result of `request`, which messages call `name`. Raises as `call` does."""
@@ -490,10 +379,12 @@ class ServerConnection:
                 limit = f"{self.spec.timeout_s:g} s, its limit (agent.mcp.timeout)"
                 raise FunctionError("timeout", f"{name} had not answered after {limit}") from None
             detail = {"code": error.code} if error.data is None else {"code": error.code, "data": error.data}
-            message = f"{self.who} answered with the protocol error {error.code}: {error.message}"
+            message = f"{self.label} answered with the protocol error {error.code}: {error.message}"
             raise FunctionError("protocol_error", message, **detail) from None
         except ValueError as error:  # pydantic's
-            message = f"{self.who} answered with something that is no result of {name}: {explain_invalid_answer(error)}"
+            message = (
+                f"{self.label} answered with something that is no result of {name}: {explain_invalid_answer(error)}"
+            )
             raise BrokenContractError("invalid_result", message) from None
         finally:
             self._calls_under_way -= 1
@@ -501,7 +392,7 @@ class ServerConnection:
     def _explain_retired(self, name: str) -> Exception:
         if self._hanging_user is not current_user.get():
             return ServerRetiredError()
-        return FunctionError("timeout", f"{name} has no answer: {self.who} hangs in the call before")
+        return FunctionError("timeout", f"{name} has no answer: {self.label} hangs in the call before")
 
     async def _make_early_end(self) -> RemoteAgentError:
         """Build the error of a server that had ended before a call: its own fault, if no other case has used it."""
@@ -529,7 +420,7 @@ class ServerConnection:
     def _make_error(self, code: str, problem: str) -> RemoteAgentError:
         stderr = "" if self._process is None else format_stderr(self._process)
         stray = f"; on stdout stood {format_value(self.stray_lines[0])}" if self.stray_lines else ""
-        return RemoteAgentError(f"{self.who} {problem}{stray}{stderr}", code=code)
+        return RemoteAgentError(f"{self.label} {problem}{stray}{stderr}", code=code)
 
 
 @cache
@@ -539,78 +430,3 @@ def _get_result_adapter() -> TypeAdapter[CallToolResult | InputRequiredResult]:
     from pydantic import TypeAdapter  # comes with `mcp`
 
     return TypeAdapter(CallToolResult | InputRequiredResult)
-
-
-class ServerPool:
-    """The servers that cases of this process share: each is started once, and again after a crash."""
-
-    def __init__(self) -> None:
-        self._connections: dict[str, asyncio.Task[ServerConnection]] = {}
-
-    @property
-    def has_servers(self) -> bool:
-        return bool(self._connections)
-
-    async def get(self, make: Callable[[], ServerConnection], key: str, *, is_service: bool) -> ServerConnection:
-        """Return the open connection of `key`; made and opened if there is none. To be run on HOST's loop.
-
-        A program that could not be started is not tried again by each case; a service may have come up since.
-        """
-        opening = self._connections.get(key)
-        while opening is not None and opening.done():
-            is_done = is_service if opening.exception() else not await opening.result().answers()
-            latest = self._connections.get(key)  # another case may have started a new one meanwhile
-            if latest is opening:
-                opening = None if is_done else opening
-                break
-            opening = latest
-        if opening is None:
-            opening = self._connections[key] = asyncio.get_running_loop().create_task(
-                self._open(make()), context=Context()
-            )
-        return await asyncio.shield(opening)
-
-    async def _open(self, connection: ServerConnection) -> ServerConnection:
-        await connection.open()
-        return connection
-
-    async def close(self) -> None:
-        openings, self._connections = list(self._connections.values()), {}
-        await asyncio.gather(*map(self._close, openings), return_exceptions=True)
-
-    async def _close(self, opening: asyncio.Task[ServerConnection]) -> None:
-        await (await opening).close()
-
-
-POOL = ServerPool()
-
-
-@atexit.register
-def close_servers() -> None:
-    """End the servers that are still running, at the end of this process. If that is killed, the reaper does it."""
-    if POOL.has_servers:
-        future = asyncio.run_coroutine_threadsafe(POOL.close(), HOST.start())
-        with suppress(Exception):
-            future.result(timeout=CLOSE_S + 2 * END_S)
-
-
-def check_extra() -> None:
-    """Raise RemoteAgentError where the `mcp` package is not installed."""
-    if not has_mcp():
-        raise RemoteAgentError(NEEDS_EXTRA, code="missing_extra")
-
-
-def parse_server(name: str, data: JsonObject) -> ServerSpec:
-    """Build the spec of the server that the checked mapping `data` describes."""
-    command = data.get("command") or ()
-    return ServerSpec(
-        name=name,
-        command=tuple(shlex.split(command) if isinstance(command, str) else command),
-        cwd=data.get("cwd") or "",
-        env=data.get("env") or {},
-        url=data.get("url") or "",
-        headers={key: value for key, value in (data.get("headers") or {}).items() if value is not None},
-        timeout_s=data.get("timeout"),
-        scope=data.get("scope") or WORKER,
-        results=data.get("results") or VALUE,
-    )

@@ -24,10 +24,10 @@ VALUE, PARSED, WHOLE = ("value", "json", "whole")  # the forms of results
 _MOST_PROBLEMS = 3  # of an answer, in a message
 
 
-def read_result(who: str, name: str, result: CallToolResult, form: str, output_schema: JsonObject | None) -> object:
+def read_result(label: str, name: str, result: CallToolResult, form: str, output_schema: JsonObject | None) -> object:
     """Return what the tool `name` answered, in the form that the case asks for. Raises FunctionError where it failed.
 
-    `who` is the server in messages, `output_schema` what the tool has declared of its structured content.
+    `label` is the server in messages, `output_schema` what the tool has declared of its structured content.
     """
     content = [describe_content(block.model_dump(mode="json", by_alias=True)) for block in result.content]
     texts = [str(block["text"]) for block in content if block["type"] == "text"]
@@ -37,14 +37,14 @@ def read_result(who: str, name: str, result: CallToolResult, form: str, output_s
         if isinstance(value, float) and not math.isfinite(value):
             place = format_path(("structuredContent", *path))
             raise BrokenContractError(
-                "invalid_result", f"{who} answered {name} with {place}: {value}, which is not JSON"
+                "invalid_result", f"{label} answered {name} with {place}: {value}, which is not JSON"
             )
     if result.is_error:
         extras: JsonDict = {} if structured is None else {"structured": structured}
         extras |= {"content": content} if form == WHOLE else {}
         raise FunctionError("tool_error", "\n".join(texts) or f"{name} failed and says nothing", **extras)
     if output_schema is not None:
-        _check_output(who, name, structured, output_schema)
+        _check_output(label, name, structured, output_schema)
     if form == WHOLE:
         return {"content": content, "structuredContent": structured, "isError": False}
     if structured is not None:
@@ -55,8 +55,8 @@ def read_result(who: str, name: str, result: CallToolResult, form: str, output_s
     return _parse_text(text) if form == PARSED else text
 
 
-def _check_output(who: str, name: str, structured: object, output_schema: JsonObject) -> None:
-    promise = f"{who} breaks the outputSchema that it declares for {name}"
+def _check_output(label: str, name: str, structured: object, output_schema: JsonObject) -> None:
+    promise = f"{label} breaks the outputSchema that it declares for {name}"
     if structured is None:
         raise BrokenContractError("invalid_result", f"{promise}: its answer has no structuredContent")
     for path, message in find_return_problems(structured, output_schema):

@@ -96,29 +96,29 @@ def build_request(task: Task, served: FunctionUrls, *, is_traced: bool = False) 
     return json.dumps(request, ensure_ascii=True, default=str).encode("ascii")
 
 
-def read_reply(content: bytes, who: str, task: Task) -> Reply:
-    """Read the reply in `content`. Raises RemoteAgentError, code ``invalid_reply``, whose text begins with `who`, if
+def read_reply(content: bytes, label: str, task: Task) -> Reply:
+    """Read the reply in `content`. Raises RemoteAgentError, code ``invalid_reply``, whose text begins with `label`, if
     it is none.
     """
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _make_invalid_reply_error(
-            who, f"answered with something that is not UTF-8 (byte {error.start}); {REPLY_FORM}"
+            label, f"answered with something that is not UTF-8 (byte {error.start}); {REPLY_FORM}"
         ) from None
     stripped = text.strip()
     if not stripped.startswith("{"):
-        _refuse_reply_after_logs(stripped, who)
+        _refuse_reply_after_logs(stripped, label)
         return Reply(text.rstrip("\r\n"))
     try:
         data = json.loads(stripped)
     except (ValueError, RecursionError) as error:
         raise _make_invalid_reply_error(
-            who, f"answered with something that begins like JSON and is none: {error}; {REPLY_FORM}"
+            label, f"answered with something that begins like JSON and is none: {error}; {REPLY_FORM}"
         ) from None
     problems = _find_problems(data)
     if problems:
-        raise _make_invalid_reply_error(who, f"answered with a JSON object that is no reply: {'; '.join(problems)}")
+        raise _make_invalid_reply_error(label, f"answered with a JSON object that is no reply: {'; '.join(problems)}")
     if data.get("state") is not None:
         task.state.clear()
         task.state.update(data["state"])
@@ -131,7 +131,7 @@ def read_reply(content: bytes, who: str, task: Task) -> Reply:
     )
 
 
-def _refuse_reply_after_logs(text: str, who: str) -> None:
+def _refuse_reply_after_logs(text: str, label: str) -> None:
     """Refuse a JSON reply below other lines: read as plain text, its stop reason would be lost without notice."""
     lines = text.splitlines()
     if not lines or not lines[-1].startswith("{"):
@@ -143,7 +143,7 @@ def _refuse_reply_after_logs(text: str, who: str) -> None:
     if is_reply:
         before = "a line" if len(lines) == 2 else f"{len(lines) - 1} lines"
         raise _make_invalid_reply_error(
-            who, f"wrote {before} above its JSON reply; logs belong on stderr, stdout holds the reply alone"
+            label, f"wrote {before} above its JSON reply; logs belong on stderr, stdout holds the reply alone"
         )
 
 
@@ -168,8 +168,8 @@ def _format_value(value: object) -> str:
     return cut_between_words(text)
 
 
-def _make_invalid_reply_error(who: str, problem: str) -> RemoteAgentError:
-    return RemoteAgentError(f"{who} {problem}", code="invalid_reply")
+def _make_invalid_reply_error(label: str, problem: str) -> RemoteAgentError:
+    return RemoteAgentError(f"{label} {problem}", code="invalid_reply")
 
 
 def mark_own_fault(error: RemoteAgentError, task: Task) -> RemoteAgentError:
@@ -211,7 +211,7 @@ class CommandAgent(Struct, frozen=True, eq=False):
     traced_case: Case | None = None  # the case, if it is judged by the spans that the agent exports
 
     @property
-    def who(self) -> str:
+    def label(self) -> str:
         return f"agent '{self.name}'"
 
     async def __call__(self, task: Task) -> Reply:
@@ -228,28 +228,28 @@ class CommandAgent(Struct, frozen=True, eq=False):
             finally:
                 await child.end()
         if child.stderr:
-            task.log.info("%s, stderr:\n%s", self.who, child.stderr)
+            task.log.info("%s, stderr:\n%s", self.label, child.stderr)
         try:
             reply = self._read_reply(child, task)
         except RemoteAgentError as error:
             raise mark_own_fault(error, task) from None
         if spans is not None and self.traced_case is not None:
             if spans.problems:
-                raise IncompleteTraceError(f"{self.who} exported spans that can't be read: {spans.problems[0]}")
+                raise IncompleteTraceError(f"{self.label} exported spans that can't be read: {spans.problems[0]}")
             reply = record_exported_run(task, self.traced_case, spans.exports, reply)
         if not reply.text and not task.calls:
-            task.warnings.append(f"{self.who} printed no answer and called nothing{format_stderr(child)}")
+            task.warnings.append(f"{self.label} printed no answer and called nothing{format_stderr(child)}")
         return reply
 
     async def _start(self, task: Task, served: FunctionUrls) -> ChildProcess:
         folder = self.root / self.cwd
         if not folder.is_dir():
-            raise UnknownAgentError(f"{self.who}: its 'cwd' is no folder: {self.cwd or self.root.as_posix()}")
+            raise UnknownAgentError(f"{self.label}: its 'cwd' is no folder: {self.cwd or self.root.as_posix()}")
         first, *rest = self.words
         if build_redactor(()).redact_data(list(self.words)) != list(self.words):
             task.warnings.append(
-                f"{self.who}: an argument of its command looks like a secret, and any user of the machine can read the "
-                "arguments of a process; hand it over in 'env'"
+                f"{self.label}: an argument of its command looks like a secret, and any user of the machine can read "
+                "the arguments of a process; hand it over in 'env'"
             )
         try:
             with start_as(PROGRAM if self.traced_case is None else None):
@@ -263,9 +263,9 @@ class CommandAgent(Struct, frozen=True, eq=False):
                 )
         except FileNotFoundError:
             hint = "there is no such file" if os.path.dirname(first) else "no folder of the PATH has it"
-            raise UnknownAgentError(f"{self.who}: command not found: '{first}' ({hint})") from None
+            raise UnknownAgentError(f"{self.label}: command not found: '{first}' ({hint})") from None
         except OSError as error:
-            raise UnknownAgentError(f"{self.who}: '{first}' can't be executed: {error.strerror}") from None
+            raise UnknownAgentError(f"{self.label}: '{first}' can't be executed: {error.strerror}") from None
 
     def _read_reply(self, child: ChildProcess, task: Task) -> Reply:
         if child.is_flooded:
@@ -275,12 +275,12 @@ class CommandAgent(Struct, frozen=True, eq=False):
         if status := child.returncode:
             raise self._make_error("crashed", f"{describe_exit(status)} instead of exiting with status 0", child)
         try:
-            return read_reply(bytes(child.stdout), self.who, task)
+            return read_reply(bytes(child.stdout), self.label, task)
         except RemoteAgentError as error:
             raise RemoteAgentError(f"{error}{format_stderr(child)}", code=error.code) from None
 
     def _make_error(self, code: str, problem: str, child: ChildProcess) -> RemoteAgentError:
-        return RemoteAgentError(f"{self.who} {problem}{format_stderr(child)}", code=code)
+        return RemoteAgentError(f"{self.label} {problem}{format_stderr(child)}", code=code)
 
 
 def build_environment(
@@ -492,7 +492,7 @@ class UrlAgent(Struct, frozen=True, eq=False):
     traced_case: Case | None = None  # the case, if it is judged by the spans that the agent exports
 
     @property
-    def who(self) -> str:
+    def label(self) -> str:
         return f"agent '{self.url}'"
 
     async def __call__(self, task: Task) -> Reply:
@@ -531,12 +531,12 @@ class UrlAgent(Struct, frozen=True, eq=False):
                     count = len(spans.exports)
                     came = f"{count} export{'s' * (count != 1)} came, but " if count else ""
                     raise IncompleteTraceError(
-                        f"{self.who}: {came}no span that continues its request (header traceparent) was exported to "
+                        f"{self.label}: {came}no span that continues its request (header traceparent) was exported to "
                         f"its otlp_endpoint within {SPANS_S:g} s; see docs/judge-traces.md"
                     )
                 await asyncio.sleep(0.05)
         if spans.problems:
-            raise IncompleteTraceError(f"{self.who} exported spans that can't be read: {spans.problems[0]}")
+            raise IncompleteTraceError(f"{self.label} exported spans that can't be read: {spans.problems[0]}")
 
     def _read_reply(self, answer: ServiceResponse, task: Task) -> Reply:
         if not 200 <= answer.status < 300:
@@ -546,7 +546,7 @@ class UrlAgent(Struct, frozen=True, eq=False):
             said = f"said:\n  {excerpt}" if excerpt else "said: nothing"
             problem = f"redirects to {location}; write that as its 'url'" if location else said
             raise self._make_error("agent_unreachable", f"answered with HTTP status {answer.status} and {problem}")
-        return read_reply(answer.body, self.who, task)
+        return read_reply(answer.body, self.label, task)
 
     def _make_error(self, code: str, problem: str) -> RemoteAgentError:
-        return RemoteAgentError(f"{self.who} {problem}", code=code)
+        return RemoteAgentError(f"{self.label} {problem}", code=code)
