@@ -240,6 +240,8 @@ def _is_service_failure(error: BaseException) -> bool:
 def _is_broken_connection(error: BaseException) -> bool:
     if type(error).__name__ == "HTTPError":
         return False  # urllib's is an URLError, though there was an answer: its status tells
+    if blame.is_unsendable(error):
+        return False
     return any(cls.__name__ in TRANSPORT_NAMES for cls in type(error).__mro__) or isinstance(error, ConnectionError)
 
 

@@ -224,7 +224,8 @@ class RunState(Struct, eq=False):
             message = f"{SERVICE_FAILED}, and no later request of the conversation succeeded: {failure}"
             self.task.record_fault(ProviderError(message))
         elif self.fault is None:
-            message = f"the model's service refused a request of the agent: {failure}"
+            what = "could not be sent" if failure.code == blame.NOT_SENT else "was refused by the model's service"
+            message = f"a request of the agent {what}: {failure}"
             self.fault = RunFault(code="refused_request", message=message)
 
     def record_timeout(self, *, abandoned: bool, stuck_in: Sequence[FrameSummary] = (), hung_request: str = "") -> None:

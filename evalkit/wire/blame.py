@@ -18,8 +18,23 @@ SERVICE, SENDER = "service", "sender"  # who is to blame
 _SERVICE_STATUSES = frozenset({401, 403, 408, 429})
 
 
+# Classes of HTTP clients for requests that none can send: no service has seen them.
+_UNSENDABLE = frozenset({"InvalidHeader", "InvalidProxyURL", "InvalidSchema", "InvalidURL", "LocalProtocolError",
+    "LocationParseError", "MissingSchema", "UnsupportedProtocol"})  # fmt: skip
+NOT_SENT = "not_sent"
+
+
+def is_unsendable(error: BaseException) -> bool:
+    """Return whether a client has raised `error` because of the request itself: its URL, its headers, its body."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    is_mistake = isinstance(error, (AttributeError, TypeError, ValueError)) and not isinstance(error, OSError)  # of TLS
+    return is_mistake or not _UNSENDABLE.isdisjoint(names)
+
+
 def find_blame(failure: Failure) -> str:
     """Return who is to blame for a failed request: SERVICE, or SENDER, who built the request."""
+    if failure.code == NOT_SENT:
+        return SENDER
     if failure.status is None or failure.is_midstream or failure.code == FULL_CONTEXT:
         return SERVICE
     return SERVICE if failure.status in _SERVICE_STATUSES or failure.status >= 500 else SENDER

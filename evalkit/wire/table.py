@@ -26,7 +26,7 @@ from evalkit.wire import (
     openai_chat,
     openai_responses,
 )
-from evalkit.wire.blame import read_refused
+from evalkit.wire.blame import NOT_SENT, is_unsendable, read_refused
 from evalkit.wire.bodies import NO_DATA, read_values, split_unread
 from evalkit.wire.reading import as_mapping, build_unread, find_enclosed_call
 from evalkit.wire.records import Exchange, Failure, FullContext, Item, Reply, Request, Unread
@@ -284,14 +284,16 @@ def read_exchange(
     return Exchange(api=api.NAME, url=url, request=request, reply=reply, duration_ms=duration_ms)
 
 
-def read_failed_exchange(method: str, url: str, body: bytes, message: str) -> Exchange | None:
+def read_failed_exchange(method: str, url: str, body: bytes, error: BaseException) -> Exchange | None:
     """Read a request to a model's service whose response did not come, or broke off; None for one to any other."""
     if not is_candidate(method, url, body):
         return None
     data = parse_body(body)
     api = find_api(url, data)
     request = Request() if api is None else _read_request(api, data, url)
-    reply = Reply(end="other", failure=Failure(message), has_ended=False)
+    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    failure = Failure(message, code=NOT_SENT if is_unsendable(error) else None)
+    reply = Reply(end="other", failure=failure, has_ended=False)
     return Exchange(api=api.NAME if api is not None else "", url=url, request=request, reply=reply)
 
 

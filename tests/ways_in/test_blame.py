@@ -114,6 +114,11 @@ def ask_by_aiohttp(base: str, way: str, text: str = "hi") -> None:
     asyncio.run(send())
 
 
+def ask_nowhere() -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    httpx.post("host/v1/chat/completions", json=body)  # no scheme
+
+
 @pytest.fixture
 def run(make_case: MakeCase, tmp_path: Path, base: str) -> Callable[..., Verdict]:
     def run_agent(agent: Callable[..., Any], expected: Any = None, record: str | None = None, **keys: Any) -> Verdict:
@@ -150,6 +155,20 @@ CASES = {
     "200 500": WORLD,
     "429 429 cut 200": "passed",
 }
+
+
+@pytest.mark.parametrize(("is_caught", "wanted"), [(True, REFUSED), (False, "failed: agent_raised")])
+def test_a_request_that_no_client_can_send_is_the_agents(
+    run: Callable[..., Verdict], is_caught: bool, wanted: str
+) -> None:
+    def agent(task: Any) -> None:
+        with suppress(httpx.UnsupportedProtocol if is_caught else ZeroDivisionError):
+            ask_nowhere()
+
+    verdict = run(agent)
+
+    assert outcome(verdict) == wanted
+    assert "UnsupportedProtocol" in verdict.reasons[0].message
 
 
 @pytest.mark.parametrize("ways", CASES)

@@ -1,11 +1,12 @@
 """Who is to blame for a failed request to a model."""
 
+import ssl
 from typing import Any
 
 import pytest
 
 from evalkit.wire import anthropic_messages, bedrock_converse, openai_chat
-from evalkit.wire.blame import SENDER, SERVICE, find_blame, read_refused
+from evalkit.wire.blame import NOT_SENT, SENDER, SERVICE, find_blame, is_unsendable, read_refused
 from evalkit.wire.records import FULL_CONTEXT, Failure
 from evalkit.wire.table import Api, read_reply_values
 
@@ -90,6 +91,22 @@ def test_a_reply_that_ends_because_the_context_is_full_was_not_measured(api: Api
 
 
 @pytest.mark.parametrize(
+    ("error", "is_the_requests"),
+    [
+        (ValueError("Invalid header value"), True),
+        (type("InvalidURL", (Exception,), {})("no host"), True),
+        (ssl.SSLCertVerificationError("self-signed"), False),  # a ValueError, too
+        (ConnectionResetError("by peer"), False),
+        (RuntimeError("the transport is closed"), False),
+    ],
+)
+def test_a_request_that_can_not_be_sent_is_told_by_what_the_client_raises(
+    error: Exception, is_the_requests: bool
+) -> None:
+    assert is_unsendable(error) == is_the_requests
+
+
+@pytest.mark.parametrize(
     ("failure", "blame"),
     [
         (Failure("ConnectError"), SERVICE),
@@ -97,6 +114,7 @@ def test_a_reply_that_ends_because_the_context_is_full_was_not_measured(api: Api
         (Failure("refused in mid-stream", 400, is_midstream=True), SERVICE),
         (Failure("full", 400, FULL_CONTEXT), SERVICE),
         (Failure("refused", 400), SENDER),
+        (Failure("UnsupportedProtocol", code=NOT_SENT), SENDER),
     ],
 )
 def test_any_failure_has_one_to_blame(failure: Failure, blame: str) -> None:

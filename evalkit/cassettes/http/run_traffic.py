@@ -71,8 +71,7 @@ class _TrafficListener:
         task = self._task()
         if task is None or (isinstance(error, asyncio.CancelledError) and not task.is_hung(duration_ms / 1000)):
             return
-        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        exchange = read_failed_exchange(request.method, request.url, request.body, message)
+        exchange = read_failed_exchange(request.method, request.url, request.body, error)
         if exchange is not None:
             task.record_exchange(exchange, waited_ms=duration_ms)
 
