@@ -18,7 +18,6 @@ from collections.abc import (
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -563,22 +562,3 @@ class Task:
     def replace_last_turn(self, turn: ModelTurn) -> None:
         """Record `turn` in place of the latest one, now that its text has been read."""
         self._session.replace_last_turn(turn)
-
-
-def list_replaced_attributes(task: Task) -> list[str]:
-    """List the attributes of a task, which agents have in their hands and evalkit needs again, in which an agent has
-    put something that can't be read."""
-    types: dict[str, tuple[type, ...]] = {
-        **dict.fromkeys(("messages", "warnings", "on_turn_end"), (list,)),
-        "observation": (Observation,),
-        **dict.fromkeys(("input", "unawaited"), (dict,)),
-        "settings": (TaskSettings,),
-        "trace": (log_formats.Conversation, NoneType),
-        "http_traffic": (traffic.Traffic, NoneType),
-        "_dispatcher": (FakeDispatcher,),
-        "_opened_session": (model_session.ModelSession, NoneType),
-    }
-    names = [name for name in types if not isinstance(getattr(task, name), types[name])]
-    if "messages" not in names and not all(isinstance(message, Mapping) for message in task.messages):
-        names.append("messages")
-    return names

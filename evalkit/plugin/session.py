@@ -50,12 +50,7 @@ def start(config: pytest.Config) -> None:
     try:
         refuse_moved_root(config)
         configuration = read_configuration(config)
-        for model in configuration.list_models():
-            model_choice.check_model(model)
-        if configuration.settings.grader is not None:
-            grader.check_graders(configuration.settings.grader)
-        if configuration.settings.simulator is not None:
-            model_choice.check_model(configuration.settings.simulator, "the simulated user: ")
+        check_models(configuration)
         insert_into_path(config)
         config.add_cleanup(partial(_check_unfinished_threads, frozenset(threading.enumerate())))
         paths = select_paths(config, configuration)
@@ -71,20 +66,42 @@ def start(config: pytest.Config) -> None:
             durations = () if configuration.durations is None else (configuration.durations,)
             config.pluginmanager.register(Sharding(config, configuration.shard, durations), "evalkit-sharding")
         if hasattr(config, "workerinput"):
-            journal = WorkerJournal(configuration.results.with_suffix(JOURNAL_SUFFIX), config.workerinput["workerid"])
-            runner.on_landed = lambda wire: journal.append(wire.line)
-            folder, worker = Path(config.workerinput[EXCHANGE_KEY]), config.workerinput["workerid"]
-            config.pluginmanager.register(WorkerActivity(runner.measure_activity, folder, worker), "evalkit-activity")
+            register_worker(config, configuration, runner)
         else:
-            collector = ResultCollector(config, configuration, collection, runner)
-            config.pluginmanager.register(collector, "evalkit-results")
-            # The hooks of plugins that are registered later come first, before the collector detaches the verdicts.
-            register_updater(config, configuration)
-            register_linting(config, configuration)
-            if sweeps := [kind for kind in SWEEPS if getattr(configuration, kind.option)]:
-                config.pluginmanager.register(SweepSummary(sweeps), "evalkit-sweeps")
+            register_collector(config, configuration, collection, runner)
     except UsageError as error:
         raise pytest.UsageError(f"evalkit: {error}") from None
+
+
+def check_models(configuration: Configuration) -> None:
+    """Raise UsageError if a model of the run, of its grader or of its simulated user can't be asked."""
+    for model in configuration.list_models():
+        model_choice.check_model(model)
+    if configuration.settings.grader is not None:
+        grader.check_graders(configuration.settings.grader)
+    if configuration.settings.simulator is not None:
+        model_choice.check_model(configuration.settings.simulator, "the simulated user: ")
+
+
+def register_worker(config: pytest.Config, configuration: Configuration, runner: CaseRunner) -> None:
+    """Register what a worker of xdist tells the process that collects the results."""
+    folder, worker = Path(config.workerinput[EXCHANGE_KEY]), config.workerinput["workerid"]  # type: ignore[attr-defined]
+    journal = WorkerJournal(configuration.results.with_suffix(JOURNAL_SUFFIX), worker)
+    runner.on_landed = lambda wire: journal.append(wire.line)
+    config.pluginmanager.register(WorkerActivity(runner.measure_activity, folder, worker), "evalkit-activity")
+
+
+def register_collector(
+    config: pytest.Config, configuration: Configuration, collection: Collection, runner: CaseRunner
+) -> None:
+    """Register what collects the results, and what works on them."""
+    collector = ResultCollector(config, configuration, collection, runner)
+    config.pluginmanager.register(collector, "evalkit-results")
+    # The hooks of plugins that are registered later come first, before the collector detaches the verdicts.
+    register_updater(config, configuration)
+    register_linting(config, configuration)
+    if sweeps := [kind for kind in SWEEPS if getattr(configuration, kind.option)]:
+        config.pluginmanager.register(SweepSummary(sweeps), "evalkit-sweeps")
 
 
 def list_node_ids(argument: str, folder: Path, labels: Sequence[str]) -> list[str]:

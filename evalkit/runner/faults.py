@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MemberDescriptorType, TracebackType
 from typing import TYPE_CHECKING, cast
 
-from evalkit.agents.task import Task, list_replaced_attributes
+from evalkit.agents.task import Task
 from evalkit.errors import (
     EvalkitError,
     FunctionError,
@@ -165,17 +165,13 @@ def build_phase_fault(phase: str, agent: str, problem: str, traceback: str = "")
     return RunFault(code=_PHASE_CODES[phase], message=message, measured=False, traceback=traceback)
 
 
-def find_damage(task: Task, error: BaseException, root: Path) -> RunFault | None:
-    """Return the fault of an agent that has left something behind on which evalkit failed with `error`; None if there
-    is no sign of that, and the defect is evalkit's own."""
-    names = list_replaced_attributes(task)
+def find_damage(error: BaseException, root: Path) -> RunFault | None:
+    """Return the fault of an agent whose own code raised `error` once more, in what it left behind: a value whose
+    methods raise. None if there is no sign of that, and the defect is evalkit's own."""
     place = locate_frame(traceback.extract_tb(error.__traceback__)[-1:], root, outside=False)
-    if names:
-        damage = f"task.{names[0]} is nothing any more that can be read"
-    elif place:
-        damage = f"its code was called once more, and raised {_describe(error)}{place}"
-    else:
+    if not place:
         return None
+    damage = f"its code was called once more, and raised {_describe(error)}{place}"
     return RunFault(code="agent_raised", message=f"the agent left behind what can't be judged: {damage}")
 
 

@@ -478,7 +478,7 @@ class Watchdog:
 
     def find_damage(self, error: BaseException) -> RunFault | None:
         """Return the fault of the agent of the current run, if it left behind what made evalkit fail with `error`."""
-        return None if self._run is None else find_damage(self._run.task, error, self._run.plan.root)
+        return None if self._run is None else find_damage(error, self._run.plan.root)
 
     def judge_torn_run(self, error: BaseException) -> Verdict | None:
         """Return the verdict if `error`, a SystemExit in a task of the agent, ended the event loop during a run."""

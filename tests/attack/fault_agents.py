@@ -785,7 +785,7 @@ def mutates_a_nested_argument_afterwards(task: Task) -> str:
     return "done T-1"
 
 
-@fault
+@wrecker
 def changes_its_task(task: Task) -> str:
     task.case_id = "scenarios/other_001.yaml"
     task.message = task.input = None
@@ -801,7 +801,7 @@ def spoil(name: str, value: Any) -> None:
         return text
 
     run.__name__ = f"makes_{getattr(value, '__name__', type(value).__name__)}_of_task_{name}"
-    fault(run)
+    wrecker(run)
 
 
 for name in ("messages", "settings", "input", "warnings", "trace", "http_traffic", "waiting_time", "queueing_time"):
