@@ -224,8 +224,9 @@ class RunState(Struct, eq=False):
             message = f"{SERVICE_FAILED}, and no later request of the conversation succeeded: {failure}"
             self.task.record_fault(ProviderError(message))
         elif self.fault is None:
-            what = "could not be sent" if failure.code == blame.NOT_SENT else "was refused by the model's service"
-            message = f"a request of the agent {what}: {failure}"
+            message = f"the model's service refused a request of the agent: {failure}"
+            if failure.code == blame.NOT_SENT:
+                message = f"a request of the agent could not be sent: {failure}"
             self.fault = RunFault(code="refused_request", message=message)
 
     def record_timeout(self, *, abandoned: bool, stuck_in: Sequence[FrameSummary] = (), hung_request: str = "") -> None:
