@@ -51,7 +51,7 @@ queue_context: ContextVar[Callable[[], AbstractContextManager[Any]]] = ContextVa
 )
 
 
-class Traffic:
+class LiveTotals:
     """What live models have taken in this process so far: a person who waits for the run is shown it."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Traffic:
                 self.waiting -= 1
 
 
-TRAFFIC = Traffic()
+TRAFFIC = LiveTotals()
 
 
 class Rates(Struct, frozen=True):

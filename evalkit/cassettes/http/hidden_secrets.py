@@ -38,42 +38,53 @@ def hide_secrets(
 ) -> tuple[list[JsonDict], list[str]]:
     """Copy `exchanges` without secrets, of which `secrets` and `credentials` are known. Return with it where a model
     said one, as paths of URLs: a check of such a value will fail on replay."""
-    stand_ins = StandIns()
-    certain = tuple(dict.fromkeys((*secrets, *credentials)))
-    known = Redactor(certain, hide=stand_ins.hide_everywhere, is_keyed=False)
-    in_requests = Redactor(certain, hide=stand_ins.hide)
-    hidden: list[JsonDict] = []
-    touched: list[str] = []
-    seen = ""  # what the agent has sent, and models have said
-    for exchange in exchanges:
+    hider = _ExchangeHider(tuple(dict.fromkeys((*secrets, *credentials))))
+    hidden = [hider.hide(exchange) for exchange in exchanges]
+    names = hider.stand_ins.names
+    return _replace_copies(hidden, {name: names[name] for name in hider.stand_ins.copied}), hider.touched
+
+
+class _ExchangeHider:
+    """Hides the secrets of one exchange after the other. `touched` is where a model said one."""
+
+    def __init__(self, certain: tuple[str, ...]) -> None:
+        self.stand_ins = StandIns()
+        self.touched: list[str] = []
+        self._certain = certain
+        self._known = Redactor(certain, hide=self.stand_ins.hide_everywhere, is_keyed=False)
+        self._in_requests = Redactor(certain, hide=self.stand_ins.hide)
+        self._seen = ""  # what the agent has sent, and models have said
+
+    def hide(self, exchange: JsonObject) -> JsonDict:
+        """Copy an exchange without its secrets."""
         is_model = is_model_exchange(exchange)
         request, response = dict(exchange["request"]), dict(exchange.get("response") or {})
-        seen += json.dumps(request, ensure_ascii=False, default=str)
-
-        def hide_from_response(secret: str, seen: str = seen) -> str:  # what the agent knew before is no news of it
-            return stand_ins.hide(secret) if secret in seen else stand_ins.hide_everywhere(secret)
-
-        in_responses = known if is_model else Redactor(certain, hide=hide_from_response)
-        request["url"] = known.redact_data(hide_parameters(str(request["url"]), stand_ins.hide_everywhere))
+        self._seen += json.dumps(request, ensure_ascii=False, default=str)
+        in_response = self._known if is_model else Redactor(self._certain, hide=self._hide_from_response)
+        request["url"] = self._known.redact_data(hide_parameters(str(request["url"]), self.stand_ins.hide_everywhere))
+        place = urlsplit(request["url"]).path
         for form in ("json", "form", "text"):
             if form in request:
-                request[form] = _hide_in_data(request[form], in_requests, known if is_model else None)
+                request[form] = _hide_in_data(request[form], self._in_requests, self._known if is_model else None)
             if form in response:
                 was = response[form]
-                response[form] = _hide_in_body(was, in_responses, stand_ins if is_model else None)
-                if is_model and response[form] != was:
-                    touched.append(urlsplit(request["url"]).path)
+                response[form] = _hide_in_body(was, in_response, self.stand_ins if is_model else None)
+                self.touched += [place] if is_model and response[form] != was else []
         for part in (request, response):
-            if "base64" in part and _holds_secret(part, known):
+            if "base64" in part and _holds_secret(part, self._known):
                 del part["base64"]
                 part["text"] = REDACTED
-                touched.append(urlsplit(request["url"]).path)
+                self.touched.append(place)
         if is_model:
-            seen += json.dumps({form: exchange.get("response", {}).get(form) for form in ("json", "text")}, default=str)
+            said = exchange.get("response") or {}
+            self._seen += json.dumps({form: said.get(form) for form in ("json", "text")}, default=str)
         if "headers" in response:
-            response["headers"] = _hide_in_headers(response["headers"], in_requests, stand_ins)
-        hidden.append({**exchange, "request": request, **({"response": response} if response else {})})
-    return _replace_copies(hidden, {name: stand_ins.names[name] for name in stand_ins.copied}), touched
+            response["headers"] = _hide_in_headers(response["headers"], self._in_requests, self.stand_ins)
+        return {**exchange, "request": request, **({"response": response} if response else {})}
+
+    def _hide_from_response(self, secret: str) -> str:
+        """Hide a secret that a service gave; what the agent knew before is no news of it."""
+        return self.stand_ins.hide(secret) if secret in self._seen else self.stand_ins.hide_everywhere(secret)
 
 
 def mask_request(request: JsonObject, secrets: tuple[str, ...]) -> JsonDict:

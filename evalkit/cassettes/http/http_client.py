@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """A connection of http.client, or of a library that is built on it."""
 
     host: str
@@ -108,7 +108,7 @@ def list_patches(library: str, find: FindTraffic) -> list[Patch]:
 def make_connect(real: Method, find: FindTraffic) -> Method:
     """Make `connect`, which urllib3 calls before it sends anything over TLS."""
 
-    def connect(self: Connection) -> None:
+    def connect(self: ClientConnection) -> None:
         if _REAL in vars(self) or _find_player(find, _get_authority(self)) is None:
             with carry():
                 real(self)
@@ -124,7 +124,7 @@ def make_connect(real: Method, find: FindTraffic) -> Method:
 def make_send(real: Method, find: FindTraffic) -> Method:
     """Build `send` of a connection, which gathers a request that a cassette answers."""
 
-    def send(self: Connection, data: object) -> None:
+    def send(self: ClientConnection, data: object) -> None:
         if _GATHERED not in vars(self):
             is_real = _REAL in vars(self)
             player = None if is_real else _find_player(find, _get_authority(self, data))
@@ -152,7 +152,7 @@ def make_send(real: Method, find: FindTraffic) -> Method:
     return send
 
 
-def _report_failure(connection: Connection, traffic: Traffic | None, error: OSError) -> None:
+def _report_failure(connection: ClientConnection, traffic: Traffic | None, error: OSError) -> None:
     """Tell of a request that could not be sent, as far as it is known by now."""
     sent = vars(connection).pop(_OBSERVED, None)
     if sent is not None and traffic is not None:
@@ -165,7 +165,7 @@ def _report_failure(connection: Connection, traffic: Traffic | None, error: OSEr
 def make_request(real: Method, find: FindTraffic) -> Method:
     """Build `request` of a connection, which sends a whole request: if that fails, it fails here."""
 
-    def request(self: Connection, *args: Any, **options: Any) -> None:
+    def request(self: ClientConnection, *args: Any, **options: Any) -> None:
         real(self, *args, **options)
         _settle(self)
 
@@ -175,7 +175,7 @@ def make_request(real: Method, find: FindTraffic) -> Method:
 def make_getresponse(real: Method, find: FindTraffic) -> Method:
     """Build `getresponse` of a connection, which answers a gathered request."""
 
-    def getresponse(self: Connection) -> HTTPResponse:
+    def getresponse(self: ClientConnection) -> HTTPResponse:
         _settle(self)
         outcome: HttpResponse | BrokenExchange | Tee | None = vars(self).pop(_OUTCOME, None)
         if outcome is None:
@@ -197,7 +197,7 @@ def make_getresponse(real: Method, find: FindTraffic) -> Method:
 def make_close(real: Method, find: FindTraffic) -> Method:
     """Build `close` of a connection, which forgets a gathered request."""
 
-    def close(self: Connection) -> None:
+    def close(self: ClientConnection) -> None:
         vars(self).pop(_GATHERED, None)
         vars(self).pop(_OUTCOME, None)
         real(self)
@@ -205,7 +205,7 @@ def make_close(real: Method, find: FindTraffic) -> Method:
     return close
 
 
-def _settle(connection: Connection) -> None:
+def _settle(connection: ClientConnection) -> None:
     """Look a gathered request up, and send it if it is to be recorded. Raises what connecting and sending raises."""
     gathered = vars(connection).pop(_GATHERED, None)
     if gathered is None:
@@ -220,7 +220,7 @@ def _settle(connection: Connection) -> None:
     vars(connection)[_OUTCOME] = outcome
 
 
-def _send_gathered(connection: Connection, content: bytes, tee: Tee) -> None:
+def _send_gathered(connection: ClientConnection, content: bytes, tee: Tee) -> None:
     vars(connection)[_REAL] = True
     try:
         if isinstance(connection.sock, NoSocket):
@@ -262,7 +262,7 @@ def _receive(get_response: Callable[[], HTTPResponse], tee: Tee | None) -> HTTPR
     return response
 
 
-def _build_response(connection: Connection, content: _ResponseBytes) -> HTTPResponse:
+def _build_response(connection: ClientConnection, content: _ResponseBytes) -> HTTPResponse:
     """Build http.client's response from recorded bytes."""
     reader: Any = content
     response = connection.response_class(reader, method=connection._method)
@@ -286,7 +286,7 @@ def make_create_connection(real: Method) -> Method:
     return create_connection
 
 
-def _fail_to_connect(connection: Connection, failure: TransportFailure) -> None:
+def _fail_to_connect(connection: ClientConnection, failure: TransportFailure) -> None:
     """Let a connection's own code meet a recorded failure while it connects. Raises what it makes of it."""
     error = failure.build_error()
     own = vars(connection)
@@ -305,7 +305,7 @@ def _fail_to_connect(connection: Connection, failure: TransportFailure) -> None:
     raise error
 
 
-def _build_broken_response(connection: Connection, broken: BrokenExchange) -> HTTPResponse:
+def _build_broken_response(connection: ClientConnection, broken: BrokenExchange) -> HTTPResponse:
     """Build a response that breaks off, or that there is none."""
     is_encrypted = connection.default_port == 443
     error = None if broken.failure.kind == CLOSED else broken.failure.build_error(is_encrypted=is_encrypted)
@@ -315,7 +315,7 @@ def _build_broken_response(connection: Connection, broken: BrokenExchange) -> HT
         connection.close()
 
 
-def _parse_request(connection: Connection, content: bytes) -> HttpRequest:
+def _parse_request(connection: ClientConnection, content: bytes) -> HttpRequest:
     head, _, body = content.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     method, target, *_ = [*first.split(" "), "", ""]
@@ -336,7 +336,7 @@ def _parse_request(connection: Connection, content: bytes) -> HttpRequest:
     return HttpRequest(method, target, body, headers.get("content-type", ""), find_credentials(headers.items()))
 
 
-def _get_authority(connection: Connection, data: object = b"") -> str:
+def _get_authority(connection: ClientConnection, data: object = b"") -> str:
     """Return ``host`` or ``host:port``, of the server behind a proxy rather than the proxy."""
     if isinstance(data, bytes) and b" http://" in data[:20]:
         return urlsplit(data.split(b" ", 2)[1].decode("latin-1")).netloc

@@ -141,10 +141,10 @@ def _tee_response(library: str, response: Any, tee: Tee) -> Any:
     tee.begin(response.status_code, response.reason_phrase, tuple(response.headers.multi_items()))
     module: Any = sys.modules[library]
 
-    class Stream(TeeStream, module.SyncByteStream, module.AsyncByteStream):  # type: ignore[misc]
+    class ReadStream(TeeStream, module.SyncByteStream, module.AsyncByteStream):  # type: ignore[misc]
         pass
 
-    response.stream = Stream(response.stream, tee)
+    response.stream = ReadStream(response.stream, tee)
     return response
 
 
