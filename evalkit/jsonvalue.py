@@ -5,8 +5,8 @@ is JSON is copied; anything else is converted where it has one obvious JSON form
 
 Equality is that of JSON: `true` is not `1`, `"5"` is not `5`, `5` is `5.0`, null is not missing, lists are ordered. A
 value that is not JSON (a tuple, bytes, a set, a mapping with a key that is no text) differs from everything, itself
-included. Two exceptions, so that a value that went through a run unchanged equals itself: NaN equals NaN, and cyclic
-values are equal when they unfold alike.
+included; so does one that contains itself, or is nested too deeply for a run: snapshots hold none. NaN equals NaN, so
+that a value that went through a run unchanged equals itself.
 """
 
 from __future__ import annotations
@@ -248,12 +248,7 @@ STRING, NUMBER, BOOLEAN, NULL, ARRAY, OBJECT = "string", "number", "boolean", "n
 KINDS = frozenset({STRING, NUMBER, BOOLEAN, NULL, ARRAY, OBJECT})
 
 _KIND_BY_TYPE = {str: STRING, int: NUMBER, float: NUMBER, bool: BOOLEAN, type(None): NULL, list: ARRAY, dict: OBJECT}
-_MAX_RECURSION = 60  # how deep plain recursion goes before the explicit stack takes over
 _MISSING = object()
-
-
-class _TooDeepError(Exception):
-    pass
 
 
 def get_kind(value: object) -> str:
@@ -293,18 +288,12 @@ def is_mapping(value: object) -> TypeGuard[dict[str, object]]:
 def is_json_equal(a: object, b: object) -> bool:
     """Return whether `a` and `b` are the same JSON value. Never raises, whatever the values are."""
     try:
-        return _is_equal(a, b, _MAX_RECURSION)
-    except _TooDeepError:
-        pass
-    except Exception:  # a dict or key subclass that raises: not JSON
-        return False
-    try:
-        return _is_equal_by_stack(a, b)
-    except Exception:
+        return _is_equal(a, b)
+    except Exception:  # a dict or key subclass that raises, or no end of it: not JSON
         return False
 
 
-def _is_equal(a: Any, b: Any, depth: int) -> bool:
+def _is_equal(a: Any, b: Any) -> bool:
     # The hot path of judging: exact types first, loops instead of generators.
     of_type = type(a)
     if of_type is not type(b) or of_type not in _KIND_BY_TYPE:
@@ -317,56 +306,25 @@ def _is_equal(a: Any, b: Any, depth: int) -> bool:
         if of_kind == STRING:
             return str.__eq__(a, b)
         if of_kind == OBJECT:
-            return _is_equal(dict(dict.items(a)), dict(dict.items(b)), depth)
-        return _is_equal(list(list.__iter__(a)), list(list.__iter__(b)), depth)
+            return _is_equal(dict(dict.items(a)), dict(dict.items(b)))
+        return _is_equal(list(list.__iter__(a)), list(list.__iter__(b)))
     if of_type is dict:
-        if not depth:
-            raise _TooDeepError
         if len(a) != len(b):
             return False
         for key, value in a.items():
             if type(key) is not str and get_kind(key) != STRING:
                 return False
-            if not _is_equal(value, b.get(key, _MISSING), depth - 1):
+            if not _is_equal(value, b.get(key, _MISSING)):
                 return False
         return True
     if of_type is list:
-        if not depth:
-            raise _TooDeepError
         if len(a) != len(b):
             return False
         for x, y in zip(a, b, strict=True):  # noqa: SIM110 - twice as fast as all(...)
-            if not _is_equal(x, y, depth - 1):
+            if not _is_equal(x, y):
                 return False
         return True
     return bool(a == b or (a != a and b != b))
-
-
-def _is_equal_by_stack(a: Any, b: Any) -> bool:
-    """Compare values nested so deep (or in themselves) that recursion would end in an error."""
-    pairs = [(a, b)]
-    compared_ids: set[tuple[int, int]] = set()
-    while pairs:
-        x, y = pairs.pop()
-        x_kind = get_kind(x)
-        if not x_kind or x_kind != get_kind(y):
-            return False
-        if x_kind not in (ARRAY, OBJECT):
-            if not _is_equal(x, y, 0):
-                return False
-            continue
-        if (id(x), id(y)) in compared_ids:
-            continue
-        compared_ids.add((id(x), id(y)))
-        if len(x) != len(y):
-            return False
-        if x_kind == ARRAY:
-            pairs.extend(zip(x, y, strict=True))
-        elif all(get_kind(key) == STRING for key in x):
-            pairs.extend((value, dict.get(y, key, _MISSING)) for key, value in dict.items(x))
-        else:
-            return False
-    return True
 
 
 def to_hashable(value: object) -> Hashable:
