@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.cassettes.http.interception import CLIENTS
+
 CODE = """
 import sys, importlib.abc, importlib.machinery
 
@@ -99,3 +101,32 @@ def test_several_threads_may_import_clients_at_once(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stdout
     assert "3 passed" in result.stdout
+
+
+@pytest.mark.parametrize("module", sorted({*CLIENTS.values(), "evalkit.cassettes.http.run_traffic"}))
+def test_what_patches_a_client_and_reads_its_traffic_imports_no_client_itself(module: str) -> None:
+    """A client's import loads these modules: one that imported a client would be half imported itself then."""
+    code = f"import sys, {module}; print([name for name in {list(CLIENTS)} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+STARTED = """
+import subprocess, sys
+def agent(task):
+    return subprocess.run([sys.executable, "-c", "print('x')"], capture_output=True, text=True, check=True).stdout
+"""
+
+
+def test_a_program_that_an_agent_starts_before_any_client_was_imported_runs() -> None:
+    """What serves its models is imported with the first program, and imports a client."""
+    code = f"""
+import sys, evalkit
+from evalkit.runner.run_case import run_case
+{STARTED}
+assert "http.client" not in sys.modules
+case = evalkit.case_from_dict({{"input": {{"message": "hi"}}, "expected_output": {{"response_contains": "x"}}}})
+print(run_case(case, agent, evalkit.Settings()).status)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "passed", done.stderr

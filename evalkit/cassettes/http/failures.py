@@ -12,7 +12,6 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from http.client import IncompleteRead
 
 from msgspec import Struct
 
@@ -33,6 +32,7 @@ KINDS = (SYSTEM, LOOKUP, TIMEOUT, TLS, CLOSED, CANCELLED)
 KEYS = ("kind", "when", "code", "detail")
 # Errors of client libraries by which they say that the other side closed the connection.
 _CLOSING = frozenset({"RemoteProtocolError", "ServerDisconnectedError", "ClientPayloadError"})
+_INCOMPLETE = "IncompleteRead"  # of http.client, which is not imported here: its import imports this module
 _MALFORMED = "h11"  # what this library refused is no HTTP, or ends too early
 
 
@@ -109,7 +109,7 @@ def find_failure(error: BaseException, when: str) -> TransportFailure | None:
 
 
 def _is_closing(cause: BaseException, when: str) -> bool:
-    if isinstance(cause, (ConnectionError, IncompleteRead)):
+    if isinstance(cause, ConnectionError) or any(cls.__name__ == _INCOMPLETE for cls in type(cause).__mro__):
         return True
     refused_by = type(cause.__cause__).__module__.partition(".")[0]
     return type(cause).__name__ in _CLOSING and (when == BODY or refused_by != _MALFORMED)
