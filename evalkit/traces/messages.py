@@ -34,7 +34,7 @@ from evalkit.traces.log_formats import (
 )
 from evalkit.wire import openai_chat
 from evalkit.wire import reading as wire
-from evalkit.wire.reading import build_unread, is_like_call
+from evalkit.wire.reading import as_mapping, build_unread, is_like_call
 from evalkit.wire.records import CLIENT, SERVICE, Answer, Call, Text
 
 _API = openai_chat.NAME  # by whose names what can't be read is told
@@ -53,6 +53,7 @@ _WRAPPED_CALLS = ("toolUse", "functionCall", "function_call", "tool_call")
 _WRAPPED_ANSWERS = ("toolResult", "functionResponse", "function_response")
 _CALL_KEYS = (*_WRAPPED_CALLS, "tool_calls", "toolCalls", "toolName", "tool_name", "arguments", "args")
 _NO_CALLS = ("tool_call_id", "tool_use_id", "toolCallId")  # keys of a message that hold no call
+_COMMAND = "```mswea_bash_command"  # of mini-SWE-agent, in the text of a reply
 _CALL_REASONS = ("tool_calls", "tool_call", "tool-calls", "tool_use", "function_call")
 
 
@@ -222,7 +223,11 @@ def _read_ui_call(part: JsonObject) -> Iterator[LogItem]:
 
 
 def _check_keys(message: JsonObject, place: str) -> Iterator[LogItem]:
-    """Yield the keys that could hold calls, of a reply of which none was read."""
+    """Yield the keys that could hold calls, of a reply of which none was read; and the commands in its text that agents
+    of SWE-agent's family have carried out."""
+    actions = as_mapping(message.get("extra")).get("actions")
+    if actions or _COMMAND in str(message.get("content")):
+        yield build_unread(f"{_API}.message.actions", f"{place}.extra.actions", actions or message.get("content"))
     for key, value in message.items():
         is_empty = not any(value.values()) if isinstance(value, Mapping) else not value
         is_action = key == "action" and "thought" in message  # of SWE-agent: a command that stands in the text

@@ -187,6 +187,18 @@ def test_a_declaration_among_the_messages_is_no_answer() -> None:
             "hold no call of a function, say so in pyproject.toml, [tool.evalkit.http]: "
             'harmless = ["openai_chat.message.action"]',
         ),
+        (
+            {"role": "assistant", "content": "I look.", "extra": {"actions": [{"command": "ls"}]}},
+            "it holds what evalkit can't read: openai_chat.message.actions at messages[0].extra.actions: "
+            '[{"command": "ls"}]\nIf it can hold no call of a function, say so in pyproject.toml, [tool.evalkit.http]: '
+            'harmless = ["openai_chat.message.actions"]',
+        ),
+        (
+            {"role": "assistant", "content": "```mswea_bash_command\nls\n```"},
+            "it holds what evalkit can't read: openai_chat.message.actions at messages[0].extra.actions: "
+            '"```mswea_bash_command\\nls\\n```"\nIf it can hold no call of a function, say so in pyproject.toml, '
+            '[tool.evalkit.http]: harmless = ["openai_chat.message.actions"]',
+        ),
         ("role='user' content='Hi'", "a message is no JSON object: \"role='user' content='Hi'\""),
     ],
 )
