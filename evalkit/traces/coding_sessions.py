@@ -1,4 +1,4 @@
-"""Sessions of coding agents, an event a line: of Claude Code and of Codex."""
+"""Sessions of coding agents: of Claude Code and of Codex, an event a line, and of Gemini's command line."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonObject
+from evalkit.jsonvalue import JsonObject, filter_mappings
 from evalkit.traces.exchanges import CHAT, build_exchange, find_form, read_exchange
 from evalkit.traces.log_formats import (
     Conversation,
+    Event,
     LoggedMessage,
+    ModelReply,
     UnreadableLogError,
     find_case_id,
     find_text,
+    join_texts,
+    read_usage,
+    to_events,
     to_parts,
 )
-from evalkit.wire import openai_responses
+from evalkit.wire import gemini_content, openai_responses
 from evalkit.wire.reading import as_mapping
+from evalkit.wire.records import Answer
 
 # Claude Code: a message a line, of one session or several.
 
@@ -115,3 +121,41 @@ def read_codex(records: Sequence[tuple[str, JsonObject]]) -> Iterator[Conversati
         has_ended=any(event.get("type") == "task_complete" for event in ended),
         output=next((find_text(event, ("last_agent_message",)) for event in ended), None),
     )
+
+
+# Gemini's command line: a file is one session, whose replies hold their calls with the results.
+
+_OF_NOBODY = ("info", "error", "warning", "about", "help", "stats", "quit", "compression")  # types of messages
+
+
+def is_of_gemini_cli(record: JsonObject) -> bool:
+    """Return whether a record is a session of Gemini's command line."""
+    return "sessionId" in record and "projectHash" in record and isinstance(record.get("messages"), list)
+
+
+def read_gemini_cli(records: Sequence[tuple[str, JsonObject]]) -> Iterator[Conversation | UnreadableLogError]:
+    """Yield the conversation of each session."""
+    for source, record in records:
+        try:
+            events = [event for message in filter_mappings(record["messages"]) for event in _read_turn(message)]
+            yield replace(build_exchange("", events, {}, source), case_id=find_case_id(record))
+        except UnreadableLogError as error:
+            yield UnreadableLogError(f"{source}: {error}")
+
+
+def _read_turn(message: JsonObject) -> Iterator[Event]:
+    kind, calls = message.get("type"), [*filter_mappings(message.get("toolCalls"))]
+    if kind == "gemini":
+        asked = [{"functionCall": {key: call[key] for key in ("id", "name", "args") if key in call}} for call in calls]
+        said = {"role": "model", "parts": [{"text": join_texts(message.get("content"))}, *asked]}
+        reply = ModelReply(model=find_text(message, ("model",)), usage=read_usage(message.get("tokens")))
+        yield from to_events(gemini_content.read_request({"contents": [said]}).items, reply)
+        for call in calls:
+            answered = [part for part in filter_mappings(call.get("result")) if "functionResponse" in part]
+            items = gemini_content.read_request({"contents": [{"role": "user", "parts": answered}]}).items
+            is_error = call.get("status") != "success"
+            yield from to_events(replace(item, is_error=is_error) for item in items if isinstance(item, Answer))
+    elif kind == "user":
+        yield LoggedMessage(join_texts(message.get("content")))
+    elif calls or kind not in _OF_NOBODY:
+        raise UnreadableLogError(f"a message has the type {kind!r}; expected user or gemini")

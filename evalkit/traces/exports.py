@@ -20,10 +20,12 @@ from evalkit.text.format import cut_between_words
 from evalkit.traces.coding_sessions import (
     is_of_claude_code,
     is_of_codex,
+    is_of_gemini_cli,
     may_be_of_claude_code,
     may_be_of_codex,
     read_claude_code,
     read_codex,
+    read_gemini_cli,
 )
 from evalkit.traces.exchanges import (
     CHAT,
@@ -449,6 +451,7 @@ def _is_of_langfuse(record: JsonObject) -> bool:
 EXPORTS: dict[str, Export] = {
     "claude-code": Export(is_of_claude_code, read_claude_code, "no message in it", may_be_of_claude_code),
     "codex": Export(is_of_codex, read_codex, "no message in it", may_be_of_codex),
+    "gemini-cli": Export(is_of_gemini_cli, read_gemini_cli, "no message in it"),
     "inspect": Export(is_of_inspect, read_inspect, "no sample in it"),
     "openhands": Export(is_of_openhands, read_openhands, "no event of an agent in it"),
     "adk": Export(_is_of_adk, _read_adk, "no conversation in what ADK exported; expected eval_cases, events or turns"),
