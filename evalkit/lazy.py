@@ -44,8 +44,14 @@ def load(name: str) -> ModuleType:
     for other, module in list(_loaded.items()):
         sys.modules.setdefault(other, module)
     module = import_module(name)
-    _loaded.update({other: found for other, found in list(sys.modules.items()) if other.startswith("evalkit.")})
+    evalkits = {other: found for other, found in list(sys.modules.items()) if other.startswith("evalkit.")}
+    _loaded.update({other: found for other, found in evalkits.items() if not _is_half_imported(found)})
     return module
+
+
+def _is_half_imported(module: ModuleType) -> bool:
+    """Return whether another thread is importing a module right now, which lacks some of its names until then."""
+    return getattr(module.__spec__, "_initializing", False) is True
 
 
 def is_loaded(module: ModuleType) -> bool:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
 
+from evalkit import lazy
 from evalkit.lazy import LazyModule, is_loaded
 
 if TYPE_CHECKING:
@@ -68,3 +73,48 @@ def test_threads_that_load_a_module_at_once_get_the_same_one() -> None:
 def test_a_name_that_a_module_lacks_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="mutants"):
         _ = LazyModule(NAME).MUTANTS
+
+
+class SlowLoader(Loader):
+    """Imports a module that has its name only when `go` is set."""
+
+    def __init__(self) -> None:
+        self.began, self.go = threading.Event(), threading.Event()
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        self.began.set()
+        assert self.go.wait(10)
+        module.answer = 42
+
+
+def test_a_module_that_another_thread_is_importing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, loader = "evalkit.slow_module", SlowLoader()
+    spec = spec_from_loader(name, loader)
+    assert spec is not None
+
+    class Finder:
+        @staticmethod
+        def find_spec(wanted: str, path: object = None, target: object = None) -> Any:
+            return spec if wanted == name else None
+
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    monkeypatch.setattr(lazy, "_loaded", {})
+    first = threading.Thread(target=lazy.load, args=(name,))
+    first.start()
+    assert loader.began.wait(10)
+    lazy.load("evalkit.text.format")  # notes what is there, while the other one is half imported
+    assert name not in lazy._loaded
+    found: list[ModuleType] = []
+    second = threading.Thread(target=lambda: found.append(lazy.load(name)))
+    second.start()
+    loader.go.set()
+    for thread in (first, second):
+        thread.join(10)
+    try:
+        assert found[0].answer == 42
+        assert lazy._loaded[name] is found[0]
+    finally:
+        sys.modules.pop(name, None)
