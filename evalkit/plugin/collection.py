@@ -11,7 +11,6 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from sys import intern
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -29,8 +28,6 @@ from evalkit.spec.load import FileScan, TagScanner, load_case
 from evalkit.text.format import escape_controls
 
 if TYPE_CHECKING:
-    from pluggy import HookRelay
-
     from evalkit.spec import rows as row_files
     from evalkit.spec import suites
     from evalkit.spec.rows import RowFile
@@ -55,7 +52,6 @@ NAME = "evalkit-collection"
 RUNNER: pytest.StashKey[ItemRunner] = pytest.StashKey()
 MARKED_CASE_ID: pytest.StashKey[str] = pytest.StashKey()  # of an ordinary test that runs a case: the case's id
 _MARK_PATTERN = r"[A-Za-z0-9][\w.-]*"
-_IGNORE_NAMES = ("collect_ignore", "collect_ignore_glob")  # of lists in conftest files
 
 
 class CasePaths(Struct, frozen=True):
@@ -98,45 +94,20 @@ class Collection:
         self._has_kept_case = False
         self._is_collecting = True
         self._python_items: list[CaseItem] = []  # those that name Python code, of equal ones the first
-        self._can_ignore: bool | None = None  # whether any file may be ignored; None: not known yet
-        self.folder_hooks: dict[str, HookRelay] = {}
         self.variant_count = max(len(configuration.variants), 1)  # how many items a case is
         self.selected_ids: list[str] = []
         self.collected_count = 0
 
-    def pytest_plugin_registered(self, plugin_name: str | None) -> None:
-        """Forget what was found out of all plugins: the new one is mostly a conftest file, if it is not our own."""
-        if plugin_name is not None and plugin_name.startswith("evalkit-"):
-            return
-        self._can_ignore = None
-        self.folder_hooks.clear()
-        note_conftests(self._config)
-
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Ignore all but cases and the tests that evalkit_paths names, without paths on the command line.
-
-        Where no file can be ignored, pytest need not look at each case, which takes a sixth of collecting.
-        """
+        """Ignore all but cases and the tests that evalkit_paths names, without paths on the command line."""
         if not collection_path.name.isprintable() and os.fspath(collection_path).startswith(self._prefixes):
             name = escape_controls(os.fspath(collection_path))
             raise pytest.UsageError(f"{name}: a name with line breaks or control characters is not read; rename it")
         if is_case_name(collection_path.name) and os.fspath(collection_path).startswith(self._prefixes):
-            if self._can_ignore is None:
-                self._can_ignore = self._find_ignoring()
-            return None if self._can_ignore else False
+            return None
         if self._argument_paths or collection_path.suffix != ".py":
             return None
         return None if collection_path in self._configuration.paths else True
-
-    def _find_ignoring(self) -> bool:
-        """Return whether a plugin, an option or a conftest file may ignore files."""
-        manager = self._config.pluginmanager
-        plugins = {impl.plugin_name for impl in manager.hook.pytest_ignore_collect.get_hookimpls()}
-        return (
-            not plugins <= {"main", "evalkit-collection"}  # pytest itself is called "main"
-            or any(self._config.getoption(name, None) for name in ("ignore", "ignore_glob"))
-            or any(hasattr(plugin, name) for plugin in manager.get_plugins() for name in _IGNORE_NAMES)
-        )
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> CaseFile | None:
         """Collect a case, or a file whose name nearly is a case's, which is a problem."""
@@ -325,16 +296,6 @@ class CaseFile(pytest.File):
         self._hooks = hooks
         self._problem = problem
         self.case_count = hooks.variant_count
-        self._folder = intern(os.path.dirname(self.path))  # one text for all files of the folder
-
-    @property
-    def ihook(self) -> HookRelay:
-        """The hooks of this folder: all but those of other folders' conftest files. pytest computes them for each phase
-        of each item; once per folder takes 2.6 % off a case where several folders have a conftest file."""
-        relays = self._hooks.folder_hooks
-        if self._folder not in relays:
-            relays[self._folder] = super().ihook
-        return relays[self._folder]
 
     def collect(self) -> Iterator[CaseItem]:
         name = self.path.name.partition(".")[0]
@@ -392,11 +353,6 @@ class CaseItem(pytest.Item):
         self.row = suffix if variant is None else suffix.removesuffix(f"[{variant.label}]")  # in brackets
         self.case_id = self.parent.case_id + suffix
         self._loaded: LoadedCase | None = None
-
-    @property
-    def ihook(self) -> HookRelay:
-        assert self.parent is not None
-        return self.parent.ihook
 
     @property
     def case(self) -> Case | None:

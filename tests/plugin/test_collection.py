@@ -375,26 +375,6 @@ def test_hooks_of_a_conftest_are_called_for_the_cases_of_its_folder_and_no_other
     )
 
 
-def test_the_hooks_of_a_folder_are_worked_out_once_for_all_of_its_cases(project: Project) -> None:
-    for name in ("left/a_001", "left/a_002", "left/a_003", "right/c_001"):
-        project.case(name)
-    counting = """
-import pytest
-
-from evalkit import load_case
-
-def pytest_sessionstart(session):
-    asked, find = [], session.gethookproxy
-    session.gethookproxy = lambda path: asked.append(path) or find(path)
-    session.config.add_cleanup(lambda: print("ASKED", *(path.name for path in asked if path.suffix == ".yaml")))
-"""
-    conftest = project.root / "conftest.py"
-    conftest.write_text(conftest.read_text("utf-8") + counting, "utf-8")
-    result = project.run("-s")
-    result.assert_outcomes(passed=4)
-    result.stdout.fnmatch_lines(["ASKED a_001.yaml c_001.yaml"])
-
-
 @pytest.mark.parametrize("name", ["suite.yaml", "policies.yaml", "b_001.yaml", "injections.yaml", "folder", "loop"])
 def test_what_stands_in_a_folder_of_cases_and_leads_nowhere_is_an_error(name: str, project: Project) -> None:
     """A submodule that was not fetched is enough; a suite, a rule or a folder of cases would be missing in silence."""
