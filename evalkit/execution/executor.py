@@ -25,7 +25,7 @@ from evalkit.agents.clock import keep_time, now
 from evalkit.agents.offline import keep_guard, remove_guard
 from evalkit.errors import EvalkitError
 from evalkit.functions.context_propagation import go_outside
-from evalkit.functions.threads import restore_thread_hooks, start_daemon_thread
+from evalkit.functions.threads import start_daemon_thread
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.model.case import Case
 from evalkit.model.settings import Settings
@@ -193,7 +193,6 @@ class Executor:
 
     async def _run_scheduled(self, scheduled_run: ScheduledRun) -> None:
         verdict, error = None, None
-        restore_thread_hooks()  # the agent may start threads of its own
         try:
             verdict = await self._run_case(
                 scheduled_run.request.case, scheduled_run.request.agent, self._settings, watch=scheduled_run.watch

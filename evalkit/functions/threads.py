@@ -1,5 +1,4 @@
-"""Threads beside agents: evalkit's own, which start whatever an agent has left behind in this process, and those that
-were there before a run.
+"""Threads beside agents: evalkit's own, and those that were there before a run.
 
 One rule for code without the context of a case, in a thread that was there before: it may do the work of the only case
 that runs (a client with a loop of its own, a queue's worker), or that of nobody (telemetry, a heartbeat). What only the
@@ -9,7 +8,6 @@ connecting to a service or asking Python for the time, does not, and goes on as 
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 
@@ -33,17 +31,8 @@ class OlderThreads:
         return is_same and thread in self._threads
 
 
-def restore_thread_hooks() -> None:
-    """Put back the hooks for exceptions where an agent has left None, or nothing: no thread starts without them."""
-    if getattr(threading, "excepthook", None) is None:
-        threading.excepthook = threading.__excepthook__
-    if getattr(sys, "excepthook", None) is None:
-        sys.excepthook = sys.__excepthook__
-
-
 def start_daemon_thread(run: Callable[[], object], name: str) -> threading.Thread:
     """Start a thread that does not keep the process alive. By its name other parts know whose code runs in it."""
-    restore_thread_hooks()
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread

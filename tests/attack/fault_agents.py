@@ -508,7 +508,7 @@ def umask_and_priority(task: Task) -> str:
     return answer(task)
 
 
-@fault
+@wrecker
 def excepthooks(task: Task) -> str:
     sys.excepthook = threading.excepthook = sys.unraisablehook = None  # type: ignore[assignment]
     return answer(task)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from evalkit.agents import offline
 from evalkit.execution import executor as executor_module
 from evalkit.execution.executor import Executor, RunRequest, ScheduledRun
 from evalkit.model.settings import Settings
-from evalkit.runner import agent_threads
 from evalkit.spec.load import case_from_dict
 
 
@@ -544,28 +542,3 @@ def test_a_verdict_that_is_there_is_handed_on_before_the_rest_is_cancelled(made:
     assert ended.wait(30)
     executor.cancel_pending()
     assert handed_on == ["case_001"]
-
-
-def test_an_agent_that_takes_the_hook_of_threads_away_fails_alone(
-    made: Callable[[int], Executor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Python starts no thread while the hook is None, neither for sync agents nor for an agent's own work."""
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-
-    async def agent(task: evalkit.Task) -> str:
-        thread = threading.Thread(target=time.time)
-        thread.start()
-        sys.excepthook = threading.excepthook = None  # type: ignore[assignment]
-        return task.message
-
-    assert run_all(made(1), jobs(agent, 3)) == ["passed"] * 3
-
-
-@pytest.mark.parametrize("module", [threading, sys])
-def test_a_worker_starts_without_the_hook_for_exceptions(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
-    monkeypatch.setattr(module, "excepthook", None)
-    monkeypatch.setattr(agent_threads, "_idle", [])
-    done = threading.Event()
-    agent_threads.run_in_daemon_thread(done.set)
-    assert done.wait(30)
