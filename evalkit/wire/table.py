@@ -113,7 +113,10 @@ _RESULTS = re.compile(r"/(batches|batch|files|batchPredictionJobs)/|:download$")
 _KEPT = re.compile(r"/(responses|interactions)/")
 # Where the model stands in the path alone: ``/model/vendor.name/converse``, ``/models/name:generateContent``.
 _MODEL_IN_PATH = re.compile(r"/model/([^/]+)/|/models/([^/:]+):")
-_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "model", "function"})
+_ROLES = frozenset(
+    {"system", "developer", "user", "assistant", "tool", "model", "function", "human", "ai", "bot", "chatbot"}
+)
+_SAYING = frozenset({"content", "parts", "text", "message"})  # keys of a message
 _ASSISTANTS_KEYS = frozenset(
     {"assistant_id", "tool_outputs", "inputText"}
 )  # of services that keep instructions and functions
@@ -203,10 +206,21 @@ def _is_a_models_alone(data: JsonObject) -> bool:
     if any(_declares_functions(tool) for key in ("tools", "functions") for tool in filter_mappings(data.get(key))):
         return True
     for key in ("messages", "contents", "input", "inputs"):
-        roles = [str(item["role"]).lower() for item in filter_mappings(data.get(key)) if "role" in item]
-        if roles and _ROLES.issuperset(roles):
+        messages = [item for item in filter_mappings(data.get(key)) if "role" in item]
+        is_known = [str(message["role"]).lower() in _ROLES for message in messages]
+        if any(is_known) and (all(is_known) or any(_SAYING & message.keys() for message in messages)):
             return True
+    if any(_is_declaration(item) for value in data.values() for item in filter_mappings(value)):
+        return True
     return not _ASSISTANTS_KEYS.isdisjoint(data)
+
+
+def _is_declaration(item: JsonObject) -> bool:
+    """Return whether an item names a function and has the JSON Schema of its arguments, under whatever key."""
+    schemas = (as_mapping(item.get(key)) for key in _DECLARING_KEYS)
+    return isinstance(item.get("name"), str) and any(
+        schema.get("type") in ("object", "OBJECT") and "properties" in schema for schema in schemas
+    )
 
 
 def _declares_functions(tool: JsonObject) -> bool:

@@ -79,6 +79,8 @@ NO_TURNS: dict[str, tuple[str, Any, Any]] = {
     "a conversation that the service keeps": ("/v1/conversations", {"items": HI}, {"object": "conversation"}),
     "moderation": ("/v1/moderations", {"model": "m", "input": "Hi."}, {"results": []}),
     "a chat between people": ("/messages", {"to": "ana", "text": "Hi."}, {"type": "message", "text": "Hi."}),
+    "members of a team": ("/teams", {"inputs": [{"role": "admin"}, {"role": "user"}]}, {"id": 1}),
+    "steps of a job": ("/jobs", {"steps": [{"name": "resize", "parameters": {"width": 5}}]}, {"id": 1}),
     "any other service": ("/orders", {"items": [{"name": "drill"}]}, {"id": 1}),
 }
 
@@ -99,6 +101,9 @@ def test_what_is_no_turn_is_none(path: str, request_data: Any, reply: Any) -> No
         {"inputText": "Hi."},  # Bedrock's agents
         {"message": "Hi.", "tools": [{"name": "drop", "parameter_definitions": {}}]},  # Cohere's first chat
         {"assistant_id": "a"},
+        {"messages": [{"role": "human", "content": "Hi."}]},
+        {"messages": [*HI, {"role": "ipython", "content": "5"}]},
+        {"actions": [{"name": "drop", "parameters": {"type": "object", "properties": {}}}], "question": "Hi."},
     ],
 )
 def test_what_looks_like_a_request_to_a_model_and_is_of_no_known_api_is_unread(request_data: Any) -> None:
