@@ -1,7 +1,7 @@
 """The on-disk format of a case, described once: each key with its reader, its JSON Schema and one sentence.
 
 The loader reads by these tables, the editor schema and docs/case-format.md are written from them. The keys of
-`expected_output` have tables of their own, in `evalkit.checks.keys`.
+`expected_output` are classes, which `evalkit.checks.expected_keys` lists.
 """
 
 from __future__ import annotations
@@ -157,19 +157,32 @@ INPUT_KEYS: dict[str, CaseKey] = {
         },
         "A mail: `subject`, `body`, `from`, `received`; further keys are kept and reach the agent.",
         in_suite=False,
+        synonyms=("mail",),
+        is_message=True,
     ),
-    "message": CaseKey(CaseReader.read_message, _TEXT, "What the user says, as text.", in_suite=False),
+    "message": CaseKey(
+        CaseReader.read_message,
+        _TEXT,
+        "What the user says, as text.",
+        in_suite=False,
+        synonyms=("text", "prompt", "query"),
+        is_message=True,
+    ),
     "parts": CaseKey(
         CaseReader.read_anything,  # read before the case, by `evalkit.spec.input_files`
         PART_SCHEMA,
         "What the user says in texts, images and files: `[{text: ...}, {image: photo.jpg}, {file: invoice.pdf}]`.",
         in_suite=False,
+        synonyms=("content", "contents", "images", "files", "attachments"),
+        is_message=True,
     ),
     "turns": CaseKey(
         CaseReader.read_anything,
         {"type": "array", "items": {"$ref": "#/$defs/turn"}, "minItems": 1},
         "A conversation: the user's turns, each with its own `expected_output` if need be.",
         in_suite=False,
+        synonyms=("messages", "conversation"),
+        is_message=True,
     ),
     "trace": CaseKey(
         CaseReader.read_anything,  # read before the case, by `evalkit.spec.input_files`
@@ -182,6 +195,8 @@ INPUT_KEYS: dict[str, CaseKey] = {
         {"$ref": "#/$defs/user"},
         "A simulated user, which talks with the agent: `{goal, persona, facts, stop_when, max_turns}`.",
         in_suite=False,
+        synonyms=("simulated_user", "simulator", "simulation", "user_simulator"),
+        is_message=True,
     ),
     "calls": CaseKey(
         CaseReader.read_calls,
@@ -189,6 +204,7 @@ INPUT_KEYS: dict[str, CaseKey] = {
         "Calls that the case itself makes, one after the other, of an MCP server: "
         "`[{function_name: add, arguments: {a: 1}}]`; `{{ calls.add.result }}` is what an earlier one returned.",
         in_suite=False,
+        is_message=True,
     ),
     "context": CaseKey(CaseReader.read_anything, {}, "Whatever else the agent gets; it is kept as it is."),
     "state": CaseKey(
@@ -211,23 +227,26 @@ INPUT_KEYS: dict[str, CaseKey] = {
         CaseReader.read_anything,
         {"$ref": "#/$defs/mocks"},
         "What each function answers: JSON, or a directive such as `{$error: ...}`.",
+        synonyms=("mocks", "functions"),
     ),
     "mock_responses": CaseKey(
         CaseReader.read_anything, {"$ref": "#/$defs/mocks"}, "Older name of `mock_function_responses`."
     ),
 }
-INPUTS = ("email", "message", "parts", "turns", "user", "calls")
+INPUTS = tuple(name for name, key in INPUT_KEYS.items() if key.is_message)
 
 TURN_KEYS: dict[str, CaseKey] = {
     "user": CaseKey(
         CaseReader.read_user,
         {"type": ["string", "object"], "properties": {"parts": PART_SCHEMA}},
         "What the user says: text, or a mapping such as `{email: {...}}` or `{parts: [...]}`.",
+        synonyms=("message", "text", "content"),
     ),
     "expected_output": CaseKey(
         CaseReader.read_mapping,
         {"$ref": "#/$defs/expected_output"},
         "What must hold for the agent's part of this turn.",
+        synonyms=("expected",),
     ),
 }
 
@@ -245,9 +264,13 @@ SETTINGS_KEYS: dict[str, CaseKey] = {
         CaseReader.read_positive,
         {"type": "number", "exclusiveMinimum": 0},
         "Seconds until the agent is cut off, 60 by default.",
+        synonyms=("timeout", "timeout_s", "deadline"),
     ),
     "max_iterations": CaseKey(
-        CaseReader.read_count, _WHOLE, "Model turns of the function-calling loop, 10 by default."
+        CaseReader.read_count,
+        _WHOLE,
+        "Model turns of the function-calling loop, 10 by default.",
+        synonyms=("max_turns",),
     ),
     "strict_mocks": CaseKey(CaseReader.read_boolean, _BOOLEAN, "A mock that answered no call fails the case."),
     "correct_text_calls": CaseKey(
@@ -317,23 +340,4 @@ CASE_SYNONYMS = {
     "timeout": "settings.deadline_s",
     **{key: f"settings.{key}" for key in SETTINGS_KEYS},
     **{key: f"expected_output.{key}" for key in list_expected_keys() if key not in CASE_KEYS},
-}
-INPUT_SYNONYMS = {
-    "text": "message",
-    "prompt": "message",
-    **dict.fromkeys(("simulated_user", "simulator", "simulation", "user_simulator"), "user"),
-    "query": "message",
-    "messages": "turns",
-    "conversation": "turns",
-    "mail": "email",
-    **dict.fromkeys(("content", "contents", "images", "files", "attachments"), "parts"),
-    "mocks": "mock_function_responses",
-    "functions": "mock_function_responses",
-}
-TURN_SYNONYMS = {"message": "user", "text": "user", "content": "user", "expected": "expected_output"}
-SETTINGS_SYNONYMS = {
-    "timeout": "deadline_s",
-    "timeout_s": "deadline_s",
-    "deadline": "deadline_s",
-    "max_turns": "max_iterations",
 }

@@ -10,7 +10,9 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from evalkit.bounds import get_bounds
 from evalkit.errors import KeyPath
@@ -49,13 +51,24 @@ _HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _URL = r"https?://(\[[0-9A-Fa-f:.]+\]|[^/?#\s:@\[\]]+)(:(?P<port>[0-9]{1,5}))?([/?#]\S*)?"
 
 
-class CaseKey(NamedTuple):
-    """A key: ``read(reader, path, value)``, the schema of its value, one sentence, whether suites may have it."""
+class CaseKey(Struct, frozen=True):
+    """A key: ``read(reader, path, value)``, the schema of its value, one sentence, whether suites may have it.
+
+    `synonyms` are words that people write for it. `is_message`: it says what the agent gets, and `input` has one of
+    these.
+    """
 
     read: Callable[[Any, KeyPath, Any], Any]
     schema: JsonObject
     doc: str
     in_suite: bool = True
+    synonyms: tuple[str, ...] = ()
+    is_message: bool = False
+
+
+def collect_synonyms(table: Mapping[str, CaseKey]) -> dict[str, str]:
+    """Return what people write for the keys of `table`, with the keys."""
+    return {word: name for name, key in table.items() for word in key.synonyms}
 
 
 SEQUENTIAL_TEST = {"good": 0.95, "bad": 0.8, "alpha": 0.05, "beta": 0.05}  # defaults of `repeat: {until: decided}`
@@ -79,17 +92,20 @@ class CaseReader(FieldReader):
         table: Mapping[str, CaseKey],
         data: JsonObject,
         path: KeyPath,
-        synonyms: Mapping[str, str],
         place: Place | None = None,
+        synonyms: Mapping[str, str] | None = None,
     ) -> JsonDict:
-        """Read each value of `data` by its row of `table`, or as a feature's key at `place`. Others are problems."""
+        """Read each value of `data` by its row of `table`, or as a feature's key at `place`. Others are problems.
+
+        `synonyms` are what people write for the keys, if the table does not say it.
+        """
         values: JsonDict = {}
         for key, value in data.items():
             row = table.get(key) or (None if place is None else find_key(place, key))
             if row is not None:
                 values[key] = row.read(self, (*path, key), value)
             else:
-                synonym = synonyms.get(key.lower())
+                synonym = (synonyms or collect_synonyms(table)).get(key.lower())
                 known = (*table, *(() if place is None else list_keys(place)))
                 self.report_unknown_key(path, key, known, f"; did you mean '{synonym}'?" if synonym else "")
         return values

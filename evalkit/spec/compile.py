@@ -32,14 +32,11 @@ from evalkit.spec.case_keys import (
     CASE_KEYS,
     CASE_SYNONYMS,
     INPUT_KEYS,
-    INPUT_SYNONYMS,
     INPUTS,
     SETTINGS_KEYS,
-    SETTINGS_SYNONYMS,
     TURN_KEYS,
-    TURN_SYNONYMS,
 )
-from evalkit.spec.case_reader import CaseReader
+from evalkit.spec.case_reader import CaseReader, collect_synonyms
 from evalkit.spec.files import MOCKS, OLD_MOCKS
 from evalkit.text.format import format_value
 
@@ -83,12 +80,12 @@ def compile_case(
     `check_targets` imports the Python code that the case names, if `permissions` allow it; without it no code is run.
     `inherited` is what the files of features say that hold in its folder.
     """
-    case = CompiledCase((reader := CaseReader()).read_keys(CASE_KEYS, data, (), CASE_SYNONYMS, CASE))
+    case = CompiledCase((reader := CaseReader()).read_keys(CASE_KEYS, data, (), CASE, CASE_SYNONYMS))
     _check_combinations(reader, data, case.values, stem)
     _check_permissions(reader, data, permissions)
     _check_calls(reader, data)
     if isinstance(data.get("settings"), dict):
-        values = reader.read_keys(SETTINGS_KEYS, data["settings"], ("settings",), SETTINGS_SYNONYMS)
+        values = reader.read_keys(SETTINGS_KEYS, data["settings"], ("settings",))
         case.settings = CaseSettings(**values, temperature_is_set="temperature" in values)
     if data.get("functions") is not None:
         case.functions = _read_functions(reader, data, check_targets, permissions)
@@ -308,12 +305,13 @@ def _check_model(reader: CaseReader, path: KeyPath, model: object, permissions: 
 
 def _read_input(reader: CaseReader, data: JsonDict, case_input: JsonDict) -> None:
     path: KeyPath = ("input",)
-    reader.read_keys(INPUT_KEYS, case_input, path, INPUT_SYNONYMS, INPUT)
+    reader.read_keys(INPUT_KEYS, case_input, path, INPUT)
     present = [key for key in INPUTS if key in case_input]
     if not present:
         is_split = "input" in _guess_keys(data, CASE_KEYS, CASE_SYNONYMS)  # a part stands under a misspelt key
-        if not is_split and not _guess_keys(case_input, INPUT_KEYS, INPUT_SYNONYMS) & set(INPUTS):
-            expected = "input has none of 'email', 'message', 'parts', 'turns', 'user' and 'calls'"
+        if not is_split and not _guess_keys(case_input, INPUT_KEYS, collect_synonyms(INPUT_KEYS)) & set(INPUTS):
+            *names, last = (f"'{name}'" for name in INPUTS)
+            expected = f"input has none of {', '.join(names)} and {last}"
             reader.add_problem(path, f"{expected}; write what the user says: `message: ...`")
     elif len(present) > 1:
         listed = " and ".join(f"'{key}'" for key in present)
@@ -404,8 +402,8 @@ class _ExpectationCompiler:
                 path, turn, "text, or a mapping of user and expected_output", explain_quoting(turn)
             )
             return UserTurn(user="")
-        self._reader.read_keys(TURN_KEYS, turn, path, TURN_SYNONYMS)
-        if "user" not in turn and "user" not in _guess_keys(turn, TURN_KEYS, TURN_SYNONYMS):
+        self._reader.read_keys(TURN_KEYS, turn, path)
+        if "user" not in turn and "user" not in _guess_keys(turn, TURN_KEYS, collect_synonyms(TURN_KEYS)):
             self._reader.add_problem(path, f"{self._reader.format_place(path)} has no 'user': what the user says")
         expected = turn.get("expected_output")
         if not isinstance(expected, dict):
