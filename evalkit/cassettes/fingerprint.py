@@ -134,9 +134,24 @@ def format_line_changes(was: str, now: str, max_length: int | None = None) -> st
     lines: list[str] = []
     for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind != "equal":
-            lines += [f"line {a + 1}: - {shorten(line, max_length or len(line))}" for line in old[a:b]]
-            lines += [f"line {c + 1}: + {shorten(line, max_length or len(line))}" for line in new[c:d]]
+            start = 0 if max_length is None else _find_start(old[a:b], new[c:d], max_length)
+            lines += [f"line {a + 1}: - {_excerpt(line, start, max_length)}" for line in old[a:b]]
+            lines += [f"line {c + 1}: + {_excerpt(line, start, max_length)}" for line in new[c:d]]
     return "".join(f"\n    {line}" for line in lines[: 2 * SHOWN_DIFFERENCES])
+
+
+def _find_start(old: Sequence[str], new: Sequence[str], max_length: int) -> int:
+    """Find where to begin with one long line that has become another, so that their first difference is shown."""
+    if len(old) != 1 or len(new) != 1:
+        return 0
+    shorter = min(len(old[0]), len(new[0]))
+    first = next((index for index in range(shorter) if old[0][index] != new[0][index]), shorter)
+    return first - max_length // 4 if first > max_length // 2 else 0
+
+
+def _excerpt(line: str, start: int, max_length: int | None) -> str:
+    rest = f"…{line[start:]}" if start else line
+    return rest if max_length is None else shorten(rest, max_length)
 
 
 def compare_declarations(was: Sequence[JsonObject], now: Sequence[JsonObject]) -> Iterator[str]:

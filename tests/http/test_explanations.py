@@ -181,12 +181,26 @@ def test_a_cassette_may_answer_by_turn_whatever_the_body_is(echo: Any, run: Run,
 
 def test_uuids_of_the_client_do_not_matter_but_tell_requests_apart(echo: Any, run: Run) -> None:
     def drawn(*ids: str) -> list[dict[str, Any]]:
-        return [{"messages": [{"content": "hi"}], "id": f"{id * 8}-0000-4000-8000-000000000000"} for id in ids]
+        uuids = [f"{id * 8}-0000-4000-8000-{id * 12}" for id in ids]
+        return [{"messages": [{"content": "hi"}], "id": uuid, "item": f"msg_{uuid}"} for uuid in uuids]
 
     run(sending(echo.url, *drawn("a", "b")), record="all")
 
     assert run(sending(echo.url, *drawn("b", "a"))).status == "passed"
     assert run(sending(echo.url, *drawn("c", "d"))).status == "passed"
+    changed = run(sending(echo.url, {**drawn("c")[0], "seed": 7}))
+    assert changed.reasons[0].message.splitlines()[1:-1] == ["  seed was absent, is 7"]
+
+
+def test_of_a_long_line_the_part_is_shown_that_has_changed(echo: Any, run: Run) -> None:
+    def about(time_ms: int) -> dict[str, Any]:
+        return {"metadata": json.dumps({"note": "x" * 300, "started_ms": time_ms})}
+
+    run(sending(echo.url, about(100)), record="all")
+    lines = run(sending(echo.url, about(200))).reasons[0].message.splitlines()
+
+    assert [line.partition("started_ms")[2] for line in lines[2:4]] == ['": 100}', '": 200}']
+    assert all(len(line) < 120 for line in lines[2:4])
 
 
 def test_a_hand_written_cassette_answers_every_run_and_is_never_overwritten(

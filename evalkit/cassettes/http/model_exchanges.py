@@ -134,7 +134,7 @@ def _reset_times(data: object, keys: Collection[str]) -> object:
     return [_reset_times(value, keys) for value in data] if isinstance(data, list) else data
 
 
-_UUID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE)
+_UUID = re.compile(r"(?<![0-9a-z])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9a-z])", re.IGNORECASE)
 
 
 def replace_uuids(request: JsonObject) -> JsonDict:

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 from evalkit.cassettes.fingerprint import SHOWN_DIFFERENCES, compare_declarations, compare_values, format_line_changes
 from evalkit.cassettes.http.cassette_file import HttpCassette
 from evalkit.cassettes.http.messages import FORMS
+from evalkit.cassettes.http.model_exchanges import replace_uuids
 from evalkit.errors import EvalkitError, MissingCassetteError, StaleCassetteError
 from evalkit.jsonvalue import JsonObject
 
@@ -54,7 +55,7 @@ def build_unrecorded_error(request_data: JsonObject, cassette: HttpCassette, pla
             f"{format_request_line(request_data)} is not in {cassette.file}; {contents}. "
             f"Record the case again: {RECORD_COMMAND.replace('=missing', '=all')}"
         )
-    changed = "\n".join(f"  {line}" for line in _compare_exchanges(was, request_data))
+    changed = "\n".join(f"  {line}" for line in _compare_exchanges(replace_uuids(was), replace_uuids(request_data)))
     return StaleCassetteError(
         f"{cassette.file}: {format_request_line(was)} was recorded with another request:\n{changed}\n"
         f"Record it again: {STALE_COMMAND}"
