@@ -43,7 +43,9 @@ _ROLES = {
     **dict.fromkeys(("system", "developer"), SYSTEM),
     **dict.fromkeys(("user", "human"), USER),
     **dict.fromkeys(("assistant", "model", "ai", "aimessagechunk", "chatbot", "tool-call"), MODEL),
-    **dict.fromkeys(("tool", "function", "toolmessagechunk", "tool_result", "tool-response"), TOOL),
+    **dict.fromkeys(
+        ("tool", "function", "toolmessagechunk", "tool_result", "tool-response", "functionexecutionresult"), TOOL
+    ),
 }
 _TEXTS = (None, "text", "input_text", "output_text", "refusal", "summary_text")
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use", "tool_call", "tool-call", "function_call", "function")
@@ -285,12 +287,15 @@ def read_block(block: object, role: str, place: str = "content") -> LogItem | No
     if not isinstance(block, Mapping):
         return None
     kind = block.get("type")
-    if any(isinstance(block.get(key), Mapping) for key in _WRAPPED_ANSWERS) or _is_answer(kind):
+    is_of_autogen = role == TOOL and kind is None and {"call_id", "content"} <= block.keys()
+    if any(isinstance(block.get(key), Mapping) for key in _WRAPPED_ANSWERS) or _is_answer(kind) or is_of_autogen:
         return _read_answer(block)
     if role == MODEL and (kind in _CALLS or any(isinstance(block.get(key), Mapping) for key in _WRAPPED_CALLS)):
         return read_call(block, carrier=SERVICE if kind in _HOSTED else CLIENT)
-    if role == MODEL and kind is None and "toolName" in block:
+    if role == MODEL and kind is None and ("toolName" in block or {"name", "arguments"} <= block.keys()):
         return read_call(block)
+    if role == MODEL and block.get("thought") is True:  # of Gemini
+        return None
     text = next((block[key] for key in ("text", "content", "refusal") if isinstance(block.get(key), str)), None)
     if kind in _TEXTS and (text is not None or kind == "text"):
         if role == MODEL:

@@ -278,10 +278,14 @@ def _read_messages(attributes: JsonObject) -> Sides | None:
     if asked is None and replied is None:
         return None
     system, events = _read_list(read_value(asked))
-    return system, events, _read_list(read_value(replied))[1]
+    replied = read_value(replied)
+    if isinstance(replied, Mapping):
+        replied = {"role": "assistant", **replied}
+    return system, events, _read_list(replied)[1]
 
 
 def _read_list(messages: object) -> tuple[str, tuple[Event, ...]]:
+    messages = [messages] if isinstance(messages, Mapping) else messages  # one alone, as Gemini's command line has it
     system, events = read_messages(messages if isinstance(messages, list) else [])
     return system, tuple(event for event in events if not isinstance(event, LoggedMessage) or event.text)
 

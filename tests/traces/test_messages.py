@@ -45,6 +45,7 @@ FUNCTION = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
         {"parts": [{"type": "tool_call", "id": "c1", **FUNCTION}]},
         {"parts": [{"functionCall": {"id": "c1", "name": "get_weather", "args": {"city": "Paris"}}}]},
         {"content": [{"type": "function_call", "id": "fc_1", "call_id": "c1", **FUNCTION}]},
+        {"content": [{"id": "c1", **FUNCTION}], "thought": None, "source": "desk"},
     ],
 )
 def test_a_call_is_read_in_every_dialect(message: dict[str, Any]) -> None:
@@ -135,6 +136,7 @@ ANSWER = FunctionAnswer({"sky": "clear"}, "c1")
         {"role": "get_weather", "tool_call_id": "c1", "content": '{"sky": "clear"}'},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": '{"sky": "clear"}'}]},
         {"role": "user", "content": [{"toolResult": {"toolUseId": "c1", "content": [{"json": {"sky": "clear"}}]}}]},
+        {"type": "FunctionExecutionResultMessage", "content": [{"call_id": "c1", "content": '{"sky": "clear"}'}]},
         {"role": "user", "parts": [{"type": "tool_call_response", "id": "c1", "result": {"sky": "clear"}}]},
         {
             "role": "tool",

@@ -613,3 +613,15 @@ def test_a_reply_that_stands_in_the_output_alone_is_read_by_its_own_api(tmp_path
     }
     conversation = read_one(write_spans(tmp_path, {"start": 1, "attributes": attributes}))
     assert list_facts(conversation.events) == ["Hi", ("", [("f", {})])]
+
+
+def test_a_message_alone_is_a_reply_and_its_thought_is_no_text(tmp_path: Path) -> None:
+    """As Gemini's command line writes its spans."""
+    parts = [{"text": "I think.", "thought": True}, {"functionCall": {"name": "ls", "args": {}}}]
+    attributes = {
+        "gen_ai.operation.name": "llm_call",
+        "gen_ai.input.messages": [{"role": "user", "parts": [{"text": "Hi"}]}],
+        "gen_ai.output.messages": {"parts": parts},
+    }
+    conversation = read_one(write_spans(tmp_path, {"start": 1, "attributes": attributes}))
+    assert list_facts(conversation.events) == ["Hi", ("", [("ls", {})])]
