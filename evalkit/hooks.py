@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 GROUP = "evalkit.features"
 
+# Facts of the gate itself, beside which those of features stand by their names.
+FACTS = frozenset({"collected", "selected", "passed", "failed", "errors", "no_verdict", "skipped", "quarantined",
+    "reasons", "pass_rate", "notes", "interval", "side_by_side", "changes", "how_sure"})  # fmt: skip
 # Where keys stand.
 Place = Literal["case", "input", "expected_output", "call", "function"]
 CASE: Final = "case"
@@ -164,6 +167,8 @@ class CaseReport(Struct, frozen=True, kw_only=True):
 
 class CasePart(Struct, frozen=True):
     """What a feature has compiled for a case. Picklable; its methods are called for this case alone."""
+
+    judges_unmeasured: ClassVar[bool] = False  # `judge` is asked of runs that could not be measured, too
 
     def start(self, log: CallLog) -> RunPart | None:
         """A run begins: return what takes part in it."""
@@ -304,6 +309,8 @@ class FeatureList(Struct, frozen=True):
         owners: dict[tuple[Place, str], str] = {}
         entries = []
         for entry, package in found:
+            if entry.name in FACTS:
+                raise UsageError(f"{package} has a feature '{entry.name}', as a fact of the gate is named; rename it")
             if entry.name in packages:
                 raise UsageError(f"{packages[entry.name]} and {package} both have a feature '{entry.name}'")
             packages[entry.name] = package

@@ -389,6 +389,7 @@ def add_results(judgement: Judgement, results: Sequence[CheckResult], fault: Run
     checks = list(judgement.checks)
     places = {line.call.index: place for place, line in enumerate(calls) if line.call is not None}
     for result in results:
+        checks += [] if result.reasons else [result]
         for reason in result.reasons:
             place = None if reason.call is None else places.get(reason.call)
             part = replace(result, reasons=(reason,), message=build_failures(result.check, [reason]).message)

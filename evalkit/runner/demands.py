@@ -47,7 +47,10 @@ def _judge_features(demands: Demands, transcript: Transcript, judgement: Judgeme
     aliases = collect_aliases((*case.functions, *demands.declared))
     run = JudgedRun(case=case, transcript=transcript, aliases=aliases)
     data, results = {}, []
+    is_unmeasured = transcript.fault is not None and not transcript.fault.measured
     for name, part in case.features.items():
+        if is_unmeasured and not part.judges_unmeasured:
+            continue
         try:
             judged = part.judge(run)
         except Exception as error:

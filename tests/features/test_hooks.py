@@ -9,10 +9,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from evalkit import hooks
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.errors import SpecError, UsageError
+from evalkit.gate.decision import decide
 from evalkit.hooks import (
     CASE,
     CaseDraft,
@@ -23,8 +25,11 @@ from evalkit.hooks import (
     JudgedRun,
     PartJudgement,
     Place,
+    RunPart,
     load_all,
 )
+from evalkit.model.run import Policy, Run
+from evalkit.model.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.case_reader import CaseKey, CaseReader
 from evalkit.spec.load import case_from_dict
@@ -128,6 +133,38 @@ def test_a_judge_that_raises_leaves_the_case_unmeasured(install: Install) -> Non
     assert "feature 'manners' raised RuntimeError: no judge today" in verdict.reasons[0].message
 
 
+def test_a_part_that_raises_at_a_call_is_the_fault_of_the_run(install: Install) -> None:
+    class Deaf(RunPart):
+        def answer(self, call: Any) -> None:
+            raise LookupError(f"what is {call.name}?")
+
+    class DeafPart(CaseManners, frozen=True):
+        def start(self, log: Any) -> RunPart:
+            return Deaf()
+
+    class DeafManners(Manners):
+        def compile(self, draft: CaseDraft) -> CasePart:
+            return DeafPart("thank")
+
+    def call(task: Any) -> str:
+        task.call("look")
+        return "thank you"
+
+    install(("shop-manners", ENTRY), cls=DeafManners)
+    case_input = {"message": "hi", "mock_function_responses": {"look": 1}}
+    verdict = run_case(build(manners="thank", input=case_input), call)
+    assert verdict.status == "error", verdict.reasons
+    assert "feature 'manners' raised LookupError: what is look?" in verdict.reasons[0].message
+
+
+def test_what_the_gate_says_itself_is_not_the_name_of_a_feature() -> None:
+    verdicts = tuple(Verdict(case_id=name, status=status) for name, status in (("a", "passed"), ("b", "failed")))
+    before = Run(verdicts=(verdicts[0], replace(verdicts[1], status="passed")), selected=("a", "b"))
+    facts = decide(Run(verdicts=verdicts, selected=("a", "b")), Policy(), baseline=before).facts
+    assert facts.keys() - hooks.FACTS == set()
+    assert {"interval", "changes", "how_sure"} <= facts.keys()
+
+
 class Misspelt(Manners):
     """A feature with a method that nothing would call."""
 
@@ -176,6 +213,7 @@ SAME_KEY = Entry(name="tact", target="tact:Tact", keys={CASE: ("manners",)})
             r"evalkit \(feature 'policies'\) and a \(feature 'x'\) both have the key 'policies'",
         ),
         ([("a", ENTRY), ("b", ENTRY)], "a and b both have a feature 'manners'"),
+        ([("a", Entry(name="notes", target="x:X"))], "a has a feature 'notes', as a fact of the gate is named"),
         ([("a", Manners)], "the entry point 'a-point' of a is not an Entry of evalkit.hooks"),
     ],
 )

@@ -597,7 +597,7 @@ def test_the_run_file_tells_of_the_gate_and_the_merged_cases(project: Project) -
     assert run.selected == ("scenarios/good_001.yaml",)
     assert run.metadata["gate"]["status"] == "met"
     assert run.verdicts[0].case["tags"] == ["smoke"]
-    assert json.loads((project.root / ".evalkit/last-run.json").read_text("ascii"))["version"] == 1
+    assert json.loads((project.root / ".evalkit/last-run.json").read_text("ascii"))["version"] == 2
     assert (project.root / ".evalkit/.gitignore").read_text() == "*\n"
 
 

@@ -37,6 +37,8 @@ _ABSENT = "(not sent)"  # the value of an argument under `for_each` that a call 
 class CasePolicies(CasePart, frozen=True):
     """The policies that hold for a case, and those that it need not keep, with its reasons."""
 
+    judges_unmeasured = True  # calls that were seen break bans
+
     policies: tuple[SuitePolicy, ...]
     exceptions: Mapping[str, str] = field(default_factory=dict)
 

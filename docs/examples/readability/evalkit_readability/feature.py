@@ -1,0 +1,72 @@
+"""The feature: how its key is read, how a run is judged by it, what is said at the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evalkit.checks.reasons import build_failure, build_pass
+from evalkit.hooks import CASE, CaseDraft, CasePart, CaseReport, Feature, JudgedRun, PartJudgement, Place, Summary
+from evalkit.spec.case_reader import CaseKey, CaseReader
+
+KEY = "readability"
+LIMIT = "max_words"
+ROW = CaseKey(
+    CaseReader.read_mapping,
+    {
+        "type": "object",
+        "properties": {LIMIT: {"type": "integer", "minimum": 1}},
+        "required": [LIMIT],
+        "additionalProperties": False,
+    },
+    "How long sentences of the reply may be: `{max_words: 20}`.",
+)
+
+
+class CaseReadability(CasePart, frozen=True):
+    """What a case says: the most words that a sentence of its reply may have."""
+
+    max_words: int
+
+    def judge(self, run: JudgedRun) -> PartJudgement:
+        sentences = re.split(r"(?<=[.!?])\s+", run.transcript.response)
+        longest = max(sentences, key=count_words)
+        words = count_words(longest)
+        if words <= self.max_words:
+            result = build_pass(KEY, f"{words} words in the longest sentence")
+        else:
+            message = f"a sentence has {words} words, more than {self.max_words}: {longest}"
+            result = build_failure(KEY, "long_sentence", message, f"{KEY}.{LIMIT}")
+        return PartJudgement(results=(result,), data={"longest": words})
+
+
+def count_words(sentence: str) -> int:
+    return len(sentence.split())
+
+
+class Readability(Feature):
+    """Replies in short sentences."""
+
+    name = KEY
+    verdict_data = dict[str, int]
+
+    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+        return {CASE: {KEY: ROW}}
+
+    def compile(self, draft: CaseDraft) -> CasePart | None:
+        keys = draft.data[KEY] or {}
+        draft.reader.check_keys((KEY,), keys, (LIMIT,))
+        limit = draft.reader.read_count((KEY, LIMIT), keys.get(LIMIT))
+        return None if limit is None else CaseReadability(limit)
+
+    def add_up(self, runs: Sequence[Any]) -> int:
+        longest: int = max(run["longest"] for run in runs)
+        return longest
+
+    def summarize(self, outcomes: Sequence[tuple[str, Any]], is_whole: bool) -> Summary:
+        case_id, words = max(outcomes, key=lambda outcome: outcome[1])
+        return Summary(notes=(f"the longest sentence has {words} words: {case_id}",), facts={"longest": words})
+
+    def report_case(self, data: Any) -> CaseReport:
+        return CaseReport(properties=(("evalkit_longest_sentence", str(data["longest"])),))

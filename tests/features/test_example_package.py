@@ -1,0 +1,73 @@
+"""docs/examples/readability is a feature in a package of its own: installed by pip, it is there, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "readability"
+PAGE = (EXAMPLE / "README.md").read_text("utf-8")
+NAME, CASE = re.findall(r"```yaml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL)[0]
+LINES = re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)[0].splitlines()
+AGENTS = """\
+import evalkit
+
+@evalkit.agent("desk")
+def desk(task):
+    return {reply!r}
+"""
+SHORT, LONG = "At nine. We close at five.", "We open at nine, and on Sundays we stay closed all day."
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which pip has installed the package."""
+    folder = tmp_path_factory.mktemp("packages")
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), str(EXAMPLE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "No matching distribution found for hatchling" in done.stderr:
+        pytest.skip("no registry to fetch hatchling from, which builds the package")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def run(project: Path, packages: Path | None, reply: str, case: str = CASE) -> subprocess.CompletedProcess[str]:
+    """Run the case of the page in a process that finds what is in `packages`."""
+    (project / "conftest.py").write_text(AGENTS.format(reply=reply), "utf-8")
+    (project / "scenarios").mkdir(exist_ok=True)
+    (project / NAME).write_text(f"agent: desk\n{case}", "utf-8")
+    paths = [str(Path(__file__).parents[2]), *([] if packages is None else [str(packages)])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "160"}
+    command = [sys.executable, "-m", "pytest", "--evalkit", "-p", "no:cacheprovider", f"--junitxml={project}/junit.xml"]
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_it_judges_sums_up_and_reports(tmp_path: Path, packages: Path) -> None:
+    done = run(tmp_path, packages, SHORT)
+    assert done.returncode == 0, done.stdout
+    assert f"the longest sentence has 4 words: {NAME}" in done.stdout
+    junit = (tmp_path / "junit.xml").read_text("utf-8")
+    assert '<property name="evalkit_longest_sentence" value="4"' in junit
+
+
+def test_it_fails_a_case_with_a_reason(tmp_path: Path, packages: Path) -> None:
+    done = run(tmp_path, packages, LONG)
+    assert done.returncode == 1
+    assert [line for line in LINES if line in done.stdout] == LINES
+    assert len(LINES) == 2
+
+
+def test_its_problems_have_their_lines(tmp_path: Path, packages: Path) -> None:
+    done = run(tmp_path, packages, SHORT, CASE.replace("{max_words: 8}", "{max_word: 8}"))
+    assert f"{NAME}:3:15: unknown key 'max_word' in readability; did you mean 'max_words'?" in done.stdout
+
+
+def test_without_the_package_the_key_is_unknown(tmp_path: Path) -> None:
+    done = run(tmp_path, None, SHORT)
+    assert done.returncode != 0
+    assert f"{NAME}:3:1: unknown key 'readability'" in done.stdout

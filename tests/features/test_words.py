@@ -1,0 +1,39 @@
+"""The kernel does not know its features: outside of its folder a feature stands in the list alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import evalkit
+from evalkit.hooks import BUILT_IN, Entry
+
+PACKAGE = Path(evalkit.__file__).parent
+# Where a feature is named besides, each with its reason. Adapters answer approvals for their frameworks.
+EXCEPTIONS = {
+    "policies": {
+        "hooks.py": "the list of features",
+        "lint/rules/__init__.py": "the title of a group of rules",
+        "casecheck/smoke.py": "advice by the code of a reason",
+        "casecheck/update.py": "advice by the code of a reason",
+    },
+    "approvals": {
+        "hooks.py": "the list of features",
+        "agents/model_session.py": "approvals that a model's service waits for, which are another thing",
+    },
+}
+
+
+@pytest.mark.parametrize("entry", BUILT_IN, ids=lambda entry: entry.name)
+def test_no_other_room_names_a_feature_or_its_keys(entry: Entry) -> None:
+    names = {entry.name, *(key for keys in entry.keys.values() for key in keys)}
+    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b")
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if path.relative_to(PACKAGE).parts[0] not in ("features", "adapters")
+        and pattern.search(path.read_text("utf-8"))
+    }
+    assert found == EXCEPTIONS[entry.name].keys()
