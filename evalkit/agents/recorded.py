@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.task import Task
 from evalkit.agents.task_input import copy_visible_input, format_message
-from evalkit.checks.call_keys import list_call_keys
+from evalkit.checks.call_keys import FunctionKey, list_call_keys
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import GROUP_KEYS, DemandKey
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
-from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable
+from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable, walk_leaves
 from evalkit.model.case import TRACE, Case, get_case_name
 from evalkit.model.transcript import APPLICATION, DELEGATION, HANDOFF, SERVICE, FunctionCall, ModelCall, ModelTurn
 from evalkit.model.unobserved import ARGUMENTS
@@ -346,8 +346,6 @@ def _build_error(value: object) -> FunctionError:
 
 # What a case asks for, and a trace lacks.
 
-_PARTS_OF_LISTS = frozenset(("min", "max", *GROUP_KEYS))  # of `times`, and of the list of calls
-
 
 def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bool = False) -> str:
     """Return what the case asks for and `conversation` does not hold: "holds no arguments of ..."; "" if nothing.
@@ -355,24 +353,18 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     `is_live`: the agent ran here, so that its state and its final response are known.
     """
     turns = filter_mappings(case.input.get("turns"))
-    keys, texts = collect_words([case.expected_output, *(turn.get("expected_output") for turn in turns)])
+    demands = [case.expected_output, *(turn.get("expected_output") for turn in turns)]
+    keys, texts = collect_keys(demands), [leaf for _, leaf in walk_leaves(demands) if isinstance(leaf, str)]
     calls = _list_calls(conversation)
     blank = list_blank_calls(conversation)
     declared = {function.name for function in case.functions if function.parameters}
     on_arguments = any(part.looks_at_arguments() for part in case.features.values()) or not declared.isdisjoint(blank)
     known: list[DemandKey] = [*list_expected_keys().values(), *list_call_keys().values()]
-    by_names = _PARTS_OF_LISTS | {key.name for key in known if not key.looks_at_arguments}
+    by_names = GROUP_KEYS.keys() | {key.name for key in known if not key.looks_at_arguments}
     if blank and (on_arguments or not keys <= by_names or any("{{" in text for text in texts)):
         return f"holds no arguments of {', '.join(blank)}; {ADVICE}"
-    unanswered, unasked = match_answers(conversation)
-    if unanswered:
-        return f"holds no answer to {', '.join(unanswered)}: it was cut off, or its functions are not traced"
-    if unasked:
-        return f"holds an answer to {', '.join(unasked)} without its call: a part of it is lost"
-    if not is_live and (last := _find_open_end(conversation)) is not None:
-        return f"ends with the answer of {last}, and holds neither a reply to it nor the end of the run: it was cut off"
-    if any(isinstance(event, ModelReply) and event.is_blank and not event.calls for event in conversation.events[:-1]):
-        return f"holds a reply without what it says or asks for; {ADVICE}"
+    if gap := _find_gap(conversation, is_live=is_live):
+        return gap
     names = {call.name for call in calls}
     of_features = {key for part in case.features.values() for name in names for key in part.list_call_keys(name)}
     for key in known:
@@ -386,6 +378,20 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     on_response = {key.name for key in known if key.looks_at_response}
     if keys & on_response and not is_live and not has_response(conversation):
         return f"holds no final response; {ADVICE}"
+    return ""
+
+
+def _find_gap(conversation: Conversation, *, is_live: bool) -> str:
+    """Return which part of the run was not recorded, whatever the case asks for."""
+    unanswered, unasked = match_answers(conversation)
+    if unanswered:
+        return f"holds no answer to {', '.join(unanswered)}: it was cut off, or its functions are not traced"
+    if unasked:
+        return f"holds an answer to {', '.join(unasked)} without its call: a part of it is lost"
+    if not is_live and (last := _find_open_end(conversation)) is not None:
+        return f"ends with the answer of {last}, and holds neither a reply to it nor the end of the run: it was cut off"
+    if any(isinstance(event, ModelReply) and event.is_blank and not event.calls for event in conversation.events[:-1]):
+        return f"holds a reply without what it says or asks for; {ADVICE}"
     return ""
 
 
@@ -440,18 +446,20 @@ def has_response(conversation: Conversation) -> bool:
     return isinstance(last, ModelReply) and not last.calls and not last.is_blank
 
 
-def collect_words(demands: object) -> tuple[set[str], list[str]]:
-    """Collect the keys and the texts in what a case expects."""
+def collect_keys(demands: object) -> set[str]:
+    """Collect the keys of what a case expects, and of the calls in it. Arguments and results have keys of their own."""
     keys: set[str] = set()
-    texts: list[str] = []
     pending = [demands]
     while pending:
         value = pending.pop()
-        if isinstance(value, Mapping):
-            keys |= {str(key) for key in value}
-            pending += value.values()
-        elif isinstance(value, list | tuple):
+        if isinstance(value, list):
             pending += value
-        elif isinstance(value, str):
-            texts.append(value)
-    return keys, texts
+        elif isinstance(value, Mapping):
+            keys |= {str(key) for key in value}
+            if FunctionKey.name not in value:
+                pending += [item for item in value.values() if isinstance(item, list) or _is_call(item)]
+    return keys
+
+
+def _is_call(value: object) -> bool:
+    return isinstance(value, Mapping) and FunctionKey.name in value

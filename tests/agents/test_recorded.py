@@ -106,6 +106,13 @@ def test_what_no_trace_tells_is_an_error(
     assert get_reason(verdict)[1].startswith(message)
 
 
+def test_an_argument_may_be_named_like_what_no_trace_tells(tmp_path: Path) -> None:
+    """`state` and `approval` are keys of a case, and words for arguments."""
+    absent = {"state": {"$absent": True}, "approval": {"$absent": True}}
+    expected = {"expected_function_calls": [{"function_name": "close_order", "arguments_contain": absent}]}
+    assert judge(tmp_path, CHAT, expected).status == PASSED
+
+
 def test_a_state_that_a_probe_would_read_is_left_alone(tmp_path: Path) -> None:
     """It is that of now, and not that after the recorded run."""
     (tmp_path / "probe_of_traces.py").write_text("def read():\n    raise AssertionError('asked')\n", "utf-8")
