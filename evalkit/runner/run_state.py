@@ -44,6 +44,7 @@ from evalkit.model.settings import REPLY_CACHE, Settings, compute_cost, compute_
 from evalkit.model.transcript import (
     CACHE,
     CACHED,
+    NOBODY,
     TRACED,
     FailedRequest,
     FunctionCall,
@@ -396,12 +397,18 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
     """Warn of replies that were cut off although their calls were carried out (how a reply without calls ended is the
     run's stop reason), and of recorded answers that the agent did not ask for."""
     for number, turn in enumerate(turns, 1):
-        if turn.calls and (turn.finish_message is not None or turn.finish_reason == "length"):
+        has_calls = any(call.malformed is None for call in turn.calls)
+        if has_calls and (turn.finish_message is not None or turn.finish_reason == "length"):
             detail = f": {turn.finish_message}" if turn.finish_message else ""
             run.warnings.append(
                 f"model turn {number} ended with '{turn.finish_reason}', and its whole calls were carried out{detail}"
             )
     run.warnings += run.task.warnings
+    for name in _list_unanswered_mocks(run):
+        run.warnings.append(
+            f"the model asked for {name}, which the case mocks, and nobody answered; if the agent runs the function "
+            f"itself, it ran the real one: docs/mocks.md, patching"
+        )
     for name, coroutine in list(run.task.unawaited.values()):
         coroutine.close()  # Python's own warning names a line of evalkit
         call = f'await task.acall("{name}", ...)' if run.plan.agent.is_async else f'task.call("{name}", ...)'
@@ -416,6 +423,16 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
     if count and run.fault is None:
         subject = format_count(count, "recorded request was", "recorded requests were")
         run.warnings.append(f"{file}: {subject} never made")
+
+
+def _list_unanswered_mocks(run: RunState) -> list[str]:
+    """List the mocked functions that the model asked for, and of which no answer is known: not in the next request
+    either, for there was none."""
+    if run.task.trace is not None or run.fault is not None:
+        return []
+    mocks = run.plan.mocks.answers
+    calls = [call for call in run.dispatcher.calls if call.answered_by == NOBODY and call.problem is None]
+    return list(dict.fromkeys(call.name for call in calls if {call.name, call.requested_name} & mocks.keys()))
 
 
 def _measure_usage(run: RunState, turns: Sequence[ModelTurn], model: str | None) -> tuple[Usage | None, float | None]:

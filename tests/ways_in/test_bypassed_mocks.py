@@ -72,6 +72,8 @@ def test_a_call_counts_that_an_agent_runs_by_itself_without_asking_its_model_aga
 
     assert describe(verdict) == outcome
     assert [(call.name, call.answered_by) for call in verdict.transcript.calls] == [("check_warranty", "nobody")]
+    warnings = [warning for warning in verdict.warnings if "it ran the real one" in warning]
+    assert len(warnings) == len(mocks)
 
 
 def test_a_forgotten_patch_is_an_error_with_the_line_to_write(make_case: MakeCase, make_module: MakeModule) -> None:
