@@ -9,9 +9,11 @@ Whatever is started is told to ask its models at the run's own server, as progra
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import json
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field
 
 from evalkit.lazy import LazyModule
-from evalkit.locks import create_lock
 from evalkit.model.unobserved import CHILD, CONNECTION, FORK, Unobserved
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ _CHILD_FOLDER = str(Path(__file__).with_name("offline_child"))
 _TEMPORARY = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108 - the name can't be guessed
 _REPORTS = os.path.join(_TEMPORARY, f"evalkit-offline-{os.urandom(16).hex()}")
 _numbers = count(1)
-_reports_lock = create_lock()
 
 REFUSED, BEGAN, CONNECTED, STARTED, DID = "refused", "began", "connected", "started", "did"
 Function = Callable[..., Any]
@@ -67,6 +67,18 @@ def choose_report_path() -> str:
     return f"{_REPORTS}{os.sep}{next(_numbers)}"
 
 
+def _remove_reports(owner: int) -> None:
+    """Remove the folder of reports at the end of the process that it belongs to, and not of one that was forked.
+
+    Not before: a program may write there at any time, and what it was refused would be lost.
+    """
+    if os.getpid() == owner:
+        shutil.rmtree(_REPORTS, ignore_errors=True)
+
+
+atexit.register(_remove_reports, os.getpid())
+
+
 def write_report(report: str, *words: object) -> None:
     """Add a line to a report."""
     os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
@@ -83,9 +95,8 @@ def read_report(report: str) -> list[list[str]]:
             lines = file.read().splitlines()
     except OSError:
         return []
-    with suppress(OSError), _reports_lock:
+    with suppress(OSError):
         os.unlink(report)
-        os.rmdir(_REPORTS)  # unless another run has one
     return [line.split("\t") for line in dict.fromkeys(lines)]
 
 
@@ -187,9 +198,7 @@ class ChildWatch(Struct, eq=False):
         return variables
 
     def _build_watch(self, program: StartedProgram) -> dict[str, str]:
-        with _reports_lock:  # another run, which ends now, removes an empty folder
-            os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
-            Path(self.report).touch()
+        os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
         watch = {
             "child": program.number,
             "report": self.report,

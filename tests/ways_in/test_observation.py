@@ -895,16 +895,32 @@ def test_a_request_of_an_older_thread_may_be_any_of_the_cases_that_run(run: Call
         assert [outcome(verdict) for verdict in pool.map(run, [ask, ask])] == [UNSEEN, UNSEEN]
 
 
-def test_a_run_that_ends_leaves_the_reports_of_others(tmp_path: Path) -> None:
+def test_a_program_may_write_in_a_report_at_any_time() -> None:
+    """Also when its run and all others have read theirs: a server that goes on, for the next case."""
     first, second = choose_report_path(), choose_report_path()
     watches = [
-        ChildWatch(report, None, (), (), list, lambda environment: ({}, None), lambda environment: {})
+        ChildWatch(report, (), (), (), list, lambda environment: ({}, None), lambda environment: {})
         for report in (first, second)
     ]
     for watch in watches:
         watch.prepare(["node", "agent.js"], {})
 
-    assert read_report(first) == []
+    assert read_report(first) == read_report(second) == []
+    with open(first, "a", encoding="utf-8") as file:
+        file.write("refused\tapi.example.com:443\n")
     write_report(second, "began", 1, 2)
+    assert read_report(first) == [["refused", "api.example.com:443"]]
     assert read_report(second) == [["began", "1", "2"]]
-    assert not Path(second).parent.exists()
+
+
+def test_the_reports_are_gone_when_the_process_ends_and_not_when_a_child_does() -> None:
+    source = (
+        "import os, sys; from evalkit.agents.child_guard import choose_report_path, write_report\n"
+        "report = choose_report_path(); write_report(report, 'began')\n"
+        "if not os.fork(): sys.exit()\n"
+        "os.wait(); print(report, os.path.exists(report))"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60)
+
+    report, is_there = done.stdout.split()
+    assert (is_there, Path(report).parent.exists()) == ("True", False)
