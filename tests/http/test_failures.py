@@ -358,6 +358,67 @@ def test_the_verdict_is_the_same_live_recorded_and_replayed(
     assert reasons[0][0] == ("passed" if demand else "error")
 
 
+@pytest.mark.parametrize("client", ["httpx", "aiohttp", "aiohttp_total"])
+@pytest.mark.parametrize("way", ["hangs", "hangs-within"])
+def test_a_request_that_the_agent_cancels_waits_for_it_on_replay(
+    client: str, way: str, bad: BadServer, run: Run, make_case: Any
+) -> None:
+    pytest.importorskip(client.partition("_")[0])
+    url, told = f"http://127.0.0.1:{bad.port}/{way}/v1/chat/completions", []
+
+    async def ask_by_httpx() -> None:
+        import httpx
+
+        async with httpx.AsyncClient(timeout=10, verify=False) as session:
+            await session.post(url, json=ASKED)
+
+    async def ask_by_aiohttp() -> None:
+        import aiohttp
+
+        limits = aiohttp.ClientTimeout(total=0.3 if client == "aiohttp_total" else 10)
+        async with aiohttp.ClientSession(timeout=limits) as session, session.post(url, json=ASKED) as response:
+            await response.read()
+
+    async def agent(task: Task) -> str:
+        try:
+            await asyncio.wait_for(
+                ask_by_httpx() if client == "httpx" else ask_by_aiohttp(), 5 if "total" in client else 0.4
+            )
+        except TimeoutError as error:
+            told.append(describe(error))
+        return "re: hi"
+
+    case = replace(make_case(), expected_output={"response_contains": "re: hi", "model_failure": True})
+    ways = [run(agent, case, record="all"), run(agent, case)]
+    assert [(verdict.status, verdict.warnings) for verdict in ways] == [("passed", ())] * 2
+    assert len(told) == 2
+    assert told[0] == told[1]
+
+
+def test_a_request_that_lost_a_race_is_no_failure_on_replay_either(
+    bad: BadServer, clients: dict[str, Callable[[Task], Any]], run: Run
+) -> None:
+    """The agent asks two services, and cancels the slower one: nothing says that it hung."""
+    import httpx
+
+    async def ask_the_slow_one() -> None:
+        async with httpx.AsyncClient(timeout=10, verify=False) as session:
+            await session.post(f"http://127.0.0.1:{bad.port}/hangs/v1/chat/completions", json=ASKED)
+
+    async def agent(task: Task) -> Any:
+        answer = await clients["async_httpx"](task)
+        slow = asyncio.create_task(ask_the_slow_one())
+        await asyncio.sleep(0.1)
+        slow.cancel()
+        with suppress(asyncio.CancelledError):
+            await slow
+        return answer
+
+    ways = [run(agent, record="all"), run(agent)]
+    assert [(verdict.status, verdict.warnings) for verdict in ways] == [("passed", ())] * 2
+    assert [verdict.transcript.failed_requests for verdict in ways] == [(), ()]
+
+
 CLEAN_CUT = (
     b'data: {"id": "c1", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [{"index": 0, '
 )

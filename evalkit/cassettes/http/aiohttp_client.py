@@ -14,7 +14,17 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from evalkit.cassettes.http.failures import CANCELLED, CLOSED, CONNECT, LOOKUP, TIMEOUT, TLS, TransportFailure
+from evalkit.cassettes.http.failures import (
+    CANCELLED,
+    CLOSED,
+    CONNECT,
+    LOOKUP,
+    TIMEOUT,
+    TLS,
+    WHOLE,
+    TransportFailure,
+    WholeTimeoutError,
+)
 from evalkit.cassettes.http.interception import FindTraffic, Patch
 from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, encode_response, find_credentials
 from evalkit.cassettes.http.tee import BrokenExchange, Tee
@@ -122,7 +132,7 @@ def make_start(real: Callable[..., Any]) -> Callable[..., Any]:
         try:
             response = await real(self, connection)
         except BaseException as error:
-            tee.fail(error)
+            tee.fail(error, cause=_find_limit(error))
             raise
         headers = tuple((name, value) for name, value in self.headers.items())
         tee.begin(self.status, self.reason or "", headers, is_unpacked=is_unpacked)
@@ -136,6 +146,12 @@ def make_start(real: Callable[..., Any]) -> Callable[..., Any]:
     return start
 
 
+def _find_limit(error: BaseException) -> BaseException | None:
+    """Return the cause of an error that is of aiohttp's limit for a whole request; the others have a class of their
+    own."""
+    return WholeTimeoutError() if type(error) is TimeoutError else None
+
+
 def make_close(real: Callable[..., Any]) -> Callable[..., Any]:
     """Make what takes the place of a response's `close` and `release`: its client reads no more of it."""
 
@@ -146,8 +162,8 @@ def make_close(real: Callable[..., Any]) -> Callable[..., Any]:
         if tee is not None and isinstance(error, Exception):
             protocol = getattr(self, "_protocol", None)
             tee.fail(error, cause=None if protocol is None else protocol.exception())
-        elif tee is not None and isinstance(handled, asyncio.CancelledError):
-            tee.fail(handled)
+        elif tee is not None and isinstance(handled, (asyncio.CancelledError, TimeoutError)):
+            tee.fail(handled, cause=_find_limit(handled))
         elif tee is not None:
             tee.end()
         return real(self)
@@ -265,7 +281,13 @@ class PlayedConnection:
         """Let the connection fail as it was recorded."""
         if self.protocol is None or self._failure is None or self._failure.kind == CANCELLED:
             return
-        if self._failure.kind == TIMEOUT:
+        if self._failure.kind == TIMEOUT and self._failure.code == WHOLE:
+            error = TimeoutError()
+            error.__cause__ = asyncio.CancelledError()
+            self.protocol.set_exception(error)
+            if self.protocol._payload is not None:
+                self.protocol._payload.set_exception(error)
+        elif self._failure.kind == TIMEOUT:
             self.protocol._on_read_timeout()
         else:
             self.protocol.connection_lost(None if self._failure.kind == CLOSED else self._failure.build_error())

@@ -36,13 +36,19 @@ _INCOMPLETE = "IncompleteRead"  # of http.client, which is not imported here: it
 _MALFORMED = "h11"  # what this library refused is no HTTP, or ends too early
 
 
+WHOLE = "whole"  # of a time limit: it is one for the whole request
+GIVEN_UP = "given_up"  # of a cancelled request: its service did not hang, the agent wanted no answer any more
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 _READ_TIMED_OUT = "The read operation timed out"  # over TLS
 
 
+class WholeTimeoutError(TimeoutError):
+    """A client's limit for a whole request is over: the cause of an error that does not say so itself."""
+
+
 class TransportFailure(Struct, frozen=True):
-    """How a request failed. `code` is ``ECONNREFUSED``, ``EAI_NONAME``, ``CERTIFICATE_VERIFY_FAILED``; `detail` the
-    text of the system's library where no code stands for it."""
+    """How a request failed. `code` is ``ECONNREFUSED``, ``EAI_NONAME``, ``CERTIFICATE_VERIFY_FAILED``, WHOLE, GIVEN_UP;
+    `detail` the text of the system's library where no code stands for it."""
 
     kind: str
     when: str = RESPONSE
@@ -88,6 +94,8 @@ def find_failure(error: BaseException, when: str) -> TransportFailure | None:
     """Find what a client's error came from; None where it did not come from below HTTP."""
     if isinstance(error, asyncio.CancelledError):
         return TransportFailure(CANCELLED, when)
+    if isinstance(error, WholeTimeoutError):
+        return TransportFailure(TIMEOUT, when, WHOLE)
     causes = list(_list_causes(error, []))
     tls = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
     if tls is not None:

@@ -35,10 +35,13 @@ class Observer:
         return self._running.add(
             Tee(
                 partial(self.listener.on_response, request, is_live=True),
-                on_failure=partial(self.listener.on_failure, request),
+                on_failure=partial(self._report_failure, request),
                 url=request.url if is_model else "",
             )
         )
+
+    def _report_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> None:
+        self.listener.on_failure(request, error, duration_ms)
 
     def note_channel(self, host: str) -> None:
         """Note a channel that stays unread, unless no model is at `host`."""

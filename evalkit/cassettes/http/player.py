@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -25,6 +26,8 @@ from evalkit.cassettes.http.cassette_file import (
 )
 from evalkit.cassettes.http.failures import (
     BODY,
+    CANCELLED,
+    GIVEN_UP,
     RESPONSE,
     UNFINISHED,
     TransportFailure,
@@ -117,8 +120,9 @@ class TrafficListener(Protocol):
     def on_response(self, request: HttpRequest, response: HttpResponse, duration_ms: float, *, is_live: bool) -> None:
         """Handle a response that was played, or came in live and was recorded, and took `duration_ms`."""
 
-    def on_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> None:
-        """Handle a request whose response did not come, or broke off."""
+    def on_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> bool:
+        """Handle a request whose response did not come, or broke off. Return False for one that the agent has given up
+        although its service did not hang."""
 
 
 class Player:
@@ -204,9 +208,17 @@ class Player:
         return Tee(
             partial(self._listener.on_response, request, is_live=True),
             partial(_record, request, exchange),
-            partial(self._listener.on_failure, request),
+            partial(self._report_failure, request, exchange),
             _find_model_url(request),
         )
+
+    def _report_failure(
+        self, request: HttpRequest, exchange: JsonDict, error: BaseException, duration_ms: float
+    ) -> None:
+        """Report a failure, and record what was made of it."""
+        if not self._listener.on_failure(request, error, duration_ms):
+            broken: JsonDict = exchange.get("failure") or exchange["response"]["broken"]
+            broken["code"] = GIVEN_UP
 
     def _break_off(self, request: HttpRequest, exchange: JsonObject) -> BrokenExchange | None:
         """Build what fails as it was recorded; None for a response that is whole by HTTP."""
@@ -220,7 +232,11 @@ class Player:
         def on_reply(response: HttpResponse, waited_ms: float) -> None:
             self._listener.on_response(request, response, duration_ms, is_live=False)
 
-        tee = Tee(on_reply, on_failure=partial(self._listener.on_failure, request), url=_find_model_url(request))
+        def on_failure(error: BaseException, waited_ms: float) -> None:
+            if failure.code != GIVEN_UP:  # what hung then, hangs now
+                self._listener.on_failure(request, error, inf if failure.kind == CANCELLED else waited_ms)
+
+        tee = Tee(on_reply, on_failure=on_failure, url=_find_model_url(request))
         response = None if data is None else to_response(data, request.method, is_cut=True)
         return BrokenExchange(self._running.add(tee), failure, response)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from math import inf
 from pathlib import Path
 from typing import Protocol
 
@@ -67,13 +68,16 @@ class _TrafficListener:
             if turn is not None and is_live:
                 self._budget.add(turn, self._model)
 
-    def on_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> None:
+    def on_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> bool:
         task = self._task()
-        if task is None or (isinstance(error, asyncio.CancelledError) and not task.is_hung(duration_ms / 1000)):
-            return
+        if task is None:
+            return True
+        if isinstance(error, asyncio.CancelledError) and not task.is_hung(duration_ms / 1000):
+            return False
         exchange = read_failed_exchange(request.method, request.url, request.body, error)
         if exchange is not None:
-            task.record_exchange(exchange, waited_ms=duration_ms)
+            task.record_exchange(exchange, waited_ms=0.0 if duration_ms == inf else duration_ms)
+        return True
 
 
 def build_parts(task: RunTask, settings: Settings, input_files: list[InputPart]) -> TrafficParts:
