@@ -16,18 +16,21 @@ from msgspec import Struct
 
 from evalkit.errors import IncompleteCallError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, join_pieces
+from evalkit.lazy import LazyModule
 from evalkit.model.transcript import FieldAccess
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText, Rejected
-from evalkit.wire.anthropic_messages import MessagesStream
 from evalkit.wire.chat_stream import ChatCalls, Slot
-from evalkit.wire.gemini_content import ContentStream
 from evalkit.wire.gemini_parts import to_wire_keys
 from evalkit.wire.reading import explain_cut_off
 from evalkit.wire.records import CLIENT, Call, Reply
 
 if TYPE_CHECKING:
     from evalkit.textcalls.names import DeclaredFunction
+    from evalkit.wire import anthropic_messages, gemini_content
+else:
+    anthropic_messages = LazyModule("evalkit.wire.anthropic_messages")
+    gemini_content = LazyModule("evalkit.wire.gemini_content")
 
 T = TypeVar("T")
 # Text that may follow a call that is not over: closers to come, and a tag that is not whole yet.
@@ -124,13 +127,13 @@ class StreamAccumulator:
         data = _to_json(event)
         if data.get("type") in _BLOCK_EVENTS:
             _ = data["index"]
-        self._feed(data, MessagesStream)
+        self._feed(data, anthropic_messages.MessagesStream)
 
     def feed_gemini(self, part: object) -> None:
         """Add one `part` of Gemini's content, or a whole chunk with `candidates`; camelCase or snake_case."""
         data = to_wire_keys(_to_json(part))
         chunk = data if "candidates" in data else {"candidates": [{"content": {"parts": [data]}}]}
-        self._feed(chunk, ContentStream)
+        self._feed(chunk, gemini_content.ContentStream)
 
     def _feed(self, value: JsonObject, open_reader: Callable[[], CallStream]) -> None:
         if self._reader is None:
