@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from evalkit.agents.model_choice import aclose_shared
 from evalkit.casecheck.expected_calls import ExampleNotFoundError, NoExampleError, OmittedArgumentError, make_example
 from evalkit.checks.call_keys import list_call_keys
-from evalkit.checks.handoffs import HANDOFF_KINDS, HANDOFF_WORDS
+from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.errors import KeyPath
 from evalkit.functions.declarations import find_argument_violations
 from evalkit.hooks import iter_known, load_all
@@ -43,14 +43,11 @@ _OF_CALLS = {
     "lose_fact": "a number, date or name of the input or of a result is told wrongly in a text",
 }
 _OF_RUNS = {
-    "change_handoff": "the run is handed over, or a part of it delegated, to another agent",
-    "drop_handoff": "a hand-off or a delegation is left out",
     "change_result": "a function that no mock answered returns another value",
     "change_response": "the final response says something else",
     "stop_reason": "the run stops for another reason",
 }
 UNLISTED = "delete_everything"
-SOMEBODY_ELSE = "somebody_else"
 _MAX_FACTS = 8
 
 SOMETHING_ELSE = "something else"
@@ -66,7 +63,8 @@ def list_kinds() -> Mapping[str, str]:
     """Return the kinds of mutants by name, each with what happens in them."""
     of_keys = {kind: words for key in list_call_keys().values() for kind, words in key.mistakes.items()}
     of_features = {kind: words for feature in load_all() for kind, words in feature.list_mutants().items()}
-    return {**_OF_CALLS, **of_keys, **of_features, **_OF_RUNS}
+    of_run_keys = {kind: words for key in list_expected_keys().values() for kind, words in key.mistakes.items()}
+    return {**_OF_CALLS, **of_keys, **of_features, **of_run_keys, **_OF_RUNS}
 
 
 class Observation(Struct, frozen=True):
@@ -130,7 +128,12 @@ def generate_mutants(observed: Observation) -> Iterator[Mutant]:
         yield from _generate_result_changes(transcript, index)
         for _, feature in iter_known(call.features):
             yield from feature.mutate(transcript, index)
-    yield from _generate_handoff_changes(transcript)
+    for key in list_expected_keys().values():
+        for change in key.mutate(transcript):
+            demand = {key.name: change.value}
+            yield Mutant(
+                kind=change.kind, description=change.description, transcript=change.transcript, for_run=(demand,)
+            )
     response = transcript.response
     if response.strip():
         says: tuple[Keys, ...] = ({"response_contains": [pick_phrase(response)]},)
@@ -351,33 +354,6 @@ def _generate_result_changes(transcript: Transcript, index: int) -> Iterator[Mut
         call=index,
         for_call=({"result_contains": build_nested(path, value)},),
     )
-
-
-def _generate_handoff_changes(transcript: Transcript) -> Iterator[Mutant]:
-    """Generate a hand-off to another agent, and one less. The calls that its target made are the other agent's then."""
-    for place, handoff in enumerate(transcript.handoffs):
-        before, after = transcript.handoffs[:place], transcript.handoffs[place + 1 :]
-        key = next(key for key, kind in HANDOFF_KINDS.items() if kind == handoff.kind)
-        alike = [peer for peer in transcript.handoffs if peer.kind == handoff.kind]
-        demand: Keys = {key: [peer.target if peer.source is None else str(peer) for peer in alike]}
-        agents = (*transcript.agents, SOMEBODY_ELSE)
-        target = next(name for name in agents if name not in (handoff.source, handoff.target))
-        for kind, agent, kept, what in (
-            ("change_handoff", target, (replace(handoff, target=target),), f"goes to {target}"),
-            ("drop_handoff", handoff.source, (), "is left out"),
-        ):
-            calls = tuple(
-                replace(call, agent=agent)
-                if call.agent == handoff.target and call.index > (-1 if handoff.call is None else handoff.call)
-                else call
-                for call in transcript.calls
-            )
-            yield Mutant(
-                kind=kind,
-                description=f"the {HANDOFF_WORDS[handoff.kind]} {handoff} {what}",
-                transcript=replace(transcript, calls=calls, handoffs=(*before, *kept, *after)),
-                for_run=(demand,),
-            )
 
 
 def _replace_response(transcript: Transcript, response: str) -> Transcript:

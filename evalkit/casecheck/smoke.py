@@ -300,7 +300,7 @@ class _SmokeRun:
         example = CallExample()
         for name, value in planned.keys.items():
             if (key := find_call_key(name)) is not None:
-                key.imagine(example, value)
+                key.shape_example(example, value)
         channel = example.channel
         answered_by = example.answered_by or self._find_answerer(planned.name)
         group = planned.parallel_group
@@ -375,7 +375,7 @@ class _SmokeRun:
         example = RunExample()
         for name, value in expected.items():
             if (expected_key := find_expected_key(name)) is not None:
-                expected_key.imagine(example, value)
+                expected_key.shape_example(example, value)
         # Without expected calls, any that lead to the right state may be made: there are none to try.
         can_tell_state = "state" in self._case.input and bool(expected.get("expected_function_calls"))
         return Transcript(

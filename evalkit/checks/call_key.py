@@ -153,7 +153,7 @@ class CallKey(DemandKey):
         """Read its value; problems go to the reader. None: it demands nothing of a call that is made."""
         raise NotImplementedError
 
-    def allows_violations(self, value: object) -> bool:
+    def can_violate(self, value: object) -> bool:
         """Return whether arguments that the declaration rules out are meant."""
         return False
 
@@ -172,7 +172,7 @@ class CallKey(DemandKey):
             raise UpdateRefusedError(f"{self.name} is not rewritten: {reason.message}")
         editor.set(path, actual)
 
-    def imagine(self, example: CallExample, value: Any) -> None:
+    def shape_example(self, example: CallExample, value: Any) -> None:
         """Change `example` so that it meets `value`."""
 
     def mutate(self, call: FunctionCall) -> Iterator[CallChange]:

@@ -54,7 +54,7 @@ class ChannelKey(ChoicesKey):
     def read_choices(self, reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[str, ...]:
         return reader.read_choices(path, value, CHANNELS)
 
-    def imagine(self, example: CallExample, value: Any) -> None:
+    def shape_example(self, example: CallExample, value: Any) -> None:
         example.channel = pick_first(value)
 
 
@@ -91,7 +91,7 @@ class AnswererKey(ChoicesKey):
     def expects_failure(self, check: AnswererCheck) -> bool:
         return NOBODY in check.choices
 
-    def imagine(self, example: CallExample, value: Any) -> None:
+    def shape_example(self, example: CallExample, value: Any) -> None:
         example.answered_by = pick_first(value)
 
 
@@ -133,7 +133,7 @@ class AgentKey(ChoicesKey):
     def read_choices(self, reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[str, ...] | None:
         return reader.read_names(path, value)
 
-    def imagine(self, example: CallExample, value: Any) -> None:
+    def shape_example(self, example: CallExample, value: Any) -> None:
         example.agent = pick_first(value)
 
 

@@ -85,7 +85,7 @@ class OutcomeKey(CallKey):
     def get_actual(self, call: FunctionCall) -> JsonValue:
         return call.outcome
 
-    def imagine(self, example: CallExample, value: Any) -> None:
+    def shape_example(self, example: CallExample, value: Any) -> None:
         example.fails = value == "error"
 
     def mutate(self, call: FunctionCall) -> Iterator[CallChange]:
@@ -170,7 +170,7 @@ class ValidKey(CallKey):
         valid = draft.reader.read_boolean(path, value)
         return None if valid is None else ValidCheck(valid, path)
 
-    def allows_violations(self, value: object) -> bool:
+    def can_violate(self, value: object) -> bool:
         return value is False
 
     def update(self, editor: Editor, path: KeyPath, reason: Reason, call: FunctionCall) -> None:

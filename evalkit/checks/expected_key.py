@@ -95,7 +95,7 @@ class ExpectedKey(DemandKey):
         """Word why `result`, on what is expected alone, tells nothing of a run; "" where it does."""
         return self.needs_run if result.status == FAILED else ""
 
-    def imagine(self, example: RunExample, value: Any) -> None:
+    def shape_example(self, example: RunExample, value: Any) -> None:
         """Change `example` so that it meets `value`."""
 
     def get_actual(self, transcript: Transcript) -> JsonValue:

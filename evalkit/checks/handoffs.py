@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.checks.absence import AbsenceDemand
 from evalkit.checks.call_origin import explain_unknown_agents
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey, FailedCheck
+from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey, FailedCheck, RunChange
 from evalkit.checks.key_schemas import NAME, make_ref
 from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import build_failure, build_pass, build_unmeasured
 from evalkit.checks.updates import Editor, require_own
 from evalkit.errors import KeyPath, format_path
-from evalkit.jsonvalue import JsonObject
-from evalkit.model.transcript import DELEGATION, HANDOFF, Handoff
+from evalkit.jsonvalue import JsonObject, JsonValue
+from evalkit.model.transcript import DELEGATION, HANDOFF, Handoff, Transcript
 from evalkit.model.verdict import CheckResult
 from evalkit.text.format import format_count
 
 ARROW = "->"
+_SOMEBODY_ELSE = "somebody_else"
 HANDOFF_WORDS = {HANDOFF: "hand-off", DELEGATION: "delegation"}
 
 
@@ -113,8 +115,17 @@ class HandoffsKey(ExpectedKey):
         }
     }
 
+    mistakes: Mapping[str, str] = {
+        "change_handoff": "the run is handed over, or a part of it delegated, to another agent",
+        "drop_handoff": "a hand-off or a delegation is left out",
+    }
+
     def __init__(self, name: str, kind: str, doc: str) -> None:
         self.name, self.kind, self.doc = name, kind, doc
+
+    def get_actual(self, transcript: Transcript) -> list[JsonValue]:
+        actual = (handoff for handoff in transcript.handoffs if handoff.kind == self.kind)
+        return [handoff.target if handoff.source is None else str(handoff) for handoff in actual]
 
     def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> HandoffsCheck | None:
         return read_handoffs(draft.reader, path, value, self.name)
@@ -123,7 +134,7 @@ class HandoffsKey(ExpectedKey):
         """Write the hand-offs, or the delegations; entries that still hold stay."""
         require_own(editor, path)
         actual = [handoff for handoff in failed.transcript.handoffs if handoff.kind == self.kind]
-        names = [handoff.target if handoff.source is None else str(handoff) for handoff in actual]
+        names = self.get_actual(failed.transcript)
         item = editor.get(path)
         if not isinstance(item, list) or not names:
             editor.set(path, names)
@@ -135,6 +146,27 @@ class HandoffsKey(ExpectedKey):
             start = start if number is None else number + 1
             items.append(name if number is None else number)
         editor.set_items(path, items)
+
+    def mutate(self, transcript: Transcript) -> Iterator[RunChange]:
+        """Yield a hand-off to another agent, and one less; what its target called is the other agent's then."""
+        for place, handoff in enumerate(transcript.handoffs):
+            if handoff.kind != self.kind:
+                continue
+            before, after = transcript.handoffs[:place], transcript.handoffs[place + 1 :]
+            agents = (*transcript.agents, _SOMEBODY_ELSE)
+            target = next(name for name in agents if name not in (handoff.source, handoff.target))
+            since = -1 if handoff.call is None else handoff.call
+            for kind, agent, kept, what in (
+                ("change_handoff", target, (replace(handoff, target=target),), f"goes to {target}"),
+                ("drop_handoff", handoff.source, (), "is left out"),
+            ):
+                calls = tuple(
+                    replace(call, agent=agent) if call.agent == handoff.target and call.index > since else call
+                    for call in transcript.calls
+                )
+                changed = replace(transcript, calls=calls, handoffs=(*before, *kept, *after))
+                description = f"the {HANDOFF_WORDS[self.kind]} {handoff} {what}"
+                yield RunChange(kind, description, changed, self.get_actual(transcript))
 
 
 HANDOFF_KEYS = (

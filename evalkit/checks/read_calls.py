@@ -147,7 +147,7 @@ class CallReader:
             self.reader,
             path,
             self._read_function(path, item, keys),
-            checks_names=self.valid_arguments and not _allow_violations(keys),
+            checks_names=self.valid_arguments and not _can_violate(keys),
             forbids=forbids,
             no_judge=no_judge,
             ignored=self._ignored,
@@ -235,10 +235,10 @@ class CallReader:
         return any(f"'{name}'" in suggestion for name in ("function_name", *groups))
 
 
-def _allow_violations(keys: Mapping[str, Any]) -> bool:
+def _can_violate(keys: Mapping[str, Any]) -> bool:
     """Return whether a call is meant to have arguments that its declaration rules out."""
     found = ((find_call_key(name), value) for name, value in keys.items())
-    return any(key is not None and key.allows_violations(value) for key, value in found)
+    return any(key is not None and key.can_violate(value) for key, value in found)
 
 
 class SequenceReader:

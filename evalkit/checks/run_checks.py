@@ -68,7 +68,7 @@ class StopReasonKey(ExpectedKey):
         name = draft.reader.read_name(path, value, "a stop reason such as 'completed' or 'max_iterations'")
         return StopReason(name, path) if name else None
 
-    def imagine(self, example: RunExample, value: Any) -> None:
+    def shape_example(self, example: RunExample, value: Any) -> None:
         example.stop_reason = value
 
     def update(self, editor: Editor, path: KeyPath, failed: FailedCheck) -> None:
@@ -141,7 +141,7 @@ class InstructionKey(ExpectedKey):
         name = draft.reader.read_name(path, value, "the name of an instruction")
         return InstructionUsed(name, path) if name else None
 
-    def imagine(self, example: RunExample, value: Any) -> None:
+    def shape_example(self, example: RunExample, value: Any) -> None:
         example.instruction_used = value
 
     def get_actual(self, transcript: Transcript) -> JsonValue:
