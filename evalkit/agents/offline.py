@@ -195,7 +195,7 @@ def _note_unobserved(run: GuardedRun) -> None:
     lines = read_report(run.report)
     for part in run.children.list_unobserved(lines):
         run.task.note_unobserved(part.kind, part.what, part.source)
-    run.task.observation.drop_services(run.harmless)
+    run.task.unseen_parts.drop_services(run.harmless)
     _record_refused(run.task, lines, "a process that the agent started")
 
 

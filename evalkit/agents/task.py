@@ -24,9 +24,9 @@ from msgspec.structs import replace
 
 from evalkit.agents.clock import WaitingTime
 from evalkit.agents.contract import Reply
-from evalkit.agents.observation import Observation
 from evalkit.agents.task_input import MessageParts, format_message
 from evalkit.agents.task_settings import TaskSettings
+from evalkit.agents.unseen_parts import UnseenParts
 from evalkit.errors import EvalkitError, FunctionError, UsageError
 from evalkit.functions.call_log import DIRECT, SEARCHED, CallContext, build_error_result
 from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
@@ -118,7 +118,7 @@ class Task:
         self.warnings: list[str] = []  # of the function-calling loop, for the transcript
         self._waiting_time = WaitingTime()
         self._queueing_time = WaitingTime()
-        self.observation = Observation()
+        self.unseen_parts = UnseenParts()
         self.on_turn_end: list[Callable[[], None]] = []  # called when the agent has answered the user
         self._dispatcher = dispatcher
         dispatcher.task = self
@@ -473,11 +473,11 @@ class Task:
     def note_unobserved(self, kind: str, what: str, source: str = "") -> None:
         """Note a part of this run that nothing saw, of one of the kinds in `evalkit.model.unobserved`. Demands that
         something did not happen are not met then."""
-        self.observation.note(kind, what, source)
+        self.unseen_parts.note(kind, what, source)
 
     def enter_fork(self, note_lost: Callable[[str], None]) -> None:
         """Make this the task of a forked process: what is recorded in it is lost, and noted by `note_lost`."""
-        self.observation.note_lost = self._dispatcher.call_log.note_lost = note_lost
+        self.unseen_parts.note_lost = self._dispatcher.call_log.note_lost = note_lost
 
     @property
     def model_failures(self) -> tuple[Failure, ...]:
@@ -512,7 +512,7 @@ class Task:
 
     def record_exchange(self, exchange: Exchange, *, waited_ms: float = 0.0) -> ModelTurn | None:
         """Record an exchange of the agent's own client with a model's service. Return its turn, if it is one."""
-        self.observation.lose(f"a request to {exchange.url.partition('?')[0]}")
+        self.unseen_parts.lose(f"a request to {exchange.url.partition('?')[0]}")
         turn = self._session.record_exchange(exchange, waited_ms / 1000)
         if turn is not None:
             self.waiting_time.add(waited_ms / 1000)

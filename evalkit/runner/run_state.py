@@ -299,7 +299,7 @@ def build_transcript(run: RunState) -> Transcript:
         metadata=data,
         state=state,
         handoffs=dispatcher.handoffs.list_handoffs(),
-        unobserved=task.observation.list_unseen(),
+        unobserved=task.unseen_parts.list_unseen(),
         simulation=run.simulation,
         unused_dimensions=() if run.plan.case.variant is None else _list_unused_dimensions(run),
         trace=task.trace.source if task.trace else None,

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 import pytest
 
-from evalkit.agents.observation import Observation
 from evalkit.agents.recorded import match_answers
 from evalkit.agents.remote import http_server
 from evalkit.agents.remote.http_client import get_peer
 from evalkit.agents.remote.server import FunctionsServer, ServedTask
 from evalkit.agents.remote.spans import SpanError, SpanReceiver
+from evalkit.agents.unseen_parts import UnseenParts
 from evalkit.model.verdict import ERROR, FAILED, PASSED, Verdict
 from evalkit.traces.log_formats import Conversation, FunctionAnswer, ModelReply
 from evalkit.traces.read_log import read_log
@@ -260,7 +260,7 @@ async def drip(writer: asyncio.StreamWriter) -> None:
 async def lose(signal: str, send: Callable[[asyncio.StreamWriter], Any]) -> list[str]:
     """Return the problems of a receiver to which an export of `signal` was sent by `send`."""
     spans = SpanReceiver()
-    async with FunctionsServer(cast(ServedTask, SimpleNamespace(observation=Observation())), spans=spans) as served:
+    async with FunctionsServer(cast(ServedTask, SimpleNamespace(observation=UnseenParts())), spans=spans) as served:
         host, port = get_peer(served.functions_url)
         _, writer = await asyncio.open_connection(host, port)
         path = served.functions_url.partition(str(port))[2]

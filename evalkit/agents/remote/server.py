@@ -27,11 +27,11 @@ from urllib.parse import parse_qs
 
 from msgspec import Struct
 
-from evalkit.agents.observation import Observation
 from evalkit.agents.remote.channel import DisconnectedError
 from evalkit.agents.remote.http_server import HttpServer, Message, Receive, Send, read_headers, send_json
 from evalkit.agents.remote.spans import PATH as SPANS_PATH
 from evalkit.agents.remote.spans import SpanError, SpanReceiver
+from evalkit.agents.unseen_parts import UnseenParts
 from evalkit.errors import EvalkitError, UsageError
 from evalkit.functions.mcp import NEEDS_EXTRA, McpApp, has_mcp
 from evalkit.jsonvalue import JsonDict
@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 
 class ServedTask(Protocol):
-    """The part of a task that the server works on. Its observation is told if something came for a function, or to a
+    """The part of a task that the server works on. `unseen_parts` are told if something came for a function, or to a
     model."""
 
-    observation: Observation
+    unseen_parts: UnseenParts
 
     def record_fault(self, error: EvalkitError) -> None: ...
     def describe_functions(self) -> list[JsonDict]: ...
@@ -118,7 +118,7 @@ class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
                     os.unlink(self._url_file)
             await self._server.__aexit__(kind, error, trace)
         finally:
-            self._task.observation.was_served |= self._app.was_asked
+            self._task.unseen_parts.was_served |= self._app.was_asked
             await self._app.aclose()
 
     def __enter__(self) -> FunctionUrls:

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from evalkit.model.unobserved import CHILD, PROGRAM, SERVICE, Unobserved
 
 
-class Observation:
+class UnseenParts:
     """The parts of one run that nothing saw. Demands that something did not happen are not met then."""
 
     def __init__(self) -> None:
