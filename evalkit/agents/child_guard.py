@@ -16,7 +16,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import wraps
@@ -155,7 +155,7 @@ class ChildWatch(Struct, eq=False):
     harmless: tuple[str, ...]
     list_peers: Callable[[], list[str]]
     open_relay: Callable[[Mapping[str, str]], tuple[Mapping[str, str | None], Relay | None]]
-    build_proxy: Callable[[Mapping[str, str]], Mapping[str, str]]
+    build_proxy: Callable[[Mapping[str, str], Iterable[str]], Mapping[str, str]]
     owner: int = field(default_factory=os.getpid)
     programs: list[StartedProgram] = field(default_factory=list)
 
@@ -194,7 +194,7 @@ class ChildWatch(Struct, eq=False):
             found, program.relay = self.open_relay(texts)
             variables |= found
         if self.offline_hosts is not None and not child_programs.is_python(child_programs.unwrap(program.words)):
-            variables |= self.build_proxy(texts)
+            variables |= self.build_proxy(texts, self.offline_hosts)
         return variables
 
     def _build_watch(self, program: StartedProgram) -> dict[str, str]:

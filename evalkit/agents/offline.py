@@ -83,8 +83,8 @@ class LazyRelay:
     def serve(self, environment: Mapping[str, str]) -> tuple[dict[str, str | None], Relay | None]:
         return self._open().serve(environment)
 
-    def build_proxy_environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        return self._open().build_proxy_environment(environment)
+    def build_proxy_environment(self, environment: Mapping[str, str], hosts: Iterable[str]) -> dict[str, str]:
+        return self._open().build_proxy_environment(environment, hosts)
 
     def close(self) -> None:
         if self._relay is not None:

@@ -849,6 +849,9 @@ def test_offline_a_program_in_another_language_reaches_no_service(run: Callable[
 
     assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
     assert "a process that the agent started connects to api.example.com:443" in verdict.reasons[0].message
+    for pattern in ("api.example.com", "*.example.com", "*"):
+        let_through = run(ask, live=False, ignore_hosts=(pattern,))
+        assert "missing_cassette" not in [reason.code for reason in let_through.reasons], pattern
 
 
 @pytest.mark.parametrize(
@@ -899,7 +902,7 @@ def test_a_program_may_write_in_a_report_at_any_time() -> None:
     """Also when its run and all others have read theirs: a server that goes on, for the next case."""
     first, second = choose_report_path(), choose_report_path()
     watches = [
-        ChildWatch(report, (), (), (), list, lambda environment: ({}, None), lambda environment: {})
+        ChildWatch(report, (), (), (), list, lambda environment: ({}, None), lambda environment, hosts: {})
         for report in (first, second)
     ]
     for watch in watches:

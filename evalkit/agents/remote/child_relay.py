@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from evalkit.agents.remote.http_server import HttpServer, Message, Receive, Send, send_json
@@ -46,12 +46,14 @@ class ChildRelay:
         variables = build_model_environment(self._task, f"{self._start()}/{token}", environment, {})
         return variables | _build_exceptions(environment), app
 
-    def build_proxy_environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+    def build_proxy_environment(self, environment: Mapping[str, str], hosts: Iterable[str] = ()) -> dict[str, str]:
         """Return the variables that keep a program in another language off the internet: its proxy for TLS is this
-        server, which refuses. Hosts of this machine are no matter of it."""
+        server, which refuses. Hosts of this machine are no matter of it, nor `hosts`, patterns of those that may be
+        reached."""
         proxy = self._start()
         names = ("https_proxy", "HTTPS_PROXY", PROXY)
-        return {**dict.fromkeys(names, proxy), "NODE_USE_ENV_PROXY": "1", **_build_exceptions(environment)}
+        exceptions = _build_exceptions(environment, hosts)
+        return {**dict.fromkeys(names, proxy), "NODE_USE_ENV_PROXY": "1", **exceptions}
 
     def close(self) -> None:
         """Stop answering."""
@@ -76,10 +78,13 @@ class ChildRelay:
         await send_json(send, 403, {"error": message})
 
 
-def _build_exceptions(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which no proxy is used for this machine."""
+def _build_exceptions(environment: Mapping[str, str], hosts: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables by which no proxy is used for this machine and `hosts`."""
     names = ("no_proxy", "NO_PROXY")
-    return {name: ",".join(filter(None, (environment.get(name), "127.0.0.1,localhost"))) for name in names}
+    others = [host.removeprefix("*") or "*" for host in hosts]  # ``.example.com`` is what they know of wildcards
+    if "*" in others:
+        return dict.fromkeys(names, "*")
+    return {name: ",".join(filter(None, (environment.get(name), "127.0.0.1,localhost", *others))) for name in names}
 
 
 _lock = create_lock()
