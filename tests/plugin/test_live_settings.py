@@ -215,7 +215,7 @@ def test_an_agents_own_client_does_not_reach_the_network_unless_its_host_is_igno
     project.run()
     reached = [verdict.reasons[0].code for verdict in project.run_file.verdicts]
 
-    assert (offline.ret, codes, reached) == (6, ["missing_cassette"], ["provider_error"])
+    assert (offline.ret, codes, reached) == (6, ["missing_cassette"], ["agent_raised"])
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,8 @@ import httpx
 
 @evalkit.agent("own-client")
 def own_client(task):
-    return httpx.post("http://user:word@127.0.0.1:9/v1/ask?key=k", json={}, trust_env=False).text
+    url = "http://user:word@127.0.0.1:9/v1/chat/completions?key=k"
+    return httpx.post(url, json={"model": "m", "messages": []}, trust_env=False).text
 """
 
 
@@ -339,7 +340,7 @@ def test_a_client_that_reaches_nobody_is_told_with_its_url_and_that_no_model_was
     result = project.run_apart("--evalkit-model=gemini:x")
     result.stdout.re_match_lines(
         [
-            r"  the model's service failed: ConnectError: .* \(http://127.0.0.1:9/v1/ask: connection refused\)",
+            r"  the model's service failed, .*: http://.*@127.0.0.1:9/v1/chat/completions: ConnectError: .*",
             r"evalkit: gemini:x was asked for, and no reply of a model was seen: do the agents use `task.model`\?",
         ]
     )
