@@ -330,7 +330,8 @@ def record_mocks_command(
 @click.option("--format", "form", type=click.Choice(FORMATS), help="By default told by the keys of a record.")
 def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str | None, form: str | None) -> int:
     """Turn logged conversations into cases: JSON or JSON Lines of requests to OpenAI, Gemini or Anthropic (with or
-    without the response), OpenTelemetry spans as OTLP/JSON, and what ADK, LangSmith, Langfuse and Claude Code write.
+    without the response), OpenTelemetry spans as OTLP/JSON, exports of ADK, LangSmith and Langfuse, and sessions of
+    coding agents (Claude Code, Codex, Gemini CLI, OpenHands).
 
     What was said becomes the input, what was called the expectation, what was answered the mocks, and what the model
     said the cassette. Read the cases before you keep them: they hold an agent to what it did, right or wrong.

@@ -47,7 +47,7 @@ _REPLY_KEYS = (  # of a reply in the record of its request
 )
 _EXPECTED = (
     "expected {messages, tools}, {contents, tools}, {input, tools}, {request, response}, OTLP/JSON spans, "
-    "or what ADK, LangSmith or Langfuse export"
+    "or a log that docs/importing.md names"
 )
 
 

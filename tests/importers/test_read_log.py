@@ -430,7 +430,7 @@ def test_functions_of_old_logs_are_read(log: WriteLog) -> None:
         (
             {"prompt": "x"},
             "log.jsonl:1: no conversation in 'prompt'; expected {messages, tools}, {contents, tools}, {input, tools}, "
-            "{request, response}, OTLP/JSON spans, or what ADK, LangSmith or Langfuse export",
+            "{request, response}, OTLP/JSON spans, or a log that docs/importing.md names",
         ),
         ({"messages": [{"role": "user", "content": "Hi"}]}, "log.jsonl:1: there is no reply of a model in it"),
         (
