@@ -211,9 +211,9 @@ def record_refused(task: Task, report: str, label: str) -> None:
 
 
 def _record_refused(task: Task, lines: Iterable[Sequence[str]], label: str) -> None:
-    for word, *rest in lines:
-        if word == REFUSED:
-            task.record_fault(_build_error(task, rest[0], f"{label} connects to {rest[0]}"))
+    places = list(dict.fromkeys(rest[0] for word, *rest in lines if word == REFUSED))
+    if places:
+        task.record_fault(_build_error(places, f"{label} connects to {', '.join(places)}"))
 
 
 def abandon(task: Task) -> None:
@@ -240,7 +240,7 @@ def _check(host: str, port: object) -> None:
     run = _find_run(place)
     if run is None or run.ignored_hosts is None or is_ignored(host, port, run.ignored_hosts):
         return
-    error = _build_error(run.task, place, f"the agent's own client connects to {place}")
+    error = _build_error([place], f"the agent's own client connects to {place}")
     if os.getpid() != run.owner:  # a process that was forked
         write_report(run.report, REFUSED, place)
     run.task.record_fault(error)
@@ -270,12 +270,14 @@ def _find_run(place: str) -> GuardedRun | None:
     return runs[0] if runs else None
 
 
-def _build_error(task: Task, place: str, problem: str) -> MissingCassetteError:
-    host = place.partition(":")[0] if place.count(":") == 1 else place
+def _build_error(places: Sequence[str], problem: str) -> MissingCassetteError:
+    hosts = dict.fromkeys(place.partition(":")[0] if place.count(":") == 1 else place for place in places)
+    listed = ", ".join(f'"{host}"' for host in hosts)
     advice = "HTTP cassettes can't play this: it is no HTTP, or comes from a client that they don't know."
     return MissingCassetteError(
         f"offline, and {problem}; without --evalkit-model no case reaches the internet\n{advice} In "
-        f'[tool.evalkit.http], ignore_hosts = ["{host}"] lets this host through, cassettes = false all of them'
+        f"[tool.evalkit.http], ignore_hosts = [{listed}] lets {'this host' if len(hosts) == 1 else 'these hosts'} "
+        "through, cassettes = false all of them"
     )
 
 

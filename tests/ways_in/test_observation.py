@@ -849,9 +849,26 @@ def test_offline_a_program_in_another_language_reaches_no_service(run: Callable[
 
     assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
     assert "a process that the agent started connects to api.example.com:443" in verdict.reasons[0].message
-    for pattern in ("api.example.com", "*.example.com", "*"):
-        let_through = run(ask, live=False, ignore_hosts=(pattern,))
-        assert "missing_cassette" not in [reason.code for reason in let_through.reasons], pattern
+    assert 'ignore_hosts = ["api.example.com"] lets this host through' in verdict.reasons[0].message
+
+    def ask_both(task: Any, port: int) -> None:
+        subprocess.run(["curl", "-s", "https://api.example.com/v1", "https://example.org"], check=False)
+
+    both = run(ask_both, live=False).reasons[0].message
+    assert "connects to api.example.com:443, example.org:443;" in both
+    assert 'ignore_hosts = ["api.example.com", "example.org"] lets these hosts through' in both
+
+
+@needs_curl
+@pytest.mark.parametrize("pattern", ["api.example.com", "*.example.com", "*"])
+def test_offline_a_program_in_another_language_reaches_hosts_of_ignore_hosts(
+    run: Callable[..., Verdict], pattern: str
+) -> None:
+    def ask(task: Any, port: int) -> None:
+        subprocess.run(["curl", "-s", "https://api.example.com/v1"], check=False)
+
+    let_through = run(ask, live=False, ignore_hosts=(pattern,))
+    assert "missing_cassette" not in [reason.code for reason in let_through.reasons]
 
 
 @pytest.mark.parametrize(
