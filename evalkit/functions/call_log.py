@@ -17,10 +17,10 @@ from evalkit.functions.mocks.answers import (
     MockState,
     RealAnswer,
     SelectedAnswer,
+    StateError,
     StaticAnswer,
     UnansweredError,
 )
-from evalkit.functions.mocks.state import StateError
 from evalkit.hooks import CasePart, RunPart, load_feature
 from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
 from evalkit.locks import create_lock

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field
 
 from evalkit.bounds import explain_bound, get_bounds
-from evalkit.errors import KeyPath, PathProblem
+from evalkit.errors import EvalkitError, KeyPath, PathProblem
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, map_leaves, measure_json, walk_leaves
 from evalkit.model.case import Case
 from evalkit.model.template import Reference, Template, TemplateError, parse_template, render_templates
@@ -263,6 +263,16 @@ class SelectedAnswer(Struct):
     label: str = ""
     changes: tuple[Change, ...] = ()
     alteration: Alteration | None = None
+
+
+CHANGES = ("$set", "$push", "$remove")  # of the state
+NO_JUDGE = "a mock answers without a model"
+
+
+class StateError(EvalkitError):
+    """A path that leads nowhere in the state of now."""
+
+    code = "mock_error"
 
 
 class MockState(Struct):

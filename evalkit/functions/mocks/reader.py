@@ -20,8 +20,10 @@ from evalkit.errors import EvalkitError, KeyPath, PathProblem, SpecError, did_yo
 from evalkit.fields.reader import FieldReader
 from evalkit.functions.declarations import explain_broken_returns, find_argument_names, find_return_problems
 from evalkit.functions.mocks.answers import (
+    CHANGES,
     ENDINGS,
     ERROR,
+    NO_JUDGE,
     Answer,
     CallableAnswer,
     DelayedAnswer,
@@ -194,7 +196,7 @@ class MockContext(FieldReader):
                 message = self._explain_unknown_argument(key, function, names)
                 self.add_problem((*path, key), message, at_key=True)
         try:
-            return compile_value(when, mode="partial", path=path, no_judge=state.NO_JUDGE)
+            return compile_value(when, mode="partial", path=path, no_judge=NO_JUDGE)
         except OperatorProblems as error:
             self.add_problems(error.problems)
             return None
@@ -256,7 +258,7 @@ CALL_PARTS = ("result", "arguments")
 ANSWERS = ("$return", "$sequence", "$match", "$error", "$call", "$include", "$literal", "$real")
 _CONDITIONS = ("when", "when_state")  # of a rule
 _COMPANIONS = {"$then": "$sequence", "$default": "$match"}
-DIRECTIVES = (*ANSWERS, *_COMPANIONS, "$delay_ms", *state.CHANGES)
+DIRECTIVES = (*ANSWERS, *_COMPANIONS, "$delay_ms", *CHANGES)
 _CALL_EXAMPLE = "mocks.warranty:create_ticket"
 
 

@@ -21,9 +21,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from evalkit.errors import EvalkitError, KeyPath, MockError, PathProblem, did_you_mean
+from evalkit.errors import KeyPath, MockError, PathProblem, did_you_mean
 from evalkit.fields.reader import FieldReader
-from evalkit.functions.mocks.answers import Resolve, StaticAnswer, compile_static, render_answer
+from evalkit.functions.mocks.answers import (
+    CHANGES,
+    NO_JUDGE,
+    Resolve,
+    StateError,
+    StaticAnswer,
+    compile_static,
+    render_answer,
+)
 from evalkit.functions.targets import (
     ArgumentsRefusedError,
     TargetError,
@@ -49,20 +57,10 @@ from evalkit.text.format import describe_type, format_value
 if TYPE_CHECKING:
     import sqlite3
 
-CHANGES = ("$set", "$push", "$remove")
 _STEP = re.compile(
     r"(?:^|(?<=.)\.)(?:(?P<template>\{\{[^{}]*\}\})|(?P<name>[\w-]+))|\[(?P<index>[0-9]+)\]|\['(?P<quoted>[^']*)'\]"
 )
 _EXAMPLE = "orders.A-17.status"
-
-
-class StateError(EvalkitError):
-    """A path that leads nowhere in the state of now."""
-
-    code = "mock_error"
-
-
-NO_JUDGE = "a mock answers without a model"
 
 
 class StatePath(Struct, frozen=True):
