@@ -54,12 +54,16 @@ from evalkit.cassettes.http.unobserved import watch as watch_connections
 from evalkit.errors import MissingCassetteError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.functions.threads import OlderThreads
+from evalkit.lazy import LazyModule
 from evalkit.locks import create_reentrant_lock
 from evalkit.model.settings import HttpSettings, Settings, asks_models
 from evalkit.model.unobserved import CONNECTION
 
 if TYPE_CHECKING:
+    from evalkit.agents.remote import child_relay
     from evalkit.agents.remote.child_relay import ChildRelay
+else:
+    child_relay = LazyModule("evalkit.agents.remote.child_relay")
 
 _NEED = "offline"
 _lock = create_reentrant_lock()
@@ -73,11 +77,10 @@ class LazyRelay:
         self._report = report
         self._relay: ChildRelay | None = None
 
-    def _open(self) -> ChildRelay:
-        from evalkit.agents.remote.child_relay import ChildRelay
+    def _open(self) -> child_relay.ChildRelay:
 
         if self._relay is None:
-            self._relay = ChildRelay(self._task, partial(write_report, self._report, REFUSED))
+            self._relay = child_relay.ChildRelay(self._task, partial(write_report, self._report, REFUSED))
         return self._relay
 
     def serve(self, environment: Mapping[str, str]) -> tuple[dict[str, str | None], Relay | None]:

@@ -33,7 +33,11 @@ from evalkit.text.format import format_value, join_names
 if TYPE_CHECKING:
     from evalkit.agents import instruction as instructions
     from evalkit.agents.instruction import Instruction
+    from evalkit.agents.mcp import agent as mcp_agents
+    from evalkit.agents.remote import agents as remote_agents
 else:
+    mcp_agents = LazyModule("evalkit.agents.mcp.agent")
+    remote_agents = LazyModule("evalkit.agents.remote.agents")
     instructions = LazyModule("evalkit.agents.instruction")
 
 F = TypeVar("F", bound=AnyFunction)
@@ -101,9 +105,12 @@ def _resolve(spec: AgentObject, case: Case, root: Path, permissions: Permissions
             raise UnknownAgentError(f"an agent that is a mapping has one of {forms}, got {dict(spec)!r}")
         if "mcp" in spec:
             return _build_mcp_agent(spec, case, root)
-        from evalkit.agents.remote.agents import build_command_agent, build_url_agent  # few runs need a server
 
-        return build_url_agent(spec, case) if "url" in spec else build_command_agent(spec, root, case)
+        return (
+            remote_agents.build_url_agent(spec, case)
+            if "url" in spec
+            else remote_agents.build_command_agent(spec, root, case)
+        )
     if callable(spec):
         return build_agent(getattr(spec, "__name__", type(spec).__name__), spec)
     if spec is None or spec == "":
@@ -184,7 +191,6 @@ def load_case_instruction(case: Case, root: Path) -> Instruction | None:
 
 
 def _build_mcp_agent(spec: JsonObject, case: Case, root: Path) -> AgentUnderTest:
-    from evalkit.agents.mcp.agent import build_mcp_agent  # few cases are about an MCP server
 
     if isinstance(spec["mcp"], str):
         prepare_folder(locate_case_folder(case, root), root)
@@ -192,7 +198,7 @@ def _build_mcp_agent(spec: JsonObject, case: Case, root: Path) -> AgentUnderTest
     def load(name: str) -> Instruction:
         return _find_instruction(name, case, root, _get_permissions(spec, case, root))
 
-    return build_mcp_agent(spec, root, case.permissions, load)
+    return mcp_agents.build_mcp_agent(spec, root, case.permissions, load)
 
 
 def mcp_server(

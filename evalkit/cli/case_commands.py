@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,11 +19,21 @@ from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
 from evalkit.errors import RemoteAgentError, UnknownAgentError, UsageError
 from evalkit.hooks import find_schema, list_schemas
 from evalkit.jsonvalue import JsonObject
+from evalkit.lazy import LazyModule
 from evalkit.model.registry import CHECKS, OPERATORS, look_up_from
 from evalkit.reports.run_file import build_run_schema
 from evalkit.spec.schema import build_case_schema, build_suite_schema
 from evalkit.text.format import escape_json_commands, escape_lines
 from evalkit.traces.read_log import FORMATS
+
+if TYPE_CHECKING:
+    from evalkit.agents.mcp import agent as mcp_agents
+    from evalkit.cli import case_checks, lint, recordings
+else:
+    mcp_agents = LazyModule("evalkit.agents.mcp.agent")
+    case_checks = LazyModule("evalkit.cli.case_checks")
+    lint = LazyModule("evalkit.cli.lint")
+    recordings = LazyModule("evalkit.cli.recordings")
 
 PATHS = click.argument("paths", nargs=-1)
 UNTRUSTED = click.option("--untrusted", is_flag=True, help="Refuse whatever would run code that a case file names.")
@@ -99,15 +110,14 @@ def mutate(
     drop_argument, add_argument, lose_fact, fail_call, deny_approval, skip_approval, change_handoff, drop_handoff,
     change_result, change_response, stop_reason.
     """
-    from evalkit.cli.case_checks import compute_score_status, render_scores_as_json, render_scores_as_text, score_cases
 
-    compute_score_status([], min_score)
-    case_scores = score_cases(paths, without, untrusted=untrusted)
-    status = compute_score_status(case_scores, min_score)
+    case_checks.compute_score_status([], min_score)
+    case_scores = case_checks.score_cases(paths, without, untrusted=untrusted)
+    status = case_checks.compute_score_status(case_scores, min_score)
     if form == "json":
-        lines = [render_scores_as_json(case_scores, status)]
+        lines = [case_checks.render_scores_as_json(case_scores, status)]
     else:
-        lines = render_scores_as_text(case_scores, min_score, status)
+        lines = case_checks.render_scores_as_text(case_scores, min_score, status)
     for line in lines:
         click.echo(line)
     return status
@@ -146,11 +156,10 @@ def judge_check(
     scale and at_least). Grades are recorded ones (a column grade, or LABELS.judge.yaml), or those of --grader. Exits
     with 0, with 1 if a demand is missed, and with 6 if something was not graded or kappa says nothing.
     """
-    from evalkit.cli.case_checks import check_grader, render_check
 
     demands = {"min_kappa": min_kappa, "min_kappa_low": min_kappa_low}
-    check = check_grader(labels, grader, criterion, demands, record=record)
-    for line in render_check(check, as_json=form == "json"):
+    check = case_checks.check_grader(labels, grader, criterion, demands, record=record)
+    for line in case_checks.render_check(check, as_json=form == "json"):
         click.echo(line)
     return check.status
 
@@ -251,14 +260,13 @@ def lint_command(paths: tuple[str, ...], output: Path | None, rules: bool, **opt
 
     Declarations, code, dispatch tables, instructions, cases and mocks must agree; exits with 1 if they do not.
     """
-    from evalkit.cli.lint import LintActions, describe_rules, run_lint
 
     if rules:
-        click.echo("\n".join(describe_rules()))
+        click.echo("\n".join(lint.describe_rules()))
         return 0
     flags = {name: options.pop(name) for name in ("form", "fix", "diff", "write_baseline")}
     said = {name: value or None for name, value in options.items()}
-    text, status = run_lint(paths, LintActions(**flags), **said)  # type: ignore[arg-type]  # click has typed them
+    text, status = lint.run_lint(paths, lint.LintActions(**flags), **said)  # type: ignore[arg-type]  # click has typed them
     if output is not None:
         write_output(output, text)
     elif text:
@@ -276,19 +284,13 @@ def lint_command(paths: tuple[str, ...], output: Path | None, rules: bool, **opt
 def smoke(paths: tuple[str, ...], verbose: bool, form: str, *, untrusted: bool) -> int:
     """Make each case's expected calls against its own mocks and declarations, and report the cases of PATHS that
     nothing could satisfy."""
-    from evalkit.cli.case_checks import (
-        compute_smoke_status,
-        render_findings_as_json,
-        render_findings_as_text,
-        smoke_cases,
-    )
 
-    results = smoke_cases(paths, untrusted=untrusted)
-    status = compute_smoke_status(results)
+    results = case_checks.smoke_cases(paths, untrusted=untrusted)
+    status = case_checks.compute_smoke_status(results)
     if form == "json":
-        lines = [render_findings_as_json(results, status)]
+        lines = [case_checks.render_findings_as_json(results, status)]
     else:
-        lines = render_findings_as_text(results, verbose=verbose)
+        lines = case_checks.render_findings_as_text(results, verbose=verbose)
     for line in lines:
         click.echo(line)
     return status
@@ -312,9 +314,8 @@ def record_mocks_command(
 
     This reaches whatever the function reaches. Secrets are redacted.
     """
-    from evalkit.cli.recordings import parse_calls, record_mocks
 
-    for line in record_mocks(target, parse_calls(given, calls, key), to, force=force):
+    for line in recordings.record_mocks(target, recordings.parse_calls(given, calls, key), to, force=force):
         click.echo(line)
 
 
@@ -336,10 +337,11 @@ def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str |
     What was said becomes the input, what was called the expectation, what was answered the mocks, and what the model
     said the cassette. Read the cases before you keep them: they hold an agent to what it did, right or wrong.
     """
-    from evalkit.cli.recordings import ImportRequest, import_logs
 
     problems = 0
-    for line, wrong in import_logs(logs, ImportRequest(to=to, category=category, form=form, agent=agent)):
+    for line, wrong in recordings.import_logs(
+        logs, recordings.ImportRequest(to=to, category=category, form=form, agent=agent)
+    ):
         problems += wrong
         click.echo(escape_lines(line), err=wrong)
     return 1 if problems else 0
@@ -377,12 +379,11 @@ def explain(code: str | None, *, whole: bool) -> None:
 
     Without CODE, list the codes.
     """
-    from evalkit.cli.lint import explain, list_codes, read_page
 
     if whole:
-        click.echo(read_page(), nl=False)
+        click.echo(lint.read_page(), nl=False)
         return
-    for line in list_codes() if code is None else (explain(code),):
+    for line in lint.list_codes() if code is None else (lint.explain(code),):
         click.echo(line)
 
 
@@ -410,7 +411,6 @@ def mcp_command(what: str, server: str, output: Path | None) -> None:
 
 def describe_tools(server: str) -> str:
     """Return the tools of a server as JSON, as `tools/list` has them: of a name, or of the agent of a case."""
-    from evalkit.agents.mcp.agent import fetch_tools, find_server  # MCP servers
 
     project = open_project()
     described: str | JsonObject = server
@@ -426,7 +426,7 @@ def describe_tools(server: str) -> str:
         project.import_all_conftests()
     try:
         with look_up_from(folder):
-            tools = asyncio.run(fetch_tools(find_server(described, permissions), project.root))
+            tools = asyncio.run(mcp_agents.fetch_tools(mcp_agents.find_server(described, permissions), project.root))
     except (RemoteAgentError, UnknownAgentError) as error:
         raise UsageError(str(error)) from None
     return json.dumps({"tools": [{"name": name, **tool} for name, tool in tools.items()]}, indent=2, ensure_ascii=False)

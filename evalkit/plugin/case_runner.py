@@ -44,11 +44,18 @@ from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
+    from evalkit.casecheck import fault_injection, hostile_results, parity, sweep
     from evalkit.casecheck.sweep import Sweep
     from evalkit.plugin import traces
+    from evalkit.plugin.cluster import session as cluster
     from evalkit.providers import pacing
 else:
+    fault_injection = LazyModule("evalkit.casecheck.fault_injection")
+    hostile_results = LazyModule("evalkit.casecheck.hostile_results")
     pacing = LazyModule("evalkit.providers.pacing")
+    parity = LazyModule("evalkit.casecheck.parity")
+    cluster = LazyModule("evalkit.plugin.cluster.session")
+    sweep = LazyModule("evalkit.casecheck.sweep")
     traces = LazyModule("evalkit.plugin.traces")
 
 _CLAIMED = "evalkit_claimed"  # the key of xdist's workeroutput that carries which recorded runs are of some case
@@ -298,9 +305,7 @@ def build_executor(configuration: Configuration, concurrency: int, config: pytes
     """Return the executor of this process, or that of the cluster that the session of `config` runs on."""
     sweeps = build_sweeps(configuration)
     if configuration.executor is not None and config is not None:
-        from evalkit.plugin.cluster.session import ClusterSession  # needs Dask
-
-        return ClusterSession(config, configuration, sweeps, singly=is_one_at_a_time(config))
+        return cluster.ClusterSession(config, configuration, sweeps, singly=is_one_at_a_time(config))
     return Executor(configuration.settings, concurrency, select_run_case(sweeps))
 
 
@@ -308,16 +313,14 @@ def select_run_case(sweeps: tuple[Sweep, ...]) -> RunCase:
     """Return what runs a case, and the changed ones of `sweeps` after it."""
     if not sweeps:
         return arun_case
-    from evalkit.casecheck.sweep import arun_with_sweeps  # most runs change no case
 
-    return partial(arun_with_sweeps, sweeps=sweeps)
+    return partial(sweep.arun_with_sweeps, sweeps=sweeps)
 
 
 def build_sweeps(configuration: Configuration) -> tuple[Sweep, ...]:
     """Return the ways in which passing cases are changed and run again, as options ask for them."""
     if not any(getattr(configuration, kind.option) for kind in SWEEPS):
         return ()
-    from evalkit.casecheck import fault_injection, hostile_results, parity  # most runs change no case
 
     sweeps: list[Sweep] = []
     if configuration.faults:

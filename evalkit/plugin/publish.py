@@ -23,11 +23,13 @@ from evalkit.plugin.configuration import Configuration
 from evalkit.reports.run_file import StoredRun, load_run, read_verdicts, replace_file
 
 if TYPE_CHECKING:
+    from evalkit.casecheck import judge_check
     from evalkit.gate import history as histories
     from evalkit.gate.history import HistoryRun
     from evalkit.reports import table
 else:
     histories = LazyModule("evalkit.gate.history")
+    judge_check = LazyModule("evalkit.casecheck.judge_check")
     table = LazyModule("evalkit.reports.table")
 
 # pytest's writer escapes < and > in texts and attributes, so that neither stands in another place.
@@ -82,9 +84,8 @@ def measure_graders(configuration: Configuration, outcomes: Iterable[CaseOutcome
     is_demanded = policy.min_kappa is not None or policy.min_kappa_low is not None
     if configuration.labels is None or not is_demanded or not any(outcome.graders for outcome in outcomes):
         return None
-    from evalkit.casecheck.judge_check import measure_recorded_agreement  # few projects demand it
 
-    return measure_recorded_agreement(configuration.labels, configuration.settings)
+    return judge_check.measure_recorded_agreement(configuration.labels, configuration.settings)
 
 
 def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[Loss]:

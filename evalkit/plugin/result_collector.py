@@ -62,10 +62,12 @@ from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
     from evalkit.cassettes import reply_cache
+    from evalkit.plugin import xdist_scheduling
     from evalkit.providers import budget
 else:
     budget = LazyModule("evalkit.providers.budget")
     reply_cache = LazyModule("evalkit.cassettes.reply_cache")
+    xdist_scheduling = LazyModule("evalkit.plugin.xdist_scheduling")
 
 _GATED_STATUSES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
@@ -135,13 +137,14 @@ class ResultCollector:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:
         """Distribute whole batches, unless another way of distribution is asked for or cases run one at a time."""
-        from evalkit.plugin.xdist_scheduling import BY_SCOPE, BatchScheduling  # needs xdist
 
-        if (by_scope := BY_SCOPE.get(config.getoption("dist"))) is not None:
+        if (by_scope := xdist_scheduling.BY_SCOPE.get(config.getoption("dist"))) is not None:
             return by_scope(config, log)
         if not self._is_batched or config.getoption("dist") != "load":
             return None
-        return BatchScheduling(config, log, self._exchange, lambda node_id: parse_case_id(node_id) is not None)
+        return xdist_scheduling.BatchScheduling(
+            config, log, self._exchange, lambda node_id: parse_case_id(node_id) is not None
+        )
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:

@@ -35,9 +35,12 @@ from evalkit.spec.files import describe_folder_above, is_case_name
 
 if TYPE_CHECKING:
     from evalkit.agents import grader, model_choice
+    from evalkit.plugin import lint, update
 else:
     grader = LazyModule("evalkit.agents.grader")
+    lint = LazyModule("evalkit.plugin.lint")
     model_choice = LazyModule("evalkit.agents.model_choice")
+    update = LazyModule("evalkit.plugin.update")
 
 PATIENCE_S = 3.0  # threads that are about to end need no mention
 
@@ -126,17 +129,14 @@ def register_updater(config: pytest.Config, configuration: Configuration) -> Non
             if getattr(configuration, kind.option):
                 flag = format_flag(kind.option)
                 raise UsageError(f"{flag} and --evalkit-update exclude each other: a sweep writes no expectation")
-        from evalkit.plugin.update import Updater  # needs casecheck
 
-        config.pluginmanager.register(Updater(configuration.root, writes=not is_dry_run), "evalkit-updater")
+        config.pluginmanager.register(update.Updater(configuration.root, writes=not is_dry_run), "evalkit-updater")
 
 
 def register_linting(config: pytest.Config, configuration: Configuration) -> None:
     """Register the warnings of findings, if the project asks for them."""
     if configuration.lint is not None:
-        from evalkit.plugin.lint import Linting  # needs lint
-
-        config.pluginmanager.register(Linting(configuration.lint, configuration.root), "evalkit-linting")
+        config.pluginmanager.register(lint.Linting(configuration.lint, configuration.root), "evalkit-linting")
 
 
 def refuse_moved_root(config: pytest.Config) -> None:

@@ -6,49 +6,53 @@ To add a service, write a module that ends in a `ProviderKind`, and a line in `P
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from msgspec import Struct, convert, field
 from msgspec.structs import fields
 
 from evalkit.errors import UsageError, did_you_mean
+from evalkit.lazy import LazyModule
 from evalkit.providers.base import Provider, ProviderKind
+
+if TYPE_CHECKING:
+    from evalkit.providers import anthropic, bedrock, gemini, openai
+else:
+    anthropic = LazyModule("evalkit.providers.anthropic")
+    bedrock = LazyModule("evalkit.providers.bedrock")
+    gemini = LazyModule("evalkit.providers.gemini")
+    openai = LazyModule("evalkit.providers.openai")
 
 
 def _load_gemini() -> ProviderKind:
-    from evalkit.providers.gemini import GEMINI
 
-    return GEMINI
+    return gemini.GEMINI
 
 
 def _load_openai() -> ProviderKind:
-    from evalkit.providers.openai import OPENAI
 
-    return OPENAI
+    return openai.OPENAI
 
 
 def _load_anthropic() -> ProviderKind:
-    from evalkit.providers.anthropic import ANTHROPIC
 
-    return ANTHROPIC
+    return anthropic.ANTHROPIC
 
 
 def _load_azure() -> ProviderKind:
-    from evalkit.providers.openai import AZURE
 
-    return AZURE
+    return openai.AZURE
 
 
 def _load_mistral() -> ProviderKind:
-    from evalkit.providers.openai import MISTRAL
 
-    return MISTRAL
+    return openai.MISTRAL
 
 
 def _load_bedrock() -> ProviderKind:
-    from evalkit.providers.bedrock import BEDROCK
 
-    return BEDROCK
+    return bedrock.BEDROCK
 
 
 # Each service is imported when it is first needed: most runs replay cassettes.

@@ -7,10 +7,12 @@ import html
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from evalkit.gate.history import HistoryRun
+from evalkit.lazy import LazyModule
 from evalkit.model.case import get_case_name, split_variant
 from evalkit.model.run import NOT_MEASURED, GateDecision, Run
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason, list_runs, list_traces
@@ -19,6 +21,13 @@ from evalkit.reports.serialization import Redact, redact_run
 from evalkit.reports.summary import SWEEPS, format_sweep
 from evalkit.reports.trace import render_trace
 from evalkit.text.format import cut, escape_controls, escape_lines
+
+if TYPE_CHECKING:
+    from evalkit.reports import html as html_report
+    from evalkit.reports import otel
+else:
+    html_report = LazyModule("evalkit.reports.html")
+    otel = LazyModule("evalkit.reports.otel")
 
 # Annotations for GitHub: one workflow command per case that did not pass, at the line of the YAML file.
 #
@@ -184,9 +193,8 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def _render_html(source: ReportInput) -> Iterator[str]:
-    from evalkit.reports.html import generate_html  # jinja2, and a page's worth of data
 
-    yield from generate_html(
+    yield from html_report.generate_html(
         source.run,
         source.decision,
         source.baseline,
@@ -198,9 +206,8 @@ def _render_html(source: ReportInput) -> Iterator[str]:
 
 
 def _render_otel(source: ReportInput) -> Iterator[str]:
-    from evalkit.reports.otel import render_otlp_lines
 
-    for line in render_otlp_lines(source.run, source.redact):
+    for line in otel.render_otlp_lines(source.run, source.redact):
         yield line + "\n"
 
 
@@ -233,6 +240,5 @@ REPORTS: dict[str, Report] = {
 
 def send_spans(run: Run, endpoint: str, redact: Redact | None = None, *, content: bool = True) -> int:
     """Send `run` as OpenTelemetry spans, as `evalkit.reports.otel.send` does. Return how many were taken."""
-    from evalkit.reports.otel import send
 
-    return send(run, endpoint, redact, content=content)
+    return otel.send(run, endpoint, redact, content=content)

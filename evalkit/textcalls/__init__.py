@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from evalkit.lazy import LazyModule
 from evalkit.textcalls.parsed import ParsedText
 
 if TYPE_CHECKING:
+    from evalkit.textcalls import search
     from evalkit.textcalls.names import DeclaredFunction
+else:
+    search = LazyModule("evalkit.textcalls.search")
 
 
 def parse_text_calls(text: str, functions: Iterable[DeclaredFunction] | None = None) -> ParsedText:
@@ -17,6 +21,5 @@ def parse_text_calls(text: str, functions: Iterable[DeclaredFunction] | None = N
     `functions`: declarations (Declaration, mappings with `name` and `parameters`, OpenAI's tool dicts, or plain names).
     With them only declared names are calls; without, only explicit envelopes are. Never raises on any text.
     """
-    from evalkit.textcalls.search import search_calls
 
-    return search_calls(text, functions)
+    return search.search_calls(text, functions)
