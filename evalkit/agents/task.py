@@ -538,7 +538,7 @@ class Task:
         self._session.own_calls.update(patterns)
 
     def take_part(self, cls: type[PartT]) -> PartT:
-        """Return the part of a feature in this run, for adapters of frameworks: ``task.take_part(ApprovalDesk)``."""
+        """Return the part of a feature in this run, by the class of its part: for adapters of frameworks."""
         return self._dispatcher.take_part(cls)
 
     # -- several agents

@@ -123,7 +123,8 @@ class _DeclarationReader(FieldReader):
         answerer = entry.get("answered_by")
         if answerer not in (None, APPLICATION):
             self.report_wrong((*path, "answered_by"), answerer, f"'{APPLICATION}'")
-        told = ((key, find_key(FUNCTION, key)) for key, value in entry.items() if value is not None)
+        others = (key for key, value in entry.items() if key not in _KEYS and value is not None)
+        told = ((key, find_key(FUNCTION, key)) for key in others)
         features = {
             key: value for key, row in told if row is not None and (value := row.read(self, (*path, key), entry[key]))
         }
