@@ -223,6 +223,8 @@ class ArgumentsKey(PartialArgumentsKey):
         if is_operator(value):
             return value
         defaults = draft.reader.find_defaults(draft.function)
+        if not defaults and not draft.ignored:
+            return value
         return {**{name: {"$default": item} for name, item in defaults.items()}, **draft.ignored, **value}
 
 

@@ -100,7 +100,7 @@ class CallDraft(Struct):
 
     `checks_names`: names of arguments are held against the declaration. `forbids`: the call is one that must not be
     made, or that a rule means. `no_judge`: why no value is for a model to grade. `ignored` are arguments that it may be
-    sent or not. `min` and `max` are set by keys that say how often the call is made.
+    sent or not. `min` and `max` are set by keys that say how often the call is made; `fails`: it is expected to.
     """
 
     reader: ExpectationReader
@@ -114,6 +114,7 @@ class CallDraft(Struct):
     max: int | None = 1
     optional: bool = False
     has_times: bool = False
+    fails: bool = False
 
     @property
     def declaration(self) -> Declaration | None:
@@ -152,10 +153,6 @@ class CallKey(DemandKey):
     def read(self, draft: CallDraft, path: KeyPath, value: Any) -> CallCheck | None:
         """Read its value; problems go to the reader. None: it demands nothing of a call that is made."""
         raise NotImplementedError
-
-    def can_violate(self, value: object) -> bool:
-        """Return whether arguments that the declaration rules out are meant."""
-        return False
 
     def expects_failure(self, check: Any) -> bool:
         """Return whether a call that meets `check` fails, so that success is not demanded of it."""

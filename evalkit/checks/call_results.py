@@ -170,9 +170,6 @@ class ValidKey(CallKey):
         valid = draft.reader.read_boolean(path, value)
         return None if valid is None else ValidCheck(valid, path)
 
-    def can_violate(self, value: object) -> bool:
-        return value is False
-
     def update(self, editor: Editor, path: KeyPath, reason: Reason, call: FunctionCall) -> None:
         editor.remove(path)
 

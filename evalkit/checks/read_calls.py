@@ -4,7 +4,7 @@ demands that exclude each other. One reader for every place at which a call may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -80,7 +80,7 @@ class CallReader:
             format_path(path),
             draft.function,
             tuple(checks),
-            self._build_implied_checks(path, keys, checks),
+            self._build_implied_checks(draft, keys),
             min=draft.min,
             max=draft.max,
             optional=draft.optional,
@@ -89,16 +89,13 @@ class CallReader:
             has_templates=any(check.has_templates for check in checks),
         )
 
-    def _build_implied_checks(
-        self, path: KeyPath, keys: Mapping[str, object], checks: Iterable[CallCheck]
-    ) -> tuple[CallCheck, ...]:
+    def _build_implied_checks(self, draft: CallDraft, keys: Mapping[str, object]) -> tuple[CallCheck, ...]:
         """Build what is demanded without a word: the call succeeds, and its arguments are valid."""
         implied: list[CallCheck] = []
-        fails = any(key.expects_failure(check) for check in checks if (key := find_call_key(check.key)) is not None)
-        if OutcomeKey.name not in keys and not fails:
-            implied.append(OutcomeCheck("ok", path))
+        if OutcomeKey.name not in keys and not draft.fails:
+            implied.append(OutcomeCheck("ok", draft.path))
         if self.valid_arguments and ValidKey.name not in keys:
-            implied.append(ValidCheck(True, path, "valid_arguments"))
+            implied.append(ValidCheck(True, draft.path, "valid_arguments"))
         return tuple(implied)
 
     def read_forbidden(self, path: KeyPath, item: object) -> ExpectedCall | None:
@@ -147,7 +144,7 @@ class CallReader:
             self.reader,
             path,
             self._read_function(path, item, keys),
-            checks_names=self.valid_arguments and not _can_violate(keys),
+            checks_names=self.valid_arguments and keys.get(ValidKey.name) is not False,
             forbids=forbids,
             no_judge=no_judge,
             ignored=self._ignored,
@@ -159,8 +156,9 @@ class CallReader:
         for name, value in keys.items():
             key = find_call_key(name)
             check = None if key is None else key.read(draft, (*draft.path, name), value)
-            if check is not None:
+            if key is not None and check is not None:
                 checks.append(check)
+                draft.fails = draft.fails or key.expects_failure(check)
         return checks
 
     def _read_function(self, path: KeyPath, item: object, keys: Mapping[str, Any]) -> str | None:
@@ -233,12 +231,6 @@ class CallReader:
             hint = f"; did you mean '{argument}_{ending}'?" if ending else ""
         self.reader.report_unknown_key(path, key, names, hint)
         return any(f"'{name}'" in suggestion for name in ("function_name", *groups))
-
-
-def _can_violate(keys: Mapping[str, Any]) -> bool:
-    """Return whether a call is meant to have arguments that its declaration rules out."""
-    found = ((find_call_key(name), value) for name, value in keys.items())
-    return any(key is not None and key.can_violate(value) for key, value in found)
 
 
 class SequenceReader:
