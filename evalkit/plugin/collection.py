@@ -98,6 +98,11 @@ class Collection:
         self.selected_ids: list[str] = []
         self.collected_count = 0
 
+    def pytest_plugin_registered(self, plugin_name: str | None) -> None:
+        """Note new conftest files: a plugin is mostly one, if it is not our own."""
+        if plugin_name is None or not plugin_name.startswith("evalkit-"):
+            note_conftests(self._config)
+
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Ignore all but cases and the tests that evalkit_paths names, without paths on the command line."""
         if not collection_path.name.isprintable() and os.fspath(collection_path).startswith(self._prefixes):
