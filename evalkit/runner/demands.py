@@ -80,10 +80,10 @@ def compile_demands(case: Case, expectation: Expectation | None, declared: Itera
     """Return `expectation` and those of the user turns, compiled anew if a run declared aliases or defaults besides."""
     turns, declared = tuple(get_expectation(turn) for turn in case.turns), tuple(declared)
     own_names = {name for function in case.functions for name in (function.name, *function.aliases)}
-    has_aliases = not own_names.issuperset(collect_aliases(declared))
+    aliases = collect_aliases(declared).keys() - own_names
     added = [function for function in declared if function.name not in own_names]
     declared_defaults = {function.name: values for function in added if (values := get_declared_defaults(function))}
-    if not has_aliases and not declared_defaults:
+    if not aliases and not declared_defaults:
         return Demands(case, expectation, turns, declared)
     known = {function.name: function for function in case.functions}
     for function in declared:
@@ -97,8 +97,9 @@ def compile_demands(case: Case, expectation: Expectation | None, declared: Itera
     }
 
     def compile_anew(compiled: Expectation | None, path: KeyPath, expected: object) -> Expectation | None:
-        if compiled is None or not isinstance(expected, Mapping):
-            return compiled
+        text = str(expected) if isinstance(expected, Mapping) else ""
+        if compiled is None or not any(name in text for name in (*aliases, *declared_defaults)):
+            return compiled  # as most: compiling takes a good part of a run's time
         anew, problems = compile_expectation(
             expected, path=path, declarations=known, input=case.input, defaults=defaults, is_open=True
         )
