@@ -15,6 +15,7 @@ import pytest
 
 from evalkit.cli.gate import describe_gate
 from evalkit.errors import UsageError
+from evalkit.model.old_versions import VERSION
 from tests.attack.forms import choose
 from tests.plugin.test_exit_status import SITUATIONS, make
 
@@ -318,7 +319,7 @@ CHANGES: dict[str, Callable[[Data], object]] = {
     "no word of an end": lambda run: run.pop("ended"),
     "no word of shards": lambda run: run.pop("shard"),
     "a shard": lambda run: run.update(shard="1/2"),
-    "another version": lambda run: run.update(version=2),
+    "another version": lambda run: run.update(version=VERSION + 1),
     "no version": lambda run: run.pop("version"),
     "verdicts that are none": lambda run: run.update(verdicts=[3, "x"]),
     "verdicts that are a mapping": lambda run: run.update(verdicts={}),

@@ -260,7 +260,7 @@ async def drip(writer: asyncio.StreamWriter) -> None:
 async def lose(signal: str, send: Callable[[asyncio.StreamWriter], Any]) -> list[str]:
     """Return the problems of a receiver to which an export of `signal` was sent by `send`."""
     spans = SpanReceiver()
-    async with FunctionsServer(cast(ServedTask, SimpleNamespace(observation=UnseenParts())), spans=spans) as served:
+    async with FunctionsServer(cast(ServedTask, SimpleNamespace(unseen_parts=UnseenParts())), spans=spans) as served:
         host, port = get_peer(served.functions_url)
         _, writer = await asyncio.open_connection(host, port)
         path = served.functions_url.partition(str(port))[2]
