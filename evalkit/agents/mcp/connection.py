@@ -41,7 +41,7 @@ from evalkit.model.case import Declaration
 from evalkit.text.format import cut_between_words, format_value
 
 if TYPE_CHECKING:
-    from mcp import Client
+    from mcp import Client, MCPError
     from mcp.client._transport import TransportStreams
     from mcp.types import CallToolResult, ClientRequest, InputRequiredResult, Tool
     from pydantic import BaseModel, TypeAdapter
@@ -378,9 +378,7 @@ class ServerConnection:
                 self._begin_ping()
                 limit = f"{self.spec.timeout_s:g} s, its limit (agent.mcp.timeout)"
                 raise FunctionError("timeout", f"{name} had not answered after {limit}") from None
-            detail = {"code": error.code} if error.data is None else {"code": error.code, "data": error.data}
-            message = f"{self.label} answered with the protocol error {error.code}: {error.message}"
-            raise FunctionError("protocol_error", message, **detail) from None
+            raise self._build_protocol_error(error) from None
         except ValueError as error:  # pydantic's
             message = (
                 f"{self.label} answered with something that is no result of {name}: {explain_invalid_answer(error)}"
@@ -388,6 +386,11 @@ class ServerConnection:
             raise BrokenContractError("invalid_result", message) from None
         finally:
             self._calls_under_way -= 1
+
+    def _build_protocol_error(self, error: MCPError) -> FunctionError:
+        detail = {"code": error.code} if error.data is None else {"code": error.code, "data": error.data}
+        message = f"{self.label} answered with the protocol error {error.code}: {error.message}"
+        return FunctionError("protocol_error", message, **detail)
 
     def _explain_retired(self, name: str) -> Exception:
         if self._hanging_user is not current_user.get():

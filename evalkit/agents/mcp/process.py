@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from evalkit.agents.remote.agents import ChildProcess
+from evalkit.agents.remote.agents import LINGER_S, ChildProcess
 
 CLOSE_S = 1.0  # in which a program ends by itself once its input has ended
 
@@ -19,6 +19,7 @@ class ServerProcess(ChildProcess):
         self.deliver: Callable[[bytes], None] | None = None  # lines are kept until there is one
         self.finish: Callable[[], None] = lambda: None
         self._exit = asyncio.Event()
+        self._stderr_end = asyncio.Event()
 
     def process_exited(self) -> None:
         super().process_exited()
@@ -43,6 +44,8 @@ class ServerProcess(ChildProcess):
         super().pipe_connection_lost(fd, exc)
         if fd == 1:
             self.finish()
+        elif fd == 2:
+            self._stderr_end.set()
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -51,10 +54,14 @@ class ServerProcess(ChildProcess):
                 pipe.write(data)
 
     async def wait_for_exit(self, seconds: float) -> None:
-        """Wait until its exit status is known, for a limited time; not at all while its output goes on."""
+        """Wait until its exit status is known, for a limited time; not at all while its output goes on.
+
+        What it wrote to stderr may be read after its end, or never where something that it has started keeps it open.
+        """
         if self._is_closed:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._exit.wait(), seconds)
+                await asyncio.wait_for(self._stderr_end.wait(), LINGER_S)
 
     async def close(self) -> None:
         """End its input, as MCP has it, and a while later itself and all that it has started."""
