@@ -16,11 +16,11 @@ from msgspec import Struct
 from evalkit.config import POLICY_KEYS, read_least_agreement, read_options, read_value
 from evalkit.errors import UsageError
 from evalkit.execution.shards import compute_fingerprint
-from evalkit.gate.decision import AGREEMENT, GATE_WORDS, decide, decide_outcomes, read_agreement
+from evalkit.gate.decision import GATE_WORDS, decide, decide_outcomes
 from evalkit.gate.outcomes import build_outcome, build_outcomes
 from evalkit.gate.variants import COMPARE, read_labels
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.run import GateDecision, Policy, Run
+from evalkit.model.run import AGREEMENT, GateDecision, GraderAgreement, Policy, Run
 from evalkit.reports.run_file import JOURNAL_SUFFIX, StoredRun, load_run, write_run
 from evalkit.stats.accounting import Tally
 from evalkit.text.format import escape_controls, format_case_count, join_names
@@ -154,7 +154,7 @@ def _join(stored: Sequence[StoredRun], output: Path) -> MergeResult:
         baseline=None if baseline is None else build_outcomes(baseline),
         doubts=[doubt for stored_run in stored for doubt in find_doubts(stored_run.path, stored_run.run)],
         variants=read_labels(common),
-        agreement=read_agreement(common),
+        agreement=GraderAgreement.from_metadata(common),
     )
     metadata = {
         "gate": decision,

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from msgspec import convert
-
 from evalkit.errors import UsageError
 from evalkit.gate.outcomes import (
     CaseCounts,
@@ -29,7 +27,7 @@ from evalkit.gate.variants import (
     split_evidence,
 )
 from evalkit.hooks import Summary
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict
 from evalkit.model.run import MET, MISSED, NOT_MEASURED, GateDecision, GateNote, GraderAgreement, Policy, Run
 from evalkit.model.variant import MODEL, TEMPERATURE
 from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
@@ -39,7 +37,6 @@ from evalkit.text.format import format_case_count, format_rate, format_usd, join
 
 EXIT_STATUS = {MET: 0, MISSED: 1, NOT_MEASURED: 6}
 GATE_WORDS = {MET: "gate met", MISSED: "gate MISSED", NOT_MEASURED: "gate NOT MEASURED"}
-AGREEMENT = "judge_check"  # the key of a run's metadata
 DOUBTS = "doubts"  # the key of a run's metadata: why the run can't be trusted
 _WEIGHT = (MISSED, NOT_MEASURED, MET)
 
@@ -67,14 +64,8 @@ def decide(run: Run, policy: Policy, baseline: Run | None = None, *, doubts: Seq
         baseline=None if baseline is None else build_outcomes(baseline),
         doubts=(*doubts, *noted_doubts),
         variants=labels,
-        agreement=read_agreement(run.metadata),
+        agreement=GraderAgreement.from_metadata(run.metadata),
     )
-
-
-def read_agreement(metadata: JsonObject) -> GraderAgreement | None:
-    """Read what a run file says of the agreement of its grader with people."""
-    data = metadata.get(AGREEMENT)
-    return None if data is None else convert(data, GraderAgreement)
 
 
 def decide_outcomes(
@@ -112,7 +103,11 @@ def decide_outcomes(
         doubts=tuple(doubts),
         agreement=agreement,
     )
-    parts = split_evidence(evidence, variants)
+    return _decide_parts(evidence, split_evidence(evidence, variants))
+
+
+def _decide_parts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> GateDecision:
+    """Decide on a run, or on the parts of a comparison."""
     findings = sorted(_apply_rules(evidence, parts), key=lambda finding: _WEIGHT.index(finding[0]))
     status = findings[0][0] if findings else MET
     summaries = dict(summarize_features(evidence.list_outcomes(), is_whole=evidence.is_whole))
@@ -190,15 +185,7 @@ def _list_notes(
         yield from map(GateNote, _list_repeat_rates(part))
     yield from map(GateNote, _list_unsteady(evidence))
     yield from map(GateNote, _describe_saved_runs(evidence))
-    hand_written = sum(outcome.hand_written for outcome in evidence.list_outcomes())
-    if hand_written:
-        verb = "replays a hand-written cassette" if hand_written == 1 else "replay hand-written cassettes"
-        yield GateNote(f"{format_case_count(hand_written)} {verb}, no model's own answers")
-    if note := describe_replaced(evidence.list_outcomes()):
-        yield GateNote(note)
-    cached = sum(outcome.cached for outcome in evidence.list_outcomes())
-    if cached:
-        yield GateNote(f"{format_case_count(cached)} answered from the cache of replies: no live measurement")
+    yield from map(GateNote, _describe_sources(evidence))
     for summary in summaries.values():
         yield from map(GateNote, summary.notes)
     if counts.skipped:
@@ -210,6 +197,19 @@ def _list_notes(
             if ids:
                 yield GateNote(f"{change.replace('_', ' ')}: {join_names(ids)}", change)
         yield from map(GateNote, describe_significance(parts[0], baseline))
+
+
+def _describe_sources(evidence: GateEvidence) -> Iterator[str]:
+    """Yield which cases were not answered by a model or an agent of this run."""
+    hand_written = sum(outcome.hand_written for outcome in evidence.list_outcomes())
+    if hand_written:
+        verb = "replays a hand-written cassette" if hand_written == 1 else "replay hand-written cassettes"
+        yield f"{format_case_count(hand_written)} {verb}, no model's own answers"
+    if note := describe_replaced(evidence.list_outcomes()):
+        yield note
+    cached = sum(outcome.cached for outcome in evidence.list_outcomes())
+    if cached:
+        yield f"{format_case_count(cached)} answered from the cache of replies: no live measurement"
 
 
 def _describe_interval(part: GateEvidence) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from msgspec import Struct, field
+from msgspec import Struct, convert, field
 
 from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.model.codec import always_written, decode, to_plain_json
 from evalkit.model.old_versions import VERSION, upgrade_run
 from evalkit.model.verdict import Verdict
+
+AGREEMENT = "judge_check"  # the key of a run's metadata that holds a `GraderAgreement`
 
 MET = "met"
 MISSED = "missed"
@@ -87,6 +89,12 @@ class GraderAgreement(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kappa: float | None = None
     low: float | None = None
     problem: str = ""
+
+    @classmethod
+    def from_metadata(cls, metadata: JsonObject) -> GraderAgreement | None:
+        """Read what a run file says of the agreement of its grader with people."""
+        data = metadata.get(AGREEMENT)
+        return None if data is None else convert(data, cls)
 
 
 class GateNote(Struct, frozen=True):

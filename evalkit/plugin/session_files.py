@@ -14,9 +14,9 @@ from msgspec import to_builtins
 
 import evalkit
 from evalkit.errors import UsageError
-from evalkit.gate.decision import AGREEMENT, DOUBTS
+from evalkit.gate.decision import DOUBTS
 from evalkit.gate.variants import COMPARE, read_labels
-from evalkit.model.run import GateDecision, GraderAgreement, Run, Selection
+from evalkit.model.run import AGREEMENT, GateDecision, GraderAgreement, Run, Selection
 from evalkit.model.verdict import ERROR, NOT_RUN
 from evalkit.plugin.configuration import (
     IS_PARTIAL,

@@ -304,8 +304,13 @@ def build_transcript(run: RunState) -> Transcript:
         unused_dimensions=() if run.plan.case.variant is None else _list_unused_dimensions(run),
         trace=task.trace.source if task.trace else None,
     )
+    return _finish_parts(run, transcript)
+
+
+def _finish_parts(run: RunState, transcript: Transcript) -> Transcript:
+    """Return the record as the features that took part in the run leave it."""
     expectations = (run.plan.expectation, *map(get_expectation, run.plan.case.turns))
-    for part in dispatcher.call_log.parts.values():
+    for part in run.dispatcher.call_log.parts.values():
         transcript = part.finish(transcript, expectations)
     return transcript
 

@@ -99,13 +99,8 @@ def compile_case(
     known_functions = _add_mocked(case, declared)
     if case_input.get(USER) is not None:
         case.user = _read_user(reader, case_input, known_functions, check_targets, permissions)
-    draft = CaseDraft(
-        reader=reader,
-        data=data,
-        declarations=declared,
-        mocks=case.mocks,
-        is_untrusted=permissions is not None and permissions.untrusted,
-    )
+    untrusted = permissions is not None and permissions.untrusted
+    draft = CaseDraft(reader=reader, data=data, declarations=declared, mocks=case.mocks, is_untrusted=untrusted)
     case.features = compile_parts(draft, inherited or {})
     _compile_expectations(reader, case, data, case_input, known_functions)
     case.problems = tuple(reader.problems)
