@@ -56,7 +56,7 @@ from evalkit.spec.files import (
 from evalkit.spec.input_files import attach_files
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.events import Limits, read_file
-from evalkit.yamlfile.parse import ParsedYaml, read
+from evalkit.yamlfile.parse import ABSENT, ParsedYaml, read, read_key
 
 if TYPE_CHECKING:
     from evalkit.spec import rows as row_files
@@ -150,10 +150,50 @@ def _read_case(file: str, row_id: str | None, root: str) -> tuple[bytes, ParsedY
     return content, parsed, None
 
 
+# `functions:` behind comments and keys whose values are plain and stand in their line: nothing reaches into the block.
+_BEFORE_FUNCTIONS = rb"(?:#[^\n]*\n|[a-z_]+: (?:\w[^\n]*|\[[\w, -]*\])\n)*functions:\n"
+_BLOCK_END = rb"\n(?=[^ \n])"
+_LINKS = b"&*\r"  # anchors and aliases, which lead from one part of a text to another; old line breaks
+_MAX_SHARING_BYTES = 100_000
+_BLOCKS: dict[bytes, JsonDict] = {}  # by their text
+_MAX_BLOCKS = 100
+
+
 def _parse_content(content: bytes, file: str, root: str) -> ParsedYaml:
-    parsed = read(content, format_file_path(file, root))
+    """Parse a case file. Declarations that stand in many files in the same words are parsed once: parsing is a seventh
+    of what running a case takes that needs no model, and declarations are the half of it."""
+    name = format_file_path(file, root)
+    parsed = _parse_around_functions(content, name) or read(content, name)
     if parsed.problems and parsed.value is None:
         raise SpecError(parsed.problems)
+    return parsed
+
+
+def _parse_around_functions(content: bytes, name: str) -> ParsedYaml | None:
+    """Parse `content` with its block `functions:` from memory; None where that might give another value or a problem.
+
+    A block that is whole ends at the next line that is not indented, whatever else the file holds.
+    """
+    before = re.match(_BEFORE_FUNCTIONS, content) if len(content) <= _MAX_SHARING_BYTES else None
+    if before is None or any(link in content for link in _LINKS):
+        return None
+    begin = before.end() - len(b"functions:\n")
+    end = re.compile(_BLOCK_END).search(content, before.end() - 1)
+    if end is None or not content[end.end() : end.end() + 1].islower():  # the next key
+        return None
+    block = content[begin : end.end()]
+    functions = _BLOCKS.get(block)
+    if functions is None:
+        parsed = read(block, name)
+        if parsed.problems or not isinstance(parsed.value["functions"], dict):
+            return None
+        if len(_BLOCKS) >= _MAX_BLOCKS:
+            _BLOCKS.clear()
+        functions = _BLOCKS[block] = parsed.value["functions"]
+    parsed = read(content[: before.end()] + content[end.end() :], name)
+    if parsed.problems or parsed.value["functions"] is not None:
+        return None
+    parsed.value["functions"] = functions
     return parsed
 
 
@@ -435,8 +475,16 @@ def _convert(value: Any, path: KeyPath, problems: list[PathProblem]) -> Any:
 
 
 _TAGS = "tags"
+# A text that begins so is a block mapping whose keys all begin in the first column.
+_FLUSH_MAPPING = rb"(?:(?:[ \t]*#[^\r\n]*|[ \t]*|---[ \t]*)\r?\n)*[A-Za-z_]"
+# In it, keys that give the tags, or may give them, begin so: quoted, with an anchor, an alias, a merge.
+_TELLING_KEYS = rb"\n(tags|extends|cases|matrix|from|[\"'?&!*<])"  # beginning with one character: 25 times as fast
 # The values of keys that name Python code; empty if the value stands in the next line.
 _TARGETS = rb"(?:\$call|\$include|patch|exception|(?<![\w$])call)[\"']?[ \t]*:[ \t]*([^\r\n]*)"
+_OLD_BREAK = rb"\r(?!\n)"
+_ESCAPED = rb"\\[xuU]"
+
+_SOUGHT_KEYS = frozenset((_TAGS, EXTENDS, *ROW_SOURCES))
 
 
 class FileScan(NamedTuple):
@@ -470,13 +518,9 @@ class TagScanner:
             content = read_file(file)
         except OSError:
             return FileScan(None if is_first else ())
-        data = read(content, "").value
-        if not isinstance(data, dict):
-            return FileScan(None if is_first else self._suite_tags[folder])
-        names_new_code = self._names_new_code(content)
-        tags = _read_tags(data[_TAGS]) if _TAGS in data else self._suite_tags[folder]
-        must_load = is_first or names_new_code or EXTENDS in data
-        return FileScan(None if must_load else tags, not frozenset(ROW_SOURCES).isdisjoint(data))
+        keys = _find_possible_keys(content)
+        may_have_rows = not keys.isdisjoint(ROW_SOURCES)
+        return FileScan(None if is_first else self._read_tags(content, folder, keys), may_have_rows)
 
     def list_row_tags(self, file: str, rows: RowFile) -> Iterator[tuple[str, tuple[str, ...]]]:
         """List the ids of the rows of `file`, which was scanned, with their tags: a row is read only if it has some."""
@@ -497,13 +541,28 @@ class TagScanner:
             else:
                 yield row_id, _read_tags(row_tags if is_filled else row_files.add_tags(tags, row_tags))
 
-    def _names_new_code(self, content: bytes) -> bool:
-        if not may_name_python(content):
-            return False
-        targets = frozenset(re.findall(_TARGETS, content))
-        is_new = b"" in targets or not targets <= self._targets
-        self._targets |= targets
-        return is_new
+    def _read_tags(self, content: bytes, folder: str, keys: frozenset[str]) -> tuple[str, ...] | None:
+        if may_name_python(content):
+            targets = frozenset(re.findall(_TARGETS, content))
+            is_new = b"" in targets or not targets <= self._targets
+            self._targets |= targets
+            if is_new:
+                return None
+        if _TAGS not in keys and EXTENDS not in keys:
+            return self._suite_tags[folder]
+        if EXTENDS.encode() in content or (re.search(_ESCAPED, content) and read_key(content, EXTENDS) is not ABSENT):
+            return None
+        own_tags = read_key(content, _TAGS)
+        return self._suite_tags[folder] if own_tags is ABSENT else _read_tags(own_tags)
+
+
+def _find_possible_keys(content: bytes) -> frozenset[str]:
+    """Find which of `_SOUGHT_KEYS` the file may have; all of them where only parsing tells."""
+    if re.match(_FLUSH_MAPPING, content) is None:
+        return frozenset(key for key in _SOUGHT_KEYS if b"\\" in content or key.encode() in content)
+    keys = frozenset(begin.decode() for begin in re.findall(_TELLING_KEYS, b"\n" + content))
+    is_plain = keys <= _SOUGHT_KEYS and not (b"\r" in content and re.search(_OLD_BREAK, content))
+    return keys if is_plain else _SOUGHT_KEYS
 
 
 def _read_tags(value: object) -> tuple[str, ...]:

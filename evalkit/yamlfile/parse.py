@@ -345,6 +345,49 @@ def _describe_kind(value: object) -> str:
     return "a boolean" if isinstance(value, bool) else "a number"
 
 
+ABSENT = object()
+_NEEDS_WHOLE_TEXT = object()  # only the whole text tells
+
+
+def read_key(data: bytes, key: str) -> Node:
+    """Read the value under `key` in the mapping that `data` holds; ABSENT if there is none, or if it can't be read.
+
+    Only this value is built. Of a text with problems any answer may come: `read` reports them.
+    """
+    limits = events.get_limits()
+    try:
+        builder = ValueBuilder(events.prepare(events.decode(data, "", limits.max_bytes)), "", limits)
+    except SpecError:
+        return ABSENT
+    value = builder.parse_events(lambda get: _find_value(get, key, builder))
+    if value is _NEEDS_WHOLE_TEXT or builder.problems:
+        document = read(data, "", limits).value
+        return document.get(key, ABSENT) if isinstance(document, dict) else ABSENT
+    return value
+
+
+def _find_value(get: GetEvent, key: str, builder: ValueBuilder) -> Node:
+    get()  # the stream's start
+    if get().__class__ is StreamEndEvent or get().__class__ is not MappingStartEvent:
+        return ABSENT
+    while True:
+        event = get()
+        if event.__class__ is MappingEndEvent:
+            return ABSENT
+        if event.__class__ is not ScalarEvent or event.value == "<<" or event.anchor is not None:
+            return _NEEDS_WHOLE_TEXT  # an alias, a merged mapping: what they stand for is not known here
+        if event.value == key:
+            return builder.read_node(get)
+        depth = -1
+        while depth:  # pass over the value
+            kind = get().__class__
+            depth = max(depth, 0)
+            if kind is MappingStartEvent or kind is SequenceStartEvent:
+                depth += 1
+            elif kind is MappingEndEvent or kind is SequenceEndEvent:
+                depth -= 1
+
+
 class ScalarError(ValueError):
     """A scalar that can't be the value it is written as; the text says what to write."""
 
