@@ -519,7 +519,7 @@ class TagScanner:
         except OSError:
             return FileScan(None if is_first else ())
         keys = _find_possible_keys(content)
-        may_have_rows = not keys.isdisjoint(ROW_SOURCES)
+        may_have_rows = any(read_key(content, key) is not ABSENT for key in keys.intersection(ROW_SOURCES))
         return FileScan(None if is_first else self._read_tags(content, folder, keys), may_have_rows)
 
     def list_row_tags(self, file: str, rows: RowFile) -> Iterator[tuple[str, tuple[str, ...]]]:
