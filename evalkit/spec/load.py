@@ -518,8 +518,9 @@ class TagScanner:
             content = read_file(file)
         except OSError:
             return FileScan(None if is_first else ())
-        keys = _find_possible_keys(content)
-        may_have_rows = any(read_key(content, key) is not ABSENT for key in keys.intersection(ROW_SOURCES))
+        keys, are_certain = _find_possible_keys(content)
+        row_keys = keys.intersection(ROW_SOURCES)
+        may_have_rows = bool(row_keys) if are_certain else any(read_key(content, key) is not ABSENT for key in row_keys)
         return FileScan(None if is_first else self._read_tags(content, folder, keys), may_have_rows)
 
     def list_row_tags(self, file: str, rows: RowFile) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -556,13 +557,13 @@ class TagScanner:
         return self._suite_tags[folder] if own_tags is ABSENT else _read_tags(own_tags)
 
 
-def _find_possible_keys(content: bytes) -> frozenset[str]:
-    """Find which of `_SOUGHT_KEYS` the file may have; all of them where only parsing tells."""
+def _find_possible_keys(content: bytes) -> tuple[frozenset[str], bool]:
+    """Find which of `_SOUGHT_KEYS` the file may have, and whether it has them: else only parsing tells."""
     if re.match(_FLUSH_MAPPING, content) is None:
-        return frozenset(key for key in _SOUGHT_KEYS if b"\\" in content or key.encode() in content)
+        return frozenset(key for key in _SOUGHT_KEYS if b"\\" in content or key.encode() in content), False
     keys = frozenset(begin.decode() for begin in re.findall(_TELLING_KEYS, b"\n" + content))
     is_plain = keys <= _SOUGHT_KEYS and not (b"\r" in content and re.search(_OLD_BREAK, content))
-    return keys if is_plain else _SOUGHT_KEYS
+    return (keys, True) if is_plain else (_SOUGHT_KEYS, False)
 
 
 def _read_tags(value: object) -> tuple[str, ...]:
