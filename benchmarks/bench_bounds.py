@@ -16,7 +16,7 @@ from pathlib import Path
 from trace_files import FILES
 
 import evalkit
-from evalkit.streaming import StreamAccumulator
+from evalkit.models.streaming import StreamAccumulator
 from evalkit.text.redact import Redactor
 from evalkit.traces.read_log import read_log
 

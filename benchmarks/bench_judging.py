@@ -17,7 +17,7 @@ from typing import Any
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation
-from evalkit.model.transcript import FunctionCall, Timing, Transcript
+from evalkit.records.transcript import FunctionCall, Timing, Transcript
 
 BODY = "Dear customer, your unit SN12345 is covered until 2025-12-31. Ticket TKT-12345 is open. " * 8
 USUAL = {

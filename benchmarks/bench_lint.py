@@ -17,7 +17,7 @@ from pathlib import Path
 from bench_parse import PARAMETERS, case
 
 from evalkit.cli.lint import load_lint_options
-from evalkit.lint.report import check_project, gather
+from evalkit.hosts.lint.report import check_project, gather
 from evalkit.yamlfile.write import dump
 
 

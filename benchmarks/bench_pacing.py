@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evalkit.errors import ProviderError
-from evalkit.model.transcript import ModelTurn
-from evalkit.providers.adaptive_pace import AdaptivePace
-from evalkit.providers.pacing import Limiter, Rates, RetryPolicy, call_with_retries, current_limiter
+from evalkit.models.providers.adaptive_pace import AdaptivePace
+from evalkit.models.providers.pacing import Limiter, Rates, RetryPolicy, call_with_retries, current_limiter
+from evalkit.records.transcript import ModelTurn
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

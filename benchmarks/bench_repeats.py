@@ -12,8 +12,8 @@ import argparse
 from random import Random
 
 import evalkit
-from evalkit.model.case import Repeat
-from evalkit.model.settings import Settings
+from evalkit.records.case import Repeat
+from evalkit.records.settings import Settings
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 from evalkit.stats.pass_rates import SequentialTest

@@ -15,8 +15,8 @@ from iniconfig import IniConfig, ParseError
 from evalkit.bounds import read_bounds
 from evalkit.errors import UsageError
 from evalkit.fields.reader import describe_unknown_key, suggest_key
-from evalkit.model.case import Permissions
-from evalkit.model.settings import RECORD_MODES
+from evalkit.records.case import Permissions
+from evalkit.records.settings import RECORD_MODES
 from evalkit.text.format import parse_percentage
 
 TRACES = ("failed", "all", "none")
@@ -391,7 +391,7 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "allow_env": _read_strings,
     "mcp_servers": _read_servers,
     "bounds": read_bounds,
-    "lint": _read_table,  # its own keys are checked by evalkit.lint.options
+    "lint": _read_table,  # its own keys are checked by evalkit.hosts.lint.options
 }
 PERMISSION_KEYS = ("allow_commands", "allow_imports", "allow_urls", "allow_paths", "allow_env", "mcp_servers")
 

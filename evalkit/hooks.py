@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from evalkit.fields.reader import FieldReader
     from evalkit.functions.call_log import CallLog, PendingCall
     from evalkit.functions.mocks.answers import MockSet
+    from evalkit.hosts.lint.api import RuleFamily
     from evalkit.jsonvalue import JsonDict
-    from evalkit.lint.api import RuleFamily
-    from evalkit.model.case import Case, Declaration
-    from evalkit.model.transcript import FunctionCall, Transcript
-    from evalkit.model.verdict import CheckResult
+    from evalkit.records.case import Case, Declaration
+    from evalkit.records.transcript import FunctionCall, Transcript
+    from evalkit.records.verdict import CheckResult
 
 GROUP = "evalkit.features"
 

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from evalkit.errors import Location, UsageError
 from evalkit.functions.declarations import find_argument_violations, is_function_name, parse_declarations
+from evalkit.hosts.lint.facts.data_files import locate_at, read_declaration
+from evalkit.hosts.lint.facts.records import GEMINI, DeclaredFunction
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.lint.facts.data_files import locate_at, read_declaration
-from evalkit.lint.facts.records import GEMINI, DeclaredFunction
-from evalkit.model.case import Declaration
-from evalkit.model.settings import DEFAULT_MAX_ITERATIONS
-from evalkit.model.template import has_syntax, to_literal
+from evalkit.records.case import Declaration
+from evalkit.records.settings import DEFAULT_MAX_ITERATIONS
+from evalkit.records.template import has_syntax, to_literal
 from evalkit.traces.log_formats import (
     Conversation,
     FunctionAnswer,

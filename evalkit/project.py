@@ -20,8 +20,8 @@ from evalkit.agents.registry import import_conftests
 from evalkit.bounds import Bounds, set_bounds
 from evalkit.config import build_permissions, read_options, read_python_path
 from evalkit.errors import Problem, SpecError, UnknownAgentError, UsageError, format_file_path
-from evalkit.model.case import Case, Permissions
-from evalkit.model.settings import Settings
+from evalkit.records.case import Case, Permissions
+from evalkit.records.settings import Settings
 from evalkit.spec.files import DEFAULT_PATHS, drop_modules, find_cases
 from evalkit.spec.load import find_project_root
 from evalkit.spec.load import load_case as load_case_file

@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from evalkit.errors import UsageError as UsageError
     from evalkit.functions.context_propagation import bind as bind
     from evalkit.gate.decision import decide as decide
-    from evalkit.model.case import Case as Case
-    from evalkit.model.run import GateDecision as GateDecision
-    from evalkit.model.run import Policy as Policy
-    from evalkit.model.run import Run as Run
-    from evalkit.model.settings import HttpSettings as HttpSettings
-    from evalkit.model.settings import Settings as Settings
-    from evalkit.model.transcript import ModelRequest as ModelRequest
-    from evalkit.model.transcript import ModelTurn as ModelTurn
-    from evalkit.model.transcript import Transcript as Transcript
-    from evalkit.model.verdict import Verdict as Verdict
+    from evalkit.hosts.reports.run_file import load_run as load_run
+    from evalkit.models.providers.table import open_provider as open_provider
+    from evalkit.models.providers.turns import ScriptedProvider as ScriptedProvider
+    from evalkit.models.streaming import StreamAccumulator as StreamAccumulator
     from evalkit.operators.builtin import operator as operator
     from evalkit.project import load_case as load_case
-    from evalkit.providers.table import open_provider as open_provider
-    from evalkit.providers.turns import ScriptedProvider as ScriptedProvider
-    from evalkit.reports.run_file import load_run as load_run
+    from evalkit.records.case import Case as Case
+    from evalkit.records.run import GateDecision as GateDecision
+    from evalkit.records.run import Policy as Policy
+    from evalkit.records.run import Run as Run
+    from evalkit.records.settings import HttpSettings as HttpSettings
+    from evalkit.records.settings import Settings as Settings
+    from evalkit.records.transcript import ModelRequest as ModelRequest
+    from evalkit.records.transcript import ModelTurn as ModelTurn
+    from evalkit.records.transcript import Transcript as Transcript
+    from evalkit.records.verdict import Verdict as Verdict
     from evalkit.runner.judge import judge as judge
     from evalkit.runner.run_case import arun_case as arun_case
     from evalkit.runner.run_case import run_case as run_case
     from evalkit.runner.simulated_user import UserConversation as UserConversation
     from evalkit.spec.load import case_from_dict as case_from_dict
-    from evalkit.streaming import StreamAccumulator as StreamAccumulator
     from evalkit.textcalls import parse_text_calls as parse_text_calls
     from evalkit.textcalls.parsed import ParsedText as ParsedText
     from evalkit.wire.table import wire_api as wire_api
@@ -49,26 +49,26 @@ if TYPE_CHECKING:
     IncompleteCall = IncompleteCallError
 
 PLACES = {
-    "Case": "evalkit.model.case:Case",
+    "Case": "evalkit.records.case:Case",
     "EvalkitError": "evalkit.errors:EvalkitError",
-    "GateDecision": "evalkit.model.run:GateDecision",
-    "HttpSettings": "evalkit.model.settings:HttpSettings",
+    "GateDecision": "evalkit.records.run:GateDecision",
+    "HttpSettings": "evalkit.records.settings:HttpSettings",
     "IncompleteCall": "evalkit.errors:IncompleteCallError",
-    "ModelRequest": "evalkit.model.transcript:ModelRequest",
-    "ModelTurn": "evalkit.model.transcript:ModelTurn",
+    "ModelRequest": "evalkit.records.transcript:ModelRequest",
+    "ModelTurn": "evalkit.records.transcript:ModelTurn",
     "ParsedText": "evalkit.textcalls.parsed:ParsedText",
-    "Policy": "evalkit.model.run:Policy",
+    "Policy": "evalkit.records.run:Policy",
     "Reply": "evalkit.agents.contract:Reply",
-    "Run": "evalkit.model.run:Run",
-    "ScriptedProvider": "evalkit.providers.turns:ScriptedProvider",
-    "Settings": "evalkit.model.settings:Settings",
+    "Run": "evalkit.records.run:Run",
+    "ScriptedProvider": "evalkit.models.providers.turns:ScriptedProvider",
+    "Settings": "evalkit.records.settings:Settings",
     "SpecError": "evalkit.errors:SpecError",
-    "StreamAccumulator": "evalkit.streaming:StreamAccumulator",
+    "StreamAccumulator": "evalkit.models.streaming:StreamAccumulator",
     "Task": "evalkit.agents.task:Task",
-    "Transcript": "evalkit.model.transcript:Transcript",
+    "Transcript": "evalkit.records.transcript:Transcript",
     "UsageError": "evalkit.errors:UsageError",
     "UserConversation": "evalkit.runner.simulated_user:UserConversation",
-    "Verdict": "evalkit.model.verdict:Verdict",
+    "Verdict": "evalkit.records.verdict:Verdict",
     "aclose_shared": "evalkit.agents.model_choice:aclose_shared",
     "agent": "evalkit.agents.registry:agent",
     "arun_case": "evalkit.runner.run_case:arun_case",
@@ -79,9 +79,9 @@ PLACES = {
     "judge": "evalkit.runner.judge:judge",
     "load_case": "evalkit.project:load_case",
     "load_instruction": "evalkit.agents.instruction:load_instruction",
-    "load_run": "evalkit.reports.run_file:load_run",
+    "load_run": "evalkit.hosts.reports.run_file:load_run",
     "mcp_server": "evalkit.agents.registry:mcp_server",
-    "open_provider": "evalkit.providers.table:open_provider",
+    "open_provider": "evalkit.models.providers.table:open_provider",
     "operator": "evalkit.operators.builtin:operator",
     "parse_text_calls": "evalkit.textcalls:parse_text_calls",
     "run_case": "evalkit.runner.run_case:run_case",

@@ -30,8 +30,8 @@ ALLOWED = {
     "checks/user_mistakes.py: _FENCE.fullmatch(message.strip())": "the simulated user's message is what is judged",
     r"plugin/terminal.py: re.match(f'({re.escape(place)}(?::\\d+)*): ', message)": "the line has its place beside it",
     "plugin/verdicts.py: 'timeout' in error.lower()": "pytest-timeout's report has no code",
-    "providers/client.py: 'api_key' in str(error)": "the openai client's error has no code",
-    "providers/gemini.py: 'api key' in str(error).lower()": "google-genai raises a plain ValueError",
+    "models/providers/client.py: 'api_key' in str(error)": "the openai client's error has no code",
+    "models/providers/gemini.py: 'api key' in str(error).lower()": "google-genai raises a plain ValueError",
     "wire/records.py: re.search(pattern, message)": "the words of a model's service where it has no code: FULL_CONTEXT",
     "yamlfile/events.py: _BEGINNING in message": "a place in a text that is filled in",
 }

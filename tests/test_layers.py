@@ -28,26 +28,26 @@ ALLOWED: dict[str, set[str]] = {
     "jsonvalue": {"errors"},
     "text": {"errors", "jsonvalue"},
     "fields": {"errors", "jsonvalue", "text"},
-    "model": {"bounds", "errors", "hooks", "jsonvalue", "text"},
+    "records": {"bounds", "errors", "hooks", "jsonvalue", "text"},
     "yamlfile": {"bounds", "errors"},
-    "stats": {"jsonvalue", "model"},
-    "operators": {"errors", "fields", "jsonvalue", "model", "text"},
-    "functions": {"bounds", "errors", "fields", "hooks", "jsonvalue", "model", "operators", "text", "yamlfile"},
-    "checks": {"bounds", "errors", "fields", "hooks", "jsonvalue", "model", "operators", "text"},
-    "textcalls": {"errors", "jsonvalue", "model"},
-    "wire": {"errors", "jsonvalue", "model", "text"},
-    "streaming": {"errors", "jsonvalue", "model", "textcalls", "wire"},
-    "traces": {"bounds", "errors", "jsonvalue", "model", "text", "wire"},
-    "providers": {"errors", "fields", "jsonvalue", "model", "streaming", "text", "textcalls", "wire"},
-    "cassettes": {
+    "stats": {"jsonvalue", "records"},
+    "operators": {"errors", "fields", "jsonvalue", "records", "text"},
+    "functions": {"bounds", "errors", "fields", "hooks", "jsonvalue", "records", "operators", "text", "yamlfile"},
+    "checks": {"bounds", "errors", "fields", "hooks", "jsonvalue", "records", "operators", "text"},
+    "textcalls": {"errors", "jsonvalue", "records"},
+    "wire": {"errors", "jsonvalue", "records", "text"},
+    "models/streaming": {"errors", "jsonvalue", "records", "textcalls", "wire"},
+    "traces": {"bounds", "errors", "jsonvalue", "records", "text", "wire"},
+    "models/providers": {"errors", "fields", "jsonvalue", "records", "models/streaming", "text", "textcalls", "wire"},
+    "models/cassettes": {
         "bounds",
         "errors",
         "fields",
         "functions",
         "jsonvalue",
-        "model",
-        "providers",
-        "streaming",
+        "records",
+        "models/providers",
+        "models/streaming",
         "text",
         "wire",
         "yamlfile",
@@ -60,32 +60,53 @@ ALLOWED: dict[str, set[str]] = {
         "functions",
         "hooks",
         "jsonvalue",
-        "model",
+        "records",
         "operators",
         "stats",
         "text",
         "yamlfile",
     },
     "agents": {
-        *{"bounds", "cassettes", "checks", "errors", "fields", "functions", "hooks", "jsonvalue", "model", "providers"},
-        *{"streaming", "text", "textcalls", "traces", "yamlfile", "wire"},
+        *{
+            "bounds",
+            "models/cassettes",
+            "checks",
+            "errors",
+            "fields",
+            "functions",
+            "hooks",
+            "jsonvalue",
+            "records",
+            "models/providers",
+        },
+        *{"models/streaming", "text", "textcalls", "traces", "yamlfile", "wire"},
     },
     "runner": {
-        *{"agents", "cassettes", "checks", "errors", "functions", "jsonvalue", "model", "operators", "providers"},
+        *{
+            "agents",
+            "models/cassettes",
+            "checks",
+            "errors",
+            "functions",
+            "jsonvalue",
+            "records",
+            "operators",
+            "models/providers",
+        },
         *{"stats", "text", "wire"},
         "hooks",
         "fields",
     },
-    "execution": {"agents", "errors", "functions", "model", "runner"},
-    "gate": {"errors", "hooks", "jsonvalue", "model", "stats", "text"},
-    "config": {"bounds", "errors", "fields", "model", "text"},
-    "reports": {"errors", "gate", "hooks", "jsonvalue", "model", "stats", "text"},
-    "casecheck": {
-        *{"agents", "cassettes", "checks", "errors", "fields", "functions", "jsonvalue", "model", "operators"},
-        *{"providers", "runner", "spec", "stats", "text", "yamlfile"},
+    "execution": {"agents", "errors", "functions", "records", "runner"},
+    "gate": {"errors", "hooks", "jsonvalue", "records", "stats", "text"},
+    "config": {"bounds", "errors", "fields", "records", "text"},
+    "hosts/reports": {"errors", "gate", "hooks", "jsonvalue", "records", "stats", "text"},
+    "hosts/casecheck": {
+        *{"agents", "models/cassettes", "checks", "errors", "fields", "functions", "jsonvalue", "records", "operators"},
+        *{"models/providers", "runner", "spec", "stats", "text", "yamlfile"},
         "hooks",
     },
-    "lint": {
+    "hosts/lint": {
         "agents",
         "checks",
         "errors",
@@ -93,28 +114,60 @@ ALLOWED: dict[str, set[str]] = {
         "functions",
         "hooks",
         "jsonvalue",
-        "model",
-        "providers",
+        "records",
+        "models/providers",
         "spec",
         "text",
         "yamlfile",
     },
     "features": {
-        *{"casecheck", "checks", "errors", "fields", "functions", "hooks", "jsonvalue", "lint", "model", "operators"},
+        *{
+            "hosts/casecheck",
+            "checks",
+            "errors",
+            "fields",
+            "functions",
+            "hooks",
+            "jsonvalue",
+            "hosts/lint",
+            "records",
+            "operators",
+        },
         *{"spec", "text", "yamlfile"},
     },
-    "adapters": {"agents", "errors", "features", "functions", "jsonvalue", "model", "providers", "text", "wire"},
-    "importers": {"errors", "functions", "jsonvalue", "lint", "model", "text", "traces", "wire", "yamlfile"},
-    "project": {"bounds", "agents", "config", "errors", "model", "spec"},
+    "adapters": {
+        "agents",
+        "errors",
+        "features",
+        "functions",
+        "jsonvalue",
+        "records",
+        "models/providers",
+        "text",
+        "wire",
+    },
+    "importers": {"errors", "functions", "jsonvalue", "hosts/lint", "records", "text", "traces", "wire", "yamlfile"},
+    "project": {"bounds", "agents", "config", "errors", "records", "spec"},
     "public": {
-        *{"agents", "checks", "errors", "functions", "gate", "model", "operators", "project", "providers", "reports"},
+        *{
+            "agents",
+            "checks",
+            "errors",
+            "functions",
+            "gate",
+            "records",
+            "operators",
+            "project",
+            "models/providers",
+            "hosts/reports",
+        },
         *{"runner"},
-        *{"spec", "streaming", "textcalls", "wire"},
+        *{"spec", "models/streaming", "textcalls", "wire"},
     },
 }
 SHELLS = {"plugin", "cli", "__init__", "__main__"}  # they may import every room; nobody imports them
 ONLY_IMPORTER = {"yaml": {"yamlfile"}, "ruamel": {"yamlfile"}, "pytest": {"plugin"}, "_pytest": set(), "click": {"cli"}}
-PURE = {"errors", "bounds", "model"}  # need the standard library and msgspec alone
+PURE = {"errors", "bounds", "records"}  # need the standard library and msgspec alone
 
 # Imports of evalkit that stand inside functions, each with its reason. All others stand at the top of their module.
 SEAMS: dict[tuple[str, str], str] = {
@@ -144,16 +197,16 @@ LAZY: dict[str, str] = {
     "evalkit.agents.remote.model_relay": "an agent is another process",
     "evalkit.agents.remote.server": "an agent is another process",
     "evalkit.agents.task_functions": "the agent's error is explained",
-    "evalkit.casecheck.fault_injection": "--evalkit-faults",
-    "evalkit.casecheck.hostile_results": "--evalkit-hostile-results",
-    "evalkit.casecheck.judge_check": "a gate demands that graders agree",
-    "evalkit.casecheck.parity": "--evalkit-parity",
-    "evalkit.casecheck.sweep": "a sweep",
-    "evalkit.cassettes.http.observer": "the agent's own client asks a model",
-    "evalkit.cassettes.http.run_traffic": "the agent's own client asks a model",
-    "evalkit.cassettes.http.traffic": "the agent's error is explained",
-    "evalkit.cassettes.model": "something was recorded",
-    "evalkit.cassettes.reply_cache": "--evalkit-cache",
+    "evalkit.hosts.casecheck.fault_injection": "--evalkit-faults",
+    "evalkit.hosts.casecheck.hostile_results": "--evalkit-hostile-results",
+    "evalkit.hosts.casecheck.judge_check": "a gate demands that graders agree",
+    "evalkit.hosts.casecheck.parity": "--evalkit-parity",
+    "evalkit.hosts.casecheck.sweep": "a sweep",
+    "evalkit.models.cassettes.http.observer": "the agent's own client asks a model",
+    "evalkit.models.cassettes.http.run_traffic": "the agent's own client asks a model",
+    "evalkit.models.cassettes.http.traffic": "the agent's error is explained",
+    "evalkit.models.cassettes.model": "something was recorded",
+    "evalkit.models.cassettes.reply_cache": "--evalkit-cache",
     "evalkit.checks.matching.explain": "calls fit no expectation",
     "evalkit.checks.simulated_user": "a user is simulated",
     "evalkit.cli.case_checks": "a command",
@@ -173,17 +226,17 @@ LAZY: dict[str, str] = {
     "evalkit.plugin.traces": "--evalkit-traces",
     "evalkit.plugin.update": "--evalkit-update",
     "evalkit.plugin.xdist_scheduling": "-n, with xdist",
-    "evalkit.providers.anthropic": "a model of this kind",
-    "evalkit.providers.bedrock": "a model of this kind",
-    "evalkit.providers.budget": "a model is asked",
-    "evalkit.providers.gemini": "a model of this kind",
-    "evalkit.providers.openai": "a model of this kind",
-    "evalkit.providers.pacing": "a model is asked",
-    "evalkit.reports.html": "an HTML report; it brings jinja2",
-    "evalkit.reports.otel": "spans are written or sent; it brings OpenTelemetry",
-    "evalkit.reports.side_by_side": "--evalkit-compare",
-    "evalkit.reports.table": "a report is asked for",
-    "evalkit.reports.trace": "a trace is shown",
+    "evalkit.models.providers.anthropic": "a model of this kind",
+    "evalkit.models.providers.bedrock": "a model of this kind",
+    "evalkit.models.providers.budget": "a model is asked",
+    "evalkit.models.providers.gemini": "a model of this kind",
+    "evalkit.models.providers.openai": "a model of this kind",
+    "evalkit.models.providers.pacing": "a model is asked",
+    "evalkit.hosts.reports.html": "an HTML report; it brings jinja2",
+    "evalkit.hosts.reports.otel": "spans are written or sent; it brings OpenTelemetry",
+    "evalkit.hosts.reports.side_by_side": "--evalkit-compare",
+    "evalkit.hosts.reports.table": "a report is asked for",
+    "evalkit.hosts.reports.trace": "a trace is shown",
     "evalkit.runner.grading": "a model grades",
     "evalkit.runner.simulated_user": "a user is simulated",
     "evalkit.spec.rows": "a file has rows",
@@ -218,8 +271,9 @@ def own_modules() -> list[str]:
 
 
 def room(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "__init__"
+    """A folder or module of evalkit; in `hosts` and `models`, one of those in it."""
+    parts = module.split(".")[1:]
+    return "/".join(parts[: 2 if parts[:1] in (["hosts"], ["models"]) else 1]) or "__init__"
 
 
 def imports_of(name: str) -> set[tuple[str, str]]:
@@ -231,7 +285,7 @@ def imports_of(name: str) -> set[tuple[str, str]]:
     }
 
 
-@pytest.mark.parametrize("name", sorted({room(module) for module in own_modules()} - SHELLS))
+@pytest.mark.parametrize("name", sorted({room(module) for module in own_modules()} - SHELLS - {"hosts", "models"}))
 def test_a_room_imports_only_what_its_row_allows(name: str) -> None:
     assert name in ALLOWED, f"evalkit/{name} has no row in the table"
     # `lazy` names what it loads as a text, beside an import for type checkers; any room may have a lock.
@@ -258,9 +312,8 @@ def test_no_feature_knows_another() -> None:
 
 
 def test_a_feature_goes_by_the_api_of_a_host() -> None:
-    hosts = {"casecheck", "lint", "reports"}
-    found = {imported for _, imported in imports_of("features") if room(imported) in hosts}
-    assert {name for name in found if name.split(".")[2:] != ["api"]} == set()
+    found = {imported for _, imported in imports_of("features") if room(imported).startswith("hosts/")}
+    assert {name for name in found if name.split(".")[3:] != ["api"]} == set()
 
 
 def test_the_table_points_one_way() -> None:
@@ -271,7 +324,7 @@ def test_the_table_points_one_way() -> None:
 def test_the_page_on_architecture_has_the_rooms_in_the_order_of_the_table() -> None:
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text("utf-8")
     section = page.partition("\n## The rooms\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", section, re.MULTILINE)
+    rows = re.findall(r"^\| `([\w/]+?)(?:/|\.py)` \|", section, re.MULTILINE)
     assert rows == list(ALLOWED)
 
 

@@ -17,11 +17,11 @@ from evalkit import lazy
 from evalkit.lazy import LazyModule, is_loaded
 
 if TYPE_CHECKING:
-    from evalkit.casecheck import mutants
+    from evalkit.hosts.casecheck import mutants
 else:
-    mutants = LazyModule("evalkit.casecheck.mutants")
+    mutants = LazyModule("evalkit.hosts.casecheck.mutants")
 
-NAME = "evalkit.casecheck.mutants"
+NAME = "evalkit.hosts.casecheck.mutants"
 
 
 @pytest.fixture

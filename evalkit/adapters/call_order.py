@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from evalkit.model.transcript import ModelCall, ModelTurn
+from evalkit.records.transcript import ModelCall, ModelTurn
 
 PATIENCE = 100  # milliseconds that a call waits for those before it in its reply
 

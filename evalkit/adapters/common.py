@@ -39,10 +39,10 @@ from evalkit.functions.context_propagation import CURRENT_CASE, start_propagatio
 from evalkit.functions.targets import find_object
 from evalkit.jsonvalue import JsonObject, parse_arguments
 from evalkit.locks import create_lock
-from evalkit.model.case import Declaration
-from evalkit.model.parts import TEXT, InputPart
-from evalkit.model.transcript import HANDOFF, NOBODY, ModelCall, ModelTurn, Usage
-from evalkit.model.unobserved import ADAPTER
+from evalkit.records.case import Declaration
+from evalkit.records.parts import TEXT, InputPart
+from evalkit.records.transcript import HANDOFF, NOBODY, ModelCall, ModelTurn, Usage
+from evalkit.records.unobserved import ADAPTER
 from evalkit.wire.records import Answer, Call
 
 ToolSpec = tuple[str, str | None, JsonObject | None]  # name, description, JSON Schema of the arguments

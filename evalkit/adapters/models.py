@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from evalkit.agents.task import Task
 from evalkit.errors import MeasurementError
-from evalkit.providers.table import ModelSpec, parse_model_spec
+from evalkit.models.providers.table import ModelSpec, parse_model_spec
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

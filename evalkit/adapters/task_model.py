@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from evalkit.adapters.common import ToolSpec
 from evalkit.agents.task import Task
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import Declaration
-from evalkit.model.parts import FILE, IMAGE, PARTS, TEXT, InputPart, build_user_message, hash_content
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.records.case import Declaration
+from evalkit.records.parts import FILE, IMAGE, PARTS, TEXT, InputPart, build_user_message, hash_content
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 
 
 class TaskModelConversation:

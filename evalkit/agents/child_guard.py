@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field
 
 from evalkit.lazy import LazyModule
-from evalkit.model.unobserved import CHILD, CONNECTION, FORK, Unobserved
+from evalkit.records.unobserved import CHILD, CONNECTION, FORK, Unobserved
 
 if TYPE_CHECKING:
     from evalkit.agents import child_programs

@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.jsonvalue import JsonObject
-from evalkit.model.transcript import USAGE_KEYS, Usage
+from evalkit.records.transcript import USAGE_KEYS, Usage
 
 COMPLETED = "completed"
 _NEVER_YIELDED = "it ended without yielding the agent"

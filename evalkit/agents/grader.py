@@ -19,18 +19,24 @@ from msgspec.structs import replace
 
 from evalkit.agents.model_choice import check_model, get_shared_provider
 from evalkit.agents.side_model import SideModel
-from evalkit.cassettes.grades import ANY_GRADER, RECORD_GRADES, RecordedGrades, describe_grading_request, find_grades
-from evalkit.cassettes.model import RecordingProvider
-from evalkit.cassettes.paths import build_grades_path, locate_cassette
 from evalkit.errors import MeasurementError, MissingCassetteError, format_file_path
 from evalkit.jsonvalue import JsonDict, parse_arguments
-from evalkit.model.case import Declaration
-from evalkit.model.codec import to_plain_json
-from evalkit.model.rubric import Rubric
-from evalkit.model.settings import DEFAULT_SEED, Settings, split_graders
-from evalkit.model.transcript import AgentValue, Grade, ModelRequest, ModelTurn, Vote
-from evalkit.providers.base import Provider
-from evalkit.providers.budget import MeteredProvider
+from evalkit.models.cassettes.grades import (
+    ANY_GRADER,
+    RECORD_GRADES,
+    RecordedGrades,
+    describe_grading_request,
+    find_grades,
+)
+from evalkit.models.cassettes.model import RecordingProvider
+from evalkit.models.cassettes.paths import build_grades_path, locate_cassette
+from evalkit.models.providers.base import Provider
+from evalkit.models.providers.budget import MeteredProvider
+from evalkit.records.case import Declaration
+from evalkit.records.codec import to_plain_json
+from evalkit.records.rubric import Rubric
+from evalkit.records.settings import DEFAULT_SEED, Settings, split_graders
+from evalkit.records.transcript import AgentValue, Grade, ModelRequest, ModelTurn, Vote
 from evalkit.text.format import cut_between_words
 from evalkit.text.redact import Redactor, redact_secrets
 

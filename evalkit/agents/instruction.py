@@ -12,7 +12,7 @@ from evalkit.errors import KeyPath, Location, Problem, SpecError
 from evalkit.fields.reader import FieldReader
 from evalkit.functions.declarations import parse_declarations
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import Declaration, Permissions
+from evalkit.records.case import Declaration, Permissions
 from evalkit.yamlfile.events import raise_problems
 from evalkit.yamlfile.parse import load
 

@@ -27,9 +27,9 @@ from evalkit.agents.instruction import Instruction
 from evalkit.agents.pending_calls import parse_text, to_model_calls
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonObject
-from evalkit.model.case import Declaration
-from evalkit.model.parts import PARTS, TEXT, InputPart, build_user_message
-from evalkit.model.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
+from evalkit.records.case import Declaration
+from evalkit.records.parts import PARTS, TEXT, InputPart, build_user_message
+from evalkit.records.transcript import FunctionCall, ModelCall, ModelRequest, ModelTurn
 
 # A reply without calls: its finish reason as a stop reason of the run, where they differ.
 STOP_REASONS = {"stop": COMPLETED, "tool_calls": COMPLETED, "content_filter": "blocked"}

@@ -6,16 +6,16 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from evalkit.agents.task_settings import TaskSettings
-from evalkit.cassettes.model import CassetteProvider, RecordingProvider, load_cassette
-from evalkit.cassettes.paths import build_cassette_name, build_run_path, find_cassette, locate_cassette
-from evalkit.cassettes.reply_cache import CachedProvider
 from evalkit.errors import MissingCassetteError, UsageError, format_file_path
 from evalkit.locks import create_lock
-from evalkit.model.settings import REPLY_CACHE, Settings, goes_live
-from evalkit.model.variant import CaseVariant
-from evalkit.providers.base import Provider
-from evalkit.providers.budget import MeteredProvider
-from evalkit.providers.table import open_provider, parse_model_spec
+from evalkit.models.cassettes.model import CassetteProvider, RecordingProvider, load_cassette
+from evalkit.models.cassettes.paths import build_cassette_name, build_run_path, find_cassette, locate_cassette
+from evalkit.models.cassettes.reply_cache import CachedProvider
+from evalkit.models.providers.base import Provider
+from evalkit.models.providers.budget import MeteredProvider
+from evalkit.models.providers.table import open_provider, parse_model_spec
+from evalkit.records.settings import REPLY_CACHE, Settings, goes_live
+from evalkit.records.variant import CaseVariant
 
 _shared_providers: dict[str, Provider] = {}
 _lock = create_lock()

@@ -12,8 +12,6 @@ from msgspec.structs import replace
 from evalkit.agents.clock import WaitingTime, now
 from evalkit.agents.double_entry import build_finding_fault, find_pattern, find_unread
 from evalkit.agents.pending_calls import PendingToolCall, PendingToolCalls, RunningStream, contradicts
-from evalkit.cassettes.fingerprint import describe_request
-from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.errors import (
     BudgetSpentError,
     EvalkitError,
@@ -29,8 +27,13 @@ from evalkit.functions.context_propagation import run_outside
 from evalkit.functions.handoffs import get_acting_agent
 from evalkit.jsonvalue import JsonObject, JsonValue
 from evalkit.locks import create_lock
-from evalkit.model.settings import HttpSettings
-from evalkit.model.transcript import (
+from evalkit.models.cassettes.fingerprint import describe_request
+from evalkit.models.cassettes.http.interception import bypass_interception
+from evalkit.models.providers.base import Provider
+from evalkit.models.providers.pacing import queue_context
+from evalkit.models.providers.turns import Chunk, fetch_pieces
+from evalkit.records.settings import HttpSettings
+from evalkit.records.transcript import (
     APPLICATION,
     HISTORY,
     NOBODY,
@@ -40,14 +43,11 @@ from evalkit.model.transcript import (
     ModelRequest,
     ModelTurn,
 )
-from evalkit.providers.base import Provider
-from evalkit.providers.pacing import queue_context
-from evalkit.providers.turns import Chunk, fetch_pieces
 from evalkit.wire.ledger import Discrepancy, Ledger, read_model_request
 from evalkit.wire.reading import harmless_items
 from evalkit.wire.records import Answer, Call, Exchange, Failure, Reply, Request
 
-LOGGER = logging.getLogger("evalkit.model")
+LOGGER = logging.getLogger("evalkit.records")
 
 # They decide the verdict even if the agent swallows the exception: going on would measure something else.
 DECISIVE_ERRORS = (MissingCassetteError, StaleCassetteError, BudgetSpentError, SpecError, UsageError)

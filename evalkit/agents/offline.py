@@ -37,10 +37,15 @@ from evalkit.agents.child_guard import (
 )
 from evalkit.agents.offline_rules import NetworkGuard, is_ignored
 from evalkit.agents.task import Task
-from evalkit.cassettes.http.import_hook import PatchAfterImport
-from evalkit.cassettes.http.interception import is_bypassed
-from evalkit.cassettes.http.other_services import OTHER_GRPC_SERVICES, OTHER_PORTS
-from evalkit.cassettes.http.unobserved import (
+from evalkit.errors import MissingCassetteError
+from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
+from evalkit.functions.threads import OlderThreads
+from evalkit.lazy import LazyModule
+from evalkit.locks import create_reentrant_lock
+from evalkit.models.cassettes.http.import_hook import PatchAfterImport
+from evalkit.models.cassettes.http.interception import is_bypassed
+from evalkit.models.cassettes.http.other_services import OTHER_GRPC_SERVICES, OTHER_PORTS
+from evalkit.models.cassettes.http.unobserved import (
     OUTSIDE,
     OWN_HOSTS,
     OWN_PEERS,
@@ -50,14 +55,9 @@ from evalkit.cassettes.http.unobserved import (
     list_used,
     measure_open,
 )
-from evalkit.cassettes.http.unobserved import watch as watch_connections
-from evalkit.errors import MissingCassetteError
-from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
-from evalkit.functions.threads import OlderThreads
-from evalkit.lazy import LazyModule
-from evalkit.locks import create_reentrant_lock
-from evalkit.model.settings import HttpSettings, Settings, asks_models
-from evalkit.model.unobserved import CONNECTION
+from evalkit.models.cassettes.http.unobserved import watch as watch_connections
+from evalkit.records.settings import HttpSettings, Settings, asks_models
+from evalkit.records.unobserved import CONNECTION
 
 if TYPE_CHECKING:
     from evalkit.agents.remote import child_relay

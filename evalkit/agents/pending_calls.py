@@ -17,10 +17,10 @@ from msgspec import Struct
 from evalkit.errors import IncompleteCallError
 from evalkit.functions.call_log import DIRECT, CallContext, CallLog, FunctionTable
 from evalkit.jsonvalue import JsonObject
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import CallAnswer, HostedCall, ModelCall, ModelTurn
-from evalkit.providers.turns import Chunk
-from evalkit.streaming import StreamAccumulator
+from evalkit.models.providers.turns import Chunk
+from evalkit.models.streaming import StreamAccumulator
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import CallAnswer, HostedCall, ModelCall, ModelTurn
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText
 

@@ -23,9 +23,9 @@ from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import GROUP_KEYS, DemandKey
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
 from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable, walk_leaves
-from evalkit.model.case import TRACE, Case, get_case_name
-from evalkit.model.transcript import APPLICATION, DELEGATION, HANDOFF, SERVICE, FunctionCall, ModelCall, ModelTurn
-from evalkit.model.unobserved import ARGUMENTS
+from evalkit.records.case import TRACE, Case, get_case_name
+from evalkit.records.transcript import APPLICATION, DELEGATION, HANDOFF, SERVICE, FunctionCall, ModelCall, ModelTurn
+from evalkit.records.unobserved import ARGUMENTS
 from evalkit.traces.log_formats import (
     Conversation,
     Event,

@@ -26,8 +26,8 @@ from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
-from evalkit.model.case import Case, Permissions
-from evalkit.model.registry import AGENTS, CONFTEST, MCP_SERVERS, Registration, look_up_from
+from evalkit.records.case import Case, Permissions
+from evalkit.records.registry import AGENTS, CONFTEST, MCP_SERVERS, Registration, look_up_from
 from evalkit.text.format import format_value, join_names
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from evalkit.agents.clock import WaitingTime, now
-from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.errors import ProviderError
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.base import Provider
-from evalkit.providers.pacing import queue_context
+from evalkit.models.cassettes.http.interception import bypass_interception
+from evalkit.models.providers.base import Provider
+from evalkit.models.providers.pacing import queue_context
+from evalkit.records.transcript import ModelRequest, ModelTurn
 
-LOGGER = logging.getLogger("evalkit.model")
+LOGGER = logging.getLogger("evalkit.records")
 
 
 class SideModel:

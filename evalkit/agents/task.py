@@ -35,11 +35,11 @@ from evalkit.hooks import RunPart
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
-from evalkit.model.case import Declaration
-from evalkit.model.parts import PARTS, InputPart, build_user_message
-from evalkit.model.settings import HttpSettings
-from evalkit.model.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
-from evalkit.model.variant import MODEL, TEMPERATURE, VariantValues
+from evalkit.records.case import Declaration
+from evalkit.records.parts import PARTS, InputPart, build_user_message
+from evalkit.records.settings import HttpSettings
+from evalkit.records.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
+from evalkit.records.variant import MODEL, TEMPERATURE, VariantValues
 
 if TYPE_CHECKING:
     from evalkit.agents import instruction as instructions
@@ -51,14 +51,14 @@ if TYPE_CHECKING:
     from evalkit.agents.remote.server import FunctionsServer
     from evalkit.agents.remote.spans import SpanReceiver
     from evalkit.agents.task_functions import TaskFunctions
-    from evalkit.cassettes.http import traffic
-    from evalkit.cassettes.http.player import Player
-    from evalkit.cassettes.http.request_toggle import RequestToggle
-    from evalkit.cassettes.http.traffic import Traffic
     from evalkit.functions.handoffs import HandoffLog
-    from evalkit.providers.base import Provider
-    from evalkit.providers.budget import ClientBudget
-    from evalkit.providers.turns import Chunk
+    from evalkit.models.cassettes.http import traffic
+    from evalkit.models.cassettes.http.player import Player
+    from evalkit.models.cassettes.http.request_toggle import RequestToggle
+    from evalkit.models.cassettes.http.traffic import Traffic
+    from evalkit.models.providers.base import Provider
+    from evalkit.models.providers.budget import ClientBudget
+    from evalkit.models.providers.turns import Chunk
     from evalkit.traces import log_formats
     from evalkit.traces.log_formats import Conversation
     from evalkit.wire.records import Answer, Call, Exchange, Failure
@@ -70,7 +70,7 @@ else:
     model_session = LazyModule("evalkit.agents.model_session")
     server = LazyModule("evalkit.agents.remote.server")
     task_functions = LazyModule("evalkit.agents.task_functions")
-    traffic = LazyModule("evalkit.cassettes.http.traffic")
+    traffic = LazyModule("evalkit.models.cassettes.http.traffic")
 
 T = TypeVar("T")
 PartT = TypeVar("PartT", bound=RunPart)
@@ -471,7 +471,7 @@ class Task:
         return None if self._opened_session is None else self._opened_session.find_bypassed_mock(meant)
 
     def note_unobserved(self, kind: str, what: str, source: str = "") -> None:
-        """Note a part of this run that nothing saw, of one of the kinds in `evalkit.model.unobserved`. Demands that
+        """Note a part of this run that nothing saw, of one of the kinds in `evalkit.records.unobserved`. Demands that
         something did not happen are not met then."""
         self.unseen_parts.note(kind, what, source)
 

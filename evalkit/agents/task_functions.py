@@ -17,7 +17,7 @@ from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.targets import AgentObject
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.lazy import LazyModule
-from evalkit.model.case import Declaration
+from evalkit.records.case import Declaration
 
 if TYPE_CHECKING:
     from evalkit.wire import building, openai_chat

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import list_hidden_inputs
-from evalkit.model.parts import PARTS, TEXT, InputPart, list_parts, read_parts
+from evalkit.records.case import list_hidden_inputs
+from evalkit.records.parts import PARTS, TEXT, InputPart, list_parts, read_parts
 
 
 class MessageParts:

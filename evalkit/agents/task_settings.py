@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from evalkit.model.case import CaseSettings
-from evalkit.model.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
+from evalkit.records.case import CaseSettings
+from evalkit.records.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from fnmatch import fnmatch
 
-from evalkit.model.unobserved import CHILD, PROGRAM, SERVICE, Unobserved
+from evalkit.records.unobserved import CHILD, PROGRAM, SERVICE, Unobserved
 
 
 class UnseenParts:
@@ -17,7 +17,7 @@ class UnseenParts:
         self._parts: list[Unobserved] = []
 
     def note(self, kind: str, what: str, source: str = "") -> None:
-        """Note a part, of one of the kinds in `evalkit.model.unobserved`."""
+        """Note a part, of one of the kinds in `evalkit.records.unobserved`."""
         part = Unobserved(kind, what, source)
         self.lose(part.describe())
         if part not in self._parts:

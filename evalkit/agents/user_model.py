@@ -14,17 +14,17 @@ from pathlib import Path
 from evalkit.agents.model_choice import get_shared_provider
 from evalkit.agents.pending_calls import parse_text
 from evalkit.agents.side_model import SideModel
-from evalkit.cassettes.fingerprint import describe_request
-from evalkit.cassettes.grades import ANY_SIMULATOR, RECORD_USER, find_user_path
-from evalkit.cassettes.model import CassetteProvider, RecordingProvider, load_cassette
-from evalkit.cassettes.paths import build_user_path, locate_cassette
 from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError, SimulatorError, format_file_path
 from evalkit.jsonvalue import JsonObject
-from evalkit.model.case import Declaration
-from evalkit.model.settings import DEFAULT_SEED, Settings, compute_cost
-from evalkit.model.transcript import ModelRequest, ModelTurn, UserMessage
-from evalkit.providers.base import Provider
-from evalkit.providers.budget import MeteredProvider
+from evalkit.models.cassettes.fingerprint import describe_request
+from evalkit.models.cassettes.grades import ANY_SIMULATOR, RECORD_USER, find_user_path
+from evalkit.models.cassettes.model import CassetteProvider, RecordingProvider, load_cassette
+from evalkit.models.cassettes.paths import build_user_path, locate_cassette
+from evalkit.models.providers.base import Provider
+from evalkit.models.providers.budget import MeteredProvider
+from evalkit.records.case import Declaration
+from evalkit.records.settings import DEFAULT_SEED, Settings, compute_cost
+from evalkit.records.transcript import ModelRequest, ModelTurn, UserMessage
 from evalkit.text.redact import redact_secrets
 
 ROLE = "the simulated user"

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from evalkit.checks.reasons import build_unmeasured
 from evalkit.errors import KeyPath, UnreadItemError, UnseenCallError, format_path
-from evalkit.model.transcript import RunFault
-from evalkit.model.unobserved import ARGUMENTS, Unobserved, format_unobserved
-from evalkit.model.verdict import CheckResult, Reason
+from evalkit.records.transcript import RunFault
+from evalkit.records.unobserved import ARGUMENTS, Unobserved, format_unobserved
+from evalkit.records.verdict import CheckResult, Reason
 
 UNOBSERVED = "unobserved"
 

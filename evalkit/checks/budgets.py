@@ -22,8 +22,8 @@ from evalkit.checks.reasons import (
 )
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import JsonValue, to_hashable
-from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import CheckResult
+from evalkit.records.transcript import Transcript
+from evalkit.records.verdict import CheckResult
 
 
 class Budget(Demand, Struct, frozen=True):

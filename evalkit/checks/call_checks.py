@@ -22,14 +22,14 @@ from evalkit.checks.reasons import (
 from evalkit.checks.updates import Editor, drop_item, drop_phrase, update_value
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import ARRAY, KINDS, NULL, OBJECT, STRING, JsonDict, get_kind, is_json_equal, is_string
-from evalkit.model.template import TemplateError, is_operator
-from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import CheckResult, Reason
 from evalkit.operators.base import WRONG, Matcher, Mismatch, Resolve, holds_judge
 from evalkit.operators.compile import Mode
 from evalkit.operators.judged import record_questions
 from evalkit.operators.phrases import has_phrase
 from evalkit.operators.values import Equal, MappingMatcher
+from evalkit.records.template import TemplateError, is_operator
+from evalkit.records.transcript import FunctionCall
+from evalkit.records.verdict import CheckResult, Reason
 from evalkit.text.format import describe_type, format_value
 
 CONTAINED_NOTE = "contained, not equal"

@@ -20,10 +20,10 @@ from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.checks.updates import Editor, UpdateRefusedError
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import JsonValue
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import CheckResult, Reason
 from evalkit.operators.base import Resolve
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import FunctionCall
+from evalkit.records.verdict import CheckResult, Reason
 
 
 class CallCheck(Protocol):

@@ -15,9 +15,9 @@ from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.jsonvalue import JsonObject
-from evalkit.model.transcript import ANSWERERS, NOBODY, FunctionCall
-from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher, Resolve
+from evalkit.records.transcript import ANSWERERS, NOBODY, FunctionCall
+from evalkit.records.verdict import CheckResult
 from evalkit.text.format import format_value
 
 CHANNELS = ("native", "text", "direct")

@@ -24,8 +24,8 @@ from evalkit.checks.updates import Editor
 from evalkit.errors import KeyPath, format_path
 from evalkit.fields.reader import suggest_boolean
 from evalkit.jsonvalue import JsonObject, JsonValue
-from evalkit.model.transcript import MOCK, FunctionCall
-from evalkit.model.verdict import CheckResult, Reason
+from evalkit.records.transcript import MOCK, FunctionCall
+from evalkit.records.verdict import CheckResult, Reason
 from evalkit.text.format import format_value
 
 OUTCOMES = ("ok", "error", "any")

@@ -24,9 +24,9 @@ from evalkit.checks.expected_calls import (
 from evalkit.checks.matching.plan import Assignment, InOrder, Leaf, Pair, Position, list_children, walk
 from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_failures, build_pass, build_unmeasured
 from evalkit.errors import KeyPath, find_nearest, format_path
-from evalkit.model.mcp_names import is_offered_as
-from evalkit.model.transcript import HISTORY, FunctionCall
-from evalkit.model.verdict import FAILED, PASSED, CheckResult, Score
+from evalkit.records.mcp_names import is_offered_as
+from evalkit.records.transcript import HISTORY, FunctionCall
+from evalkit.records.verdict import FAILED, PASSED, CheckResult, Score
 from evalkit.text.format import format_count, format_value
 
 _KEY = ExpectedCallList.key

@@ -25,9 +25,9 @@ from evalkit.checks.run_checks import StopReason
 from evalkit.errors import KeyPath, PathProblem, format_path
 from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
-from evalkit.model.case import Declaration
-from evalkit.model.registry import CHECKS
 from evalkit.operators.base import JUDGE, SIMILAR, holds_judge, holds_operator
+from evalkit.records.case import Declaration
+from evalkit.records.registry import CHECKS
 from evalkit.text.format import describe_type, format_value
 
 _CALLS = ExpectedCallsKey.name

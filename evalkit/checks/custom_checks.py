@@ -15,9 +15,9 @@ from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.reader import ExpectationReader, check_references
 from evalkit.checks.reasons import build_failures, build_pass, build_reason, build_unmeasured
 from evalkit.errors import KeyPath, UsageError, format_path
-from evalkit.model.registry import CHECKS, get_lookup_folder
-from evalkit.model.template import Template, TemplateError, parse_template, render_templates, strip_literals
-from evalkit.model.verdict import ERROR, FAILED, PASSED, CheckResult
+from evalkit.records.registry import CHECKS, get_lookup_folder
+from evalkit.records.template import Template, TemplateError, parse_template, render_templates, strip_literals
+from evalkit.records.verdict import ERROR, FAILED, PASSED, CheckResult
 from evalkit.text.format import format_value
 
 F = TypeVar("F", bound=Callable[..., Any])

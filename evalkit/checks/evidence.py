@@ -54,12 +54,12 @@ from evalkit.jsonvalue import (
     is_number,
     is_string,
 )
-from evalkit.model.case import list_hidden_inputs
-from evalkit.model.parts import USER_KEYS, drop_part_facts, list_user_texts
-from evalkit.model.template import Reference, TemplateError, TooFewCallsError, follow_path
-from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript, Usage
 from evalkit.operators.base import Resolve
 from evalkit.operators.phrases import find_words, fold_text
+from evalkit.records.case import list_hidden_inputs
+from evalkit.records.parts import USER_KEYS, drop_part_facts, list_user_texts
+from evalkit.records.template import Reference, TemplateError, TooFewCallsError, follow_path
+from evalkit.records.transcript import FunctionCall, ModelTurn, Transcript, Usage
 from evalkit.text.format import format_value
 
 _SURROUNDING = " \t.,;:!?()[]{}<>\"'`*«»“”„‘’…"

@@ -31,12 +31,12 @@ from evalkit.checks.reasons import (
 from evalkit.checks.run_checks import ModelFailure, StopReason
 from evalkit.errors import MeasurementError, ProviderError, format_path
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.case import Case, UserTurn
-from evalkit.model.rubric import Rubric
-from evalkit.model.template import TemplateError
-from evalkit.model.transcript import APPLICATION, RunFault, Transcript
-from evalkit.model.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
 from evalkit.operators.judged import GradeBook, use_grades
+from evalkit.records.case import Case, UserTurn
+from evalkit.records.rubric import Rubric
+from evalkit.records.template import TemplateError
+from evalkit.records.transcript import APPLICATION, RunFault, Transcript
+from evalkit.records.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
 from evalkit.text.format import format_count
 
 _COMPLETES = StopReason(COMPLETED, (), is_explicit=False)

@@ -27,9 +27,9 @@ from evalkit.checks.matching.plan import (
 )
 from evalkit.checks.matching.solver import solve
 from evalkit.errors import KeyPath
-from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import FAILED, PASSED, CallVerdict, CheckResult, Score
 from evalkit.operators.base import Resolve
+from evalkit.records.transcript import FunctionCall
+from evalkit.records.verdict import FAILED, PASSED, CallVerdict, CheckResult, Score
 from evalkit.text.format import format_value
 
 _DEMAND_LIMIT = 100  # characters of one demand in a sentence

@@ -22,9 +22,9 @@ from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.updates import Editor, UpdateRefusedError, require_own
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import JsonValue
-from evalkit.model.case import Case
-from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import FAILED, CheckResult
+from evalkit.records.case import Case
+from evalkit.records.transcript import Transcript
+from evalkit.records.verdict import FAILED, CheckResult
 
 ONLY_A_RUN = "only a run can tell"
 

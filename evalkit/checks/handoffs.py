@@ -19,8 +19,8 @@ from evalkit.checks.reasons import build_failure, build_pass, build_unmeasured
 from evalkit.checks.updates import Editor, require_own
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import JsonObject, JsonValue
-from evalkit.model.transcript import DELEGATION, HANDOFF, Handoff, Transcript
-from evalkit.model.verdict import CheckResult
+from evalkit.records.transcript import DELEGATION, HANDOFF, Handoff, Transcript
+from evalkit.records.verdict import CheckResult
 from evalkit.text.format import format_count
 
 ARROW = "->"

@@ -17,12 +17,12 @@ from evalkit.checks.reader import ExpectationReader, check_references
 from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_reason, build_unmeasured, escape_surrogates
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.rubric import RUBRIC_KEYS, Rubric, RubricError, parse_rubric
-from evalkit.model.template import Reference, TemplateError, parse_template
-from evalkit.model.transcript import Grade, Grading
-from evalkit.model.verdict import FAILED, CheckResult
 from evalkit.operators.base import Resolve
 from evalkit.operators.judged import GradeBook, describe_criterion, describe_grade, describe_grader, quote, quote_value
+from evalkit.records.rubric import RUBRIC_KEYS, Rubric, RubricError, parse_rubric
+from evalkit.records.template import Reference, TemplateError, parse_template
+from evalkit.records.transcript import Grade, Grading
+from evalkit.records.verdict import FAILED, CheckResult
 
 _JUDGE = "judge"
 

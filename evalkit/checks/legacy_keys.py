@@ -18,8 +18,8 @@ from evalkit.checks.reasons import build_failure, build_failures, build_pass, de
 from evalkit.checks.response import PhrasesKey, judge_phrases
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import get_kind
-from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import CheckResult
+from evalkit.records.transcript import FunctionCall
+from evalkit.records.verdict import CheckResult
 from evalkit.text.format import describe_type
 
 EMAIL, TICKET = "send_email", "create_ticket"

@@ -36,7 +36,7 @@ from evalkit.checks.reader import (
     suggest,
 )
 from evalkit.errors import KeyPath, find_nearest, format_path
-from evalkit.model.transcript import SERVICE
+from evalkit.records.transcript import SERVICE
 from evalkit.text.format import format_value
 
 _ANYTHING = {"$one_of": [{"$absent": True}, {"$any": True}]}

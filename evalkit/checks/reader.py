@@ -12,8 +12,11 @@ from msgspec.structs import replace
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.fields.reader import FieldReader, suggest_key
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import Declaration
-from evalkit.model.template import (
+from evalkit.operators.base import Matcher, Resolve
+from evalkit.operators.compile import Mode, OperatorProblems, compile_value
+from evalkit.operators.phrases import find_phrase, fold_text
+from evalkit.records.case import Declaration
+from evalkit.records.template import (
     Reference,
     Template,
     TemplateError,
@@ -24,9 +27,6 @@ from evalkit.model.template import (
     render_templates,
     strip_literals,
 )
-from evalkit.operators.base import Matcher, Resolve
-from evalkit.operators.compile import Mode, OperatorProblems, compile_value
-from evalkit.operators.phrases import find_phrase, fold_text
 from evalkit.text.format import format_value
 
 # What people write for a key, where no similarity of letters leads to the right one.

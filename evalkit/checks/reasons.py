@@ -8,8 +8,8 @@ from typing import Any
 
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, get_kind
-from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import ERROR, FAILED, CheckResult, Reason
+from evalkit.records.transcript import FunctionCall
+from evalkit.records.verdict import ERROR, FAILED, CheckResult, Reason
 from evalkit.text.format import cut, format_value
 
 NOT_JUDGED = "not_judged"

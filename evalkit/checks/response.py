@@ -20,11 +20,11 @@ from evalkit.checks.reasons import build_failure, build_failures, build_pass, bu
 from evalkit.checks.updates import Editor, drop_phrase
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.lazy import LazyModule
-from evalkit.model.template import TemplateError
-from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.judged import record_questions
+from evalkit.records.template import TemplateError
+from evalkit.records.verdict import CheckResult
 from evalkit.text.format import TEXT_LIMIT, format_count, format_value
 
 if TYPE_CHECKING:

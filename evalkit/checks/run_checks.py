@@ -17,11 +17,11 @@ from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_failures, bu
 from evalkit.checks.updates import Editor
 from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.jsonvalue import JsonValue
-from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import CheckResult
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import Mode
 from evalkit.operators.judged import record_questions
+from evalkit.records.transcript import Transcript
+from evalkit.records.verdict import CheckResult
 
 _STOP_REASON_CODES = ("agent_raised", "deadline", "crashed")  # stop reasons that are codes of their own
 _WORLD_STOP_REASONS = ("provider_error",)  # ends that are no fault of the agent

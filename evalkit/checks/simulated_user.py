@@ -19,9 +19,9 @@ from evalkit.checks.reader import ExpectationReader, check_references
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, find_nearest
 from evalkit.fields.reader import explain_quoting
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.case import USER, Case, Declaration
 from evalkit.operators.base import Matcher
 from evalkit.operators.phrases import find_words, fold_text
+from evalkit.records.case import USER, Case, Declaration
 from evalkit.text.format import format_value
 
 END_MARK = "[DONE]"  # what a model says to end the conversation, unless `stop_when` is a phrase

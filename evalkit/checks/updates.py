@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from evalkit.errors import EvalkitError, KeyPath, format_path, parse_path
-from evalkit.model.template import TemplateError, follow_path, is_operator, to_literal
-from evalkit.model.verdict import Reason
 from evalkit.operators.compile import compile_value
+from evalkit.records.template import TemplateError, follow_path, is_operator, to_literal
+from evalkit.records.verdict import Reason
 
 
 class UpdateRefusedError(EvalkitError):

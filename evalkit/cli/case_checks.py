@@ -17,8 +17,12 @@ from msgspec import Struct, to_builtins
 from evalkit.agents.grader import Grader, check_graders
 from evalkit.agents.model_choice import aclose_shared
 from evalkit.agents.registry import load_case_instruction
-from evalkit.casecheck.expected_calls import list_expected_names
-from evalkit.casecheck.judge_check import (
+from evalkit.cli.project import open_project
+from evalkit.config import read_options
+from evalkit.errors import SpecError, UsageError, did_you_mean
+from evalkit.gate.decision import EXIT_STATUS
+from evalkit.hosts.casecheck.expected_calls import list_expected_names
+from evalkit.hosts.casecheck.judge_check import (
     CheckOutcome,
     GradedValue,
     LabelledValue,
@@ -30,19 +34,15 @@ from evalkit.casecheck.judge_check import (
     open_label_grader,
     read_labels,
 )
-from evalkit.casecheck.mutants import list_kinds, observe
-from evalkit.casecheck.mutation_score import CaseScore, compute_score
-from evalkit.casecheck.smoke import SmokeResult, run_smoke_check
-from evalkit.cli.project import open_project
-from evalkit.config import read_options
-from evalkit.errors import SpecError, UsageError, did_you_mean
-from evalkit.gate.decision import EXIT_STATUS
+from evalkit.hosts.casecheck.mutants import list_kinds, observe
+from evalkit.hosts.casecheck.mutation_score import CaseScore, compute_score
+from evalkit.hosts.casecheck.smoke import SmokeResult, run_smoke_check
+from evalkit.hosts.reports.summary import format_use
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.registry import AGENTS, look_up_from
-from evalkit.model.run import MET, MISSED, NOT_MEASURED
-from evalkit.model.settings import Settings
 from evalkit.operators.judged import describe_grade, describe_grader, quote
-from evalkit.reports.summary import format_use
+from evalkit.records.registry import AGENTS, look_up_from
+from evalkit.records.run import MET, MISSED, NOT_MEASURED
+from evalkit.records.settings import Settings
 from evalkit.spec.files import explain_no_case
 from evalkit.stats.accounting import Grades
 from evalkit.stats.agreement import FEW, Agreement

@@ -20,7 +20,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 from msgspec import Struct
 
 from evalkit.errors import EvalkitError, UsageError
-from evalkit.reports.markdown import LIMIT
+from evalkit.hosts.reports.markdown import LIMIT
 from evalkit.text.format import escape_controls
 
 Render = Callable[[int, str], str]  # limit in bytes, first line -> Markdown

@@ -19,9 +19,9 @@ from evalkit.execution.shards import compute_fingerprint
 from evalkit.gate.decision import GATE_WORDS, decide, decide_outcomes
 from evalkit.gate.outcomes import build_outcome, build_outcomes
 from evalkit.gate.variants import COMPARE, read_labels
+from evalkit.hosts.reports.run_file import JOURNAL_SUFFIX, StoredRun, load_run, write_run
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.run import AGREEMENT, GateDecision, GraderAgreement, Policy, Run
-from evalkit.reports.run_file import JOURNAL_SUFFIX, StoredRun, load_run, write_run
+from evalkit.records.run import AGREEMENT, GateDecision, GraderAgreement, Policy, Run
 from evalkit.stats.accounting import Tally
 from evalkit.text.format import escape_controls, format_case_count, join_names
 

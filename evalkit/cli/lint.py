@@ -1,6 +1,6 @@
 """The commands that know the rules of lint: `evalkit lint`, and `evalkit explain` for codes and rules.
 
-The page of codes stands in evalkit/reports/codes.md; docs/codes.md is a copy of it.
+The page of codes stands in evalkit/hosts/reports/codes.md; docs/codes.md is a copy of it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from msgspec.structs import replace
 import evalkit
 from evalkit.config import read_options
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.lint.finding import apply_changes, plan_changes
-from evalkit.lint.options import PROJECT_KEYS, LintOptions, read_project_options
-from evalkit.lint.report import check_project, render_report, serialize_baseline
-from evalkit.lint.rules import GROUPS, list_rules
+from evalkit.hosts.lint.finding import apply_changes, plan_changes
+from evalkit.hosts.lint.options import PROJECT_KEYS, LintOptions, read_project_options
+from evalkit.hosts.lint.report import check_project, render_report, serialize_baseline
+from evalkit.hosts.lint.rules import GROUPS, list_rules
 from evalkit.spec.files import explain_no_case
 
 DEFAULT_BASELINE = "evalkit-lint-baseline.json"
@@ -80,7 +80,7 @@ def describe_rules() -> Iterator[str]:
 
 def read_page() -> str:
     """Return the page of codes."""
-    return files("evalkit.reports").joinpath("codes.md").read_text("utf-8")
+    return files("evalkit.hosts.reports").joinpath("codes.md").read_text("utf-8")
 
 
 def list_sections() -> dict[str, str]:

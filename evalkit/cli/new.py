@@ -10,12 +10,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from evalkit.casecheck.expected_calls import make_schema_example
 from evalkit.config import has_pytest_options, read_options
 from evalkit.errors import SpecError, UsageError, did_you_mean
 from evalkit.functions.declarations import parse_declarations
+from evalkit.hosts.casecheck.expected_calls import make_schema_example
 from evalkit.jsonvalue import JsonObject
-from evalkit.model.case import Declaration
+from evalkit.records.case import Declaration
 from evalkit.spec.files import DEFAULT_PATHS, SUITE_FILE, drop_modules, find_inherited, find_name_problem, is_case_name
 from evalkit.spec.schema import build_case_schema
 from evalkit.spec.suites import load_suites

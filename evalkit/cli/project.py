@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from evalkit.config import read_options
+from evalkit.hosts.reports.run_file import replace_file
 from evalkit.project import Project
-from evalkit.reports.run_file import replace_file
 from evalkit.text.redact import Redactor, find_secrets
 
 

@@ -20,8 +20,8 @@ from evalkit.config import read_options, read_python_path
 from evalkit.errors import SpecError, UsageError
 from evalkit.functions.mocks.files import RecordedCall, build_answer, build_returns_schema, record_calls
 from evalkit.importers import CaseFiles, build_case_files, read_conversations
-from evalkit.model.settings import HttpSettings
 from evalkit.project import put_on_path
+from evalkit.records.settings import HttpSettings
 from evalkit.runner.run_case import run_case
 from evalkit.text.format import format_case_count, format_count
 from evalkit.traces.log_formats import Conversation, UnreadableLogError

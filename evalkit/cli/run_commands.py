@@ -11,8 +11,6 @@ from pathlib import Path
 
 import click
 
-from evalkit.cassettes.paths import CACHE_FOLDER
-from evalkit.cassettes.reply_cache import list_entries, prune_entries
 from evalkit.cli.comment import build_marker, find_target, publish
 from evalkit.cli.gate import (
     build_policy,
@@ -27,14 +25,16 @@ from evalkit.cli.project import OUTPUT, build_redactor, format_examples, open_pr
 from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
 from evalkit.gate.history import KEPT_RUNS, History, describe_history, find_trends, list_comparable
-from evalkit.model.codec import to_plain_json
-from evalkit.model.run import GateDecision, Run
-from evalkit.model.verdict import PASSED
-from evalkit.reports.markdown import LIMIT, MarkdownOptions, render_markdown
-from evalkit.reports.run_file import load_run, read_durations, write_durations
-from evalkit.reports.summary import title_cases
-from evalkit.reports.table import REPORTS, ReportInput, send_spans
-from evalkit.reports.trace import TraceOptions, build_trace_lines, join_spans, render_ansi
+from evalkit.hosts.reports.markdown import LIMIT, MarkdownOptions, render_markdown
+from evalkit.hosts.reports.run_file import load_run, read_durations, write_durations
+from evalkit.hosts.reports.summary import title_cases
+from evalkit.hosts.reports.table import REPORTS, ReportInput, send_spans
+from evalkit.hosts.reports.trace import TraceOptions, build_trace_lines, join_spans, render_ansi
+from evalkit.models.cassettes.paths import CACHE_FOLDER
+from evalkit.models.cassettes.reply_cache import list_entries, prune_entries
+from evalkit.records.codec import to_plain_json
+from evalkit.records.run import GateDecision, Run
+from evalkit.records.verdict import PASSED
 from evalkit.text.format import escape_controls, escape_json_commands, fit_to_encoding, format_count
 
 DEFAULT_HISTORY = Path(".evalkit/history.sqlite")

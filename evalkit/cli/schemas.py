@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from evalkit.agents.instruction import FRONTMATTER_KEYS
-from evalkit.cassettes.model import CASSETTE_KEYS, CASSETTE_VERSION, REQUEST_KEYS
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.transcript import USAGE_KEYS
-from evalkit.providers.turns import CALL_KEYS, FEEDS, FINISH_REASONS, STREAM_TURN_KEYS, TURN_KEYS
+from evalkit.models.cassettes.model import CASSETTE_KEYS, CASSETTE_VERSION, REQUEST_KEYS
+from evalkit.models.providers.turns import CALL_KEYS, FEEDS, FINISH_REASONS, STREAM_TURN_KEYS, TURN_KEYS
+from evalkit.records.transcript import USAGE_KEYS
 from evalkit.spec.schema import DIALECT, build_case_schema
 
 _TEXT: JsonDict = {"type": "string"}

@@ -22,7 +22,7 @@ from msgspec import Struct, field
 
 from evalkit.errors import UsageError
 from evalkit.execution.executor import RunRequest, build_error_verdict
-from evalkit.model.verdict import Verdict
+from evalkit.records.verdict import Verdict
 
 DEFAULT_PORT = 8786
 _SCHEMES = {"dask": "tcp", "dask+tls": "tls"}

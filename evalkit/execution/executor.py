@@ -27,9 +27,9 @@ from evalkit.errors import EvalkitError
 from evalkit.functions.context_propagation import go_outside
 from evalkit.functions.threads import start_daemon_thread
 from evalkit.lazy import LazyModule, is_loaded
-from evalkit.model.case import Case
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import ERROR, Reason, Verdict
+from evalkit.records.case import Case
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import ERROR, Reason, Verdict
 from evalkit.runner.agent_threads import (
     LoopPool,
     get_closing_timeout,

@@ -24,9 +24,9 @@ from evalkit.functions.mocks.answers import (
 from evalkit.hooks import CasePart, RunPart, load_feature
 from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
 from evalkit.locks import create_lock
-from evalkit.model.case import Declaration
-from evalkit.model.mcp_names import PREFIX, is_offered_as
-from evalkit.model.template import (
+from evalkit.records.case import Declaration
+from evalkit.records.mcp_names import PREFIX, is_offered_as
+from evalkit.records.template import (
     ArgumentStep,
     ArgumentStepError,
     MissingArgumentError,
@@ -34,7 +34,7 @@ from evalkit.model.template import (
     TemplateError,
     follow_path,
 )
-from evalkit.model.transcript import (
+from evalkit.records.transcript import (
     APPLICATION,
     MOCK,
     NOBODY,

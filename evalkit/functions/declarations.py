@@ -12,8 +12,8 @@ from evalkit.functions.targets import find_patch_problem
 from evalkit.hooks import FUNCTION, find_key, list_keys
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
-from evalkit.model.case import Declaration, Permissions
-from evalkit.model.transcript import APPLICATION, Violation
+from evalkit.records.case import Declaration, Permissions
+from evalkit.records.transcript import APPLICATION, Violation
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:

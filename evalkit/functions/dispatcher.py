@@ -57,10 +57,10 @@ from evalkit.functions.targets import (
 from evalkit.hooks import FUNCTION, CasePart, RunPart, find_owner
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, copy_json, to_json, to_recordable_json
 from evalkit.locks import create_lock
-from evalkit.model.case import Declaration
-from evalkit.model.settings import Settings
-from evalkit.model.template import ArgumentStepError, MissingArgumentError, TemplateError
-from evalkit.model.transcript import FunctionCall, ModelCall
+from evalkit.records.case import Declaration
+from evalkit.records.settings import Settings
+from evalkit.records.template import ArgumentStepError, MissingArgumentError, TemplateError
+from evalkit.records.transcript import FunctionCall, ModelCall
 
 PartT = TypeVar("PartT", bound=RunPart)
 

@@ -19,7 +19,7 @@ from evalkit.errors import UsageError
 from evalkit.functions.call_log import CallLog, PendingCall
 from evalkit.functions.targets import is_async
 from evalkit.locks import create_lock
-from evalkit.model.transcript import DELEGATION, HANDOFF, Handoff
+from evalkit.records.transcript import DELEGATION, HANDOFF, Handoff
 
 
 class ActingAgent(Struct, eq=False):

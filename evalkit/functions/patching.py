@@ -52,7 +52,7 @@ from evalkit.functions.targets import (
     is_module,
 )
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.case import Declaration
+from evalkit.records.case import Declaration
 
 # Points whose real function is running in this context: what it calls is real, too.
 _REAL_POINTS: ContextVar[frozenset[PatchPoint]] = ContextVar("evalkit_really", default=frozenset())
@@ -164,9 +164,9 @@ class PatchPoint:
 # These modules call functions on behalf of the agent: what it hands to threads and tasks, what they have wrapped.
 _AGENTS_MODULES = (
     *("evalkit.functions.context_propagation", "evalkit.functions.targets", "evalkit.functions.patching"),
-    *("evalkit.agents.offline", "evalkit.agents.child_guard", "evalkit.cassettes.http.aiohttp_client"),
-    *("evalkit.cassettes.http.http_client", "evalkit.cassettes.http.httpx_client"),
-    *("evalkit.cassettes.http.websocket_client", "evalkit.adapters."),
+    *("evalkit.agents.offline", "evalkit.agents.child_guard", "evalkit.models.cassettes.http.aiohttp_client"),
+    *("evalkit.models.cassettes.http.http_client", "evalkit.models.cassettes.http.httpx_client"),
+    *("evalkit.models.cassettes.http.websocket_client", "evalkit.adapters."),
 )
 
 

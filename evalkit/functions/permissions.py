@@ -24,8 +24,8 @@ from pathlib import Path, PurePath
 from types import ModuleType
 from urllib.parse import unquote_plus, urlsplit
 
-from evalkit.model.case import Permissions
-from evalkit.model.registry import AGENTS, CHECKS, OPERATORS
+from evalkit.records.case import Permissions
+from evalkit.records.registry import AGENTS, CHECKS, OPERATORS
 from evalkit.text.url import is_loopback
 
 _FOREIGN = frozenset({"node_modules", "site-packages", "dist-packages"})

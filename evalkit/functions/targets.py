@@ -27,7 +27,7 @@ from evalkit.functions.permissions import explain_callable, explain_import, expl
 from evalkit.functions.threads import start_daemon_thread
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
 from evalkit.lazy import LazyModule
-from evalkit.model.case import Permissions
+from evalkit.records.case import Permissions
 from evalkit.text.format import format_count
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from evalkit.gate.variants import (
 )
 from evalkit.hooks import Summary
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.run import MET, MISSED, NOT_MEASURED, GateDecision, GateNote, GraderAgreement, Policy, Run
-from evalkit.model.variant import MODEL, TEMPERATURE
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED
+from evalkit.records.run import MET, MISSED, NOT_MEASURED, GateDecision, GateNote, GraderAgreement, Policy, Run
+from evalkit.records.variant import MODEL, TEMPERATURE
+from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.stats.accounting import UNNAMED, Channels, nearest_rank
 from evalkit.stats.pass_rates import clean_runs_needed, wilson
 from evalkit.text.format import format_case_count, format_rate, format_usd, join_names, parse_percentage

@@ -20,9 +20,9 @@ from msgspec import Struct, ValidationError, convert, field
 
 from evalkit.errors import UsageError
 from evalkit.gate.outcomes import CaseOutcome, build_outcomes
-from evalkit.model.case import split_case_id
-from evalkit.model.run import Run
-from evalkit.model.verdict import ERROR, FAILED, PASSED
+from evalkit.records.case import split_case_id
+from evalkit.records.run import Run
+from evalkit.records.verdict import ERROR, FAILED, PASSED
 from evalkit.stats.comparison import classify
 from evalkit.text.format import escape_controls, format_case_count, format_dollars, format_rate
 

@@ -10,11 +10,11 @@ from typing import Any
 from msgspec import Struct, field
 
 from evalkit.hooks import Summary, iter_known
-from evalkit.model.case import TRACE
-from evalkit.model.rubric import name_criterion
-from evalkit.model.run import GraderAgreement, Policy, Run
-from evalkit.model.transcript import CACHED, Grading, Transcript
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, list_runs
+from evalkit.records.case import TRACE
+from evalkit.records.rubric import name_criterion
+from evalkit.records.run import GraderAgreement, Policy, Run
+from evalkit.records.transcript import CACHED, Grading, Transcript
+from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, list_runs
 from evalkit.stats.accounting import Channels, iter_channels
 from evalkit.stats.comparison import classify, compare_cases, compare_means, compare_tallies
 from evalkit.text.format import format_case_count, format_dollars, join_names

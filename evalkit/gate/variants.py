@@ -25,8 +25,8 @@ from evalkit.gate.outcomes import (
     describe_repeated,
 )
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import split_variant
-from evalkit.model.verdict import FAILED, PASSED
+from evalkit.records.case import split_variant
+from evalkit.records.verdict import FAILED, PASSED
 from evalkit.stats.comparison import LEVEL, holm, mcnemar
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.format import format_case_count, join_names

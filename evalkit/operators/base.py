@@ -33,8 +33,8 @@ from evalkit.jsonvalue import (
     is_string,
     to_hashable,
 )
-from evalkit.model.template import Literal, Reference, strip_literals
 from evalkit.operators.phrases import fold_case
+from evalkit.records.template import Literal, Reference, strip_literals
 from evalkit.text.format import WINDOW_SIZE, cut, describe_type, find_first_difference, format_value, format_window
 
 WRONG, MISSING, UNEXPECTED = "wrong", "missing", "unexpected"

@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 
 from evalkit.errors import UsageError, did_you_mean, find_nearest
 from evalkit.jsonvalue import JsonValue
-from evalkit.model.registry import OPERATORS
 from evalkit.operators import dates, judged, lists, logic, numbers, similar, text
 from evalkit.operators.base import LITERAL, MODIFIERS, Matcher, Operator, Undecided
+from evalkit.records.registry import OPERATORS
 from evalkit.text.format import cut, format_value
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -24,16 +24,6 @@ from evalkit.jsonvalue import (
     map_leaves,
     walk_leaves,
 )
-from evalkit.model.registry import OPERATORS, get_lookup_folder, look_up_from
-from evalkit.model.template import (
-    Literal,
-    Template,
-    TemplateError,
-    explain_key,
-    parse_template,
-    render_templates,
-    strip_literals,
-)
 from evalkit.operators.base import (
     DATA,
     JUDGE,
@@ -54,6 +44,16 @@ from evalkit.operators.logic import Absent, AllOf, AnyOf, Not, join_parts
 from evalkit.operators.numbers import Between, Compared, is_finite
 from evalkit.operators.phrases import fold_text
 from evalkit.operators.values import AnyValue, Equal, ListMatcher, MappingMatcher, Words
+from evalkit.records.registry import OPERATORS, get_lookup_folder, look_up_from
+from evalkit.records.template import (
+    Literal,
+    Template,
+    TemplateError,
+    explain_key,
+    parse_template,
+    render_templates,
+    strip_literals,
+)
 from evalkit.text.format import describe_type, format_value
 
 Mode = OneOf["equal", "contain", "partial"]

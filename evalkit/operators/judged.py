@@ -17,14 +17,14 @@ from msgspec import Struct
 
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import JsonValue, is_list, is_mapping
-from evalkit.model.codec import to_plain_json
-from evalkit.model.rubric import Rubric, RubricError, parse_rubric
-from evalkit.model.settings import split_graders
-from evalkit.model.transcript import Grade, Grading
 from evalkit.operators.base import JUDGE, Matcher, Operand, Operator, Undecided, Wrapper
 from evalkit.operators.lists import Each
 from evalkit.operators.logic import AllOf, AnyOf
 from evalkit.operators.values import ListMatcher, MappingMatcher
+from evalkit.records.codec import to_plain_json
+from evalkit.records.rubric import Rubric, RubricError, parse_rubric
+from evalkit.records.settings import split_graders
+from evalkit.records.transcript import Grade, Grading
 from evalkit.text.format import format_value
 
 

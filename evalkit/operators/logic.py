@@ -19,7 +19,6 @@ from evalkit.jsonvalue import (
     is_mapping,
     is_number,
 )
-from evalkit.model.template import is_operator
 from evalkit.operators.base import (
     LIST,
     VALUE,
@@ -34,6 +33,7 @@ from evalkit.operators.base import (
     holds_judge,
 )
 from evalkit.operators.values import AnyValue, Equal
+from evalkit.records.template import is_operator
 
 _NEGATED = "under $not; say the criterion the other way round"
 _NEAREST = 3  # differences of the nearest alternative that its message lists

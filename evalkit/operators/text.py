@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from evalkit.errors import did_you_mean
 from evalkit.jsonvalue import ARRAY, BOOLEAN, NUMBER, STRING, JsonValue, get_kind, is_list, is_number, is_string
 from evalkit.lazy import LazyModule
-from evalkit.model.template import strip_literals
 from evalkit.operators.base import LIST, Matcher, Operand, Operator, Undecided
 from evalkit.operators.lists import SEARCHED, HasItem
 from evalkit.operators.phrases import fold_case
+from evalkit.records.template import strip_literals
 from evalkit.text.format import TEXT_LIMIT, WINDOW_SIZE, cut, format_value, format_window
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import pytest
 from msgspec import Struct, field
 
 from evalkit.execution.executor import Executor, RunCase, RunRequest
+from evalkit.hosts.reports.serialization import from_line, redact_verdict
+from evalkit.hosts.reports.summary import SWEEPS
 from evalkit.lazy import LazyModule, is_loaded
-from evalkit.model.case import Case
-from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.plugin.borrowed_thread import BorrowedThread, can_cut_off
 from evalkit.plugin.capture import CaseOutput, OutputRouting, UnattributedOutputFilter, begin_output
 from evalkit.plugin.collection import RUNNER, CaseItem
@@ -37,25 +37,25 @@ from evalkit.plugin.verdicts import (
     serialize,
     set_properties,
 )
-from evalkit.reports.serialization import from_line, redact_verdict
-from evalkit.reports.summary import SWEEPS
+from evalkit.records.case import Case
+from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.runner.run_case import arun_case
 from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
-    from evalkit.casecheck import fault_injection, hostile_results, parity, sweep
-    from evalkit.casecheck.sweep import Sweep
+    from evalkit.hosts.casecheck import fault_injection, hostile_results, parity, sweep
+    from evalkit.hosts.casecheck.sweep import Sweep
+    from evalkit.models.providers import pacing
     from evalkit.plugin import traces
     from evalkit.plugin.cluster import session as cluster
-    from evalkit.providers import pacing
 else:
-    fault_injection = LazyModule("evalkit.casecheck.fault_injection")
-    hostile_results = LazyModule("evalkit.casecheck.hostile_results")
-    pacing = LazyModule("evalkit.providers.pacing")
-    parity = LazyModule("evalkit.casecheck.parity")
+    fault_injection = LazyModule("evalkit.hosts.casecheck.fault_injection")
+    hostile_results = LazyModule("evalkit.hosts.casecheck.hostile_results")
+    pacing = LazyModule("evalkit.models.providers.pacing")
+    parity = LazyModule("evalkit.hosts.casecheck.parity")
     cluster = LazyModule("evalkit.plugin.cluster.session")
-    sweep = LazyModule("evalkit.casecheck.sweep")
+    sweep = LazyModule("evalkit.hosts.casecheck.sweep")
     traces = LazyModule("evalkit.plugin.traces")
 
 _CLAIMED = "evalkit_claimed"  # the key of xdist's workeroutput that carries which recorded runs are of some case

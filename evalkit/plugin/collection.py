@@ -19,10 +19,10 @@ from msgspec import Struct
 from evalkit.agents.registry import note_imported
 from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, format_file_path
 from evalkit.lazy import LazyModule
-from evalkit.model.case import Case, split_case_id, split_variant
-from evalkit.model.registry import AGENTS, CONFTEST, look_up_from
-from evalkit.model.variant import AGENT, CaseVariant
 from evalkit.plugin.configuration import Configuration, is_listing
+from evalkit.records.case import Case, split_case_id, split_variant
+from evalkit.records.registry import AGENTS, CONFTEST, look_up_from
+from evalkit.records.variant import AGENT, CaseVariant
 from evalkit.spec.files import FoundFile, check_file, find_cases, find_unreadable, is_case_name, may_name_python
 from evalkit.spec.load import FileScan, TagScanner, load_case
 from evalkit.text.format import escape_controls

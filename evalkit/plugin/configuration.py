@@ -22,22 +22,22 @@ from evalkit.config import (
 )
 from evalkit.errors import UsageError
 from evalkit.lazy import LazyModule
-from evalkit.model.run import Policy, Selection
-from evalkit.model.settings import REPLY_CACHE, HttpSettings, Settings
-from evalkit.model.variant import MODEL, CaseVariant, read_comparison
 from evalkit.plugin.options import COMPARE, MATCH, OPTIONS, SHARD, SWITCHES, TRACES, format_flag, get_option
+from evalkit.records.run import Policy, Selection
+from evalkit.records.settings import REPLY_CACHE, HttpSettings, Settings
+from evalkit.records.variant import MODEL, CaseVariant, read_comparison
 from evalkit.spec.files import DEFAULT_PATHS
 from evalkit.text.redact import find_secrets
 
 if TYPE_CHECKING:
-    from evalkit.cassettes import reply_cache
-    from evalkit.cassettes.reply_cache import ReplyCache
     from evalkit.execution import shards
     from evalkit.execution.shards import Shard
+    from evalkit.models.cassettes import reply_cache
+    from evalkit.models.cassettes.reply_cache import ReplyCache
     from evalkit.plugin import traces
     from evalkit.plugin.traces import TraceSelection
 else:
-    reply_cache = LazyModule("evalkit.cassettes.reply_cache")
+    reply_cache = LazyModule("evalkit.models.cassettes.reply_cache")
     shards = LazyModule("evalkit.execution.shards")
     traces = LazyModule("evalkit.plugin.traces")
 

@@ -11,7 +11,7 @@ import pytest
 
 from evalkit.execution.executor import is_in_case
 from evalkit.gate.decision import EXIT_STATUS
-from evalkit.model.run import NOT_MEASURED
+from evalkit.records.run import NOT_MEASURED
 
 
 def guard_exit(config: pytest.Config) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.case import Case
-from evalkit.model.verdict import NOT_RUN, PASSED, Verdict
 from evalkit.plugin.verdicts import get_reason_or_status
+from evalkit.records.case import Case
+from evalkit.records.verdict import NOT_RUN, PASSED, Verdict
 
 
 class EvalkitCase:

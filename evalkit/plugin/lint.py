@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.lint.finding import NOTE
-from evalkit.lint.options import read_project_options
-from evalkit.lint.report import check_project
+from evalkit.hosts.lint.finding import NOTE
+from evalkit.hosts.lint.options import read_project_options
+from evalkit.hosts.lint.report import check_project
 from evalkit.text.format import escape_controls
 
 

@@ -31,10 +31,7 @@ from evalkit.errors import (
     format_file_path,
 )
 from evalkit.execution.executor import RunRequest, build_defect_verdict
-from evalkit.model.case import Case
-from evalkit.model.registry import AGENTS
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import ERROR, NOT_RUN, PASSED, Verdict
+from evalkit.hosts.reports.trace import TraceOptions, render_trace
 from evalkit.plugin.borrowed_thread import BorrowedThread
 from evalkit.plugin.case_runner import build_executor, build_sweeps, select_run_case
 from evalkit.plugin.collection import MARKED_CASE_ID, NAME, CaseItem, Collection, TagMarks, note_conftests
@@ -55,7 +52,10 @@ from evalkit.plugin.verdicts import (
     serialize,
     set_properties,
 )
-from evalkit.reports.trace import TraceOptions, render_trace
+from evalkit.records.case import Case
+from evalkit.records.registry import AGENTS
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import ERROR, NOT_RUN, PASSED, Verdict
 from evalkit.spec.files import SKIPPED_FOLDERS, FoundFile, check_file, find_cases
 from evalkit.spec.load import load_case
 from evalkit.spec.rows import list_case_files

@@ -21,14 +21,14 @@ import pytest
 
 from evalkit.functions.threads import start_daemon_thread
 from evalkit.lazy import LazyModule
-from evalkit.model.settings import Settings
 from evalkit.plugin.configuration import is_listing, is_logging_live
+from evalkit.records.settings import Settings
 from evalkit.text.format import fit_to_encoding
 
 if TYPE_CHECKING:
-    from evalkit.reports import trace as traces
+    from evalkit.hosts.reports import trace as traces
 else:
-    traces = LazyModule("evalkit.reports.trace")
+    traces = LazyModule("evalkit.hosts.reports.trace")
 
 SHORTEST_RUN = 50  # cases; in shorter runs that ask no live model pytest's own progress suffices
 SLOW_S = 5.0  # a run that asks no live model is shown to be under way after so long

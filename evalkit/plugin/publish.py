@@ -16,21 +16,21 @@ from msgspec import Struct
 
 from evalkit.errors import UsageError
 from evalkit.gate.outcomes import CaseOutcome, build_outcome, build_outcomes
+from evalkit.hosts.reports.run_file import StoredRun, load_run, read_verdicts, replace_file
 from evalkit.lazy import LazyModule
-from evalkit.model.run import GateDecision, GraderAgreement, Run
-from evalkit.model.verdict import ERROR, FAILED
 from evalkit.plugin.configuration import Configuration
-from evalkit.reports.run_file import StoredRun, load_run, read_verdicts, replace_file
+from evalkit.records.run import GateDecision, GraderAgreement, Run
+from evalkit.records.verdict import ERROR, FAILED
 
 if TYPE_CHECKING:
-    from evalkit.casecheck import judge_check
     from evalkit.gate import history as histories
     from evalkit.gate.history import HistoryRun
-    from evalkit.reports import table
+    from evalkit.hosts.casecheck import judge_check
+    from evalkit.hosts.reports import table
 else:
     histories = LazyModule("evalkit.gate.history")
-    judge_check = LazyModule("evalkit.casecheck.judge_check")
-    table = LazyModule("evalkit.reports.table")
+    judge_check = LazyModule("evalkit.hosts.casecheck.judge_check")
+    table = LazyModule("evalkit.hosts.reports.table")
 
 # pytest's writer escapes < and > in texts and attributes, so that neither stands in another place.
 _TESTCASE = re.compile(r'<testcase (?P<names>classname="[^"]*" name="[^"]*")[^>]*?(?:/>|>.*?</testcase>)', re.DOTALL)

@@ -16,10 +16,11 @@ from evalkit.bounds import get_bounds
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.gate.decision import EXIT_STATUS, decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
+from evalkit.hosts.reports.run_file import (
+    Journal,
+)
+from evalkit.hosts.reports.serialization import from_line
 from evalkit.lazy import LazyModule
-from evalkit.model.case import split_case_id
-from evalkit.model.run import NOT_MEASURED, GateDecision
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.plugin.capture import UNATTRIBUTED_ATTRIBUTE, UnattributedOutput
 from evalkit.plugin.case_runner import RESUMED_KEY, CaseRunner
 from evalkit.plugin.collection import Collection, get_case_id
@@ -51,22 +52,21 @@ from evalkit.plugin.verdicts import (
     list_own_answers,
     serialize,
 )
-from evalkit.reports.run_file import (
-    Journal,
-)
-from evalkit.reports.serialization import from_line
+from evalkit.records.case import split_case_id
+from evalkit.records.run import NOT_MEASURED, GateDecision
+from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.stats.accounting import Tally
 from evalkit.text.format import format_count, join_names
 from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
-    from evalkit.cassettes import reply_cache
+    from evalkit.models.cassettes import reply_cache
+    from evalkit.models.providers import budget
     from evalkit.plugin import xdist_scheduling
-    from evalkit.providers import budget
 else:
-    budget = LazyModule("evalkit.providers.budget")
-    reply_cache = LazyModule("evalkit.cassettes.reply_cache")
+    budget = LazyModule("evalkit.models.providers.budget")
+    reply_cache = LazyModule("evalkit.models.cassettes.reply_cache")
     xdist_scheduling = LazyModule("evalkit.plugin.xdist_scheduling")
 
 _GATED_STATUSES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)

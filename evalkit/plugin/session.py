@@ -18,8 +18,9 @@ import pytest
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.functions.context_propagation import run_outside
 from evalkit.functions.threads import start_daemon_thread
+from evalkit.hosts.reports.run_file import JOURNAL_SUFFIX, WorkerJournal
+from evalkit.hosts.reports.summary import SWEEPS
 from evalkit.lazy import LazyModule
-from evalkit.model.case import get_case_name, split_case_id, split_variant
 from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
 from evalkit.plugin.configuration import EXCHANGE_KEY, IS_PARTIAL, Configuration, read_configuration
@@ -29,8 +30,7 @@ from evalkit.plugin.progress import WorkerActivity
 from evalkit.plugin.result_collector import ResultCollector
 from evalkit.plugin.splitting import Sharding, parse_case_id
 from evalkit.plugin.terminal import SweepSummary
-from evalkit.reports.run_file import JOURNAL_SUFFIX, WorkerJournal
-from evalkit.reports.summary import SWEEPS
+from evalkit.records.case import get_case_name, split_case_id, split_variant
 from evalkit.spec.files import describe_folder_above, is_case_name
 
 if TYPE_CHECKING:

@@ -16,8 +16,16 @@ import evalkit
 from evalkit.errors import UsageError
 from evalkit.gate.decision import DOUBTS
 from evalkit.gate.variants import COMPARE, read_labels
-from evalkit.model.run import AGREEMENT, GateDecision, GraderAgreement, Run, Selection
-from evalkit.model.verdict import ERROR, NOT_RUN
+from evalkit.hosts.reports.run_file import (
+    JOURNAL_SUFFIX,
+    Journal,
+    StoredRun,
+    absorb_worker_journals,
+    read_worker_lines,
+    remove_worker_journals,
+    write_run,
+)
+from evalkit.hosts.reports.summary import SWEEPS
 from evalkit.plugin.configuration import (
     IS_PARTIAL,
     SELECTION,
@@ -29,16 +37,8 @@ from evalkit.plugin.publish import (
     RUN_FILE,
     Loss,
 )
-from evalkit.reports.run_file import (
-    JOURNAL_SUFFIX,
-    Journal,
-    StoredRun,
-    absorb_worker_journals,
-    read_worker_lines,
-    remove_worker_journals,
-    write_run,
-)
-from evalkit.reports.summary import SWEEPS
+from evalkit.records.run import AGREEMENT, GateDecision, GraderAgreement, Run, Selection
+from evalkit.records.verdict import ERROR, NOT_RUN
 from evalkit.stats.accounting import Accounting
 from evalkit.text.redact import redact_secrets
 

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import to_builtins
 
+from evalkit.hosts.reports.run_file import read_durations
 from evalkit.lazy import LazyModule
-from evalkit.model.case import split_case_id
-from evalkit.model.codec import decode
-from evalkit.model.run import Selection
 from evalkit.plugin.collection import get_case_id
 from evalkit.plugin.configuration import EXCHANGE_KEY, SELECTION
-from evalkit.reports.run_file import read_durations
+from evalkit.records.case import split_case_id
+from evalkit.records.codec import decode
+from evalkit.records.run import Selection
 from evalkit.spec.files import SUITE_FILE
 
 if TYPE_CHECKING:

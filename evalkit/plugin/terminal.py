@@ -18,20 +18,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.cassettes.paths import CACHE_FOLDER
 from evalkit.errors import format_file_path
 from evalkit.gate.decision import GATE_WORDS, describe_replaced
 from evalkit.gate.outcomes import CaseOutcome
-from evalkit.lazy import LazyModule
-from evalkit.model.run import MET, MISSED, GateDecision
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason
-from evalkit.plugin.configuration import Configuration
-from evalkit.plugin.publish import HTML_REPORT, RUN_FILE
-from evalkit.plugin.session_files import SessionFiles
-from evalkit.plugin.verdicts import read_verdict
-from evalkit.reports.run_file import Journal
-from evalkit.reports.summary import (
+from evalkit.hosts.reports.run_file import Journal
+from evalkit.hosts.reports.summary import (
     SweepKind,
     build_fallback_warning,
     format_accounting,
@@ -39,6 +30,15 @@ from evalkit.reports.summary import (
     group_categories,
     title_cases,
 )
+from evalkit.lazy import LazyModule
+from evalkit.models.cassettes.paths import CACHE_FOLDER
+from evalkit.plugin.configuration import Configuration
+from evalkit.plugin.publish import HTML_REPORT, RUN_FILE
+from evalkit.plugin.session_files import SessionFiles
+from evalkit.plugin.verdicts import read_verdict
+from evalkit.records.run import MET, MISSED, GateDecision
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason
 from evalkit.stats.accounting import Accounting
 from evalkit.text.format import (
     cut_at_word,
@@ -53,14 +53,14 @@ from evalkit.text.format import (
 from evalkit.text.redact import redact_secrets
 
 if TYPE_CHECKING:
-    from evalkit.cassettes import model as cassettes
-    from evalkit.reports import side_by_side
-    from evalkit.reports import trace as traces
-    from evalkit.reports.trace import Line, TraceOptions
+    from evalkit.hosts.reports import side_by_side
+    from evalkit.hosts.reports import trace as traces
+    from evalkit.hosts.reports.trace import Line, TraceOptions
+    from evalkit.models.cassettes import model as cassettes
 else:
-    cassettes = LazyModule("evalkit.cassettes.model")
-    side_by_side = LazyModule("evalkit.reports.side_by_side")
-    traces = LazyModule("evalkit.reports.trace")
+    cassettes = LazyModule("evalkit.models.cassettes.model")
+    side_by_side = LazyModule("evalkit.hosts.reports.side_by_side")
+    traces = LazyModule("evalkit.hosts.reports.trace")
 
 MOST_PASSED_TRACES = 50
 _MOST_PREPARED = 10_000_000  # characters of traces in memory

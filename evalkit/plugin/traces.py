@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.agents.recorded import RecordedAgent, fold_texts, list_inputs, list_names, list_user_texts
 from evalkit.errors import UsageError
-from evalkit.model.case import TRACE, Case
+from evalkit.records.case import TRACE, Case
 from evalkit.text.format import format_count, join_names
 from evalkit.traces.log_formats import Conversation
 from evalkit.traces.read_log import read_log

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.casecheck.update import Update, build_update
-from evalkit.model.verdict import Verdict
+from evalkit.hosts.casecheck.update import Update, build_update
 from evalkit.plugin.verdicts import read_verdict
+from evalkit.records.verdict import Verdict
 from evalkit.text.format import escape_controls, format_case_count
 
 

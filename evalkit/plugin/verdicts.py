@@ -12,9 +12,14 @@ from msgspec.structs import replace
 from evalkit.errors import Problem, format_file_path
 from evalkit.gate.outcomes import SKIPPED_CODE
 from evalkit.hooks import iter_known
-from evalkit.model.case import Case, split_variant
-from evalkit.model.transcript import APPLICATION
-from evalkit.model.verdict import (
+from evalkit.hosts.reports.serialization import from_line, redact_verdict
+from evalkit.hosts.reports.summary import SWEEPS, format_sweep
+from evalkit.plugin.collection import CaseItem
+from evalkit.plugin.configuration import AGENT_ERRORS
+from evalkit.plugin.splitting import parse_case_id
+from evalkit.records.case import Case, split_variant
+from evalkit.records.transcript import APPLICATION
+from evalkit.records.verdict import (
     ERROR,
     FAILED,
     NOT_RUN,
@@ -25,11 +30,6 @@ from evalkit.model.verdict import (
     list_runs,
     list_traces,
 )
-from evalkit.plugin.collection import CaseItem
-from evalkit.plugin.configuration import AGENT_ERRORS
-from evalkit.plugin.splitting import parse_case_id
-from evalkit.reports.serialization import from_line, redact_verdict
-from evalkit.reports.summary import SWEEPS, format_sweep
 from evalkit.runner.faults import trim_traceback
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.text.format import escape_controls, escape_lines

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.agents.contract import AgentUnderTest, build_called_agent
-from evalkit.model.transcript import RunFault
+from evalkit.records.transcript import RunFault
 from evalkit.runner.agent_call import GRACE_S, CallOutcome, start_in_thread
 from evalkit.runner.agent_threads import (
     TEARDOWN_S,

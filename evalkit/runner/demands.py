@@ -20,9 +20,9 @@ from evalkit.checks.reasons import build_unmeasured
 from evalkit.errors import KeyPath, parse_path
 from evalkit.hooks import JudgedRun
 from evalkit.jsonvalue import JsonObject
-from evalkit.model.case import Case, Declaration
-from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import Reason
+from evalkit.records.case import Case, Declaration
+from evalkit.records.transcript import Transcript
+from evalkit.records.verdict import Reason
 
 
 class Demands(Struct, frozen=True):

@@ -31,17 +31,17 @@ from evalkit.errors import (
     UsageError,
 )
 from evalkit.lazy import LazyModule
-from evalkit.model.transcript import RunFault
+from evalkit.records.transcript import RunFault
 from evalkit.runner import agent_call as calling
 
 if TYPE_CHECKING:
     from evalkit.agents import task_functions
     from evalkit.functions import patching
-    from evalkit.providers import pacing
+    from evalkit.models.providers import pacing
     from evalkit.wire import blame, records, table
 else:
     blame = LazyModule("evalkit.wire.blame")
-    pacing = LazyModule("evalkit.providers.pacing")
+    pacing = LazyModule("evalkit.models.providers.pacing")
     patching = LazyModule("evalkit.functions.patching")
     records = LazyModule("evalkit.wire.records")
     table = LazyModule("evalkit.wire.table")

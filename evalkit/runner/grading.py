@@ -40,15 +40,24 @@ from evalkit.errors import (
     format_path,
 )
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.case import Declaration
-from evalkit.model.rubric import Rubric
-from evalkit.model.settings import Settings, compute_cost
-from evalkit.model.template import TemplateError
-from evalkit.model.transcript import FunctionCall, Grade, Grading, ModelRequest, ModelTurn, RunFault, Transcript, Usage
-from evalkit.model.verdict import PASSED, Verdict
 from evalkit.operators.base import JUDGE
 from evalkit.operators.judged import Question, collect_questions
 from evalkit.operators.phrases import find_words, fold_text
+from evalkit.records.case import Declaration
+from evalkit.records.rubric import Rubric
+from evalkit.records.settings import Settings, compute_cost
+from evalkit.records.template import TemplateError
+from evalkit.records.transcript import (
+    FunctionCall,
+    Grade,
+    Grading,
+    ModelRequest,
+    ModelTurn,
+    RunFault,
+    Transcript,
+    Usage,
+)
+from evalkit.records.verdict import PASSED, Verdict
 from evalkit.runner.demands import compile_demands
 from evalkit.runner.judge import judge_run
 from evalkit.runner.run_state import CasePlan

@@ -24,10 +24,10 @@ from evalkit.errors import (
 from evalkit.functions.declarations import find_argument_violations, parse_declarations
 from evalkit.jsonvalue import MAX_DEPTH, JsonObject, to_json_safe
 from evalkit.lazy import LazyModule
-from evalkit.model.case import Case, Declaration, Repeat
-from evalkit.model.mcp_names import is_offered_as
-from evalkit.model.transcript import ANSWERERS, CHANNELS, MOCK, FunctionCall, RunFault, Transcript
-from evalkit.model.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
+from evalkit.records.case import Case, Declaration, Repeat
+from evalkit.records.mcp_names import is_offered_as
+from evalkit.records.transcript import ANSWERERS, CHANNELS, MOCK, FunctionCall, RunFault, Transcript
+from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.demands import compile_demands, judge_transcript, locate_reason
 from evalkit.runner.run_state import CasePlan
 from evalkit.stats.pass_rates import settled

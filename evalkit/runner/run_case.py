@@ -17,8 +17,6 @@ from evalkit.agents.clock import Occupancy, keep_time, now, share_interpreter
 from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.task import Task
 from evalkit.agents.task_input import copy_visible_input
-from evalkit.cassettes.http import binding as http_recording
-from evalkit.cassettes.http.traffic import find_request_toggle, plays_requests
 from evalkit.checks.expectation import get_expectation, list_own_functions
 from evalkit.errors import (
     BudgetSpentError,
@@ -34,11 +32,13 @@ from evalkit.functions.context_propagation import PatchedCase, enter_case, go_ou
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.targets import suggest_target
 from evalkit.lazy import LazyModule, is_loaded
-from evalkit.model.case import Case
-from evalkit.model.registry import look_up_from
-from evalkit.model.settings import RECORD_MODES, Settings, asks_models, goes_live
-from evalkit.model.transcript import ModelTurn, RunFault, Transcript
-from evalkit.model.verdict import FAILED, NOT_RUN, Reason, Verdict
+from evalkit.models.cassettes.http import binding as http_recording
+from evalkit.models.cassettes.http.traffic import find_request_toggle, plays_requests
+from evalkit.records.case import Case
+from evalkit.records.registry import look_up_from
+from evalkit.records.settings import RECORD_MODES, Settings, asks_models, goes_live
+from evalkit.records.transcript import ModelTurn, RunFault, Transcript
+from evalkit.records.verdict import FAILED, NOT_RUN, Reason, Verdict
 from evalkit.runner.agent_call import GRACE_S, CallOutcome, call_agent, get_slot, list_thread_calls
 from evalkit.runner.agent_context import AgentContext
 from evalkit.runner.agent_threads import LoopPool, get_closing_timeout, run_in_daemon_thread, wait_for_teardown
@@ -60,10 +60,10 @@ if TYPE_CHECKING:
     from evalkit.agents import grader, model_choice
     from evalkit.functions import patching
     from evalkit.functions.mocks import state
-    from evalkit.providers import budget
+    from evalkit.models.providers import budget
     from evalkit.runner import grading, simulated_user
 else:
-    budget = LazyModule("evalkit.providers.budget")
+    budget = LazyModule("evalkit.models.providers.budget")
     grader = LazyModule("evalkit.agents.grader")
     grading = LazyModule("evalkit.runner.grading")
     model_choice = LazyModule("evalkit.agents.model_choice")

@@ -18,15 +18,6 @@ from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.registry import resolve_agent
 from evalkit.agents.task import Task
 from evalkit.agents.task_settings import TaskSettings, merge_settings
-from evalkit.cassettes.http import binding as http_recording
-from evalkit.cassettes.paths import (
-    SUFFIXES,
-    build_cassette_name,
-    build_grades_path,
-    build_http_path,
-    build_run_path,
-    build_user_path,
-)
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.errors import Location, MissingCassetteError, PathProblem, Problem, ProviderError, SpecError, format_path
@@ -39,9 +30,18 @@ from evalkit.functions.permissions import explain_path
 from evalkit.hooks import CaseDraft, CasePart, compile_parts
 from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
 from evalkit.lazy import LazyModule, is_loaded
-from evalkit.model.case import TRACE, Case, Declaration, Repeat, split_variant
-from evalkit.model.settings import REPLY_CACHE, Settings, compute_cost, compute_turns_cost
-from evalkit.model.transcript import (
+from evalkit.models.cassettes.http import binding as http_recording
+from evalkit.models.cassettes.paths import (
+    SUFFIXES,
+    build_cassette_name,
+    build_grades_path,
+    build_http_path,
+    build_run_path,
+    build_user_path,
+)
+from evalkit.records.case import TRACE, Case, Declaration, Repeat, split_variant
+from evalkit.records.settings import REPLY_CACHE, Settings, compute_cost, compute_turns_cost
+from evalkit.records.transcript import (
     CACHE,
     CACHED,
     NOBODY,
@@ -55,13 +55,13 @@ from evalkit.model.transcript import (
     Transcript,
     Usage,
 )
-from evalkit.model.variant import AGENT, MODEL, PROMPT, TEMPERATURE
+from evalkit.records.variant import AGENT, MODEL, PROMPT, TEMPERATURE
 from evalkit.runner.faults import SERVICE_FAILED, build_phase_fault, build_unmeasured_fault, locate_frame
 from evalkit.text.format import format_count
 
 if TYPE_CHECKING:
     from evalkit.agents import recorded
-    from evalkit.cassettes.model import Cassette
+    from evalkit.models.cassettes.model import Cassette
     from evalkit.wire import blame
     from evalkit.wire.records import Failure
 else:

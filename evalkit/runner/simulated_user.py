@@ -24,10 +24,10 @@ from evalkit.checks.user_mistakes import STOPPED_EARLY, find_mistake
 from evalkit.errors import EvalkitError, IncompleteTraceError, SimulatorError
 from evalkit.functions.targets import TargetError, find_callable
 from evalkit.jsonvalue import JsonDict, copy_json, to_json_safe
-from evalkit.model.case import Case
-from evalkit.model.template import TemplateError
-from evalkit.model.transcript import ModelTurn, RunFault, Simulation, Transcript, UserMessage
-from evalkit.model.verdict import ERROR, PASSED
+from evalkit.records.case import Case
+from evalkit.records.template import TemplateError
+from evalkit.records.transcript import ModelTurn, RunFault, Simulation, Transcript, UserMessage
+from evalkit.records.verdict import ERROR, PASSED
 from evalkit.runner.run_state import RunState
 from evalkit.text.format import format_count
 

@@ -20,7 +20,7 @@ from evalkit.fields.reader import FieldReader, describe_unknown_key, explain_quo
 from evalkit.functions.mocks.answers import compile_static
 from evalkit.hooks import Place, find_key, list_keys
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import Repeat
+from evalkit.records.case import Repeat
 from evalkit.stats.pass_rates import SequentialTest
 from evalkit.text.format import format_value
 

@@ -26,8 +26,8 @@ from evalkit.functions.targets import TargetError, check_form, find_callable, fi
 from evalkit.hooks import CASE, INPUT, CaseDraft, CasePart, Inherited, compile_parts
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.lazy import LazyModule
-from evalkit.model.case import USER, CaseSettings, Declaration, Permissions, UserTurn
-from evalkit.model.registry import AGENTS
+from evalkit.records.case import USER, CaseSettings, Declaration, Permissions, UserTurn
+from evalkit.records.registry import AGENTS
 from evalkit.spec.case_keys import (
     CASE_KEYS,
     CASE_SYNONYMS,

@@ -20,8 +20,8 @@ from msgspec import Struct, field
 from evalkit.errors import KeyPath, Location, Problem, UsageError, did_you_mean, format_file_path
 from evalkit.hooks import list_files
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.case import split_case_id
-from evalkit.model.template import is_operator
+from evalkit.records.case import split_case_id
+from evalkit.records.template import is_operator
 from evalkit.yamlfile.events import Positions, read_file, read_positions
 
 DEFAULT_PATHS = ("scenarios",)  # the folders of a project that names none

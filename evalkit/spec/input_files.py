@@ -18,8 +18,8 @@ from evalkit.errors import KeyPath, PathProblem, did_you_mean
 from evalkit.fields.reader import FieldReader
 from evalkit.functions.permissions import explain_path
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import TRACE, Permissions
-from evalkit.model.parts import FILE, IMAGE, PART_KINDS, PARTS, TEXT, hash_content
+from evalkit.records.case import TRACE, Permissions
+from evalkit.records.parts import FILE, IMAGE, PART_KINDS, PARTS, TEXT, hash_content
 from evalkit.spec.files import Source
 
 PART_SCHEMA: JsonObject = {

@@ -30,10 +30,10 @@ from evalkit.hooks import Inherited, inherit, list_files
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
-from evalkit.model.case import Case, Declaration, Permissions, Repeat, split_case_id
-from evalkit.model.registry import look_up_from
-from evalkit.model.settings import Settings
-from evalkit.model.template import has_braces
+from evalkit.records.case import Case, Declaration, Permissions, Repeat, split_case_id
+from evalkit.records.registry import look_up_from
+from evalkit.records.settings import Settings
+from evalkit.records.template import has_braces
 from evalkit.spec.case_reader import CaseReader
 from evalkit.spec.compile import CompiledCase, compile_case
 from evalkit.spec.files import (

@@ -24,7 +24,7 @@ from msgspec import Struct
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import KeyPath, Location, PathProblem, Problem, SpecError, did_you_mean, format_file_path
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, map_strings, parse_strictly
-from evalkit.model.template import TemplateError, escape_braces, fill_row
+from evalkit.records.template import TemplateError, escape_braces, fill_row
 from evalkit.spec.files import MOCKS, OLD_MOCKS, ROW_SOURCES, Layer, has_rows
 from evalkit.spec.row_sources import FileRows, RowSource, ScannedRow, find_source
 from evalkit.text.format import format_value

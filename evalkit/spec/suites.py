@@ -16,7 +16,7 @@ from evalkit.errors import Location, Problem, did_you_mean, format_file_path
 from evalkit.functions.permissions import explain_path
 from evalkit.hooks import CASE, INPUT, Place, find_key, list_own_keys
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.case import Permissions
+from evalkit.records.case import Permissions
 from evalkit.spec.case_keys import CASE_KEYS, INPUT_KEYS
 from evalkit.spec.case_reader import CaseKey
 from evalkit.spec.files import (

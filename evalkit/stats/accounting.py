@@ -15,9 +15,9 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.run import Run
-from evalkit.model.transcript import CACHE, FunctionCall, Grading, ModelCall, Simulation, Transcript, Usage
-from evalkit.model.verdict import Verdict, list_runs
+from evalkit.records.run import Run
+from evalkit.records.transcript import CACHE, FunctionCall, Grading, ModelCall, Simulation, Transcript, Usage
+from evalkit.records.verdict import Verdict, list_runs
 
 # What graders did in a run, and what that took: apart from the agents, whose tokens and money it is no part of.
 

@@ -7,7 +7,7 @@ import json
 from msgspec import Struct
 
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.transcript import FieldAccess
+from evalkit.records.transcript import FieldAccess
 
 
 class TextCall(FieldAccess, Struct, frozen=True):

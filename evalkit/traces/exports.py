@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.model.transcript import Usage
+from evalkit.records.transcript import Usage
 from evalkit.text.format import cut_between_words
 from evalkit.traces.coding_sessions import (
     is_of_claude_code,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError
 from evalkit.jsonvalue import JsonObject, parse_strictly
-from evalkit.model.transcript import Usage
+from evalkit.records.transcript import Usage
 from evalkit.text.format import cut_between_words
 from evalkit.wire.reading import explain_unread, find_unread, harmless_items
 from evalkit.wire.records import Answer, Call, Item, Text, Unread

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.model.transcript import Usage
+from evalkit.records.transcript import Usage
 from evalkit.traces.exchanges import CHAT, GEMINI, find_form, list_tools, read_request, read_response
 from evalkit.traces.log_formats import (
     Conversation,

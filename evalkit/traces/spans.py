@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonObject, to_hashable
-from evalkit.model.transcript import Usage
+from evalkit.records.transcript import Usage
 from evalkit.traces.log_formats import (
     Conversation,
     Event,

@@ -15,9 +15,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, join_pieces
-from evalkit.model.case import Declaration
-from evalkit.model.parts import IMAGE, TEXT, InputPart
-from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
+from evalkit.records.case import Declaration
+from evalkit.records.parts import IMAGE, TEXT, InputPart
+from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.wire.building import NO_PARAMETERS, BlockWriter, build_call_id, format_result, is_error_result
 from evalkit.wire.reading import (
     CallNames,

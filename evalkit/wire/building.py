@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.parts import PARTS, TEXT, InputPart
-from evalkit.model.transcript import ModelCall, ModelTurn
+from evalkit.records.parts import PARTS, TEXT, InputPart
+from evalkit.records.transcript import ModelCall, ModelTurn
 
 NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
 

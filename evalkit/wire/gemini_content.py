@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
-from evalkit.model.case import Declaration
-from evalkit.model.parts import PARTS, TEXT
-from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
+from evalkit.records.case import Declaration
+from evalkit.records.parts import PARTS, TEXT
+from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.wire.building import is_error_result
 from evalkit.wire.gemini_parts import CallParts, format_call, to_wire_keys
 from evalkit.wire.reading import (

@@ -15,7 +15,7 @@ from time import perf_counter
 from msgspec import Struct
 
 from evalkit.locks import create_lock
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.wire.records import CLIENT, Answer, Call, Failure, Item, Reply, Request, Text
 
 UNSEEN_CALL, UNSEEN_ANSWER, UNSEEN_REPLY = "unseen_call", "unseen_answer", "unseen_reply"

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, parse_arguments
-from evalkit.model.case import Declaration
-from evalkit.model.parts import IMAGE, PARTS, TEXT, InputPart
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.records.case import Declaration
+from evalkit.records.parts import IMAGE, PARTS, TEXT, InputPart
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.wire.anthropic_messages import read_block
 from evalkit.wire.building import NO_PARAMETERS, build_call_id, format_result, pair_results
 from evalkit.wire.chat_stream import CHOICE_KEYS, CUT_OFF, ECHOED_KEYS, MESSAGE_KEYS, StreamedChoice

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, join_pieces
-from evalkit.model.transcript import Usage
+from evalkit.records.transcript import Usage
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonObject, JsonValue, filter_mappings, parse_arguments
-from evalkit.model.transcript import AgentValue
+from evalkit.records.transcript import AgentValue
 from evalkit.text.format import cut_between_words
 from evalkit.wire.records import CLIENT, Answer, Call, Item, Text, Thought, Unread
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.jsonvalue import JsonDict, JsonValue
-from evalkit.model.transcript import AgentValue, HostedCall, ModelCall, ModelTurn, Usage
+from evalkit.records.transcript import AgentValue, HostedCall, ModelCall, ModelTurn, Usage
 
 # Who carries a call out: the application that sent the request, the service itself (a web search, a sandbox), or an
 # MCP server that the service asks.

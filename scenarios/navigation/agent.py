@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.model.case import Declaration
+from evalkit.records.case import Declaration
 from scenarios.navigation.document import Document, read_document
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ from typing import Any
 
 import evalkit
 from evalkit.errors import FunctionError
-from evalkit.model.transcript import ModelCall
-from evalkit.streaming import StreamCall
+from evalkit.models.streaming import StreamCall
+from evalkit.records.transcript import ModelCall
 
 PROMPT = """\
 You answer questions about web pages. Fetch them with scrape_webpage, all that you need in one call, before you say

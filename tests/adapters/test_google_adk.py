@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 import evalkit
 from evalkit.errors import MockError
-from evalkit.model.transcript import Usage
+from evalkit.records.transcript import Usage
 
 REASON = "the extra is not installed: pip install 'pytest-evalkit[google-adk]'"
 pytest.importorskip("google.adk", reason=REASON)

@@ -727,7 +727,7 @@ def test_tokens_are_those_that_the_model_reports() -> None:
     graph = create_agent(scripted([CHECK], "done", usage=usage), [check_warranty])
     verdict = run(graph, MOCKS, {"max_tokens": 34})
     assert verdict.passed, verdict.reasons
-    assert verdict.transcript.usage == evalkit.model.transcript.Usage(
+    assert verdict.transcript.usage == evalkit.records.transcript.Usage(
         input_tokens=20, output_tokens=10, reasoning_tokens=4, cached_tokens=8, total_tokens=34
     )
 

@@ -35,7 +35,7 @@ from mcp.types import Tool as MCPTool
 from openai.types.responses.response_custom_tool_call import ResponseCustomToolCall
 
 from evalkit.adapters.openai_agents import answered_by, open_model, run_agent
-from evalkit.providers.table import parse_model_spec
+from evalkit.models.providers.table import parse_model_spec
 from tests.adapters.desk import MOCKS, VALID, case, codes, never, run_with
 from tests.adapters.desks.openai_agents import Scripted, check_warranty, desk
 

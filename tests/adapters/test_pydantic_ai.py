@@ -25,7 +25,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import AbstractToolset, ApprovalRequiredToolset, FunctionToolset
 
 from evalkit.adapters.pydantic_ai import answered_by, open_model, run_agent
-from evalkit.providers.table import parse_model_spec
+from evalkit.models.providers.table import parse_model_spec
 from tests.adapters.desk import MOCKS, VALID, case, codes, never, run_with
 from tests.adapters.desks.pydantic_ai import desk, scripted
 

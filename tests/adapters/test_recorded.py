@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.model.transcript import Usage
+from evalkit.records.transcript import Usage
 from tests.servers.replay import Answer, ReplayServer
 
 

@@ -22,7 +22,7 @@ from evalkit.adapters.common import (
 )
 from evalkit.adapters.versions import KnownVersions
 from evalkit.errors import FunctionError, MockError
-from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+from evalkit.records.transcript import ModelCall, ModelTurn, Usage
 from evalkit.wire.records import SERVICE, Answer, Call, Exchange, Reply, Request, Text
 
 LOOKUP = ModelCall(name="lookup", arguments={"key": "a"}, call_id="c1")

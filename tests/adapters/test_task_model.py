@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 import evalkit
-from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
+from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
 from tests.servers.replay import Answer, ReplayServer
 
 Under = Callable[[evalkit.Task], Any]

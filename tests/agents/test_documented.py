@@ -10,7 +10,7 @@ import pytest
 import evalkit
 from evalkit.agents.instruction import parse_instruction
 from evalkit.agents.task import Task
-from evalkit.model.registry import AGENTS
+from evalkit.records.registry import AGENTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
 

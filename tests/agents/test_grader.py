@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evalkit.agents.grader import SYSTEM, UnreadableGradesError, build_grading_request, read_grades
-from evalkit.model.rubric import Rubric
-from evalkit.model.transcript import ModelCall, ModelTurn
+from evalkit.records.rubric import Rubric
+from evalkit.records.transcript import ModelCall, ModelTurn
 from evalkit.text.redact import Redactor
 
 CRITERIA = (Rubric(text="It is polite."), Rubric(text="It is short."))

@@ -8,8 +8,8 @@ import pytest
 
 from evalkit.agents.task_input import copy_visible_input, format_message
 from evalkit.agents.task_settings import TaskSettings, merge_settings
-from evalkit.model.case import CaseSettings
-from evalkit.model.settings import Settings
+from evalkit.records.case import CaseSettings
+from evalkit.records.settings import Settings
 
 
 def test_an_agent_sees_no_mocks_and_no_later_turns_and_shares_no_input() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from evalkit.agents.instruction import Instruction, load_instruction, parse_instruction
 from evalkit.errors import SpecError
-from evalkit.model.case import Permissions
+from evalkit.records.case import Permissions
 
 VALID = """\
 ---

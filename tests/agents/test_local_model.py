@@ -21,11 +21,11 @@ from msgspec.structs import replace
 
 from evalkit.agents.instruction import Instruction
 from evalkit.agents.task import Task
-from evalkit.model.case import Case, CaseSettings, Declaration
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.base import Provider
-from evalkit.providers.table import open_provider
+from evalkit.models.providers.base import Provider
+from evalkit.models.providers.table import open_provider
+from evalkit.records.case import Case, CaseSettings, Declaration
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 

@@ -13,12 +13,12 @@ from evalkit.agents.contract import Reply
 from evalkit.agents.instruction import Instruction
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError
-from evalkit.model.case import Case, CaseSettings, Declaration
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.model.verdict import Verdict
-from evalkit.providers.turns import ScriptedProvider
-from evalkit.reports.trace import TraceOptions, render_trace
+from evalkit.hosts.reports.trace import TraceOptions, render_trace
+from evalkit.models.providers.turns import ScriptedProvider
+from evalkit.records.case import Case, CaseSettings, Declaration
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelRequest, ModelTurn
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.stats.accounting import Channels, account
 

@@ -26,17 +26,17 @@ from evalkit.agents.mcp.connection import MOST_PAGES, ServerConnection
 from evalkit.agents.mcp.pool import POOL, close_servers
 from evalkit.agents.mcp.spec import ServerSpec
 from evalkit.agents.remote.reaper import NO_GROUP, find_survivors
-from evalkit.casecheck.fault_injection import FaultSweep
-from evalkit.casecheck.sweep import arun_with_sweeps
 from evalkit.cli import commands
 from evalkit.errors import RemoteAgentError, SpecError, UsageError
 from evalkit.functions import mcp as functions_mcp
-from evalkit.model.case import Permissions
-from evalkit.model.registry import MCP_SERVERS
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelCall, ModelTurn
-from evalkit.model.verdict import Verdict
+from evalkit.hosts.casecheck.fault_injection import FaultSweep
+from evalkit.hosts.casecheck.sweep import arun_with_sweeps
 from evalkit.project import Project
+from evalkit.records.case import Permissions
+from evalkit.records.registry import MCP_SERVERS
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelCall, ModelTurn
+from evalkit.records.verdict import Verdict
 from evalkit.spec.case_reader import RESULTS
 
 mcp = pytest.importorskip("mcp", reason="the mcp extra is not installed")

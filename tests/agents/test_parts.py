@@ -11,14 +11,14 @@ import pytest
 
 import evalkit
 from evalkit.agents.remote.agents import build_request
-from evalkit.cassettes.fingerprint import describe_request
-from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
-from evalkit.cassettes.http.player import Player, PlayerOptions
-from evalkit.cassettes.http.tee import Tee
 from evalkit.errors import MockError
-from evalkit.model.parts import InputPart, format_part, read_parts
-from evalkit.model.transcript import ModelRequest
-from evalkit.reports.trace import format_input
+from evalkit.hosts.reports.trace import format_input
+from evalkit.models.cassettes.fingerprint import describe_request
+from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse
+from evalkit.models.cassettes.http.player import Player, PlayerOptions
+from evalkit.models.cassettes.http.tee import Tee
+from evalkit.records.parts import InputPart, format_part, read_parts
+from evalkit.records.transcript import ModelRequest
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import load_case
 from evalkit.wire.gemini_content import build_contents

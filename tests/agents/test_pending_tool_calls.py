@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.model.transcript import CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
+from evalkit.records.transcript import CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
 
 TOOLS = '''\
 def tool_search(query: str, limit: int = 5):

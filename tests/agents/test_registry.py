@@ -10,8 +10,8 @@ import pytest
 
 from evalkit.agents.registry import resolve_agent
 from evalkit.errors import UnknownAgentError
-from evalkit.model.case import Case
-from evalkit.model.registry import AGENTS
+from evalkit.records.case import Case
+from evalkit.records.registry import AGENTS
 
 REGISTER = "import evalkit\n\n@evalkit.agent({name!r})\ndef run(task):\n    return {name!r}\n"
 

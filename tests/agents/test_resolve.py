@@ -13,9 +13,9 @@ from evalkit.agents.contract import Reply
 from evalkit.agents.registry import agent, resolve_agent
 from evalkit.agents.task import Task
 from evalkit.errors import SpecError, UnknownAgentError, UsageError
-from evalkit.model.case import Case
-from evalkit.model.registry import AGENTS
-from evalkit.model.transcript import Usage
+from evalkit.records.case import Case
+from evalkit.records.registry import AGENTS
+from evalkit.records.transcript import Usage
 
 
 @pytest.fixture(autouse=True)

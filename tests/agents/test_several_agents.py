@@ -9,8 +9,8 @@ import pytest
 
 import evalkit
 from evalkit.checks.compile import compile_expectation
-from evalkit.model.transcript import FunctionCall, Handoff, Transcript
-from evalkit.reports.trace import TraceOptions, render_trace
+from evalkit.hosts.reports.trace import TraceOptions, render_trace
+from evalkit.records.transcript import FunctionCall, Handoff, Transcript
 
 FUNCTIONS = {"find_order": {"total": 40}, "find_policy": {"text": "within 30 days"}, "issue_refund": {"status": "done"}}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.model.transcript import ModelTurn
+from evalkit.records.transcript import ModelTurn
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 
@@ -137,9 +137,9 @@ def test_each_request_is_logged_as_data(caplog: pytest.LogCaptureFixture) -> Non
         async for _ in task.stream(evalkit.ModelRequest(system="Be brief.", messages=(message,))):
             pass
 
-    with caplog.at_level(logging.INFO, "evalkit.model"):
+    with caplog.at_level(logging.INFO, "evalkit.records"):
         run(asks, "Hello.")
-    (record,) = [record for record in caplog.records if record.name == "evalkit.model"]
+    (record,) = [record for record in caplog.records if record.name == "evalkit.records"]
     assert record.getMessage() == "asking the model: messages=1 functions=0"
     assert record.__dict__["request"] == {
         "system": "Be brief.",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from evalkit.gate.history import HistoryRun
-from evalkit.reports.history_charts import build_history
+from evalkit.hosts.reports.history_charts import build_history
 from tests.agents.test_exported_spans import PROGRAM
 from tests.attack.forms import choose
 from tests.attack.recordings import build_chat, build_tool, wrap
@@ -26,7 +26,7 @@ AGENTS = f"""
 import json, os
 import evalkit
 from evalkit.agents.model_choice import _shared_providers
-from evalkit.model.transcript import ModelCall, ModelTurn, Usage
+from evalkit.records.transcript import ModelCall, ModelTurn, Usage
 
 SAID, HELD = {SAID!r}, {HELD!r}
 

@@ -15,12 +15,12 @@ import yaml
 
 import evalkit
 from evalkit.agents.instruction import load_instruction
-from evalkit.cassettes.model import load_cassette
 from evalkit.cli.gate import describe_gate
 from evalkit.config import read_options
 from evalkit.errors import SpecError, UsageError
-from evalkit.model.verdict import PASSED
-from evalkit.reports.run_file import load_run, write_run
+from evalkit.hosts.reports.run_file import load_run, write_run
+from evalkit.models.cassettes.model import load_cassette
+from evalkit.records.verdict import PASSED
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import load_case
 from tests.attack.forms import choose

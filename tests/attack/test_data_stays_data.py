@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.verdict import Verdict
-from evalkit.reports.run_file import load_run
+from evalkit.hosts.reports.run_file import load_run
+from evalkit.records.verdict import Verdict
 from tests.attack.data_ways import FILES, LINKS, NOT_PASSED, NOT_REFUSED, PASSED, REFUSED, WAYS, Way
 
 Project = Any

@@ -12,9 +12,9 @@ import pytest
 
 from evalkit import load_case, run_case
 from evalkit.agents.mcp import connection, process
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import ERROR, FAILED, PASSED, Verdict
-from evalkit.reports.trace import render_trace
+from evalkit.hosts.reports.trace import render_trace
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import ERROR, FAILED, PASSED, Verdict
 from evalkit.yamlfile.write import dump
 from tests.attack import hostile_server
 from tests.attack.forms import choose

@@ -12,13 +12,13 @@ from markdown_it import MarkdownIt
 
 from evalkit.gate.decision import decide
 from evalkit.gate.history import CaseRecord, HistoryRun
-from evalkit.model.run import Policy, Run
-from evalkit.model.transcript import FunctionCall, ModelTurn, RunFault, Transcript
-from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.html import generate_html
-from evalkit.reports.markdown import MarkdownOptions, render_markdown
-from evalkit.reports.table import render_github_annotations, render_junit
-from evalkit.reports.trace import render_trace
+from evalkit.hosts.reports.html import generate_html
+from evalkit.hosts.reports.markdown import MarkdownOptions, render_markdown
+from evalkit.hosts.reports.table import render_github_annotations, render_junit
+from evalkit.hosts.reports.trace import render_trace
+from evalkit.records.run import Policy, Run
+from evalkit.records.transcript import FunctionCall, ModelTurn, RunFault, Transcript
+from evalkit.records.verdict import CallVerdict, CheckResult, Reason, Verdict
 from evalkit.textcalls import parse_text_calls
 from tests.attack.forms import choose
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.model.verdict import Verdict
-from evalkit.reports.run_file import find_worker_journals, load_run
+from evalkit.hosts.reports.run_file import find_worker_journals, load_run
+from evalkit.records.verdict import Verdict
 from tests.attack.forms import choose
 
 Project = Any

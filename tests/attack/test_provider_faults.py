@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.model.settings import Settings
+from evalkit.records.settings import Settings
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from evalkit.gate.decision import decide
-from evalkit.model.run import Policy, Run
-from evalkit.reports.run_file import load_run
+from evalkit.hosts.reports.run_file import load_run
+from evalkit.records.run import Policy, Run
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "scenarios/booking/README.md").read_text("utf-8")

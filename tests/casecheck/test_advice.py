@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from evalkit.casecheck.mutants import Observation, generate_mutants, observe
-from evalkit.casecheck.mutation_score import add_keys, compute_score
-from evalkit.casecheck.update import build_update
 from evalkit.checks.expectation import get_expectation, judge_conversation
 from evalkit.errors import parse_path
-from evalkit.model.verdict import FAILED, PASSED
+from evalkit.hosts.casecheck.mutants import Observation, generate_mutants, observe
+from evalkit.hosts.casecheck.mutation_score import add_keys, compute_score
+from evalkit.hosts.casecheck.update import build_update
 from evalkit.project import Project
+from evalkit.records.verdict import FAILED, PASSED
 from evalkit.spec.files import find_cases
 from evalkit.spec.load import case_from_dict
 from evalkit.yamlfile.parse import load

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from evalkit.agents.contract import Reply
-from evalkit.casecheck.fault_injection import FAULTS, FaultSweep
-from evalkit.casecheck.sweep import arun_with_sweeps
 from evalkit.errors import SpecError
-from evalkit.model.case import Case
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.hosts.casecheck.fault_injection import FAULTS, FaultSweep
+from evalkit.hosts.casecheck.sweep import arun_with_sweeps
+from evalkit.records.case import Case
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.spec.load import case_from_dict
 from evalkit.spec.schema import build_case_schema
 
@@ -303,7 +303,7 @@ def test_patched_code_gets_the_exceptions_that_such_code_knows(tmp_path: Path, m
 
 
 def test_an_agent_that_has_ended_does_not_hang_while_its_run_is_graded(tmp_path: Path) -> None:
-    from evalkit.model.transcript import ModelRequest, ModelTurn
+    from evalkit.records.transcript import ModelRequest, ModelTurn
     from evalkit.runner.run_case import Watchdog
 
     outer, waits = Watchdog(), []

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from evalkit.casecheck.hostile_results import InjectedText, InjectionSweep, Payload, load_payloads
-from evalkit.casecheck.sweep import arun_with_sweeps
 from evalkit.errors import UsageError, format_path
 from evalkit.functions.mocks.answers import StaticAnswer
-from evalkit.model.case import Case
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.model.verdict import FAILED, NOT_RUN, PASSED, Verdict
-from evalkit.providers.budget import Account
+from evalkit.hosts.casecheck.hostile_results import InjectedText, InjectionSweep, Payload, load_payloads
+from evalkit.hosts.casecheck.sweep import arun_with_sweeps
+from evalkit.models.providers.budget import Account
+from evalkit.records.case import Case
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.spec.load import case_from_dict
 
 PAYLOADS = load_payloads()

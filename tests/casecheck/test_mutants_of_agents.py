@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.casecheck.mutants import observe
-from evalkit.casecheck.mutation_score import Survivor, compute_score
 from evalkit.errors import FunctionError
-from evalkit.model.settings import Settings
+from evalkit.hosts.casecheck.mutants import observe
+from evalkit.hosts.casecheck.mutation_score import Survivor, compute_score
+from evalkit.records.settings import Settings
 from evalkit.spec.load import case_from_dict
 
 KINDS = ("deny_approval", "skip_approval", "change_handoff", "drop_handoff")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.casecheck.smoke import SmokeResult, run_smoke_check
-from evalkit.model.case import Case
+from evalkit.hosts.casecheck.smoke import SmokeResult, run_smoke_check
+from evalkit.records.case import Case
 from tests.attack.forms import choose
 
 ECHO: dict[str, Any] = {"f": {"echo": "{{ arguments.name }}"}}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from evalkit.agents.registry import load_case_instruction
-from evalkit.casecheck.smoke import SmokeResult, run_smoke_check
-from evalkit.model.case import Case
+from evalkit.hosts.casecheck.smoke import SmokeResult, run_smoke_check
 from evalkit.project import Project
+from evalkit.records.case import Case
 
 ROOT = Path(__file__).parents[2]
 REASONS = (

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import evalkit
-from evalkit.casecheck.update import Update, build_update
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import Verdict
+from evalkit.hosts.casecheck.update import Update, build_update
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import load_case
 

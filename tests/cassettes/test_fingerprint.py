@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evalkit.cassettes.fingerprint import compare_requests
+from evalkit.models.cassettes.fingerprint import compare_requests
 
 
 def declared(properties: dict[str, Any]) -> dict[str, Any]:

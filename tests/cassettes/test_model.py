@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from evalkit.cassettes.model import CassetteProvider, load_cassette, parse_cassette
-from evalkit.cassettes.paths import locate_cassette
 from evalkit.errors import MissingCassetteError, SpecError
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.models.cassettes.model import CassetteProvider, load_cassette, parse_cassette
+from evalkit.models.cassettes.paths import locate_cassette
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 
 HAND_WRITTEN = """\
 turns:

@@ -9,9 +9,9 @@ import pytest
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement
-from evalkit.model.case import Declaration
-from evalkit.model.registry import CHECKS
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.records.case import Declaration
+from evalkit.records.registry import CHECKS
+from evalkit.records.transcript import FunctionCall, Transcript
 
 WARRANTY = {
     "check_warranty": Declaration(

@@ -11,7 +11,7 @@ from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Judgement
 from evalkit.checks.reasons import NOT_JUDGED
 from evalkit.errors import SpecError
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.records.transcript import FunctionCall, Transcript
 
 LIMITED = {"function_name": "f", "max_latency_ms": 500}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evalkit.checks.expectation import Judgement
-from evalkit.model.transcript import Violation
+from evalkit.records.transcript import Violation
 
 CALLS = "expected_function_calls"
 SENT = {"to": "jan@example.com", "body": "Dear customer, your warranty has expired."}

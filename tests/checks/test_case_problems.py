@@ -10,7 +10,7 @@ import pytest
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.errors import format_path
-from evalkit.model.case import Declaration
+from evalkit.records.case import Declaration
 
 CALLS = "expected_function_calls"
 FIRST = f"{CALLS}[0]"

@@ -8,7 +8,7 @@ from typing import Any
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.evidence import extract_turn
 from evalkit.checks.expectation import Expectation, judge_conversation
-from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.records.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 
 CALLS = "expected_function_calls"
 ASK = ModelTurn(calls=(ModelCall(name="f"),), usage=Usage(total_tokens=10))
@@ -229,7 +229,7 @@ def test_what_both_found_of_a_call_is_told_together() -> None:
 
 
 def test_what_holds_for_every_call_is_told_once() -> None:
-    from evalkit.model.transcript import Violation
+    from evalkit.records.transcript import Violation
 
     bad = FunctionCall(name="find", violations=(Violation(path=(), schema_path=(), message="bad"),))
     whole, _ = compile_expectation({CALLS: ["find"]})

@@ -18,7 +18,7 @@ import pytest
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.records.transcript import FunctionCall, Transcript
 
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
 Mend = Callable[[Any], Any]

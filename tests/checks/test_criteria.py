@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.checks.expectation import Expectation, Judgement
-from evalkit.model.rubric import Rubric
-from evalkit.model.template import TemplateError
-from evalkit.model.transcript import FunctionCall, Grade, Grading, RunFault, Transcript
+from evalkit.records.rubric import Rubric
+from evalkit.records.template import TemplateError
+from evalkit.records.transcript import FunctionCall, Grade, Grading, RunFault, Transcript
 
 PLACE = "expected_output.judge"
 MET = Grade(criterion="It is polite.", passed=True, reason="it says please")

@@ -15,10 +15,10 @@ from evalkit.checks.compile import compile_expectation
 from evalkit.checks.custom_checks import check
 from evalkit.checks.expectation import Judgement
 from evalkit.errors import UsageError
-from evalkit.model.registry import Registry
-from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.model.unobserved import ARGUMENTS, CHANNEL, Unobserved
-from evalkit.model.verdict import CheckResult, Reason
+from evalkit.records.registry import Registry
+from evalkit.records.transcript import FunctionCall, Transcript
+from evalkit.records.unobserved import ARGUMENTS, CHANNEL, Unobserved
+from evalkit.records.verdict import CheckResult, Reason
 
 OWN = Reason(code="too_slow", message="slow", place="expected_output.steps[0]")
 

@@ -8,7 +8,7 @@ import pytest
 
 import evalkit
 from evalkit.errors import SpecError
-from evalkit.model.case import Declaration
+from evalkit.records.case import Declaration
 from evalkit.spec.load import case_from_dict
 
 FUNCTIONS = [

@@ -11,7 +11,7 @@ from evalkit.checks.compile import compile_expectation
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expectation import Judgement
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.model.transcript import FunctionCall, Transcript, Violation
+from evalkit.records.transcript import FunctionCall, Transcript, Violation
 
 CALLS = "expected_function_calls"
 BAD = (Violation(path=(), schema_path=(), message="bad"),)

@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.model.rubric import parse_rubric
-from evalkit.model.transcript import FunctionCall, Grade, Grading, Handoff, Timing, Transcript
+from evalkit.records.rubric import parse_rubric
+from evalkit.records.transcript import FunctionCall, Grade, Grading, Handoff, Timing, Transcript
 from evalkit.yamlfile.parse import load
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"

@@ -162,7 +162,7 @@ def test_what_was_not_captured_does_not_pass_a_negative_check(judged: Judged) ->
 def test_a_broken_turn_is_not_averaged_away(judged: Judged) -> None:  # G20
     from evalkit.checks.compile import compile_expectation
     from evalkit.checks.expectation import judge_conversation
-    from evalkit.model.transcript import FunctionCall, Transcript
+    from evalkit.records.transcript import FunctionCall, Transcript
 
     turns = [compile_expectation({CALLS: [name]})[0] for name in ("a", "b", "c", "d")]
     made = tuple(FunctionCall(name=name, index=i, user_turn=i) for i, name in enumerate("abcx"))

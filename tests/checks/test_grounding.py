@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.evidence import Grounding, find_dates, find_numbers, find_times
 from evalkit.checks.expectation import Judgement
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import FunctionCall, Transcript
 from evalkit.operators.phrases import fold_text
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import FunctionCall, Transcript
 
 MAIL = (
     "Dear team,\nmy HeatLine  S2 boiler (serial SN-48213, order 0042) broke on December 31, 2025 at 5:30 pm.\n"

@@ -15,10 +15,10 @@ from msgspec import to_builtins
 import evalkit
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement
-from evalkit.model.case import Declaration
-from evalkit.model.registry import CHECKS
-from evalkit.model.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage, Violation
-from evalkit.model.verdict import Reason
+from evalkit.records.case import Declaration
+from evalkit.records.registry import CHECKS
+from evalkit.records.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage, Violation
+from evalkit.records.verdict import Reason
 
 CALLS = "expected_function_calls"
 

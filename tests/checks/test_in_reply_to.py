@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.casecheck.smoke import run_smoke_check
 from evalkit.checks.compile import compile_expectation
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import Verdict
+from evalkit.hosts.casecheck.smoke import run_smoke_check
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 

@@ -19,8 +19,8 @@ NAMES = list_call_keys().keys() | list_expected_keys().keys()
 # What is said of several keys outside their classes, each with its reason.
 EXCEPTIONS = {
     "agents/remote/agents.py": "fields of a reply that are named alike",
-    "casecheck/expected_calls.py": "examples of calls are made of `arguments` and `arguments_contain` together",
-    "casecheck/smoke.py": "which arguments a case fixes: `arguments` and `arguments_contain` together",
+    "hosts/casecheck/expected_calls.py": "examples of calls are made of `arguments` and `arguments_contain` together",
+    "hosts/casecheck/smoke.py": "which arguments a case fixes: `arguments` and `arguments_contain` together",
     "checks/contradictions.py": "demands of two keys that exclude each other",
     "checks/reader.py": "words that people write for keys",
     "features/policies/forecast.py": "with `times` or `optional` a list of calls is not fixed",

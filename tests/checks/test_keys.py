@@ -15,7 +15,7 @@ from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import GROUP_KEYS, DescribedKey, describe_keys
 from evalkit.checks.keys import build_definitions
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.records.transcript import FunctionCall, Transcript
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
 MODIFIERS = {name for name, key in list_expected_keys().items() if key.is_modifier}

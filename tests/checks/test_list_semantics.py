@@ -9,8 +9,8 @@ import pytest
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, Judgement
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import FunctionCall, Transcript, Violation
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import FunctionCall, Transcript, Violation
 
 CALLS = "expected_function_calls"
 

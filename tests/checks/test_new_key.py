@@ -16,10 +16,6 @@ from msgspec.structs import replace
 
 import evalkit
 from evalkit.agents.recorded import find_missing_evidence
-from evalkit.casecheck.mutants import generate_mutants, list_kinds, observe
-from evalkit.casecheck.mutation_score import compute_score
-from evalkit.casecheck.smoke import run_smoke_check
-from evalkit.casecheck.update import build_update
 from evalkit.checks import call_keys
 from evalkit.checks.call_key import BooleanCheck, CallChange, CallCheck, CallDraft, CallKey
 from evalkit.checks.evidence import Evidence
@@ -27,11 +23,15 @@ from evalkit.checks.key_schemas import COUNT
 from evalkit.checks.key_table import KeyTable
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.errors import KeyPath, SpecError, format_path
+from evalkit.hosts.casecheck.mutants import generate_mutants, list_kinds, observe
+from evalkit.hosts.casecheck.mutation_score import compute_score
+from evalkit.hosts.casecheck.smoke import run_smoke_check
+from evalkit.hosts.casecheck.update import build_update
 from evalkit.jsonvalue import JsonValue
-from evalkit.model.case import Case
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import FAILED, PASSED, CheckResult, Verdict
+from evalkit.records.case import Case
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import FunctionCall
+from evalkit.records.verdict import FAILED, PASSED, CheckResult, Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import load_case
 from evalkit.spec.schema import build_case_schema

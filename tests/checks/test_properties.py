@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Judgement
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.records.transcript import FunctionCall, Transcript
 
 CALLS = "expected_function_calls"
 QUICK = settings(max_examples=100, deadline=None)

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.checks.expectation import Judgement
-from evalkit.model.transcript import ModelCall, ModelTurn, RunFault, Timing, Usage
+from evalkit.records.transcript import ModelCall, ModelTurn, RunFault, Timing, Usage
 
 TIMING = Timing(model_ms=800, function_ms=250.5, overhead_ms=12.25)
 USAGE = Usage(input_tokens=100, output_tokens=20, total_tokens=130)

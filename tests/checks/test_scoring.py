@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evalkit.checks.expectation import Judgement
-from evalkit.model.transcript import FunctionCall, Transcript, Violation
-from evalkit.model.verdict import Score
+from evalkit.records.transcript import FunctionCall, Transcript, Violation
+from evalkit.records.verdict import Score
 
 CALLS = "expected_function_calls"
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.checks.expectation import Judgement
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import ModelTurn, Transcript, Usage
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.phrases import find_phrase
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import ModelTurn, Transcript, Usage
 
 NUMBERS = [
     ("it is 10", "10", True),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evalkit.cli import main
-from evalkit.model.registry import AGENTS
+from evalkit.records.registry import AGENTS
 
 AGENT = '''\
 import evalkit

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.run import Run
-from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports.run_file import write_run
+from evalkit.hosts.reports.run_file import write_run
+from evalkit.records.run import Run
+from evalkit.records.verdict import Reason, Verdict
 from evalkit.yamlfile.parse import load
 
 TOP = Path(__file__).parents[2]

@@ -18,10 +18,10 @@ import pytest
 import evalkit
 from evalkit.cli import GROUPS, commands, main
 from evalkit.execution.shards import compute_fingerprint
-from evalkit.model.run import Run, Selection
-from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.model.verdict import CallVerdict, Reason, Verdict
-from evalkit.reports.run_file import load_run, write_run
+from evalkit.hosts.reports.run_file import load_run, write_run
+from evalkit.records.run import Run, Selection
+from evalkit.records.transcript import FunctionCall, Transcript
+from evalkit.records.verdict import CallVerdict, Reason, Verdict
 
 
 @dataclass(frozen=True)

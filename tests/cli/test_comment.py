@@ -14,9 +14,9 @@ import pytest
 
 from evalkit.cli.comment import GitHubApi, GitHubError, build_marker
 from evalkit.errors import UsageError
-from evalkit.model.run import Run
-from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports.run_file import write_run
+from evalkit.hosts.reports.run_file import write_run
+from evalkit.records.run import Run
+from evalkit.records.verdict import Reason, Verdict
 
 Desk = Any
 MARKER = "<!-- evalkit comment: evalkit -->"

@@ -13,7 +13,7 @@ import pytest
 
 from evalkit.checks.reasons import RANK, UNMEASURED
 from evalkit.cli.lint import explain, list_sections, read_page
-from evalkit.lint.rules import list_rules
+from evalkit.hosts.lint.rules import list_rules
 from tests.cli.conftest import Desk
 
 TOP = Path(__file__).parents[2]

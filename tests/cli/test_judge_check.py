@@ -14,8 +14,8 @@ from evalkit.agents.model_choice import _shared_providers
 from evalkit.cli import commands
 from evalkit.cli.gate import build_policy
 from evalkit.errors import EvalkitError, ProviderError, UsageError
-from evalkit.model.run import Policy
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.records.run import Policy
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 
 GRADER = "gemini:judge-x"
 SORRY = "It apologises."

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalkit.casecheck.mutants import Observation, generate_mutants, list_kinds, observe
-from evalkit.casecheck.mutation_score import compute_score
 from evalkit.cli.case_commands import mutate
 from evalkit.errors import UsageError
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import APPLICATION, Handoff
+from evalkit.hosts.casecheck.mutants import Observation, generate_mutants, list_kinds, observe
+from evalkit.hosts.casecheck.mutation_score import compute_score
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import APPLICATION, Handoff
 from evalkit.spec.load import load_case
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump
@@ -104,7 +104,7 @@ def test_writing_what_is_advised_leaves_no_survivor(desk: Desk) -> None:
     data: dict[str, Any] = load(path.read_bytes(), "x")
     calls = [{"function_name": name} for name in ("check", "open")]
     expected: dict[str, Any] = {"expected_function_calls": calls}
-    from evalkit.casecheck.mutation_score import add_keys
+    from evalkit.hosts.casecheck.mutation_score import add_keys
 
     for survivor in found["cases"][0]["survivors"]:
         number = survivor["place"].partition("[")[2].rstrip("]")

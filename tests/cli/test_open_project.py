@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 import evalkit
-from evalkit.model.registry import CHECKS, OPERATORS
+from evalkit.records.registry import CHECKS, OPERATORS
 from tests.cli.conftest import Desk
 
 CONFTEST = """\

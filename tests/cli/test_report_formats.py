@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.run import Run
-from evalkit.model.transcript import FunctionCall, ModelTurn, Transcript
-from evalkit.model.verdict import CallVerdict, Reason, Verdict
-from evalkit.reports.run_file import write_run
-from evalkit.reports.table import REPORTS
+from evalkit.hosts.reports.run_file import write_run
+from evalkit.hosts.reports.table import REPORTS
+from evalkit.records.run import Run
+from evalkit.records.transcript import FunctionCall, ModelTurn, Transcript
+from evalkit.records.verdict import CallVerdict, Reason, Verdict
 from tests.servers.collector import Collector
 
 Desk = Any

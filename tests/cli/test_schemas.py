@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 from evalkit.agents.instruction import FRONTMATTER_KEYS
-from evalkit.cassettes.model import CASSETTE_KEYS, parse_cassette
 from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
-from evalkit.providers.turns import STREAM_TURN_KEYS, TURN_KEYS
+from evalkit.models.cassettes.model import CASSETTE_KEYS, parse_cassette
+from evalkit.models.providers.turns import STREAM_TURN_KEYS, TURN_KEYS
 from evalkit.yamlfile.parse import load
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from evalkit.casecheck.expected_calls import ExampleNotFoundError, NoExampleError, make_example, make_schema_example
-from evalkit.model.template import Reference, TemplateError
+from evalkit.hosts.casecheck.expected_calls import (
+    ExampleNotFoundError,
+    NoExampleError,
+    make_example,
+    make_schema_example,
+)
 from evalkit.operators.compile import compile_value
+from evalkit.records.template import Reference, TemplateError
 from tests.cli.conftest import CASE, Desk
 
 CALLS = "  expected_function_calls:\n"

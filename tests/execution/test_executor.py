@@ -20,7 +20,7 @@ import evalkit
 from evalkit.agents import offline
 from evalkit.execution import executor as executor_module
 from evalkit.execution.executor import Executor, RunRequest, ScheduledRun
-from evalkit.model.settings import Settings
+from evalkit.records.settings import Settings
 from evalkit.spec.load import case_from_dict
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.execution.executor import Executor, RunRequest
-from evalkit.model.settings import Settings
+from evalkit.records.settings import Settings
 from evalkit.spec.load import case_from_dict
 
 

@@ -28,8 +28,8 @@ from evalkit.hooks import (
     RunPart,
     load_all,
 )
-from evalkit.model.run import Policy, Run
-from evalkit.model.verdict import Verdict
+from evalkit.records.run import Policy, Run
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.case_reader import CaseKey, CaseReader
 from evalkit.spec.load import case_from_dict

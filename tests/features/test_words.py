@@ -15,9 +15,9 @@ PACKAGE = Path(evalkit.__file__).parent
 EXCEPTIONS = {
     "policies": {
         "hooks.py": "the list of features",
-        "lint/rules/__init__.py": "the title of a group of rules",
-        "casecheck/smoke.py": "advice by the code of a reason",
-        "casecheck/update.py": "advice by the code of a reason",
+        "hosts/lint/rules/__init__.py": "the title of a group of rules",
+        "hosts/casecheck/smoke.py": "advice by the code of a reason",
+        "hosts/casecheck/update.py": "advice by the code of a reason",
     },
     "approvals": {
         "hooks.py": "the list of features",

@@ -17,7 +17,7 @@ from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
-from evalkit.model.settings import Settings
+from evalkit.records.settings import Settings
 
 _NUMBERS = itertools.count()
 

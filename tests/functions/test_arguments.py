@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit.functions.declarations import find_argument_names, find_argument_violations
-from evalkit.model.case import Declaration
+from evalkit.records.case import Declaration
 
 TICKET = {
     "type": "object",

@@ -8,7 +8,7 @@ import pytest
 
 from evalkit.errors import format_path
 from evalkit.functions.declarations import parse_declarations
-from evalkit.model.case import Declaration
+from evalkit.records.case import Declaration
 
 TYPES = "object, array, string, boolean, null, integer, number"
 

@@ -20,7 +20,7 @@ from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.reader import parse_mocks
-from evalkit.model.transcript import FunctionCall, ModelCall, Transcript
+from evalkit.records.transcript import FunctionCall, ModelCall, Transcript
 
 WARRANTY = {
     "check_warranty": {

@@ -20,8 +20,8 @@ from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.patching import patch_functions
-from evalkit.model.case import Declaration
-from evalkit.model.settings import Settings
+from evalkit.records.case import Declaration
+from evalkit.records.settings import Settings
 
 SHOP = '''
 import functools

@@ -22,9 +22,9 @@ from evalkit.functions.permissions import (
     explain_model,
 )
 from evalkit.functions.targets import TargetError, find_callable, find_patch_problem
-from evalkit.model.case import Permissions
-from evalkit.model.registry import AGENTS, CHECKS, OPERATORS
-from evalkit.model.settings import Settings
+from evalkit.records.case import Permissions
+from evalkit.records.registry import AGENTS, CHECKS, OPERATORS
+from evalkit.records.settings import Settings
 from evalkit.spec.load import load_case
 
 OWN = """\

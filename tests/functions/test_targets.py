@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import FunctionError, MockError
-from evalkit.model.transcript import ModelCall
+from evalkit.records.transcript import ModelCall
 
 SOURCE = """
 import asyncio, dataclasses, datetime, decimal, enum, functools, uuid

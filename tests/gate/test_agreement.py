@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
-from evalkit.model.run import GraderAgreement, Policy, Run
-from evalkit.model.transcript import Grade, Grading, Transcript
-from evalkit.model.verdict import PASSED, Verdict
+from evalkit.records.run import GraderAgreement, Policy, Run
+from evalkit.records.transcript import Grade, Grading, Transcript
+from evalkit.records.verdict import PASSED, Verdict
 
 GRADER = "gemini:judge-x"
 MEASURED = GraderAgreement(labels="labels.csv", grader=GRADER, items=60, kappa=0.8, low=0.6, criteria=("c",))

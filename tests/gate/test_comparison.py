@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
 from evalkit.gate.outcomes import build_outcome
-from evalkit.model.run import Policy, Run
-from evalkit.model.transcript import Grading, ModelTurn, Timing, Transcript
-from evalkit.model.verdict import Verdict
+from evalkit.records.run import Policy, Run
+from evalkit.records.transcript import Grading, ModelTurn, Timing, Transcript
+from evalkit.records.verdict import Verdict
 
 
 def case(name: str, passed: int, runs: int, *, planned: int | None = None, min_pass: int | None = None) -> Verdict:

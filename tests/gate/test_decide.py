@@ -14,9 +14,9 @@ from msgspec.structs import replace
 import evalkit
 from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
-from evalkit.model.run import GateDecision, Policy, Run, Selection
-from evalkit.model.transcript import FunctionCall, ModelTurn, Timing, Transcript
-from evalkit.model.verdict import InjectionRun, Reason, Verdict
+from evalkit.records.run import GateDecision, Policy, Run, Selection
+from evalkit.records.transcript import FunctionCall, ModelTurn, Timing, Transcript
+from evalkit.records.verdict import InjectionRun, Reason, Verdict
 from evalkit.text.format import format_number, join_names, parse_percentage
 
 KINDS: dict[str, dict[str, Any]] = {

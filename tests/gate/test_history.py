@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from evalkit.errors import UsageError
 from evalkit.gate.history import History, describe_history, find_trends
-from evalkit.model.run import Run
-from evalkit.model.transcript import Timing, Transcript
-from evalkit.model.verdict import Reason, Verdict
+from evalkit.records.run import Run
+from evalkit.records.transcript import Timing, Transcript
+from evalkit.records.verdict import Reason, Verdict
 
 TODAY = date(2026, 11, 23)
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
 from evalkit.gate.variants import count_needed, read_labels
-from evalkit.model.run import GateDecision, Policy, Run
-from evalkit.model.transcript import ModelTurn, Timing, Transcript, Usage
-from evalkit.model.verdict import Verdict
+from evalkit.records.run import GateDecision, Policy, Run
+from evalkit.records.transcript import ModelTurn, Timing, Transcript, Usage
+from evalkit.records.verdict import Verdict
 from evalkit.stats.comparison import mcnemar
 
 STATUSES = {"p": "passed", "f": "failed", "e": "error", "n": "not_run"}

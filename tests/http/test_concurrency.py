@@ -13,12 +13,12 @@ import pytest
 
 from evalkit.agents.registry import agent as registered
 from evalkit.agents.task import Task
-from evalkit.cassettes.http.interception import bypass_interception
 from evalkit.errors import MissingCassetteError
-from evalkit.model.case import Case
-from evalkit.model.registry import AGENTS
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import Verdict
+from evalkit.models.cassettes.http.interception import bypass_interception
+from evalkit.records.case import Case
+from evalkit.records.registry import AGENTS
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import arun_case
 
 CASES = 50

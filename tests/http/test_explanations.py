@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from evalkit.agents.task import Task
-from evalkit.model.settings import HttpSettings
-from evalkit.model.verdict import Verdict
+from evalkit.records.settings import HttpSettings
+from evalkit.records.verdict import Verdict
 
 Run = Callable[..., Verdict]
 FILE = "mocks/cassettes/scenarios/s/case_001.http.yaml"
@@ -206,7 +206,7 @@ def test_of_a_long_line_the_part_is_shown_that_has_changed(echo: Any, run: Run) 
 def test_a_hand_written_cassette_answers_every_run_and_is_never_overwritten(
     echo: Any, run: Run, cassette: Path, make_case: Any
 ) -> None:
-    from evalkit.model.case import Repeat
+    from evalkit.records.case import Repeat
 
     def secure(task: Task) -> str:
         import httpx

@@ -20,9 +20,9 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.agents.task import Task
-from evalkit.cassettes.http.cassette_file import load_http_cassette
-from evalkit.cassettes.http.failures import KINDS, find_failure
-from evalkit.model.verdict import Verdict
+from evalkit.models.cassettes.http.cassette_file import load_http_cassette
+from evalkit.models.cassettes.http.failures import KINDS, find_failure
+from evalkit.records.verdict import Verdict
 
 Run = Callable[..., Verdict]
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from evalkit.agents.task import Task
-from evalkit.cassettes.http.messages import pack_content
-from evalkit.model.verdict import Verdict
+from evalkit.models.cassettes.http.messages import pack_content
+from evalkit.records.verdict import Verdict
 from tests.providers.test_bedrock import encode_events
 
 Run = Callable[..., Verdict]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from evalkit.agents.task import Task
-from evalkit.cassettes.http.hidden_secrets import hide_secrets
-from evalkit.cassettes.stand_ins import build_stand_in
-from evalkit.model.verdict import Verdict
+from evalkit.models.cassettes.http.hidden_secrets import hide_secrets
+from evalkit.models.cassettes.stand_ins import build_stand_in
+from evalkit.records.verdict import Verdict
 from tests.servers.replay import Answer
 
 Run = Callable[..., Verdict]

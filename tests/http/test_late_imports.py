@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.cassettes.http.interception import CLIENTS
+from evalkit.models.cassettes.http.interception import CLIENTS
 
 CODE = """
 import sys, importlib.abc, importlib.machinery
@@ -103,7 +103,7 @@ def test_several_threads_may_import_clients_at_once(tmp_path: Path) -> None:
     assert "3 passed" in result.stdout
 
 
-@pytest.mark.parametrize("module", sorted({*CLIENTS.values(), "evalkit.cassettes.http.run_traffic"}))
+@pytest.mark.parametrize("module", sorted({*CLIENTS.values(), "evalkit.models.cassettes.http.run_traffic"}))
 def test_what_patches_a_client_and_reads_its_traffic_imports_no_client_itself(module: str) -> None:
     """A client's import loads these modules: one that imported a client would be half imported itself then."""
     code = f"import sys, {module}; print([name for name in {list(CLIENTS)} if name in sys.modules])"

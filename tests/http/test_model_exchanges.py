@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 import evalkit
-from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
-from evalkit.cassettes.http.model_exchanges import read_http_exchange
-from evalkit.model.transcript import CallAnswer
+from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse
+from evalkit.models.cassettes.http.model_exchanges import read_http_exchange
+from evalkit.records.transcript import CallAnswer
 from evalkit.wire.records import Request
 from evalkit.wire.table import APIS, parse_body
 

@@ -17,10 +17,10 @@ import pytest
 
 from evalkit.agents import offline, offline_rules
 from evalkit.agents.task import Task
-from evalkit.cassettes.http import run_traffic
 from evalkit.errors import MissingCassetteError
-from evalkit.model.settings import HttpSettings
-from evalkit.model.verdict import Verdict
+from evalkit.models.cassettes.http import run_traffic
+from evalkit.records.settings import HttpSettings
+from evalkit.records.verdict import Verdict
 
 PUBLIC = "8.8.8.8"
 Run = Callable[..., Verdict]

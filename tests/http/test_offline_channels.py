@@ -32,9 +32,9 @@ import pytest
 
 from evalkit.agents import offline_rules
 from evalkit.agents.task import Task
-from evalkit.cassettes.http import run_traffic
-from evalkit.model.settings import HttpSettings
-from evalkit.model.verdict import Verdict
+from evalkit.models.cassettes.http import run_traffic
+from evalkit.records.settings import HttpSettings
+from evalkit.records.verdict import Verdict
 
 IP, NAME = "8.8.8.8", "api.example.com"
 Run = Callable[..., Verdict]

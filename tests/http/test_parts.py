@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.agents.task import Task
-from evalkit.cassettes.http.hidden_secrets import hide_secrets, mask_request
-from evalkit.cassettes.http.messages import (
+from evalkit.models.cassettes.http.hidden_secrets import hide_secrets, mask_request
+from evalkit.models.cassettes.http.messages import (
     Body,
     HttpRequest,
     HttpResponse,
@@ -26,9 +26,9 @@ from evalkit.cassettes.http.messages import (
     to_response,
     unpack_content,
 )
-from evalkit.cassettes.http.model_exchanges import normalise_exchanges, read_http_exchange
-from evalkit.model.transcript import ModelTurn
-from evalkit.model.verdict import Verdict
+from evalkit.models.cassettes.http.model_exchanges import normalise_exchanges, read_http_exchange
+from evalkit.records.transcript import ModelTurn
+from evalkit.records.verdict import Verdict
 from tests.servers.replay import Answer, ForwardingProxy
 
 Run = Callable[..., Verdict]

@@ -19,11 +19,11 @@ import pytest
 
 import evalkit
 from evalkit.agents.task import Task
-from evalkit.cassettes.http import interception as http_interception
 from evalkit.errors import ProviderError
-from evalkit.model.case import Case, Repeat
-from evalkit.model.settings import HttpSettings
-from evalkit.model.verdict import Verdict
+from evalkit.models.cassettes.http import interception as http_interception
+from evalkit.records.case import Case, Repeat
+from evalkit.records.settings import HttpSettings
+from evalkit.records.verdict import Verdict
 from tests.http.conftest import Agent, asking
 
 Run = Callable[..., Verdict]
@@ -366,7 +366,7 @@ def test_recorded_requests_that_nobody_makes_any_more_are_a_warning(clients: Any
 
 
 def test_an_agent_left_behind_asks_a_closed_cassette(clients: Any, echo: Any, run: Run, make_case: Any) -> None:
-    from evalkit.model.case import CaseSettings
+    from evalkit.records.case import CaseSettings
 
     users, going_on, asked = http_interception._users, threading.Event(), threading.Event()
     caught: list[str] = []

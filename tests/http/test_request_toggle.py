@@ -20,19 +20,19 @@ import openai
 from google import genai
 
 from evalkit.agents.task import Task
-from evalkit.casecheck.parity import ParitySweep, is_reworded
-from evalkit.casecheck.sweep import arun_with_sweeps
-from evalkit.cassettes.http import interception
-from evalkit.cassettes.http.binding import intercept_requests, release
-from evalkit.cassettes.http.messages import HttpRequest, HttpResponse
-from evalkit.cassettes.http.observer import Observer
-from evalkit.cassettes.http.request_toggle import RequestToggle
-from evalkit.cassettes.http.traffic import Traffic, TrafficParts
 from evalkit.errors import ProviderError
-from evalkit.model.case import Case
-from evalkit.model.settings import HttpSettings, Settings
-from evalkit.model.verdict import ParityRun, Verdict
+from evalkit.hosts.casecheck.parity import ParitySweep, is_reworded
+from evalkit.hosts.casecheck.sweep import arun_with_sweeps
+from evalkit.models.cassettes.http import interception
+from evalkit.models.cassettes.http.binding import intercept_requests, release
+from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse
+from evalkit.models.cassettes.http.observer import Observer
+from evalkit.models.cassettes.http.request_toggle import RequestToggle
+from evalkit.models.cassettes.http.traffic import Traffic, TrafficParts
 from evalkit.operators.values import Equal
+from evalkit.records.case import Case
+from evalkit.records.settings import HttpSettings, Settings
+from evalkit.records.verdict import ParityRun, Verdict
 from evalkit.spec.load import case_from_dict
 from tests.servers.replay import Answer, ReplayServer
 

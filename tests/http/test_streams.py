@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from evalkit.agents.task import Task
-from evalkit.model.settings import HttpSettings
-from evalkit.model.verdict import Verdict
+from evalkit.records.settings import HttpSettings
+from evalkit.records.verdict import Verdict
 from evalkit.spec.load import case_from_dict
 from tests.http.conftest import asking
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.agents.task import Task
-from evalkit.model.verdict import Verdict
+from evalkit.records.verdict import Verdict
 from evalkit.spec.load import case_from_dict
 
 sync_server = pytest.importorskip("websockets.sync.server")

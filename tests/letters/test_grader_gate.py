@@ -16,8 +16,8 @@ from click.testing import CliRunner
 pytest.importorskip("openai")
 
 from evalkit import Settings
-from evalkit.casecheck.judge_check import measure_recorded_agreement
 from evalkit.cli import commands
+from evalkit.hosts.casecheck.judge_check import measure_recorded_agreement
 from tests.servers.model_service import ModelService, serve_model
 
 AGENT = """

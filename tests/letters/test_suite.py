@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.reports.run_file import load_run
+from evalkit.hosts.reports.run_file import load_run
 
 ROOT = Path(__file__).parents[2]
 GRADES = Path("mocks/cassettes/scenarios/letters")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.cli.lint import load_lint_options
-from evalkit.lint.report import LintReport, as_text, check_project
+from evalkit.hosts.lint.report import LintReport, as_text, check_project
 
 EXPECTED = "expected"
 

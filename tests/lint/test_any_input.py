@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalkit.lint.facts.python_files import PythonFile
-from evalkit.lint.report import FORMATS, render_report
+from evalkit.hosts.lint.facts.python_files import PythonFile
+from evalkit.hosts.lint.report import FORMATS, render_report
 
 MODERATE = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.lint.options import read_options
-from evalkit.lint.report import check_project, serialize_baseline
+from evalkit.hosts.lint.options import read_options
+from evalkit.hosts.lint.report import check_project, serialize_baseline
 
 BARE = '{"name": "%s", "input_schema": {"type": "object", "properties": {}}}'
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evalkit.cli import main
-from evalkit.lint.rules import list_rules
+from evalkit.hosts.lint.rules import list_rules
 
 BARE = 'TOOLS = [{"name": "search", "input_schema": {"type": "object", "properties": {}}}]\n'
 CASE = "input: {message: hello}\nexpected_output: {expected_function_calls: [serach]}\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.lint.rules import list_rules
+from evalkit.hosts.lint.rules import list_rules
 
 CORPUS = Path(__file__).with_name("corpus")
 BROKEN = sorted((CORPUS / "broken").glob("*.txt"))

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from evalkit.cli.lint import load_lint_options
-from evalkit.lint.options import KEYS, read_options
-from evalkit.lint.report import check_project
-from evalkit.lint.rules import GROUPS, list_rules
+from evalkit.hosts.lint.options import KEYS, read_options
+from evalkit.hosts.lint.report import check_project
+from evalkit.hosts.lint.rules import GROUPS, list_rules
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "lint.md"

@@ -9,9 +9,9 @@ import pytest
 
 from evalkit.cli.lint import load_lint_options
 from evalkit.errors import Location
-from evalkit.lint.finding import Edit, Finding, apply_changes, plan_changes
-from evalkit.lint.report import check_project
-from evalkit.lint.rules import index_rules
+from evalkit.hosts.lint.finding import Edit, Finding, apply_changes, plan_changes
+from evalkit.hosts.lint.report import check_project
+from evalkit.hosts.lint.rules import index_rules
 
 BROKEN = sorted((Path(__file__).with_name("corpus") / "broken").glob("*.txt"))
 TOOLS = """\

@@ -9,9 +9,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from evalkit.errors import Location
-from evalkit.lint.finding import Finding
-from evalkit.lint.report import LintReport, as_github, as_json, as_sarif, as_text
-from evalkit.lint.rules import index_rules, list_rules
+from evalkit.hosts.lint.finding import Finding
+from evalkit.hosts.lint.report import LintReport, as_github, as_json, as_sarif, as_text
+from evalkit.hosts.lint.rules import index_rules, list_rules
 
 NEVER_EXPECTED = index_rules()["never-expected"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evalkit.lint.names import (
+from evalkit.hosts.lint.names import (
     describe_difference,
     find_affix,
     find_relative,

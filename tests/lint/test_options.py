@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.lint.facts import records
-from evalkit.lint.finding import Rule
-from evalkit.lint.options import read_options
-from evalkit.lint.rules import GROUPS, index_rules, list_default_rules, list_families, list_rules
+from evalkit.hosts.lint.facts import records
+from evalkit.hosts.lint.finding import Rule
+from evalkit.hosts.lint.options import read_options
+from evalkit.hosts.lint.rules import GROUPS, index_rules, list_default_rules, list_families, list_rules
 
 ROOT = Path("project")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from evalkit.model.settings import compute_cost
-from evalkit.model.transcript import Usage
+from evalkit.records.settings import compute_cost
+from evalkit.records.transcript import Usage
 
 USAGE = Usage(input_tokens=1_000_000, cached_tokens=400_000, output_tokens=100_000, reasoning_tokens=50_000)
 PRICES = {"m": {"input": 1.0, "output": 10.0}, "dear": {"input": 1.0, "cached": 0.5, "output": 10.0, "reasoning": 20.0}}

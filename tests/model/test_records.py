@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, find_nearest, format_path
-from evalkit.model.case import Declaration
-from evalkit.model.registry import Registry
-from evalkit.model.run import Run
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import (
+from evalkit.records.case import Declaration
+from evalkit.records.registry import Registry
+from evalkit.records.run import Run
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import (
     FunctionCall,
     ModelCall,
     ModelRequest,
@@ -27,7 +27,7 @@ from evalkit.model.transcript import (
     Usage,
     Violation,
 )
-from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Score, Verdict
+from evalkit.records.verdict import CallVerdict, CheckResult, Reason, Score, Verdict
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 CHECK = Declaration(name="check", description="Looks up", parameters=SCHEMA)

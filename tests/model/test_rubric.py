@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.rubric import Rubric, RubricError, parse_rubric
-from evalkit.model.settings import split_graders
+from evalkit.records.rubric import Rubric, RubricError, parse_rubric
+from evalkit.records.settings import split_graders
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.model.template import (
+from evalkit.records.template import (
     Literal,
     Reference,
     Template,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.errors import UsageError
-from evalkit.model.case import Case, CaseSettings, get_case_name, split_case_id, split_variant
-from evalkit.model.settings import Settings
-from evalkit.model.variant import VariantValues, read_comparison
+from evalkit.records.case import Case, CaseSettings, get_case_name, split_case_id, split_variant
+from evalkit.records.settings import Settings
+from evalkit.records.variant import VariantValues, read_comparison
 
 FLAG = "--evalkit-compare"
 KNOWN = "Dimensions are agent, model, temperature, and names of your own that agents read from task.variant"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.model.run import Run
-from evalkit.reports.run_file import load_run
+from evalkit.hosts.reports.run_file import load_run
+from evalkit.records.run import Run
 from tests.conftest import PLUGINS_TO_LEAVE
 
 CLUSTER = """\

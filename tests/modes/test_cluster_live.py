@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import BudgetSpentError
+from evalkit.models.providers.budget import Account
 from evalkit.plugin.cluster.exchange import ClusterBudget, list_cassette_names, write_recordings
-from evalkit.providers.budget import Account
 from evalkit.spec.load import case_from_dict
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra dask)")
@@ -30,7 +30,7 @@ AGENTS = """\
 import asyncio, os, pathlib
 import evalkit
 from evalkit.agents.model_choice import _shared_providers
-from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
+from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
 
 HERE = pathlib.Path(os.environ["NOTES"])
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.cassettes.model import CassetteProvider, RecordingProvider
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.models.cassettes.model import CassetteProvider, RecordingProvider
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.runner.run_case import run_case
 from scenarios.navigation.agent import DOCUMENT, PROMPT, navigate, navigation_function
 from scenarios.navigation.document import read_document

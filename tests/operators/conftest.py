@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.registry import OPERATORS
+from evalkit.records.registry import OPERATORS
 
 
 @pytest.fixture(autouse=True)

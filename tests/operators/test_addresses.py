@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.casecheck.expected_calls import make_example
+from evalkit.hosts.casecheck.expected_calls import make_example
 from evalkit.operators.compile import OperatorProblems, compile_value
 
 FORMS = 'v4, v6, any, a network such as "10.0.0.0/8" or a list of them, or {version: 4, in: "10.0.0.0/8"}'

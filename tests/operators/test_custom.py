@@ -9,9 +9,9 @@ import pytest
 
 import evalkit
 from evalkit.errors import UsageError
-from evalkit.model.registry import OPERATORS
 from evalkit.operators.builtin import list_operators, operator
 from evalkit.operators.compile import compile_value
+from evalkit.records.registry import OPERATORS
 
 
 def even(expected: Any, actual: Any) -> bool | str:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.rubric import Rubric
-from evalkit.model.template import TemplateError
-from evalkit.model.transcript import Grade, Grading
 from evalkit.operators.base import JUDGE
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.judged import Judged, Question, collect_questions, record_questions, use_grades
+from evalkit.records.rubric import Rubric
+from evalkit.records.template import TemplateError
+from evalkit.records.transcript import Grade, Grading
 
 KIND = {"$judge": "It is kind."}
 

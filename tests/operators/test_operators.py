@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.registry import OPERATORS
 from evalkit.operators.builtin import list_operators
 from evalkit.operators.compile import compile_value
+from evalkit.records.registry import OPERATORS
 
 NAN = float("nan")
 DATE = "2025-12-31"

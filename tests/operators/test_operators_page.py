@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.registry import OPERATORS
 from evalkit.operators.base import Operator
 from evalkit.operators.builtin import BUILTIN_OPERATORS, INSTEAD, list_operators
 from evalkit.operators.compile import compile_value
+from evalkit.records.registry import OPERATORS
 from evalkit.yamlfile.parse import load
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")

@@ -82,7 +82,7 @@ def test_without_a_model_a_case_is_no_pass_and_no_failure(expected: Any, monkeyp
 
     monkeypatch.setattr(similar, "embed", fail)
     from evalkit.checks.compile import compile_expectation
-    from evalkit.model.transcript import FunctionCall, Transcript
+    from evalkit.records.transcript import FunctionCall, Transcript
 
     calls = [{"function_name": "mail", "arguments": {"body": expected}}]
     expectation, problems = compile_expectation({"expected_function_calls": calls})

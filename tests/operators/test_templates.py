@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from evalkit import operator
-from evalkit.model.template import Literal, Reference, TemplateError, follow_path, parse_template
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
+from evalkit.records.template import Literal, Reference, TemplateError, follow_path, parse_template
 
 INPUT: dict[str, Any] = {
     "id": "TKT-1",

@@ -17,10 +17,10 @@ import pytest
 pytest.importorskip("openai")
 
 from evalkit import Settings
-from evalkit.casecheck.parity import ParitySweep
-from evalkit.casecheck.sweep import arun_with_sweeps
-from evalkit.model.verdict import Verdict
+from evalkit.hosts.casecheck.parity import ParitySweep
+from evalkit.hosts.casecheck.sweep import arun_with_sweeps
 from evalkit.project import Project
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from scenarios.parcels.service import ParcelService
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.model.registry import AGENTS, CHECKS, OPERATORS
-from evalkit.model.run import Run
-from evalkit.reports.run_file import load_run
+from evalkit.hosts.reports.run_file import load_run
+from evalkit.records.registry import AGENTS, CHECKS, OPERATORS
+from evalkit.records.run import Run
 
 # Loaded here, not in a test: pytester forgets what a run inside this process imports, and the next import would make a
 # second copy of it, whose classes and patches the first does not know. evalkit looks into the clients, too.

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from evalkit.cli import main
-from evalkit.model.case import split_variant
-from evalkit.reports.run_file import load_run
+from evalkit.hosts.reports.run_file import load_run
+from evalkit.records.case import split_variant
 from tests.plugin.test_collection import ids
 
 Project = Any
@@ -20,7 +20,7 @@ CONFTEST = '''\
 import os, pathlib
 import evalkit
 from evalkit.agents.model_choice import _shared_providers
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 
 def book(task, asks_first):
     started = pathlib.Path(os.environ.get("STARTED", os.devnull))

@@ -11,9 +11,9 @@ import pytest
 
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.gate.decision import decide
-from evalkit.model.run import Policy
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.reports.markdown import render_markdown
+from evalkit.hosts.reports.markdown import render_markdown
+from evalkit.records.run import Policy
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 
 Project = Any
 GRADER = "gemini:g"
@@ -22,7 +22,7 @@ EXPECTED = {"expected_function_calls": ["check"], "judge": ["It is polite.", "It
 ELSEWHERE = """
 import json
 from evalkit.agents.model_choice import _shared_providers
-from evalkit.model.transcript import ModelCall, ModelTurn
+from evalkit.records.transcript import ModelCall, ModelTurn
 
 class Judge:
     name = "judge"

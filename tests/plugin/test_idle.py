@@ -44,16 +44,28 @@ HEAVY = (
     *("click", "deepdiff", "genson", "google.genai", "h11", "httpx", "jinja2", "jsonschema", "pydantic", "regex"),
     *("rich.console", "rstr", "ruamel"),
 )
-UNUSED_ROOMS = ("adapters", "casecheck", "cli", "importers", "lint", "providers", "streaming", "traces", "wire")
+UNUSED_ROOMS = (
+    *(
+        "adapters",
+        "cli",
+        "hosts.casecheck",
+        "hosts.lint",
+        "importers",
+        "models.providers",
+        "models.streaming",
+        "traces",
+    ),
+    "wire",
+)
 UNUSED = {
     "agents": "grader loop model_choice model_session recorded task_functions user_model",
-    "cassettes": "fingerprint model reply_cache",
+    "models.cassettes": "fingerprint model reply_cache",
     "execution": "cluster shards",
     "fields": "patterns schema",
     "features": "approvals policies",
     "functions": "patching",
     "plugin": "cluster lint traces update xdist_scheduling",
-    "reports": "html markdown otel side_by_side table trace",
+    "hosts.reports": "html markdown otel side_by_side table trace",
     "runner": "grading simulated_user",
     "spec": "row_sources rows suites",
 }
@@ -89,7 +101,7 @@ def test_its_modules_are_not_rewritten_for_assertions_though_a_wheel_marks_them(
         "scenarios/conftest.py",
         "def pytest_unconfigure():\n    import sys\n"
         "    print('LOADERS', {type(module.__loader__).__name__ for name, module in sys.modules.items()\n"
-        "                      if name.startswith(('evalkit.agents', 'evalkit.model'))})\n",
+        "                      if name.startswith(('evalkit.agents', 'evalkit.records'))})\n",
     )
     project.case("a_001")
     project.write("test_other.py", "def test_other(): pass")

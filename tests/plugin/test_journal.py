@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.reports.run_file import load_run
+from evalkit.hosts.reports.run_file import load_run
 
 Project = Any
 
@@ -297,7 +297,7 @@ def test_a_full_disk_is_told_and_does_not_break_the_run(project: Project, monkey
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("evalkit.reports.run_file.Journal.append", full)
+    monkeypatch.setattr("evalkit.hosts.reports.run_file.Journal.append", full)
     project.case("a_001")
     result = project.run()
     assert result.ret == 6

@@ -51,7 +51,7 @@ def test_without_the_setting_nothing_of_lint_is_loaded(linted: Project, setting:
     linted.write("pyproject.toml", setting)
     linted.write(
         "scenarios/conftest.py",
-        "def pytest_unconfigure():\n    import sys\n    assert 'evalkit.lint' not in sys.modules\n",
+        "def pytest_unconfigure():\n    import sys\n    assert 'evalkit.hosts.lint' not in sys.modules\n",
     )
     result = linted.run_apart("-q")
     assert summary(result) == []

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from evalkit.gate.decision import decide
-from evalkit.model.run import Policy
-from evalkit.reports.markdown import render_markdown
+from evalkit.hosts.reports.markdown import render_markdown
+from evalkit.records.run import Policy
 from tests.servers.replay import Answer, ReplayServer
 
 Project = Any
@@ -19,7 +19,7 @@ CONFTEST = """
 import asyncio
 import evalkit
 from evalkit.agents.model_choice import _shared_providers
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 
 class Live:
     name = "live"
@@ -138,8 +138,8 @@ def test_many_calls_as_text_warn_and_gate_where_asked(
 
 
 CALLS_AS_TEXT = """
-from evalkit.model.transcript import ModelCall
-from evalkit.providers.turns import ScriptedProvider
+from evalkit.records.transcript import ModelCall
+from evalkit.models.providers.turns import ScriptedProvider
 
 _shared_providers["gemini:text"] = ScriptedProvider([
     ModelTurn(text='<function>{"name": "check", "parameters": {"id": "A1"}}</function>'),

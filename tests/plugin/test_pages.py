@@ -10,9 +10,9 @@ import pytest
 
 import evalkit
 from evalkit.config import CONFIG_KEYS, read_value
-from evalkit.model.run import Run
-from evalkit.model.verdict import Verdict
 from evalkit.plugin.options import COMMAND_LINE_ONLY, COMMAND_LINE_VALUES, OPTIONS, SWITCHES, format_flag
+from evalkit.records.run import Run
+from evalkit.records.verdict import Verdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = "".join((DOCS / name).read_text("utf-8") for name in ("running.md", "gate.md"))

@@ -103,7 +103,7 @@ def test_an_agent_whose_requests_are_not_seen_can_not_be_compared(desk: Project)
         "conftest.py",
         """
 import evalkit
-from evalkit.model.transcript import ModelCall, ModelTurn
+from evalkit.records.transcript import ModelCall, ModelTurn
 
 @evalkit.agent("own")
 def own(task):

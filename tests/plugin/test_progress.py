@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from evalkit.model.settings import Settings
 from evalkit.plugin.progress import Activity, LastRow, format_progress, read_activity
+from evalkit.records.settings import Settings
 
 Project = Any
 
@@ -200,9 +200,9 @@ import os
 import evalkit
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.errors import ProviderError
-from evalkit.model.transcript import ModelRequest, ModelTurn, Usage
+from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.plugin import progress
-from evalkit.providers.pacing import RetryPolicy, call_with_retries
+from evalkit.models.providers.pacing import RetryPolicy, call_with_retries
 
 progress._LOG_S = progress._EXCHANGE_S = 0.4
 

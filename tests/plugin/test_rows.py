@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.reports.run_file import load_run
+from evalkit.hosts.reports.run_file import load_run
 from tests.plugin.test_collection import ids
 
 Project = Any

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from evalkit.execution.shards import split
-from evalkit.model.run import Run
+from evalkit.hosts.reports.run_file import load_run
 from evalkit.plugin.splitting import compute_content_hash
-from evalkit.reports.run_file import load_run
+from evalkit.records.run import Run
 
 Project = Any
 EVALKIT = (sys.executable, "-c", "from evalkit.cli import main; main()")

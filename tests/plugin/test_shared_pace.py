@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from evalkit.providers.adaptive_pace import ServiceState
+from evalkit.models.providers.adaptive_pace import ServiceState
 
 Project = Any
 CASES, TURNS = 20, 3

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from evalkit.cli import case_commands, commands
 from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
-from evalkit.model.case import Case, Repeat
-from evalkit.model.run import NOT_MEASURED, Policy
 from evalkit.plugin.traces import RecordedRuns, TraceSelection, list_trace_files
+from evalkit.records.case import Case, Repeat
+from evalkit.records.run import NOT_MEASURED, Policy
 
 Project = Any
 

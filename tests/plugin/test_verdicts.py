@@ -645,7 +645,7 @@ def test_functions_that_the_application_answered_are_named_at_the_end(project: P
     """With -q too: a real function has run."""
     project.write(
         "own_client.py",
-        "from evalkit.model.transcript import CallAnswer, ModelCall, ModelTurn\n"
+        "from evalkit.records.transcript import CallAnswer, ModelCall, ModelTurn\n"
         "def answer(task):\n"
         '    task.record_turn(ModelTurn(calls=(ModelCall(name="look_up", call_id="c1"),)))\n'
         '    task.record_turn(ModelTurn("done"), answers=(CallAnswer({"real": True}, "c1"),))\n'

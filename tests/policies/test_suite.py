@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from evalkit import Settings
-from evalkit.casecheck.mutants import observe
-from evalkit.casecheck.mutation_score import compute_score
+from evalkit.hosts.casecheck.mutants import observe
+from evalkit.hosts.casecheck.mutation_score import compute_score
 from evalkit.project import Project
 from evalkit.runner.run_case import run_case
 

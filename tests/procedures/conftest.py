@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from evalkit.model.verdict import Verdict
+from evalkit.records.verdict import Verdict
 from evalkit.stats.accounting import Accounting, account
 from tests.suites.suite import Suite, runner
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from evalkit.cli.lint import load_lint_options
-from evalkit.lint.finding import apply_changes, plan_changes
-from evalkit.lint.report import check_project
-from evalkit.model.verdict import Verdict
-from evalkit.reports.trace import render_trace
+from evalkit.hosts.lint.finding import apply_changes, plan_changes
+from evalkit.hosts.lint.report import check_project
+from evalkit.hosts.reports.trace import render_trace
+from evalkit.records.verdict import Verdict
 from evalkit.stats.accounting import Accounting, Channels
 
 ROOT = Path(__file__).parents[2]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from evalkit.gate.decision import decide
-from evalkit.model.run import Policy, Run
-from evalkit.model.verdict import Verdict
-from evalkit.reports.summary import build_fallback_warning, format_accounting
+from evalkit.hosts.reports.summary import build_fallback_warning, format_accounting
+from evalkit.records.run import Policy, Run
+from evalkit.records.verdict import Verdict
 from evalkit.stats.accounting import Accounting, Channels, cost_multiplier
 
 Verdicts = Callable[[str], dict[str, Verdict]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.base import Provider
+from evalkit.models.providers.base import Provider
+from evalkit.records.transcript import ModelRequest, ModelTurn
 
 HELLO = ModelRequest(messages=({"role": "user", "text": "hi"},))
 

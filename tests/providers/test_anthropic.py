@@ -13,17 +13,17 @@ import pytest
 pytest.importorskip("anthropic")
 
 from evalkit.errors import ProviderError, UsageError
-from evalkit.model.case import Declaration
-from evalkit.model.parts import InputPart
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.anthropic import (
+from evalkit.models.providers.anthropic import (
     AnthropicOptions,
     AnthropicProvider,
     build_body,
     read_reply,
     read_stream,
 )
-from evalkit.providers.table import open_provider
+from evalkit.models.providers.table import open_provider
+from evalkit.records.case import Declaration
+from evalkit.records.parts import InputPart
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.wire.anthropic_messages import build_messages
 from tests.providers.asking import HELLO, ask_provider
 from tests.providers.bodies import parse_values

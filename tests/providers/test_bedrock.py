@@ -13,16 +13,16 @@ import pytest
 pytest.importorskip("boto3")
 
 from evalkit.errors import ProviderError, UsageError
-from evalkit.model.case import Declaration
-from evalkit.model.parts import InputPart
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.bedrock import (
+from evalkit.models.providers.bedrock import (
     BedrockOptions,
     BedrockProvider,
     build_body,
     read_reply,
     read_stream,
 )
+from evalkit.records.case import Declaration
+from evalkit.records.parts import InputPart
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.wire.bedrock_converse import build_messages
 from tests.providers.asking import HELLO, ask_provider
 from tests.servers.replay import Answer, ReplayServer

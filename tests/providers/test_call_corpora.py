@@ -15,9 +15,9 @@ import pytest
 
 from evalkit.errors import IncompleteCallError
 from evalkit.jsonvalue import parse_arguments
-from evalkit.providers.gemini import read_reply
-from evalkit.providers.openai import read_stream
-from evalkit.streaming import StreamAccumulator
+from evalkit.models.providers.gemini import read_reply
+from evalkit.models.providers.openai import read_stream
+from evalkit.models.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
 from evalkit.wire.gemini_content import merge_chunks
 from tests.providers.bodies import parse_values

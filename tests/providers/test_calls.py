@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.transcript import ModelCall, ModelTurn
-from evalkit.providers.base import read_call
+from evalkit.models.providers.base import read_call
+from evalkit.records.transcript import ModelCall, ModelTurn
 from evalkit.wire import anthropic_messages, bedrock_converse, openai_chat
 from evalkit.wire.building import build_call_id, format_result, is_error_result, pair_results
 

@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("openai")
 
 from evalkit.errors import ProviderError
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.providers.client import ClientOptions
-from evalkit.providers.openai import AzureOptions, AzureProvider, MistralProvider
-from evalkit.providers.table import open_provider
+from evalkit.models.providers.client import ClientOptions
+from evalkit.models.providers.openai import AzureOptions, AzureProvider, MistralProvider
+from evalkit.models.providers.table import open_provider
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from tests.providers.asking import ask_provider
 from tests.servers.replay import Answer, ReplayServer
 
@@ -113,6 +113,6 @@ def test_the_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) ->
     async def load(package: str) -> None:
         raise ModuleNotFoundError(package, name=package)
 
-    monkeypatch.setattr("evalkit.providers.client.load_client", load)
+    monkeypatch.setattr("evalkit.models.providers.client.load_client", load)
     with pytest.raises(ProviderError, match=r"mistral: models need the extra: pip install 'pytest-evalkit\[openai\]'"):
         ask(open_provider("mistral:m?retries=0"))

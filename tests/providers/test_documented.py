@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evalkit.cassettes.http.cassette_file import load_http_cassette
-from evalkit.cassettes.model import parse_cassette
-from evalkit.providers.gemini import GeminiOptions
-from evalkit.providers.turns import FINISH_REASONS, TURN_KEYS
+from evalkit.models.cassettes.http.cassette_file import load_http_cassette
+from evalkit.models.cassettes.model import parse_cassette
+from evalkit.models.providers.gemini import GeminiOptions
+from evalkit.models.providers.turns import FINISH_REASONS, TURN_KEYS
 from evalkit.yamlfile.parse import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "cassettes.md"

@@ -15,7 +15,7 @@ import pytest
 
 import evalkit
 from evalkit.agents.task import Task
-from evalkit.model.transcript import ModelRequest
+from evalkit.records.transcript import ModelRequest
 
 WHOLE = {
     "openai": {"choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}]},

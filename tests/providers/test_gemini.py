@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from evalkit.errors import ProviderError, UsageError
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.gemini import (
+from evalkit.models.providers.gemini import (
     GeminiOptions,
     GeminiProvider,
     read_reply,
 )
-from evalkit.providers.pacing import RetryPolicy
-from evalkit.providers.table import open_provider
+from evalkit.models.providers.pacing import RetryPolicy
+from evalkit.models.providers.table import open_provider
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.wire.gemini_content import FINISH_REASONS, FOREIGN_SIGNATURE, build_contents, merge_chunks
 from tests.providers.asking import ask_provider
 from tests.providers.bodies import parse_values

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import ModelRequest
-from evalkit.providers.table import open_provider
+from evalkit.models.providers.table import open_provider
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import ModelRequest
 
 MODEL = os.environ.get("EVALKIT_LIVE_MODEL")
 KEY = os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from evalkit.errors import ProviderError
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.gemini import (
+from evalkit.models.providers.gemini import (
     GeminiOptions,
     GeminiProvider,
     read_reply,
 )
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.wire.gemini_content import FINISH_REASONS, REASONS_BY_NUMBER, merge_chunks
 
 Row = dict[str, Any]

@@ -18,14 +18,14 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.errors import ProviderError, UnreadItemError
-from evalkit.model.case import Declaration
-from evalkit.model.settings import HttpSettings, Settings
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.adaptive_pace import Turn
-from evalkit.providers.client import ClientOptions
-from evalkit.providers.openai import OpenAIProvider, read_reply, read_stream
-from evalkit.providers.pacing import Limiter, RetryPolicy
-from evalkit.providers.table import open_provider
+from evalkit.models.providers.adaptive_pace import Turn
+from evalkit.models.providers.client import ClientOptions
+from evalkit.models.providers.openai import OpenAIProvider, read_reply, read_stream
+from evalkit.models.providers.pacing import Limiter, RetryPolicy
+from evalkit.models.providers.table import open_provider
+from evalkit.records.case import Declaration
+from evalkit.records.settings import HttpSettings, Settings
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 from evalkit.wire.openai_chat import build_messages
@@ -628,7 +628,7 @@ def test_the_client_is_opened_before_a_request_takes_its_turn(
         return await enter(policy)
 
     monkeypatch.setattr(limiter, "enter", take_turn)
-    monkeypatch.setattr("evalkit.providers.pacing.current_limiter", ContextVar("limiter", default=limiter))
+    monkeypatch.setattr("evalkit.models.providers.pacing.current_limiter", ContextVar("limiter", default=limiter))
     asked(asking)
     assert order == ["turn"]
 

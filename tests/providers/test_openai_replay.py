@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.client import ClientOptions
-from evalkit.providers.openai import OpenAIProvider
+from evalkit.models.providers.client import ClientOptions
+from evalkit.models.providers.openai import OpenAIProvider
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from tests.providers.bodies import parse_values
 
 Row = dict[str, Any]

@@ -16,11 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.errors import ProviderError
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelTurn, Usage
-from evalkit.providers.adaptive_pace import Turn
-from evalkit.providers.budget import MeteredProvider
-from evalkit.providers.pacing import (
+from evalkit.models.providers.adaptive_pace import Turn
+from evalkit.models.providers.budget import MeteredProvider
+from evalkit.models.providers.pacing import (
     Limiter,
     Rates,
     RetryPolicy,
@@ -32,7 +30,9 @@ from evalkit.providers.pacing import (
     read_retry_after,
     to_transport_error,
 )
-from evalkit.providers.turns import ScriptedProvider
+from evalkit.models.providers.turns import ScriptedProvider
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelTurn, Usage
 
 
 class Clock:

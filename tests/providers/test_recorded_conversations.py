@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalkit.cassettes.model import CassetteProvider, RecordingProvider
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.gemini import read_reply as gemini_turn
-from evalkit.providers.openai import read_reply as openai_turn
-from evalkit.providers.openai import read_stream
-from evalkit.providers.turns import ScriptedProvider
+from evalkit.models.cassettes.model import CassetteProvider, RecordingProvider
+from evalkit.models.providers.gemini import read_reply as gemini_turn
+from evalkit.models.providers.openai import read_reply as openai_turn
+from evalkit.models.providers.openai import read_stream
+from evalkit.models.providers.turns import ScriptedProvider
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.redact import redact_secrets
 from evalkit.wire.gemini_content import merge_chunks
 from tests.providers.bodies import parse_values

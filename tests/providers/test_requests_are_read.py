@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.providers import anthropic, bedrock
+from evalkit.models.providers import anthropic, bedrock
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.wire import anthropic_messages, bedrock_converse, gemini_content, openai_chat
 from evalkit.wire.records import Answer, Call, Request, Text, Unread
 from evalkit.wire.table import find_api, looks_like_model_request

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from evalkit.errors import MissingCassetteError, UsageError
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.providers.base import Provider
-from evalkit.providers.table import open_provider
-from evalkit.providers.turns import ScriptedProvider
+from evalkit.models.providers.base import Provider
+from evalkit.models.providers.table import open_provider
+from evalkit.models.providers.turns import ScriptedProvider
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 
 KINDS = "gemini:MODEL, openai:MODEL, anthropic:MODEL, azure:MODEL, mistral:MODEL, bedrock:MODEL"
 

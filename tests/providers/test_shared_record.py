@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from evalkit.providers.adaptive_pace import FileRecord
+from evalkit.models.providers.adaptive_pace import FileRecord
 
 
 class Counter(Struct):
@@ -22,7 +22,7 @@ ADD = """
 import sys
 from pathlib import Path
 from tests.providers.test_shared_record import Counter
-from evalkit.providers.adaptive_pace import FileRecord
+from evalkit.models.providers.adaptive_pace import FileRecord
 
 record = FileRecord(Path(sys.argv[1]), Counter)
 for _ in range(300):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.providers.base import Provider, ProviderKind
-from evalkit.providers.table import PROVIDERS, open_provider
+from evalkit.models.providers.base import Provider, ProviderKind
+from evalkit.models.providers.table import PROVIDERS, open_provider
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cassettes.md").read_text("utf-8")
 HOSTILE: list[Any] = [None, [], {}, "text", 7, {"candidates": 1}, {"choices": [None]}, {"choices": [{"message": []}]}]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from evalkit.cassettes.model import CassetteProvider
 from evalkit.errors import SpecError, UsageError
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.gemini import read_reply
-from evalkit.providers.openai import read_stream
-from evalkit.providers.turns import Chunk, ScriptedProvider, TurnReader, build_turn, fetch_pieces, split_turn
-from evalkit.streaming import StreamAccumulator, StreamCall
+from evalkit.models.cassettes.model import CassetteProvider
+from evalkit.models.providers.gemini import read_reply
+from evalkit.models.providers.openai import read_stream
+from evalkit.models.providers.turns import Chunk, ScriptedProvider, TurnReader, build_turn, fetch_pieces, split_turn
+from evalkit.models.streaming import StreamAccumulator, StreamCall
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.wire.gemini_content import merge_chunks
 
 OPENAI: list[dict[str, Any]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import evalkit
-from evalkit.model.transcript import ModelRequest
+from evalkit.records.transcript import ModelRequest
 from tests.suites.listening import overheard, told
 from tests.suites.suites import SUITES, passed
 
@@ -85,7 +85,7 @@ def test_the_transcript_says_that_the_calls_came_as_text_and_shows_the_reply_as_
 
 
 def test_the_trace_marks_calls_that_were_written_as_text() -> None:
-    from evalkit.reports.trace import render_trace
+    from evalkit.hosts.reports.trace import render_trace
 
     _, verdict = passed("recipes")("mixed_channels_001")
     shown = render_trace(verdict)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.transcript import FunctionCall, Timing, Transcript
-from evalkit.model.verdict import CallVerdict, CheckResult, FaultRun, Reason, Verdict
+from evalkit.records.transcript import FunctionCall, Timing, Transcript
+from evalkit.records.verdict import CallVerdict, CheckResult, FaultRun, Reason, Verdict
 
 MakeVerdict = Callable[..., Verdict]
 

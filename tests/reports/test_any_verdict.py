@@ -9,10 +9,10 @@ from unicodedata import category
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript
-from evalkit.model.verdict import STATUSES, CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.serialization import from_line, to_line
-from evalkit.reports.trace import TraceOptions, build_trace_lines, render_ansi, render_trace
+from evalkit.hosts.reports.serialization import from_line, to_line
+from evalkit.hosts.reports.trace import TraceOptions, build_trace_lines, render_ansi, render_trace
+from evalkit.records.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript
+from evalkit.records.verdict import STATUSES, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.text.redact import Redactor
 
 # Any character at all, lone surrogates and controls included, with some that matter made likely.

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.model.transcript import Usage
-from evalkit.reports.run_file import load_run, replace_file
-from evalkit.reports.table import REPORTS, ReportInput
+from evalkit.hosts.reports.run_file import load_run, replace_file
+from evalkit.hosts.reports.table import REPORTS, ReportInput
+from evalkit.records.transcript import Usage
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/run.json").read_text("utf-8"))
 WRONG: list[Any] = [None, 1, -1, "x", [], {}, True, 1e308, float("nan"), float("inf"), "\ud800", [[1]], {"a": {"b": 1}}]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from evalkit.model.run import Run
-from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports.table import render_github_annotations
+from evalkit.hosts.reports.table import render_github_annotations
+from evalkit.records.run import Run
+from evalkit.records.verdict import Reason, Verdict
 
 CASE = Verdict(
     case_id="scenarios/shop/valid_001.yaml",

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from evalkit.model.codec import to_plain_json
-from evalkit.model.run import Run
-from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports.otel import render_otlp_lines
-from evalkit.reports.table import render_github_annotations, render_junit
-from evalkit.reports.trace import TraceOptions, render_trace
+from evalkit.hosts.reports.otel import render_otlp_lines
+from evalkit.hosts.reports.table import render_github_annotations, render_junit
+from evalkit.hosts.reports.trace import TraceOptions, render_trace
+from evalkit.records.codec import to_plain_json
+from evalkit.records.run import Run
+from evalkit.records.verdict import Reason, Verdict
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.run import GateDecision, Run
-from evalkit.model.transcript import Grade, Grading, Transcript, Usage
-from evalkit.model.verdict import CheckResult, Reason, Verdict
-from evalkit.reports.html import build_cases
-from evalkit.reports.markdown import render_markdown
-from evalkit.reports.summary import describe_grader, format_grades
-from evalkit.reports.trace import render_trace
+from evalkit.hosts.reports.html import build_cases
+from evalkit.hosts.reports.markdown import render_markdown
+from evalkit.hosts.reports.summary import describe_grader, format_grades
+from evalkit.hosts.reports.trace import render_trace
+from evalkit.records.run import GateDecision, Run
+from evalkit.records.transcript import Grade, Grading, Transcript, Usage
+from evalkit.records.verdict import CheckResult, Reason, Verdict
 from evalkit.stats.accounting import Grades
 
 BY = "graded by gemini:x"

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
 from evalkit.gate.history import History, HistoryRun
-from evalkit.model.run import Policy, Run
-from evalkit.reports.history_charts import build_history
-from evalkit.reports.html import generate_html
+from evalkit.hosts.reports.history_charts import build_history
+from evalkit.hosts.reports.html import generate_html
+from evalkit.records.run import Policy, Run
 from tests.gate.test_history import make_run
 from tests.reports.test_html import Open, browser, opened
 

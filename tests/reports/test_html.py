@@ -15,10 +15,17 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
-from evalkit.model.run import GateDecision, Policy, Run
-from evalkit.model.transcript import FunctionCall, Handoff, ModelTurn, RunFault, Timing, Transcript, Usage
-from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.html import build_cases, build_tiles, find_at_place, generate_html, to_page_data, to_script_json
+from evalkit.hosts.reports.html import (
+    build_cases,
+    build_tiles,
+    find_at_place,
+    generate_html,
+    to_page_data,
+    to_script_json,
+)
+from evalkit.records.run import GateDecision, Policy, Run
+from evalkit.records.transcript import FunctionCall, Handoff, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.records.verdict import CallVerdict, CheckResult, Reason, Verdict
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]

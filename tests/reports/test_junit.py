@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 import pytest
 from msgspec.structs import replace
 
-from evalkit.model.run import Run
-from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import CallVerdict, Reason, Verdict
-from evalkit.reports.table import render_junit
+from evalkit.hosts.reports.table import render_junit
+from evalkit.records.run import Run
+from evalkit.records.transcript import FunctionCall
+from evalkit.records.verdict import CallVerdict, Reason, Verdict
 
 
 def test_each_status_has_its_element(warranty_verdict: Verdict) -> None:

@@ -10,10 +10,7 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
-from evalkit.model.run import Policy, Run
-from evalkit.model.transcript import FunctionCall, Timing, Transcript
-from evalkit.model.verdict import CallVerdict, Reason, Verdict
-from evalkit.reports.markdown import (
+from evalkit.hosts.reports.markdown import (
     LIMIT,
     MarkdownOptions,
     escape_for_html,
@@ -23,6 +20,9 @@ from evalkit.reports.markdown import (
     format_percent,
     render_markdown,
 )
+from evalkit.records.run import Policy, Run
+from evalkit.records.transcript import FunctionCall, Timing, Transcript
+from evalkit.records.verdict import CallVerdict, Reason, Verdict
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.model.run import Run
-from evalkit.model.transcript import Transcript
-from evalkit.model.verdict import Verdict
-from evalkit.reports.run_file import load_run, read_journal, write_run
-from evalkit.reports.trace import render_trace
+from evalkit.hosts.reports.run_file import load_run, read_journal, write_run
+from evalkit.hosts.reports.trace import render_trace
+from evalkit.records.run import Run
+from evalkit.records.transcript import Transcript
+from evalkit.records.verdict import Verdict
 
 FILES = sorted((Path(__file__).parent / "old_runs").glob("*.json"))
 

@@ -13,10 +13,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 
 from evalkit.errors import UsageError
-from evalkit.model.run import Run
-from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
-from evalkit.model.verdict import CheckResult, FaultRun, Reason, Verdict
-from evalkit.reports.otel import build_spans, render_otlp_lines, send
+from evalkit.hosts.reports.otel import build_spans, render_otlp_lines, send
+from evalkit.records.run import Run
+from evalkit.records.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.records.verdict import CheckResult, FaultRun, Reason, Verdict
 from tests.servers.collector import Collector
 
 STARTED = "2026-11-22T10:00:00+00:00"

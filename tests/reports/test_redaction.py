@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
-from evalkit.model.run import GateDecision, Policy, Run
-from evalkit.model.transcript import FunctionCall, RunFault, Transcript
-from evalkit.model.verdict import FAILED, CallVerdict, Reason, Verdict
-from evalkit.reports.serialization import from_line, redact_decision, redact_record, redact_run, redact_verdict
+from evalkit.hosts.reports.serialization import from_line, redact_decision, redact_record, redact_run, redact_verdict
+from evalkit.records.run import GateDecision, Policy, Run
+from evalkit.records.transcript import FunctionCall, RunFault, Transcript
+from evalkit.records.verdict import FAILED, CallVerdict, Reason, Verdict
 from evalkit.text.redact import REDACTED, SECRET_KEYS, Redactor
 from tests.reports.test_any_verdict import any_verdict
 

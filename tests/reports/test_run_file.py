@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 import evalkit
 from evalkit.errors import UsageError
-from evalkit.model.run import Run
-from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.model.verdict import Verdict
-from evalkit.reports.run_file import Journal, build_run_schema, load_run, read_journal, read_verdicts, write_run
-from evalkit.reports.serialization import from_line, to_line
+from evalkit.hosts.reports.run_file import Journal, build_run_schema, load_run, read_journal, read_verdicts, write_run
+from evalkit.hosts.reports.serialization import from_line, to_line
+from evalkit.records.run import Run
+from evalkit.records.transcript import FunctionCall, Transcript
+from evalkit.records.verdict import Verdict
 
 
 def verdict(case_id: str = "s/a_001.yaml", **fields: object) -> Verdict:
@@ -96,15 +96,15 @@ def test_a_run_file_is_read_back_as_it_was(tmp_path: Path, warranty_verdict: Ver
 
 def test_a_run_file_fits_its_published_schema(tmp_path: Path, warranty_verdict: Verdict) -> None:
     write_run(tmp_path / "run.json", Run(verdicts=(warranty_verdict, with_argument(math.nan))))
-    schema = json.loads(files("evalkit.reports").joinpath("run.schema.json").read_text("utf-8"))
+    schema = json.loads(files("evalkit.hosts.reports").joinpath("run.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.Draft202012Validator(schema).validate(json.loads((tmp_path / "run.json").read_text("ascii")))
 
 
 def test_the_published_schema_is_current() -> None:
-    shipped = files("evalkit.reports").joinpath("run.schema.json").read_text("utf-8")
+    shipped = files("evalkit.hosts.reports").joinpath("run.schema.json").read_text("utf-8")
     assert shipped == json.dumps(build_run_schema(), indent=2) + "\n", (
-        "run `evalkit schema run > evalkit/reports/run.schema.json`"
+        "run `evalkit schema run > evalkit/hosts/reports/run.schema.json`"
     )
 
 
@@ -205,7 +205,7 @@ def test_a_journal_on_a_full_disk_fails_where_it_is_written_and_nowhere_else(tmp
     code = """
 import resource, signal, sys
 from pathlib import Path
-from evalkit.reports.run_file import Journal
+from evalkit.hosts.reports.run_file import Journal
 journal = Journal(Path("j.jsonl"))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.gate.decision import decide
-from evalkit.model.run import Policy, Run
-from evalkit.model.verdict import Reason, Verdict
-from evalkit.reports.markdown import MarkdownOptions, render_markdown
-from evalkit.reports.side_by_side import Cell, build_cell, build_matrix, describe_side_by_side, list_measures
+from evalkit.hosts.reports.markdown import MarkdownOptions, render_markdown
+from evalkit.hosts.reports.side_by_side import Cell, build_cell, build_matrix, describe_side_by_side, list_measures
+from evalkit.records.run import Policy, Run
+from evalkit.records.verdict import Reason, Verdict
 
 LABELS = ("agent=polite", "agent=terse")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.model.run import Run
-from evalkit.model.verdict import Verdict
-from evalkit.reports.run_file import Journal, load_run, read_verdicts, write_run
-from evalkit.reports.serialization import to_line
+from evalkit.hosts.reports.run_file import Journal, load_run, read_verdicts, write_run
+from evalkit.hosts.reports.serialization import to_line
+from evalkit.records.run import Run
+from evalkit.records.verdict import Verdict
 
 VERDICTS = tuple(Verdict(case_id=f"s/a_00{number}.yaml", status=status) for number, status in enumerate(["passed"] * 3))
 

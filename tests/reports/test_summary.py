@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from evalkit.model.transcript import Usage
-from evalkit.reports.summary import build_fallback_warning, format_accounting
+from evalkit.hosts.reports.summary import build_fallback_warning, format_accounting
+from evalkit.records.transcript import Usage
 from evalkit.stats.accounting import Accounting, Channels
 
 USAGE = Usage(input_tokens=12_000, cached_tokens=4_000, output_tokens=900, reasoning_tokens=100, total_tokens=13_000)

@@ -9,9 +9,9 @@ import pytest
 
 from evalkit.cli.run_commands import report as report_command
 from evalkit.gate.decision import decide
-from evalkit.model.run import Policy, Run
-from evalkit.model.verdict import Verdict
-from evalkit.reports.table import REPORTS, Report, ReportInput
+from evalkit.hosts.reports.table import REPORTS, Report, ReportInput
+from evalkit.records.run import Policy, Run
+from evalkit.records.verdict import Verdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
 

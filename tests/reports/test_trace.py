@@ -7,10 +7,8 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
-from evalkit.model.verdict import CallVerdict, CheckResult, Reason, Verdict
-from evalkit.reports.summary import title_cases
-from evalkit.reports.trace import (
+from evalkit.hosts.reports.summary import title_cases
+from evalkit.hosts.reports.trace import (
     TraceOptions,
     build_trace_lines,
     describe_demand,
@@ -18,6 +16,8 @@ from evalkit.reports.trace import (
     render_ansi,
     render_trace,
 )
+from evalkit.records.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.records.verdict import CallVerdict, CheckResult, Reason, Verdict
 
 WARRANTY = """\
 ✗ invalid_warranty_002  expired warranty, angry customer                   3 calls · 4 turns · 0.8 s

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.case import Case, CaseSettings
-from evalkit.model.settings import Settings
+from evalkit.records.case import Case, CaseSettings
+from evalkit.records.settings import Settings
 
 MOCKS = {
     "check_warranty": {"serial_number": "SN12345", "status": "valid"},

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from evalkit.agents.task import Task
-from evalkit.model.case import Case, Repeat, UserTurn
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import Verdict
+from evalkit.records.case import Case, Repeat, UserTurn
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import Verdict
 from evalkit.runner.agent_threads import list_open_agents
 from evalkit.runner.run_case import arun_case, run_case
 
@@ -452,7 +452,7 @@ def test_ctrl_c_from_outside_tears_down(way: str, agent: str, tmp_path: Path) ->
     """A real SIGINT, in a process of its own."""
     script = f"""
     import asyncio, sys, time, evalkit
-    from evalkit.model.settings import Settings
+    from evalkit.records.settings import Settings
 
     def slow(task):
         print("asked", flush=True)

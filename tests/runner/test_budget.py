@@ -17,12 +17,12 @@ from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, ProviderError
 from evalkit.gate.decision import decide
-from evalkit.model.case import Case, Declaration, Repeat
-from evalkit.model.run import Policy, Run
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.providers.budget import Account, RunBudget
-from evalkit.providers.pacing import queue_context
+from evalkit.models.providers.budget import Account, RunBudget
+from evalkit.models.providers.pacing import queue_context
+from evalkit.records.case import Case, Declaration, Repeat
+from evalkit.records.run import Policy, Run
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.runner.run_case import arun_case, run_case
 
 PRICES = {"x": {"input": 1.0, "output": 10.0}}
@@ -188,7 +188,7 @@ def test_a_request_that_failed_costs_nothing() -> None:
 
 
 def test_the_deadline_stands_still_while_a_case_waits_for_its_turn(settings: Any, tmp_path: Path) -> None:
-    from evalkit.model.case import CaseSettings
+    from evalkit.records.case import CaseSettings
 
     class Queueing(Live):
         async def turn(self, request: ModelRequest) -> ModelTurn:

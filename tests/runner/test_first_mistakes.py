@@ -13,9 +13,9 @@ import pytest
 import evalkit
 from evalkit.agents.remote.agents import build_command_agent
 from evalkit.agents.task import Task
-from evalkit.model.case import Case, Declaration
-from evalkit.model.settings import Settings
-from evalkit.reports.serialization import from_line, to_line
+from evalkit.hosts.reports.serialization import from_line, to_line
+from evalkit.records.case import Case, Declaration
+from evalkit.records.settings import Settings
 
 DECLARED = (
     Declaration(

@@ -18,11 +18,11 @@ from evalkit.agents.contract import Reply
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError, UsageError
-from evalkit.model.case import Case, CaseSettings
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.model.verdict import Verdict
-from evalkit.providers.pacing import queue_context
+from evalkit.models.providers.pacing import queue_context
+from evalkit.records.case import Case, CaseSettings
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 
@@ -167,7 +167,7 @@ def test_secrets_are_not_sent_to_the_grader_nor_recorded(run: Any, judge: Judge,
 
 
 def test_the_request_is_logged_as_those_of_agents_are(run: Any, judge: Judge, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", logger="evalkit.model"):
+    with caplog.at_level("INFO", logger="evalkit.records"):
         run(grader=GRADER)
 
     (logged,) = caplog.records
@@ -181,7 +181,7 @@ def test_the_request_is_logged_as_those_of_agents_are(run: Any, judge: Judge, ca
 def test_its_requests_are_no_agents_and_pass_by_http_cassettes(
     run: Any, judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from evalkit.cassettes.http import interception as http_interception
+    from evalkit.models.cassettes.http import interception as http_interception
 
     answer, passes = judge.turn, []
 
@@ -613,7 +613,7 @@ def test_replayed_grades_cost_nothing(run: Any, judge: Judge) -> None:
 
 
 def test_a_script_may_grade(run: Any) -> None:
-    from evalkit.providers.turns import ScriptedProvider
+    from evalkit.models.providers.turns import ScriptedProvider
 
     script = ScriptedProvider([{"calls": [{"grade": {"grades": [{"pass": True}]}}]}])
     asked: list[tuple[str, int]] = []

@@ -10,7 +10,7 @@ import pytest
 import evalkit
 from evalkit.errors import SpecError, UsageError
 from evalkit.jsonvalue import to_json_safe
-from evalkit.model.verdict import Verdict
+from evalkit.records.verdict import Verdict
 
 DECLARED = [
     {

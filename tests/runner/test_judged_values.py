@@ -12,10 +12,10 @@ import pytest
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError, SpecError
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.model.verdict import Verdict
-from evalkit.reports.serialization import redact_verdict
+from evalkit.hosts.reports.serialization import redact_verdict
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.records.verdict import Verdict
 from evalkit.runner.judge import judge
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict

@@ -12,9 +12,9 @@ import pytest
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError, UsageError
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.model.verdict import Verdict
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 from evalkit.stats.accounting import account

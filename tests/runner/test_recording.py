@@ -13,10 +13,10 @@ from evalkit.agents.instruction import Instruction
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import UsageError
-from evalkit.model.case import Case, CaseSettings, Declaration, Repeat
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.model.verdict import Verdict
+from evalkit.records.case import Case, CaseSettings, Declaration, Repeat
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 
 KINDS = "gemini:MODEL, openai:MODEL, anthropic:MODEL, azure:MODEL, mistral:MODEL, bedrock:MODEL"

@@ -21,10 +21,10 @@ import evalkit
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, ProviderError, UsageError
-from evalkit.model.case import Case, Repeat, UserTurn
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import Verdict
-from evalkit.providers.turns import ScriptedProvider
+from evalkit.models.providers.turns import ScriptedProvider
+from evalkit.records.case import Case, Repeat, UserTurn
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import Verdict
 from evalkit.runner.faults import locate_frame
 from evalkit.runner.run_case import arun_case, run_case
 from evalkit.stats.pass_rates import SequentialTest

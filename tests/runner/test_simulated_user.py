@@ -16,9 +16,9 @@ import evalkit
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn, Transcript, Usage
-from evalkit.model.verdict import Verdict
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Transcript, Usage
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.runner.simulated_user import UserConversation
 from evalkit.spec.load import load_case

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.casecheck.mutants import observe
-from evalkit.casecheck.mutation_score import compute_score
-from evalkit.casecheck.smoke import run_smoke_check
 from evalkit.errors import FunctionError, SpecError
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.gate.decision import decide
-from evalkit.model.case import Declaration, Permissions
-from evalkit.model.run import Policy, Run
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelCall, Transcript
-from evalkit.reports.html import generate_html
-from evalkit.reports.trace import render_trace
+from evalkit.hosts.casecheck.mutants import observe
+from evalkit.hosts.casecheck.mutation_score import compute_score
+from evalkit.hosts.casecheck.smoke import run_smoke_check
+from evalkit.hosts.reports.html import generate_html
+from evalkit.hosts.reports.trace import render_trace
+from evalkit.records.case import Declaration, Permissions
+from evalkit.records.run import Policy, Run
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelCall, Transcript
 from evalkit.spec.load import case_from_dict, load_case
 
 ORDERS = {"orders": {"A-1": {"status": "paid", "log": []}, "A-2": {"status": "sent", "log": ["x"]}}}

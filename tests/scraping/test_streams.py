@@ -13,11 +13,11 @@ import pytest
 
 import evalkit
 from evalkit.agents.instruction import Instruction
-from evalkit.cassettes.model import CassetteProvider, load_cassette
-from evalkit.model.transcript import ModelTurn
-from evalkit.providers.turns import Chunk
+from evalkit.models.cassettes.model import CassetteProvider, load_cassette
+from evalkit.models.providers.turns import Chunk
+from evalkit.models.streaming import StreamCall
+from evalkit.records.transcript import ModelTurn
 from evalkit.runner.run_case import run_case
-from evalkit.streaming import StreamCall
 from evalkit.yamlfile.write import dump
 from scenarios.scraping.agent import PROMPT
 from tests.suites.suite import ROOT

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from evalkit.errors import SpecError
-from evalkit.model.case import Case
-from evalkit.model.registry import CHECKS
+from evalkit.records.case import Case
+from evalkit.records.registry import CHECKS
 from evalkit.spec.load import load_case
 
 

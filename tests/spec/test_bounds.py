@@ -15,8 +15,8 @@ from evalkit.bounds import Bounds, _Holder, get_bounds
 from evalkit.checks import contradictions
 from evalkit.errors import SpecError, UsageError
 from evalkit.jsonvalue import measure_json
-from evalkit.model import template
 from evalkit.project import Project
+from evalkit.records import template
 from evalkit.spec.load import case_from_dict
 from evalkit.yamlfile import parse
 from evalkit.yamlfile.events import read_file

@@ -11,8 +11,8 @@ import pytest
 
 from evalkit.bounds import get_bounds, set_bounds
 from evalkit.errors import SpecError
-from evalkit.model.parts import list_parts
 from evalkit.project import Project
+from evalkit.records.parts import list_parts
 from evalkit.spec.load import case_from_dict, load_case
 from evalkit.spec.schema import build_case_schema
 

@@ -14,9 +14,9 @@ import pytest
 import evalkit
 from evalkit.errors import Location, SpecError
 from evalkit.functions.mocks.answers import StaticAnswer, get_mocks
-from evalkit.model.case import Case, CaseSettings, Repeat
-from evalkit.model.settings import Settings
 from evalkit.project import Project
+from evalkit.records.case import Case, CaseSettings, Repeat
+from evalkit.records.settings import Settings
 from evalkit.spec.load import load_case
 from evalkit.stats.pass_rates import SequentialTest
 

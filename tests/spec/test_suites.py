@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.errors import Location
-from evalkit.model.case import CaseSettings
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.records.case import CaseSettings
+from evalkit.records.transcript import FunctionCall, Transcript
 from evalkit.spec.files import Layer, Source, merge_data
 from evalkit.yamlfile.write import dump
 

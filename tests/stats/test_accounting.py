@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalkit.model.run import Run
-from evalkit.model.transcript import FunctionCall, ModelCall, ModelTurn, Transcript, Usage
-from evalkit.model.verdict import InjectionRun, Verdict
-from evalkit.reports.summary import format_accounting
+from evalkit.hosts.reports.summary import format_accounting
+from evalkit.records.run import Run
+from evalkit.records.transcript import FunctionCall, ModelCall, ModelTurn, Transcript, Usage
+from evalkit.records.verdict import InjectionRun, Verdict
 from evalkit.stats.accounting import Accounting, Channels, Multiplier, account, cost_multiplier
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.transcript import Grade, Grading, ModelTurn, RunFault, Transcript, Usage
-from evalkit.model.verdict import Verdict
+from evalkit.records.transcript import Grade, Grading, ModelTurn, RunFault, Transcript, Usage
+from evalkit.records.verdict import Verdict
 from evalkit.stats.accounting import Grades, account
 
 TOKENS = Usage(input_tokens=10, output_tokens=2, total_tokens=12)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit import IncompleteCall
-from evalkit.streaming import StreamAccumulator, StreamCall
+from evalkit.models.streaming import StreamAccumulator, StreamCall
 from evalkit.textcalls.parsed import ParsedText
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import evalkit
-from evalkit.cassettes.model import CassetteProvider
-from evalkit.model.transcript import ModelRequest, ModelTurn
-from evalkit.providers.gemini import GeminiOptions, GeminiProvider
+from evalkit.models.cassettes.model import CassetteProvider
+from evalkit.models.providers.gemini import GeminiOptions, GeminiProvider
+from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.runner.run_case import run_case
 from tests.servers.replay import ReplayServer
 from tests.suites.suite import ROOT, Suite

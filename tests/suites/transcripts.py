@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.model.template import Reference, follow_path, parse_template
-from evalkit.model.transcript import FunctionCall, Timing, Transcript, Violation
+from evalkit.records.template import Reference, follow_path, parse_template
+from evalkit.records.transcript import FunctionCall, Timing, Transcript, Violation
 from tests.suites.suite import GROUPS
 
 ERROR = {"error": {"type": "perturbed", "message": "it failed"}}

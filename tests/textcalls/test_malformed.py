@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import IncompleteCallError
-from evalkit.streaming import StreamAccumulator
+from evalkit.models.streaming import StreamAccumulator
 from evalkit.textcalls import parse_text_calls
 
 FUNCTIONS: list[dict[str, Any]] = [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.model.case import Declaration
+from evalkit.records.case import Declaration
 from evalkit.textcalls import parse_text_calls
 from evalkit.textcalls.parsed import ParsedText
 from tests.textcalls.hostile_texts import HOSTILE

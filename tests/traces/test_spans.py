@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.model.transcript import Usage
+from evalkit.records.transcript import Usage
 from evalkit.traces.log_formats import Conversation, Event, FunctionAnswer, LoggedMessage, ModelReply
 from evalkit.traces.read_log import read_log
 from evalkit.wire.records import Call

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 from scenarios.warranty.agent import INSTRUCTIONS, answer_mail, model_message

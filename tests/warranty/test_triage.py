@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.case import Declaration
+from evalkit.records.case import Declaration
 from scenarios.warranty.agent import INSTRUCTIONS
 from scenarios.warranty.mail import Mail
 from scenarios.warranty.triage import Facts, TriggerError, detect_scenario, load_scenarios

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.case import Case
+from evalkit.records.case import Case
 from evalkit.spec.load import case_from_dict
 
 _NUMBERS = itertools.count()

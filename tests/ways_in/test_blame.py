@@ -18,10 +18,10 @@ from urllib.error import HTTPError
 import pytest
 
 from evalkit.errors import ProviderError
-from evalkit.model.case import Case
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import ModelRequest
-from evalkit.model.verdict import Verdict
+from evalkit.records.case import Case
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelRequest
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 
 MakeCase = Callable[..., Case]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from evalkit.agents.task import Task
-from evalkit.model.case import Case
-from evalkit.model.transcript import CallAnswer, ModelCall, ModelTurn
-from evalkit.model.verdict import Verdict
+from evalkit.records.case import Case
+from evalkit.records.transcript import CallAnswer, ModelCall, ModelTurn
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 
 MakeCase = Callable[..., Case]

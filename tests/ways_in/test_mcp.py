@@ -15,9 +15,9 @@ import pytest
 import evalkit
 from evalkit.agents.remote.server import FunctionUrls
 from evalkit.agents.task import Task
-from evalkit.model.case import Case
-from evalkit.model.transcript import ModelCall, ModelTurn
-from evalkit.model.verdict import Verdict
+from evalkit.records.case import Case
+from evalkit.records.transcript import ModelCall, ModelTurn
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import arun_case, run_case
 
 mcp = pytest.importorskip("mcp", reason="the mcp extra is not installed")

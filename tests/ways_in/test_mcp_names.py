@@ -12,10 +12,10 @@ import pytest
 
 import evalkit
 from evalkit.agents.task import Task
-from evalkit.model.case import Case
-from evalkit.model.mcp_names import is_offered_as
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import Verdict
+from evalkit.records.case import Case
+from evalkit.records.mcp_names import is_offered_as
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from tests.servers.replay import Answer, ReplayServer
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from evalkit.agents.remote.model_services import SERVICES, build_model_environment, find_service_url
-from evalkit.model.case import Case
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import Verdict
+from evalkit.records.case import Case
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from tests.servers.replay import Answer, ReplayServer
 from tests.wire.test_clients import converse, encode_frames, json_of

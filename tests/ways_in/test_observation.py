@@ -37,10 +37,10 @@ import pytest
 from evalkit.agents import offline
 from evalkit.agents.child_guard import ChildWatch, choose_report_path, read_report, write_report
 from evalkit.agents.child_programs import describe_command, is_harmless
-from evalkit.model.case import Case, Declaration
-from evalkit.model.settings import HttpSettings, Settings
-from evalkit.model.transcript import ModelRequest
-from evalkit.model.verdict import Verdict
+from evalkit.records.case import Case, Declaration
+from evalkit.records.settings import HttpSettings, Settings
+from evalkit.records.transcript import ModelRequest
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 

@@ -23,10 +23,10 @@ import evalkit
 from evalkit.agents.task import Task
 from evalkit.errors import SpecError
 from evalkit.functions.context_propagation import ACTIVE_CASES, bind
-from evalkit.model.case import Case, Declaration
-from evalkit.model.registry import CHECKS, OPERATORS
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import Verdict
+from evalkit.records.case import Case, Declaration
+from evalkit.records.registry import CHECKS, OPERATORS
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import arun_case, run_case
 
 MakeCase = Callable[..., Case]

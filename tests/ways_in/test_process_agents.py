@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from evalkit.agents.remote.reaper import find_survivors
-from evalkit.model.case import Case
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import FunctionCall, Usage
-from evalkit.model.variant import read_comparison
-from evalkit.model.verdict import Verdict
+from evalkit.records.case import Case
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import FunctionCall, Usage
+from evalkit.records.variant import read_comparison
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 
 MakeCase = Callable[..., Case]

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
-from evalkit.casecheck.update import build_update
-from evalkit.cassettes.reply_cache import open_cache
-from evalkit.model.case import Case
-from evalkit.model.settings import REPLY_CACHE, HttpSettings, Settings
-from evalkit.model.transcript import ModelRequest
-from evalkit.model.verdict import Verdict
-from evalkit.reports.trace import render_trace
+from evalkit.hosts.casecheck.update import build_update
+from evalkit.hosts.reports.trace import render_trace
+from evalkit.models.cassettes.reply_cache import open_cache
+from evalkit.records.case import Case
+from evalkit.records.settings import REPLY_CACHE, HttpSettings, Settings
+from evalkit.records.transcript import ModelRequest
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import load_case
 from evalkit.wire.table import read_exchange

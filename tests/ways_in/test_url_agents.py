@@ -15,9 +15,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from evalkit.model.case import Case
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import Verdict
+from evalkit.records.case import Case
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 
 MakeCase = Callable[..., Case]

@@ -19,8 +19,8 @@ import pytest
 import evalkit
 from evalkit.agents.remote.agents import REPLY_KEYS
 from evalkit.bounds import Bounds
-from evalkit.model.settings import Settings
-from evalkit.model.transcript import USAGE_KEYS
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import USAGE_KEYS
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict, load_case
 from evalkit.yamlfile.parse import load

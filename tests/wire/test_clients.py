@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.model.settings import Settings
-from evalkit.model.verdict import Verdict
+from evalkit.records.settings import Settings
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 from tests.servers.replay import Answer, ReplayServer

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.wire import openai_chat, openai_responses
 from evalkit.wire.ledger import Ledger, read_model_request
 from evalkit.wire.records import Call, Failure, Reply, Request, Text

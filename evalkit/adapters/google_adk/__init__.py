@@ -25,8 +25,8 @@ from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.transcript import ModelTurn
-from evalkit.providers.table import ModelSpec
+from evalkit.models.providers.table import ModelSpec
+from evalkit.records.transcript import ModelTurn
 from evalkit.wire.gemini_content import FINISH_REASONS
 
 if TYPE_CHECKING:

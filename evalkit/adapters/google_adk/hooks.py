@@ -50,8 +50,8 @@ from evalkit.adapters.versions import KnownVersions
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, MockError
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.parts import TEXT, InputPart
-from evalkit.model.transcript import ModelTurn, Usage
+from evalkit.records.parts import TEXT, InputPart
+from evalkit.records.transcript import ModelTurn, Usage
 from evalkit.wire import gemini_content
 from evalkit.wire.records import Reply
 

@@ -26,7 +26,7 @@ from evalkit.agents.task import Task
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest, Decision
 from evalkit.features.approvals.records import CHANGED
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.providers.table import ModelSpec
+from evalkit.models.providers.table import ModelSpec
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

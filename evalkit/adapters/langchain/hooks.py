@@ -50,8 +50,8 @@ from evalkit.errors import FunctionError
 from evalkit.functions.targets import wait_for
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.locks import create_lock
-from evalkit.model.parts import IMAGE, TEXT, InputPart
-from evalkit.model.transcript import HANDOFF, ModelCall, ModelTurn, Usage
+from evalkit.records.parts import IMAGE, TEXT, InputPart
+from evalkit.records.transcript import HANDOFF, ModelCall, ModelTurn, Usage
 from evalkit.wire import reading as wire_reading
 from evalkit.wire.gemini_content import FINISH_REASONS
 from evalkit.wire.records import SERVICE, Answer, Item, Reply

@@ -23,7 +23,7 @@ from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest, Decision
 from evalkit.jsonvalue import parse_arguments
-from evalkit.providers.table import ModelSpec
+from evalkit.models.providers.table import ModelSpec
 
 if TYPE_CHECKING:
     from agents import Agent, Model, RunResult, RunState, TResponseInputItem

@@ -66,8 +66,8 @@ from evalkit.adapters.versions import KnownVersions
 from evalkit.agents.task import Task
 from evalkit.errors import MeasurementError
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_arguments
-from evalkit.model.parts import IMAGE, TEXT, InputPart
-from evalkit.model.transcript import ModelTurn
+from evalkit.records.parts import IMAGE, TEXT, InputPart
+from evalkit.records.transcript import ModelTurn
 from evalkit.wire import openai_responses
 from evalkit.wire.records import Reply
 

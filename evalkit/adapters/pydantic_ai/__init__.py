@@ -24,7 +24,7 @@ from evalkit.adapters.models import open_requested_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest, Decision
-from evalkit.providers.table import ModelSpec
+from evalkit.models.providers.table import ModelSpec
 
 if TYPE_CHECKING:
     from pydantic_ai import Agent

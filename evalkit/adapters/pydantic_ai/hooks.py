@@ -46,8 +46,8 @@ from evalkit.adapters.versions import KnownVersions
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.jsonvalue import JsonDict, parse_arguments
-from evalkit.model.parts import TEXT
-from evalkit.model.transcript import ModelTurn
+from evalkit.records.parts import TEXT
+from evalkit.records.transcript import ModelTurn
 from evalkit.wire import reading as wire_reading
 from evalkit.wire.records import SERVICE, Answer, Item, Reply
 

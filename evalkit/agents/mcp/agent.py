@@ -35,9 +35,9 @@ from evalkit.agents.task import Task
 from evalkit.errors import FunctionError, RemoteAgentError, UnknownAgentError, did_you_mean
 from evalkit.functions.mcp import LIST_TOOLS, METHODS, READ_RESOURCE
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import Declaration, Permissions
-from evalkit.model.registry import MCP_SERVERS
-from evalkit.model.template import TemplateError
+from evalkit.records.case import Declaration, Permissions
+from evalkit.records.registry import MCP_SERVERS
+from evalkit.records.template import TemplateError
 from evalkit.text.format import shorten
 
 if TYPE_CHECKING:

@@ -31,13 +31,13 @@ from evalkit.agents.remote.agents import (
 from evalkit.agents.remote.http_client import get_peer
 from evalkit.agents.remote.reaper import TERM_S
 from evalkit.bounds import explain_bound, get_bounds
-from evalkit.cassettes.http.interception import bypass_here
-from evalkit.cassettes.http.unobserved import OWN_PEERS
 from evalkit.errors import FunctionError, RemoteAgentError, format_path
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.call_log import BrokenContractError
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.case import Declaration
+from evalkit.models.cassettes.http.interception import bypass_here
+from evalkit.models.cassettes.http.unobserved import OWN_PEERS
+from evalkit.records.case import Declaration
 from evalkit.text.format import cut_between_words, format_value
 
 if TYPE_CHECKING:

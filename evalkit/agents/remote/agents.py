@@ -38,13 +38,13 @@ from evalkit.agents.remote.spans import PATH as SPANS_PATH
 from evalkit.agents.remote.spans import RequestTrace, SpanReceiver, build_span_environment
 from evalkit.agents.task import Task
 from evalkit.bounds import explain_bound, get_bounds
-from evalkit.cassettes.http.unobserved import OWN_PEERS
 from evalkit.errors import IncompleteTraceError, RemoteAgentError, UnknownAgentError
 from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
-from evalkit.model.case import Case
-from evalkit.model.transcript import USAGE_KEYS, Usage
-from evalkit.model.unobserved import PROGRAM, SERVICE
+from evalkit.models.cassettes.http.unobserved import OWN_PEERS
+from evalkit.records.case import Case
+from evalkit.records.transcript import USAGE_KEYS, Usage
+from evalkit.records.unobserved import PROGRAM, SERVICE
 from evalkit.text.format import cut_between_words, shorten
 from evalkit.text.redact import build_redactor
 

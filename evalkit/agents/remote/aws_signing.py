@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from evalkit.cassettes.http.messages import HttpRequest
 from evalkit.errors import UsageError
+from evalkit.models.cassettes.http.messages import HttpRequest
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials

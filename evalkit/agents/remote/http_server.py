@@ -18,8 +18,8 @@ from urllib.parse import unquote
 import h11
 
 from evalkit.agents.remote.channel import Channel, DisconnectedError, RejectedMessageError
-from evalkit.cassettes.http.unobserved import OWN_HOSTS
 from evalkit.jsonvalue import JsonDict
+from evalkit.models.cassettes.http.unobserved import OWN_HOSTS
 
 MAX_BODY = 10_000_000  # bytes of a request
 SETTLE_S = 0.5  # the time that a call which the agent has not waited for has left when the agent is done

@@ -23,13 +23,13 @@ from evalkit.agents.remote.http_client import (
 )
 from evalkit.agents.remote.http_server import Send
 from evalkit.agents.remote.model_services import Environment, find_service_url
-from evalkit.cassettes.http.failures import CONNECT, RESPONSE
-from evalkit.cassettes.http.interception import bypass_interception
-from evalkit.cassettes.http.messages import HttpRequest, HttpResponse, find_credentials, get_phrase
-from evalkit.cassettes.http.request_toggle import RequestToggle, ToggledRequest
-from evalkit.cassettes.http.tee import BrokenExchange, Tee
-from evalkit.cassettes.http.traffic import Traffic
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError, UsageError
+from evalkit.models.cassettes.http.failures import CONNECT, RESPONSE
+from evalkit.models.cassettes.http.interception import bypass_interception
+from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse, find_credentials, get_phrase
+from evalkit.models.cassettes.http.request_toggle import RequestToggle, ToggledRequest
+from evalkit.models.cassettes.http.tee import BrokenExchange, Tee
+from evalkit.models.cassettes.http.traffic import Traffic
 
 MAX_REPLY = 50_000_000  # bytes of a reply that is asked for in the other way
 # What belongs to one connection, and is not passed on.

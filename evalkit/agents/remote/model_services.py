@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from evalkit.agents.remote.aws_signing import find_signed_region
-from evalkit.cassettes.http.traffic import Traffic
+from evalkit.models.cassettes.http.traffic import Traffic
 
 Environment = Mapping[str, str | None]  # None: a variable that a program does not get
 

@@ -35,7 +35,7 @@ from evalkit.agents.unseen_parts import UnseenParts
 from evalkit.errors import EvalkitError, UsageError
 from evalkit.functions.mcp import NEEDS_EXTRA, McpApp, has_mcp
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.transcript import ModelCall
+from evalkit.records.transcript import ModelCall
 
 HTTP2 = "PRI"  # the method with which a client begins to speak HTTP/2 without being asked
 CHANNELS = ("direct", "native", "text")

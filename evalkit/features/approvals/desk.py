@@ -20,8 +20,8 @@ from evalkit.functions.call_log import PendingCall
 from evalkit.functions.declarations import find_argument_names, find_argument_violations
 from evalkit.hooks import RunPart
 from evalkit.jsonvalue import JsonObject, JsonValue, copy_json
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import DENIED, AgentValue, RunFault, Transcript
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import DENIED, AgentValue, RunFault, Transcript
 from evalkit.text.format import format_value
 
 _DEFAULT_REASON = "a person denied this call"

@@ -21,7 +21,7 @@ from evalkit.functions.permissions import UNTRUSTED
 from evalkit.hooks import CALL, EXPECTED, FUNCTION, INPUT, CaseDraft, CasePart, Feature, Place, RunPart
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
-from evalkit.model.transcript import DENIED, FunctionCall, Transcript
+from evalkit.records.transcript import DENIED, FunctionCall, Transcript
 from evalkit.text.format import format_arguments
 
 if TYPE_CHECKING:

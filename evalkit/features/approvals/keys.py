@@ -20,8 +20,8 @@ from evalkit.errors import KeyPath
 from evalkit.features.approvals.records import APPROVALS, get_answer
 from evalkit.features.approvals.requests import ApprovalsCheck
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.model.template import to_literal
-from evalkit.model.transcript import DENIED, FunctionCall
+from evalkit.records.template import to_literal
+from evalkit.records.transcript import DENIED, FunctionCall
 from evalkit.spec.case_reader import CaseKey, CaseReader
 
 NOBODY_ASKED = "none"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from evalkit.casecheck.api import Mutant, describe_made_call, replace_calls
 from evalkit.features.approvals.records import get_answer, get_approval, put_approval
-from evalkit.model.transcript import APPLICATION, DENIED, MOCK, FunctionCall, Transcript
+from evalkit.hosts.casecheck.api import Mutant, describe_made_call, replace_calls
+from evalkit.records.transcript import APPLICATION, DENIED, MOCK, FunctionCall, Transcript
 
 _DENIED_RESULT = {"error": {"type": "denied", "message": "a person denied this call"}}
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 
 from evalkit.jsonvalue import JsonDict
-from evalkit.model.transcript import DENIED, AgentValue, FunctionCall
+from evalkit.records.transcript import DENIED, AgentValue, FunctionCall
 
 NAME = "approvals"
 APPROVED, CHANGED = "approved", "changed"

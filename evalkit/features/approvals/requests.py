@@ -11,8 +11,8 @@ from evalkit.checks.expected_calls import ExpectedCall, ExpectedCallList
 from evalkit.checks.reasons import build_failures, build_pass, build_reason, build_unmeasured
 from evalkit.errors import KeyPath, format_path
 from evalkit.features.approvals.records import get_approval
-from evalkit.model.transcript import FunctionCall
-from evalkit.model.verdict import FAILED, CheckResult, Reason
+from evalkit.records.transcript import FunctionCall
+from evalkit.records.verdict import FAILED, CheckResult, Reason
 from evalkit.text.format import format_count
 
 

@@ -16,7 +16,7 @@ from evalkit.lazy import LazyModule
 
 if TYPE_CHECKING:
     from evalkit.features.policies import lint
-    from evalkit.lint.api import RuleFamily
+    from evalkit.hosts.lint.api import RuleFamily
 else:
     lint = LazyModule("evalkit.features.policies.lint")
 

@@ -15,7 +15,7 @@ from evalkit.errors import Location, Problem, did_you_mean, format_file_path
 from evalkit.features.policies.keys import EXCEPT, KEY
 from evalkit.features.policies.policy import SuitePolicy, read_policies
 from evalkit.fields.reader import FieldReader
-from evalkit.model.registry import look_up_from
+from evalkit.records.registry import look_up_from
 from evalkit.spec.files import Layer, Source, Stamp, find_inherited
 from evalkit.text.format import describe_type
 from evalkit.yamlfile.events import read_file

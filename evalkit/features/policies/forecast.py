@@ -18,8 +18,8 @@ from evalkit.features.policies.judging import get_key
 from evalkit.features.policies.policy import PolicyCall, PolicyEvent, PolicyUserMessage, SuitePolicy
 from evalkit.features.policies.rules import Event, find_excess, find_unmet
 from evalkit.jsonvalue import is_mapping, walk_leaves
-from evalkit.model.case import USER
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.records.case import USER
+from evalkit.records.transcript import FunctionCall, Transcript
 
 _OPEN_KEYS = ("times", "optional")  # with them a call may be made more often, or not at all
 

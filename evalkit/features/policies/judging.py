@@ -24,10 +24,10 @@ from evalkit.features.policies.results import PolicyResult, read_results
 from evalkit.features.policies.rules import Breach, Event, find_excess, find_unmet
 from evalkit.hooks import CasePart, Forecast, JudgedRun, PartJudgement
 from evalkit.jsonvalue import is_mapping, to_hashable
-from evalkit.model.template import TemplateError
-from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.model.unobserved import format_unobserved
-from evalkit.model.verdict import ERROR, PASSED, CheckResult, Reason
+from evalkit.records.template import TemplateError
+from evalkit.records.transcript import FunctionCall, Transcript
+from evalkit.records.unobserved import format_unobserved
+from evalkit.records.verdict import ERROR, PASSED, CheckResult, Reason
 from evalkit.text.format import format_value
 
 _MOST_EXPLAINED = 20  # breaches of one policy in one run; explaining one looks at all calls

@@ -11,7 +11,7 @@ from evalkit.errors import did_you_mean
 from evalkit.features.policies.files import list_exceptions, load_policies
 from evalkit.features.policies.forecast import find_certain_breach
 from evalkit.features.policies.policy import PolicyCall, SuitePolicy
-from evalkit.lint.api import (
+from evalkit.hosts.lint.api import (
     ERROR,
     WARNING,
     CaseFacts,

@@ -18,9 +18,9 @@ from evalkit.checks.reader import ExpectationReader, check_references
 from evalkit.errors import KeyPath, Location, PathProblem
 from evalkit.features.policies.keys import POLICY_KEYS
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
-from evalkit.model.transcript import Transcript
-from evalkit.model.unobserved import Unobserved
 from evalkit.operators.base import Matcher
+from evalkit.records.transcript import Transcript
+from evalkit.records.unobserved import Unobserved
 from evalkit.text.format import format_value
 
 _KINDS = ("never", "at_most", "must")

@@ -9,7 +9,7 @@ from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import replace
 
 from evalkit.hooks import CaseReport, Summary, Table
-from evalkit.model.codec import always_written
+from evalkit.records.codec import always_written
 from evalkit.text.format import format_count, join_names
 
 _MOST_ROWS = 50

@@ -18,9 +18,9 @@ from evalkit.errors import EvalkitError, UsageError, did_you_mean
 from evalkit.functions.permissions import explain_path
 from evalkit.functions.targets import AnyFunction, TargetError, find_object, wait_for
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json
-from evalkit.model.case import Permissions
-from evalkit.model.template import has_syntax, to_literal
-from evalkit.model.transcript import AgentValue
+from evalkit.records.case import Permissions
+from evalkit.records.template import has_syntax, to_literal
+from evalkit.records.transcript import AgentValue
 from evalkit.text.format import format_value
 from evalkit.yamlfile.events import read_file, read_positions
 from evalkit.yamlfile.parse import load

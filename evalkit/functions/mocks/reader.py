@@ -41,12 +41,12 @@ from evalkit.functions.mocks.answers import (
 from evalkit.functions.targets import TargetError, check_form, find_callable, find_object, refuse_import
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json, to_recordable_json
 from evalkit.lazy import LazyModule
-from evalkit.model.case import Declaration, Permissions
-from evalkit.model.template import ArgumentStep, Reference, TemplateError, follow_path
-from evalkit.model.transcript import AgentValue
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.values import AnyValue
+from evalkit.records.case import Declaration, Permissions
+from evalkit.records.template import ArgumentStep, Reference, TemplateError, follow_path
+from evalkit.records.transcript import AgentValue
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:

@@ -41,8 +41,10 @@ from evalkit.functions.targets import (
     load_callable,
 )
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, NotJsonError, to_json
-from evalkit.model.case import Permissions
-from evalkit.model.template import (
+from evalkit.operators.base import Matcher
+from evalkit.operators.compile import OperatorProblems, compile_value
+from evalkit.records.case import Permissions
+from evalkit.records.template import (
     ArgumentStepError,
     Reference,
     Template,
@@ -50,8 +52,6 @@ from evalkit.model.template import (
     parse_template,
     render_templates,
 )
-from evalkit.operators.base import Matcher
-from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.text.format import describe_type, format_value
 
 if TYPE_CHECKING:

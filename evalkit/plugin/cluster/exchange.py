@@ -21,8 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from evalkit.cassettes.model import write_atomically
-from evalkit.cassettes.paths import (
+from evalkit.models.cassettes.model import write_atomically
+from evalkit.models.cassettes.paths import (
     SUFFIXES,
     build_cassette_name,
     build_grades_path,
@@ -30,8 +30,8 @@ from evalkit.cassettes.paths import (
     build_run_path,
     build_user_path,
 )
-from evalkit.model.case import Case
-from evalkit.model.settings import Settings
+from evalkit.records.case import Case
+from evalkit.records.settings import Settings
 from evalkit.yamlfile.events import Limits
 from evalkit.yamlfile.parse import load
 

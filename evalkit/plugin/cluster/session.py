@@ -14,11 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.bounds import get_bounds
-from evalkit.casecheck.sweep import Sweep
 from evalkit.errors import UsageError
 from evalkit.execution.cluster import ClusterExecutor, WorkerTasks, parse_address
 from evalkit.execution.executor import RunRequest, build_error_verdict
-from evalkit.model.verdict import Verdict
+from evalkit.hosts.casecheck.sweep import Sweep
+from evalkit.hosts.reports.serialization import from_line
 from evalkit.plugin.capture import get_output
 from evalkit.plugin.cluster.exchange import (
     TOPIC,
@@ -39,7 +39,7 @@ from evalkit.plugin.cluster.worker import (
 )
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.configuration import Configuration, find_commit, is_listing
-from evalkit.reports.serialization import from_line
+from evalkit.records.verdict import Verdict
 from evalkit.text.format import format_count
 
 

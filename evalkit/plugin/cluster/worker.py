@@ -25,18 +25,18 @@ from msgspec.structs import replace
 import evalkit
 from evalkit.agents.registry import import_conftests
 from evalkit.bounds import Bounds, set_bounds
-from evalkit.casecheck.sweep import Sweep, arun_with_sweeps
 from evalkit.errors import EvalkitError
 from evalkit.execution.executor import Executor, RunRequest
 from evalkit.functions.threads import start_daemon_thread
-from evalkit.model.case import Case
-from evalkit.model.registry import map_root
-from evalkit.model.settings import Settings
+from evalkit.hosts.casecheck.sweep import Sweep, arun_with_sweeps
+from evalkit.hosts.reports.serialization import redact_verdict
+from evalkit.models.providers.budget import Account
 from evalkit.plugin.capture import CaseOutput, OutputRouting, begin_output
 from evalkit.plugin.cluster.exchange import TOPIC, Files, RecordingDirectory, SpentByProcess
 from evalkit.plugin.configuration import find_commit
-from evalkit.providers.budget import Account
-from evalkit.reports.serialization import redact_verdict
+from evalkit.records.case import Case
+from evalkit.records.registry import map_root
+from evalkit.records.settings import Settings
 from evalkit.spec.files import Source
 from evalkit.text.redact import Redactor, find_secrets
 

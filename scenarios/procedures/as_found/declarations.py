@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalkit.model.case import Declaration
+from evalkit.records.case import Declaration
 
 SEARCHES = [
     {

@@ -10,9 +10,9 @@ import evalkit
 from evalkit.errors import FunctionError
 from evalkit.features.approvals.desk import parse_approvals
 from evalkit.features.approvals.records import Approval, get_approval
-from evalkit.model.case import Declaration
-from evalkit.model.transcript import Transcript
-from evalkit.reports.trace import TraceOptions, render_trace
+from evalkit.hosts.reports.trace import TraceOptions, render_trace
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import Transcript
 
 REFUND = {
     "parameters": {"type": "object", "properties": {"amount": {"type": "number"}, "order": {"type": "string"}}},

@@ -12,9 +12,9 @@ from evalkit.errors import Location, SpecError
 from evalkit.features.policies.judging import CasePolicies, PolicyRun, find_moments
 from evalkit.features.policies.policy import read_policies
 from evalkit.features.policies.results import read_results
-from evalkit.model.transcript import FunctionCall, Transcript
-from evalkit.model.verdict import Verdict
-from evalkit.reports.trace import render_trace
+from evalkit.hosts.reports.trace import render_trace
+from evalkit.records.transcript import FunctionCall, Transcript
+from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import load_case
 

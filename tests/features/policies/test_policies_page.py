@@ -14,7 +14,7 @@ from evalkit.errors import Location
 from evalkit.features.policies.judging import PolicyRun
 from evalkit.features.policies.keys import POLICY_KEYS, build_schema
 from evalkit.features.policies.policy import SuitePolicy, read_policies
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.records.transcript import FunctionCall, Transcript
 from evalkit.yamlfile.parse import load
 
 ROOT = Path(__file__).parents[3]

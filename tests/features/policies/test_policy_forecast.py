@@ -12,7 +12,7 @@ from evalkit.errors import Location
 from evalkit.features.policies.forecast import find_certain_breach
 from evalkit.features.policies.judging import PolicyRun
 from evalkit.features.policies.policy import SuitePolicy, read_policies
-from evalkit.model.transcript import FunctionCall, Transcript
+from evalkit.records.transcript import FunctionCall, Transcript
 
 INPUT = {"message": "Please do it."}
 

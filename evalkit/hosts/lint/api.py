@@ -1,0 +1,21 @@
+"""What features use of lint: the facts of a project, and a family of rules that finds what is wrong with them."""
+
+from __future__ import annotations
+
+from evalkit.hosts.lint.facts.project import CaseFacts, ProjectFacts
+from evalkit.hosts.lint.finding import ERROR, WARNING, Finding, Rule
+from evalkit.hosts.lint.rules.cases import KnownFunctions, KnownFunctionsFinder, collect_argument_names
+from evalkit.hosts.lint.rules.family import RuleFamily
+
+__all__ = [
+    "ERROR",
+    "WARNING",
+    "CaseFacts",
+    "Finding",
+    "KnownFunctions",
+    "KnownFunctionsFinder",
+    "ProjectFacts",
+    "Rule",
+    "RuleFamily",
+    "collect_argument_names",
+]

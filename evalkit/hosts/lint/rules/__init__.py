@@ -1,0 +1,72 @@
+"""The table of all rules: each module of this folder has its `RULES`, and `check`, which yields their findings.
+
+A new rule is a `Rule` in the `RULES` of the module that its findings come from. Codes and names are stable, and
+docs/lint.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from evalkit.errors import UsageError, did_you_mean
+from evalkit.hooks import list_entries, load_feature
+from evalkit.hosts.lint.facts import records
+from evalkit.hosts.lint.finding import Rule
+from evalkit.hosts.lint.rules import cases, declarations, dispatch, instructions, parameters
+from evalkit.hosts.lint.rules.family import RuleFamily
+
+GROUPS = {
+    "L1": "Declarations: what the model is told",
+    "L2": "Implementations: what the code does",
+    "L3": "Dispatch: how a name finds its code",
+    "L4": "Instructions: what the model is asked to do",
+    "L5": "Cases, mocks and policies",
+    "L6": "What could not be read",
+}
+
+
+def list_families() -> tuple[RuleFamily, ...]:
+    """Return the families, in the order in which they are asked."""
+    return (
+        RuleFamily(declarations.RULES, declarations.check),
+        RuleFamily(dispatch.RULES, dispatch.check),
+        RuleFamily(parameters.RULES, parameters.check),
+        RuleFamily(instructions.RULES, instructions.check),
+        RuleFamily(cases.RULES, cases.check),
+        *(load_feature(entry.name).list_rules() for entry in list_entries() if entry.has_rules),
+    )
+
+
+@cache
+def index_rules() -> Mapping[str, Rule]:
+    """Return all rules by their names, in the order of their codes."""
+    rules = (rule for family_rules in (records.RULES, *(f.rules for f in list_families())) for rule in family_rules)
+    return {rule.name: rule for rule in sorted(rules, key=lambda rule: rule.code)}
+
+
+def list_rules() -> tuple[Rule, ...]:
+    """Return all rules, in the order of their codes."""
+    return tuple(index_rules().values())
+
+
+def list_default_rules() -> frozenset[str]:
+    """Return the names of the rules that are on unless somebody says otherwise."""
+    return frozenset(rule.name for rule in list_rules() if not rule.optional)
+
+
+def select_rules(selectors: Iterable[str], source: str) -> frozenset[str]:
+    """Return the names of the rules that `selectors` (names, codes, beginnings of codes, or ALL) mean."""
+    names: set[str] = set()
+    for selector in selectors:
+        is_code = len(selector) > 1 and selector[0] == "L" and selector[1:].isdecimal()
+        matches = {
+            rule.name
+            for rule in list_rules()
+            if selector in (rule.name, "ALL") or (is_code and rule.code.startswith(selector))
+        }
+        if not matches:
+            hint = did_you_mean(selector, [*index_rules(), *(rule.code for rule in list_rules()), *GROUPS])
+            raise UsageError(f"{source}: there is no rule '{selector}'{hint or '; docs/lint.md lists them'}")
+        names |= matches
+    return frozenset(names)

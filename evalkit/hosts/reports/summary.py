@@ -1,0 +1,323 @@
+"""Summaries of a run in a few lines, for several reports: models, categories, graders, simulated users, sweeps."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from fractions import Fraction
+
+from msgspec import Struct
+
+from evalkit.records.case import get_case_name, split_case_id
+from evalkit.records.transcript import Simulation, Transcript, Usage
+from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, ParityRun, SweepRun, Verdict
+from evalkit.stats.accounting import Accounting, Grades, Simulations
+from evalkit.text.format import format_case_count, format_usd, join_names
+
+JUDGE_CHECK = "judge"
+_NAMED = 4  # functions in the warning
+
+
+def format_accounting(accounting: Accounting) -> Iterator[str]:
+    """Yield lines about models, grades and simulated users; nothing for a run without any model."""
+    if accounting.turns:
+        parts = [f"{_format_count(accounting.turns, 'model turn')}"]
+        if accounting.turns_per_call is not None:
+            parts.append(f"{accounting.turns_per_call:.2g} per function call")
+        parts.append(_format_use(accounting))
+        median, slow = accounting.compute_latency_ms(0.5), accounting.compute_latency_ms(0.95)
+        if median is not None and slow is not None and slow > 0:
+            parts.append(f"a turn takes {_format_turn_time(median)} (95 % within {_format_turn_time(slow)})")
+        yield "models: " + ", ".join(parts)
+        if accounting.cached_turns:
+            yield format_cache(accounting)
+        calls = accounting.calls
+        if calls.text or calls.malformed:
+            repaired = f" ({calls.mended} repaired)" if calls.mended else ""
+            yield (
+                f"calls: {calls.native} native ({_format_percent(calls.native, calls.total)}), "
+                f"{calls.text} as text{repaired} ({_format_percent(calls.text, calls.total)}), "
+                f"{calls.malformed} malformed ({_format_percent(calls.malformed, calls.total)})"
+            )
+        if calls.unanswered:
+            functions = sorted(accounting.functions.items())
+            named = _format_worst([(f"{name} {c.unanswered}", c.unanswered) for name, c in functions if c.unanswered])
+            unanswered = _format_count(calls.unanswered, "native call")
+            yield f"{unanswered} carried out by no code: {named}; `evalkit lint` compares the names"
+    if accounting.grades is not None and accounting.grades.graded:
+        yield format_grades(accounting.grades)
+    if accounting.simulations is not None and accounting.simulations.written:
+        yield format_simulations(accounting.simulations)
+    if accounting.sweeps is not None:
+        yield f"sweeps: {_format_count(accounting.sweeps.turns, 'model turn')} more, {_format_use(accounting.sweeps)}"
+
+
+def _format_use(accounting: Accounting) -> str:
+    """Return ``4,420 tokens in (1,200 cached) and 700 out, 0.0058 USD``."""
+    tokens, usage = "tokens unknown", accounting.usage
+    if usage is not None:
+        cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+        output = usage.output_tokens + usage.reasoning_tokens
+        tokens = f"{usage.input_tokens:,} tokens in{cached} and {output:,} out"
+    return f"{tokens}, {_format_cost(accounting.cost_usd)}"
+
+
+def _format_cost(usd: float | None) -> str:
+    return "cost unknown" if usd is None else format_usd(usd)
+
+
+def format_cache(accounting: Accounting) -> str:
+    """Return ``cache: 12 of 30 replies came from the cache and not from a live model; 3,000 tokens saved``."""
+    saved = f"{accounting.saved_tokens:,} tokens"
+    if accounting.saved_usd is not None:
+        saved += f" and {format_usd(accounting.saved_usd)}"
+    replies = f"{accounting.cached_turns:,} of {_format_count(accounting.turns, 'reply', 'replies')}"
+    return f"cache: {replies} came from the cache and not from a live model; {saved} saved"
+
+
+def build_fallback_warning(accounting: Accounting, limit: Fraction) -> str | None:
+    """Return a warning if more than `limit` percent of the calls came as text."""
+    calls = accounting.calls
+    if not calls.total or Fraction(100 * calls.text, calls.total) <= limit:
+        return None
+    functions = sorted(accounting.functions.items())
+    named = _format_worst([(f"{name} {c.text} of {c.total}", c.text) for name, c in functions if c.text])
+    return (
+        f"{calls.text} of {calls.total} calls came as text ({_format_percent(calls.text, calls.total)}), more than "
+        f"{float(limit):g} %: {named}"
+    )
+
+
+def _format_worst(texts: Sequence[tuple[str, int]]) -> str:
+    """Return the texts with the largest numbers, and how many others there are."""
+    return join_names([text for text, _ in sorted(texts, key=lambda item: -item[1])], _NAMED)
+
+
+def _format_percent(part: int, total: int) -> str:
+    return f"{100 * part / total:.3g} %"
+
+
+def _format_count(count: int, noun: str, plural: str = "") -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {plural or f'{noun}s'}"
+
+
+def _format_turn_time(ms: float) -> str:
+    return f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms:.0f} ms"
+
+
+# Categories, by the folders of their cases: what is not all green, and a line for the rest.
+
+
+class CategoryRow(Struct, frozen=True):
+    """Counts by status of a folder's cases, or of one category in it, which then is `inside` the row of its folder."""
+
+    label: str
+    counts: dict[str, int]
+    inside: bool = False
+
+
+def get_folder(case_id: str) -> str:
+    """Return the folder of a case file; of a case that a test runs, the test's file."""
+    file, is_test, _ = split_case_id(case_id)[0].partition("::")
+    return file if is_test else posixpath.dirname(file)
+
+
+def label_folders(folders: Collection[str]) -> dict[str, str]:
+    """Return for each folder its path without the part that all share; "" where there is but one."""
+    is_apart = len(set(map(posixpath.isabs, folders))) > 1  # a case outside of the project's root has its whole path
+    shared = posixpath.commonpath(folders) if len(folders) > 1 and all(folders) and not is_apart else ""
+    names = {folder: posixpath.basename(folder) if folder == shared else folder for folder in folders}
+    return {
+        folder: (name.removeprefix(f"{shared}/" if shared else "") or ".") if len(names) > 1 else ""
+        for folder, name in names.items()
+    }
+
+
+def title_cases(case_ids: Iterable[str]) -> dict[str, str]:
+    """Return folder and name of each case that shares its name with a case of another folder: ``hotel/book_001``."""
+    by_name: dict[str, list[str]] = {}
+    for case_id in case_ids:
+        by_name.setdefault(get_case_name(case_id), []).append(case_id)
+    titles: dict[str, str] = {}
+    for name, ids in by_name.items():
+        labels = label_folders({get_folder(case_id) for case_id in ids})
+        titles |= {case_id: f"{labels[get_folder(case_id)]}/{name}" for case_id in ids} if len(labels) > 1 else {}
+    return titles
+
+
+def group_categories(cases: Iterable[tuple[str, str, str]]) -> tuple[list[CategoryRow], str]:
+    """Return the rows of what did not pass as a whole, and a line on what did; nothing where all are of one category.
+
+    `cases` are ids, categories and statuses. Categories of one name in two folders are two.
+    """
+    folders: dict[str, dict[str, dict[str, int]]] = {}
+    for case_id, category, status in cases:
+        categories = folders.setdefault(get_folder(case_id), {})
+        counts = categories.setdefault(category, dict.fromkeys((PASSED, FAILED, ERROR, NOT_RUN), 0))
+        counts[status] += 1
+    if sum(map(len, folders.values())) < 2:
+        return [], ""
+    titles = label_folders(folders)
+    rows: list[CategoryRow] = []
+    green: list[tuple[str, int]] = []  # folder and number of cases of each category that passed
+    for folder, categories in sorted(folders.items()):
+        bad = {name: counts for name, counts in sorted(categories.items()) if counts[PASSED] < sum(counts.values())}
+        green += [(folder, counts[PASSED]) for name, counts in categories.items() if name not in bad]
+        title = titles[folder]
+        is_headed = len(folders) > 1 and len(categories) > 1
+        if bad and is_headed:
+            total = {
+                status: sum(counts[status] for counts in categories.values()) for status in next(iter(bad.values()))
+            }
+            rows.append(CategoryRow(title, total))
+        for name, counts in bad.items():
+            is_named = len(folders) > 1 and not is_headed
+            rows.append(CategoryRow(f"{title}: {name}" if is_named else name, counts, is_headed))
+    parts = [_format_count(sum(count for _, count in green), "case")]
+    parts.append(f"{len(green)} categor{'y' if len(green) == 1 else 'ies'}")
+    named_folders = {folder for folder, _ in green}
+    place = f" in {_format_count(len(named_folders), 'folder')}" if len(folders) > 1 else ""
+    return rows, f"all passed: {' of '.join(parts)}{place}" if green else ""
+
+
+# Grades of models, marked as such.
+
+
+def describe_grader(transcript: Transcript) -> dict[str, str]:
+    """Return who graded a run, and the tokens and money it took."""
+    grades = Grades().with_gradings(transcript.gradings)
+    if not grades.answers:
+        return {"graded by": "hand"} if grades.hand_written else {}
+    graders = dict.fromkeys(grading.grader or "a model" for grading in transcript.gradings if grading.grades)
+    facts = {"graded by": ", ".join(graders)}
+    if grades.usage is not None:
+        facts["grader's tokens"] = f"{grades.usage.input_tokens:,} in, {grades.usage.output_tokens:,} out"
+    if grades.cost_usd:
+        facts["grader's cost"] = f"${grades.cost_usd:.6f}"
+    return facts
+
+
+def format_grades(grades: Grades) -> str:
+    """Return ``judge: 12 criteria graded, 3 of them not met; 4,200 tokens in and 310 out, 0.012 USD``."""
+    parts = [f"{grades.graded} {'criterion' if grades.graded == 1 else 'criteria'} graded"]
+    if grades.not_met:
+        parts.append(f"{grades.not_met} not met")
+    if grades.split:
+        parts.append(f"{grades.split} with split votes")
+    if grades.hand_written:
+        parts.append(f"{grades.hand_written} by hand")
+    summary = f"{JUDGE_CHECK}: {', '.join(parts)}"
+    if not grades.answers:
+        return summary
+    return f"{summary}; {format_use(grades.usage, grades.cost_usd)}"
+
+
+def format_use(usage: Usage | None, cost: float | None) -> str:
+    """Return ``4,200 tokens in and 310 out, 0.012 USD``."""
+    tokens = "tokens unknown"
+    if usage is not None:
+        tokens = f"{usage.input_tokens:,} tokens in and {usage.output_tokens + usage.reasoning_tokens:,} out"
+    return f"{tokens}, {_format_cost(cost)}"
+
+
+# Simulated users.
+
+
+def describe_user(simulation: Simulation) -> dict[str, str]:
+    """Return who played the user of a run, and the tokens and money it took."""
+    origin = f" ({simulation.cassette})" if simulation.cassette else ""
+    facts = {"simulated user": (simulation.model or simulation.player) + origin}
+    simulations = Simulations().with_simulation(simulation)
+    if simulations.written and simulations.usage is not None:
+        usage = simulations.usage
+        facts["the user's tokens"] = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
+    if simulations.cost_usd:
+        facts["the user's cost"] = f"${simulations.cost_usd:.6f}"
+    return facts
+
+
+def format_simulations(simulations: Simulations) -> str:
+    """Return ``simulated users: 12 messages of models in 4 conversations; 4,200 tokens in and 310 out, 0.012 USD``."""
+    messages = _format_count(simulations.written, "message")
+    conversations = _format_count(simulations.conversations, "conversation")
+    use = format_use(simulations.usage, simulations.cost_usd)
+    return f"simulated users: {messages} of models in {conversations}; {use}"
+
+
+# Sweeps: how much of one was measured is always said, since silence would be taken for a pass.
+
+
+class SweepKind(Struct, frozen=True):
+    """A kind of sweep: its option, and how reports call the whole, one run, and that there was none."""
+
+    option: str
+    title: str
+    noun: str
+    nothing: str
+    runs: type[SweepRun]
+    unmeasured: str = "not measurable offline"
+    advice: str = "sweep with a model (--evalkit-model)"
+    subject: str = "a call"  # what a case must have to be swept
+
+    @property
+    def property_name(self) -> str:
+        """The name in JUnit files."""
+        return f"evalkit_{self.option}"
+
+    def list_runs(self, verdict: Verdict) -> list[SweepRun]:
+        """List the runs of this kind of a case."""
+        return [run for run in verdict.sweep_runs if isinstance(run, self.runs)]
+
+
+SWEEPS = (
+    SweepKind("faults", "fault sweep", "fault run", "nothing was swept", FaultRun),
+    SweepKind("injections", "hostile results", "injection", "nothing was injected", InjectionRun),
+    SweepKind(
+        "parity",
+        "parity",
+        "comparison",
+        "nothing was compared",
+        ParityRun,
+        "not comparable",
+        "since no request could be sent in the other way",
+        "a live model",
+    ),
+)
+
+
+def format_sweep_summary(kind: SweepKind, runs: Counter[str], cases: int) -> str:
+    """Return ``8 fault runs: 5 passed, 1 failed, 2 not measurable offline``, of a count by status over so many
+    cases."""
+    total = sum(runs.values())
+    if not total:
+        return f"{kind.nothing}: in {format_case_count(cases)}, none passed with {kind.subject}"
+    words = {FAILED: "failed", ERROR: "could not be measured", NOT_RUN: kind.unmeasured}
+    measured = total - runs[NOT_RUN] - runs[ERROR]
+    parts = [f"{runs[status]} {word}" for status, word in words.items() if runs[status]]
+    if measured > runs[FAILED]:
+        parts.insert(0, f"{measured - runs[FAILED]} passed")
+    nothing = f"; NOTHING was measured, {kind.advice}" if not measured else ""
+    return f"{_format_count(total, kind.noun)}: {', '.join(parts)}{nothing}"
+
+
+def count_by_place(kind: SweepKind, verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
+    """Count the runs of a sweep by place, group of changes and status, in the order in which they occur."""
+    rows: dict[str, dict[str, Counter[str]]] = {}
+    for verdict in verdicts:
+        for run in kind.list_runs(verdict):
+            rows.setdefault(run.place, {}).setdefault(run.group, Counter())[run.status] += 1
+    return rows
+
+
+def format_sweep(kind: SweepKind, verdict: Verdict) -> str:
+    """Return ``check_warranty: timeout passed, error failed; send_email: ...``, for tables and properties."""
+    return "; ".join(
+        f"{place}: {', '.join(_format_group(group, counts) for group, counts in row.items())}"
+        for place, row in count_by_place(kind, [verdict]).items()
+    )
+
+
+def _format_group(group: str, counts: Counter[str]) -> str:
+    is_single = counts.total() == 1
+    return f"{group} {' '.join(status if is_single else f'{n} {status}' for status, n in counts.items())}"

@@ -1,0 +1,108 @@
+"""What handles the traffic of one run: the player, by the run's settings, and who is told of each request."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from math import inf
+from pathlib import Path
+from typing import Protocol
+
+from evalkit.errors import EvalkitError
+from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse
+from evalkit.models.cassettes.http.model_exchanges import read_http_exchange
+from evalkit.models.cassettes.http.observer import Observer
+from evalkit.models.cassettes.http.player import Player, PlayerOptions
+from evalkit.models.cassettes.http.traffic import TrafficParts, find_request_toggle, plays_requests
+from evalkit.models.cassettes.paths import locate_cassette
+from evalkit.models.providers.budget import get_run_budget
+from evalkit.records.parts import InputPart
+from evalkit.records.settings import Settings
+from evalkit.records.transcript import ModelTurn
+from evalkit.wire.records import Exchange
+from evalkit.wire.table import read_failed_exchange
+
+
+class RunTask(Protocol):
+    """The task of a run, as far as HTTP traffic concerns it."""
+
+    case_id: str
+    run_index: int
+
+    def record_fault(self, error: EvalkitError) -> None: ...
+
+    def note_unobserved(self, kind: str, what: str) -> None: ...
+
+    def is_hung(self, waited_s: float) -> bool: ...
+
+    def record_exchange(self, exchange: Exchange, *, waited_ms: float = 0.0) -> ModelTurn | None: ...
+
+
+class _TrafficListener:
+    """Records the traffic of an agent's own client in its task, and its costs in the account."""
+
+    def __init__(self, task: RunTask, settings: Settings) -> None:
+        self._task = weakref.ref(task)  # the task refers to the player, and the player to this
+        self._budget = get_run_budget(settings)
+        self._model = settings.model
+
+    def on_request(self) -> None:
+        self._budget.check()
+
+    def on_refusal(self, error: EvalkitError) -> None:
+        task = self._task()
+        if task is not None:
+            task.record_fault(error)
+
+    def on_unobserved(self, kind: str, what: str) -> None:
+        if (task := self._task()) is not None:
+            task.note_unobserved(kind, what)
+
+    def on_response(self, request: HttpRequest, response: HttpResponse, duration_ms: float, *, is_live: bool) -> None:
+        exchange = read_http_exchange(request, response, duration_ms)
+        task = self._task()
+        if exchange is not None and task is not None:
+            if response.is_unfinished or (is_live and response.is_whole):
+                exchange = exchange.mark_break()
+            turn = task.record_exchange(exchange, waited_ms=duration_ms if is_live else 0.0)
+            if turn is not None and is_live:
+                self._budget.add(turn, self._model)
+
+    def on_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> bool:
+        task = self._task()
+        if task is None:
+            return True
+        if isinstance(error, asyncio.CancelledError) and not task.is_hung(duration_ms / 1000):
+            return False
+        exchange = read_failed_exchange(request.method, request.url, request.body, error)
+        if exchange is not None:
+            task.record_exchange(exchange, waited_ms=0.0 if duration_ms == inf else duration_ms)
+        return True
+
+
+def build_parts(task: RunTask, settings: Settings, input_files: list[InputPart]) -> TrafficParts:
+    """Build what handles the requests of a run."""
+    observer = Observer(_TrafficListener(task, settings), settings.http.ignore_hosts)
+    toggle = find_request_toggle(settings)
+    can_toggle = toggle is not None and toggle.can_intercept
+    return TrafficParts(observer, create_player(task, settings, input_files), toggle if can_toggle else None)
+
+
+def create_player(task: RunTask, settings: Settings, input_files: list[InputPart]) -> Player | None:
+    """Create the player of a run; None where requests go out unchanged."""
+    if not plays_requests(settings):
+        return None
+    root = settings.root or Path.cwd()
+    cassette = locate_cassette(root / settings.cassettes, task.case_id, is_recording=settings.record is not None)
+    options = PlayerOptions(
+        model_cassette=cassette.relative_to(root / settings.cassettes).as_posix(),
+        cassettes=settings.cassettes,
+        root=root,
+        run=task.run_index,
+        record=settings.record,
+        secrets=tuple(settings.extra.get("secrets", ())),
+        ignore_hosts=settings.http.ignore_hosts,
+        ignore_fields=settings.http.ignore_fields,
+        ignore_text=settings.http.ignore_text,
+    )
+    return Player(options, _TrafficListener(task, settings), input_files)

@@ -1,0 +1,141 @@
+"""Providers, the sources of model turns; what a model service says of itself to be one; what most wires share."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from evalkit.errors import ProviderError, UnreadItemError, UsageError
+from evalkit.jsonvalue import parse_arguments
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
+from evalkit.text.format import cut_between_words
+from evalkit.wire.bodies import read_values, split_unread
+from evalkit.wire.reading import explain_unread, find_unread, harmless_items
+from evalkit.wire.records import Reply
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """A source of model turns: a service, a cassette, a script. The function-calling loop can't tell which."""
+
+    name: str
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Answer one request. Raises a MeasurementError when there is no answer; a blocked or empty reply is a turn."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release what the running event loop holds for this provider. May be called more than once."""
+        ...
+
+
+MAX_REPLY_BYTES = 100_000_000  # of one reply, unpacked; a long one of a model has some hundred thousand
+
+
+class ProviderOptions(Struct, frozen=True, kw_only=True):
+    """The options that every service has: what may stand behind ``?`` in ``kind:MODEL?name=value``."""
+
+    base_url: str | None = None
+    stream: bool = False
+    timeout_s: float = 60.0
+    retries: int = 4
+
+
+def limit_replies(max_bytes: int, service: str) -> Callable[[Any], Awaitable[None]]:
+    """Return a response hook for httpx and httpx2 that reads each reply, and refuses one of more than `max_bytes`."""
+
+    async def read_reply(response: Any) -> None:
+        parts: list[bytes] = []
+        size = 0
+        async for part in response.aiter_bytes():
+            size += len(part)
+            if size > max_bytes:
+                await response.aclose()
+                raise ProviderError(
+                    f"{service}: the reply has more than {max_bytes:,} bytes, which is no model's; "
+                    "the option max_reply_bytes allows more",
+                    status=413,
+                )
+            parts.append(part)
+        response._content = b"".join(parts)  # where `aread` keeps it
+
+    return read_reply
+
+
+class SchemaRules(Struct, frozen=True, kw_only=True):
+    """The declarations that a service takes: what `lint` checks, and the provider refuses to send.
+
+    `name` is the pattern of function names, `name_advice` says it in words. `fields` are the keywords of the service's
+    own schema type, where it has one; `refused_at_root` and `refused_in_strict_mode` are keywords of JSON Schema.
+    """
+
+    name: re.Pattern[str]
+    name_advice: str
+    fields: frozenset[str] = frozenset()
+    refused_at_root: tuple[str, ...] = ()
+    refused_in_strict_mode: frozenset[str] = frozenset()
+
+    def check_name(self, function: str, service: str) -> None:
+        """Raise UsageError for the name of a function that `service` refuses."""
+        if self.name.fullmatch(function) is None:
+            raise UsageError(f"{service} takes no function named '{function}': {self.name_advice}")
+
+
+class ProviderKind(Struct, frozen=True, kw_only=True):
+    """A model service: how its models are opened, and how its replies are read."""
+
+    name: str  # in ``name:MODEL``
+    key_variable: str  # the environment variable that holds the key
+    model_prefixes: tuple[str, ...]  # names of models that begin so are this service's
+    options: type[ProviderOptions]  # what may stand behind ``?``; read by their types
+    open: Callable[[str, Any], Provider]  # from the model's name and the options
+    read_reply: Callable[[Any], ModelTurn]  # from the JSON of a reply that came whole
+    read_stream: Callable[[Iterable[Any]], ModelTurn]  # from the JSON of its chunks
+    schema_rules: SchemaRules
+
+
+def require_whole(turn: ModelTurn, service: str, *, is_streamed: bool) -> ModelTurn:
+    """Return a live turn. Raises ProviderError for a reply in which nothing came, or a stream that broke off: that is
+    the service's doing, and no answer of the model."""
+    raw = turn.raw if isinstance(turn.raw, Mapping) else {}
+    replies = raw.get("candidates") or raw.get("choices")
+    has_ended = isinstance(replies, list) and any(
+        isinstance(reply, Mapping) and (reply.get("finishReason") or reply.get("finish_reason")) for reply in replies
+    )
+    if turn.finish_reason == "empty" and not has_ended:
+        raise ProviderError(f"{service} answered nothing: {cut_between_words(str(dict(raw)), 200)}")
+    if turn.finish_reason == "truncated" and is_streamed:
+        raise ProviderError(f"{service} broke the stream off: {turn.finish_message or 'it has no finish reason'}")
+    return turn
+
+
+def parse_reply(text: str, service: str) -> list[object]:
+    """Parse the values of an answer, whole or streamed. Raises ProviderError for none, and for one that is no JSON."""
+    values, unread = split_unread(read_values(text.encode("utf-8", "surrogatepass")))
+    if unread:
+        raise ProviderError(f"{service} answered something that is no JSON: {unread[0].excerpt}")
+    if not values:
+        raise ProviderError(f"{service} answered nothing: {text!r}")
+    return values
+
+
+def require_readable(reply: Reply, service: str) -> Reply:
+    """Return a live reply. Raises UnreadItemError for one that holds what evalkit can't read, which could be a call."""
+    unread = find_unread(reply.items, harmless_items.get())
+    if unread is not None:
+        raise UnreadItemError(explain_unread(f"the answer of {service}", unread))
+    return reply
+
+
+def read_call(name: object, arguments: object, call_id: object) -> ModelCall:
+    """Read a call whose arguments came as an object, or as its text; anything else is malformed."""
+    known_id = call_id if isinstance(call_id, str) and call_id else None
+    if isinstance(arguments, Mapping):
+        return ModelCall(name=str(name), arguments=dict(arguments), call_id=known_id)
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    value, why = parse_arguments(text)
+    return ModelCall(name=str(name), arguments=text if why else value, call_id=known_id, malformed=why)

@@ -1,0 +1,183 @@
+"""Amazon Bedrock's `converse`: requests, replies whole and streamed, for every model that Bedrock has.
+
+AWS's client blocks, so that each request waits in a thread of its own. Keys, profiles and roles are AWS's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from time import perf_counter
+from typing import Any
+
+from msgspec.structs import replace
+
+from evalkit.errors import EvalkitError, ProviderError
+from evalkit.jsonvalue import JsonDict
+from evalkit.models.providers.base import (
+    ProviderKind,
+    ProviderOptions,
+    SchemaRules,
+    require_readable,
+)
+from evalkit.models.providers.client import Client
+from evalkit.models.providers.pacing import (
+    RetryPolicy,
+    call_with_retries,
+    load_client,
+    parse_seconds,
+    to_transport_error,
+)
+from evalkit.records.transcript import ModelRequest, ModelTurn
+from evalkit.text.format import cut_between_words
+from evalkit.wire import bedrock_converse
+
+_CREDENTIALS = "give AWS credentials: AWS_BEARER_TOKEN_BEDROCK, AWS_ACCESS_KEY_ID, a profile or a role"
+
+
+class BedrockOptions(ProviderOptions, frozen=True, kw_only=True):
+    """Options of ``bedrock:MODEL?...``. Credentials are read by AWS's client from where it looks for them."""
+
+    region: str | None = None  # else AWS_REGION, or the profile's
+    max_tokens: int = 8192  # of a reply, where the request sets no limit
+    drop: str = ""  # keys of `inferenceConfig`
+
+
+class BedrockProvider:
+    """A model behind Bedrock's `converse`, or `converse_stream`."""
+
+    name = "bedrock"
+
+    def __init__(self, model: str, options: BedrockOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
+        self.model = model
+        self.options = options or BedrockOptions()
+        self._policy = policy or RetryPolicy(retries=self.options.retries)
+        self._client: Client = None
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
+        body = build_body(request, max_tokens=self.options.max_tokens)
+        for key in self.options.drop.split(","):
+            body["inferenceConfig"].pop(key, None)
+
+        async def send() -> ModelTurn:
+            try:
+                started = perf_counter()
+                async with asyncio.timeout(
+                    request.timeout_s or self.options.timeout_s
+                ):  # the client's is for each read
+                    turn = await asyncio.to_thread(self._converse, body)
+            except Exception as error:
+                raise self._to_evalkit_error(error) from error
+            return replace(turn, duration_ms=(perf_counter() - started) * 1000)
+
+        await self._open()
+        return await call_with_retries(send, self._policy)
+
+    async def _open(self) -> None:
+        """Import the package and open the client, before a request takes its turn: it can take seconds."""
+        try:
+            await load_client("boto3")
+            await asyncio.to_thread(self._get_client)
+        except Exception as error:
+            raise self._to_evalkit_error(error) from error
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _converse(self, body: JsonDict) -> ModelTurn:
+        client = self._get_client()
+        if not self.options.stream:
+            reply = client.converse(modelId=self.model, **body)
+            if not isinstance(reply.get("output"), Mapping):
+                raise ProviderError(f"{self._service} answered without a message: {cut_between_words(str(reply), 200)}")
+            facts = {key: value for key, value in reply.items() if key != "ResponseMetadata"}
+            return require_readable(bedrock_converse.read_reply(facts), self._service).to_turn()
+        events = list(client.converse_stream(modelId=self.model, **body)["stream"])
+        turn = require_readable(bedrock_converse.read_stream(events), self._service).to_turn()
+        if turn.finish_reason == "truncated":
+            raise ProviderError(f"{self._service} broke the stream off: {turn.finish_message or 'it has no end'}")
+        return turn
+
+    def _get_client(self) -> Client:
+        import boto3
+        from botocore.config import Config
+
+        if self._client is None:
+            config = Config(read_timeout=self.options.timeout_s, connect_timeout=10, retries={"total_max_attempts": 1})
+            self._client = boto3.Session().client(
+                "bedrock-runtime", region_name=self.options.region, endpoint_url=self.options.base_url, config=config
+            )
+        return self._client
+
+    @property
+    def _service(self) -> str:
+        return f"bedrock ({self.model})"
+
+    def _to_evalkit_error(self, error: Exception) -> EvalkitError:
+        if isinstance(error, EvalkitError):
+            return error
+        if isinstance(error, ModuleNotFoundError) and error.name in ("boto3", "botocore"):
+            why = "bedrock: models need the extra: pip install 'pytest-evalkit[bedrock]'"
+            return ProviderError(why, status=400)
+        from botocore import exceptions
+
+        if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
+            return ProviderError(f"bedrock: there is no key; {_CREDENTIALS}", status=401)
+        if isinstance(error, exceptions.NoRegionError):
+            return ProviderError("bedrock: there is no region; set AWS_REGION, or write ?region=us-east-1", status=400)
+        if isinstance(error, exceptions.ClientError):  # an EventStreamError, too
+            details = error.response.get("Error", {})
+            facts = error.response.get("ResponseMetadata", {})
+            status = facts.get("HTTPStatusCode") or bedrock_converse.STATUSES.get(str(details.get("Code")).lower(), 500)
+            hint = f". {_CREDENTIALS.capitalize()}" if status in (401, 403) else ""
+            delay_s = parse_seconds((facts.get("HTTPHeaders") or {}).get("retry-after"))
+            message = f"{self._service}: {status}: {str(details.get('Message') or error).rstrip('.')}{hint}"
+            return ProviderError(message, status=status, retry_after_s=delay_s)
+        if isinstance(error, (exceptions.ConnectTimeoutError, exceptions.ReadTimeoutError)):
+            return ProviderError(f"{self._service} did not answer in time: {error}")
+        if isinstance(error, (exceptions.ConnectionError, exceptions.HTTPClientError)):
+            return ProviderError(f"{self._service} could not be reached: {error}")
+        below = to_transport_error(error, self._service)
+        return below or ProviderError(f"{self._service}: {type(error).__name__}: {error}", status=400)
+
+
+# -- requests
+
+SCHEMA_RULES = SchemaRules(name=re.compile(r"[A-Za-z0-9_-]{1,64}"), name_advice="letters, digits, _ and -, at most 64")
+
+
+def build_body(request: ModelRequest, *, max_tokens: int) -> JsonDict:
+    """Build the request without `modelId`. UsageError for a function whose name the service refuses."""
+    for function in request.functions:
+        SCHEMA_RULES.check_name(function.name, "Bedrock")
+    return bedrock_converse.build_request(request, max_tokens=max_tokens)
+
+
+# -- replies
+
+
+def read_reply(data: object) -> ModelTurn:
+    """Read one whole reply. Never raises on any JSON."""
+    return bedrock_converse.read_reply(data if isinstance(data, Mapping) else {}).to_turn()
+
+
+def read_stream(events: Iterable[Any]) -> ModelTurn:
+    """Read a stream's events: the same turn as if it had come whole, except where the stream breaks off."""
+    return bedrock_converse.read_stream(events).to_turn()
+
+
+BEDROCK = ProviderKind(
+    name="bedrock",
+    key_variable="AWS_BEARER_TOKEN_BEDROCK",
+    model_prefixes=("anthropic.", "amazon.", "us.", "eu.", "meta.", "cohere."),
+    options=BedrockOptions,
+    open=BedrockProvider,
+    read_reply=read_reply,
+    read_stream=read_stream,
+    schema_rules=SCHEMA_RULES,
+)

@@ -1,0 +1,170 @@
+"""Providers over the clients `openai` and `anthropic`, which Stainless generates and which resemble each other.
+
+The client is imported with the first turn. There is one for each event loop; `aclose` releases the running loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
+
+from evalkit.errors import EvalkitError, ProviderError
+from evalkit.jsonvalue import JsonDict
+from evalkit.models.providers.base import MAX_REPLY_BYTES, ProviderOptions, limit_replies, parse_reply
+from evalkit.models.providers.pacing import (
+    RetryPolicy,
+    call_with_retries,
+    load_client,
+    read_retry_after,
+    to_transport_error,
+)
+from evalkit.records.transcript import ModelRequest, ModelTurn
+
+NO_CREDIT = "insufficient_quota"  # a 429 that no waiting ends
+
+Client = Any  # of a package that is imported when it is used
+
+
+# Keys of a request that a model may refuse, and can do without.
+_OPTIONAL_KEYS = frozenset({"temperature", "seed", "max_tokens", "max_completion_tokens", "response_format"})
+
+
+class ClientOptions(ProviderOptions, frozen=True, kw_only=True):
+    """Options of a service behind such a client. The key is read by the client from its environment.
+
+    `drop` names keys of the request, separated by commas, that this server refuses, e.g. ``seed``.
+    """
+
+    drop: str = ""
+    max_reply_bytes: int = MAX_REPLY_BYTES
+    api_key: str | None = None
+
+
+class ClientProvider(ABC):
+    """A model behind such a client. A subclass says which, what is sent, and how the answer is read."""
+
+    name: str
+    package: str
+    extra: str
+    key_variable: str
+    missing_key: str  # what the message on a missing key advises
+
+    def __init__(self, model: str, options: ClientOptions, policy: RetryPolicy | None = None) -> None:
+        self.model = model
+        self._options = options
+        self._policy = policy or RetryPolicy(retries=options.retries)
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+
+    @abstractmethod
+    def build_body(self, request: ModelRequest) -> JsonDict:
+        """Build the request's body without `model`."""
+
+    @abstractmethod
+    def open_client(self, **arguments: Any) -> Client:
+        """Open the service's client with `arguments`: `http_client`, `max_retries`."""
+
+    @abstractmethod
+    async def create(self, client: Client, body: JsonDict, timeout_s: float) -> Any:
+        """Post `body` and return the client's raw response, or the JSON values of the answer."""
+
+    @abstractmethod
+    def read_values(self, values: list[Any]) -> ModelTurn:
+        """Read the JSON values of an answer, at least one. Raises ProviderError for what is no answer of a model."""
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
+        body = self.build_body(request)
+        for key in self._options.drop.split(","):
+            body.pop(key, None)
+
+        timeout_s = request.timeout_s or self._options.timeout_s
+
+        async def send() -> ModelTurn:
+            try:
+                started = perf_counter()
+                async with asyncio.timeout(timeout_s):  # the client's own is for each read
+                    answer = await self.create(self._get_client(), body, timeout_s)
+                    turn = self.read_values(answer if isinstance(answer, list) else await self._read_response(answer))
+            except Exception as error:
+                raise self._to_evalkit_error(error) from error
+            return replace(turn, duration_ms=(perf_counter() - started) * 1000)
+
+        await self._open()
+        return await call_with_retries(send, self._policy)
+
+    async def _open(self) -> None:
+        """Import the package and open the client, before a request takes its turn: it can take seconds."""
+        try:
+            await load_client(self.package)
+            self._get_client()
+        except Exception as error:
+            raise self._to_evalkit_error(error) from error
+
+    async def aclose(self) -> None:
+        """Close the running event loop's client."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+    async def _read_response(self, answer: Any) -> list[Any]:
+        await answer.http_response.aread()
+        return parse_reply(str(answer.http_response.text), self.service)
+
+    def _get_client(self) -> Client:
+        """Return the running loop's client."""
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            hook = limit_replies(self._options.max_reply_bytes, self.service)
+            http = importlib.import_module(self.package).DefaultAsyncHttpxClient(event_hooks={"response": [hook]})
+            client = self._clients[loop] = self.open_client(http_client=http, max_retries=0)
+        return client
+
+    @property
+    def service(self) -> str:
+        """The service and its model, for messages."""
+        return f"{self.name} ({self.model})"
+
+    def _to_evalkit_error(self, error: Exception) -> EvalkitError:
+        if isinstance(error, EvalkitError):
+            return error
+        if isinstance(error, ModuleNotFoundError) and error.name == self.package:
+            why = f"{self.name}: models need the extra: pip install 'pytest-evalkit[{self.extra}]'"
+            return ProviderError(why, status=400)
+        package = importlib.import_module(self.package)
+        if isinstance(error, package.APIStatusError):
+            return self._to_status_error(error)
+        cause = error.__cause__ if isinstance(error, package.APIConnectionError) and error.__cause__ else error
+        if isinstance(cause, EvalkitError):
+            return cause
+        below = to_transport_error(cause, self.service)
+        if below is not None:
+            return below
+        if "api_key" in str(error):
+            return ProviderError(f"{self.name}: there is no API key; {self.missing_key}", status=401)
+        return ProviderError(f"{self.service}: {type(error).__name__}: {error}", status=400)
+
+    def _to_status_error(self, error: Any) -> ProviderError:
+        body = error.body if isinstance(error.body, Mapping) else {}
+        body = body["error"] if isinstance(body.get("error"), Mapping) else body
+        text = str(body.get("message") or error.message).strip()
+        hint = {
+            401: f". Check {self.key_variable}",
+            403: f". Check {self.key_variable}",
+            404: f". Has the server '{self.model}'?",
+        }
+        if (key := str(body.get("param"))) in _OPTIONAL_KEYS:
+            hint[400] = f". To leave it out: {self.name}:{self.model}?drop={key}"
+        return ProviderError(
+            f"{self.service}: {error.status_code}: {text.rstrip('.')}{hint.get(error.status_code, '')}",
+            status=error.status_code,
+            retry_after_s=read_retry_after(error.response),
+            is_final=NO_CREDIT in (body.get("code"), body.get("type")),
+        )

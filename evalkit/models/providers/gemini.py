@@ -1,0 +1,362 @@
+"""Gemini through google-genai, which is imported with the first turn: requests, replies whole and streamed, errors.
+
+The client only carries requests and errors: automatic
+function calling and continuation are off, retries are ours, and replies are read from the wire's JSON, so that nothing
+of them gets lost or reinterpreted on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from evalkit.errors import EvalkitError, ProviderError
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
+from evalkit.models.providers.base import (
+    MAX_REPLY_BYTES,
+    ProviderKind,
+    ProviderOptions,
+    SchemaRules,
+    limit_replies,
+    parse_reply,
+    require_readable,
+    require_whole,
+)
+from evalkit.models.providers.pacing import (
+    RetryPolicy,
+    call_with_retries,
+    load_client,
+    read_retry_after,
+    read_retry_info,
+    to_transport_error,
+)
+from evalkit.records.transcript import ModelRequest, ModelTurn
+from evalkit.wire import gemini_content
+from evalkit.wire.reading import as_mapping
+
+if TYPE_CHECKING:
+    from google import genai
+
+
+DEFAULT_API_VERSION = "v1beta"  # where functions have always worked; the client's own default is v1
+VERTEX_API_VERSION = "v1beta1"  # Vertex AI has v1 and v1beta1, and no v1beta
+
+
+class GeminiOptions(ProviderOptions, frozen=True, kw_only=True):
+    """Options of ``gemini:MODEL?...``. Keys are read by google-genai from its environment."""
+
+    api_version: str | None = None
+    vertexai: bool = False
+    max_reply_bytes: int = MAX_REPLY_BYTES
+    project: str | None = None
+    location: str | None = None
+    api_key: str | None = None
+
+    @property
+    def version(self) -> str:
+        """The API version to use: the one that was set, or the one where functions work."""
+        return self.api_version or (VERTEX_API_VERSION if self.vertexai else DEFAULT_API_VERSION)
+
+
+class _Client:
+    """google-genai's client and the HTTP client that it is given, which it leaves to its owner to close.
+
+    Without one of ours it would use aiohttp wherever that is merely installed: other exceptions, other timeouts, one
+    retry of its own, and no way to read the wire's JSON.
+    """
+
+    def __init__(self, client: genai.Client, http: Any) -> None:
+        self.client = client
+        self._http = http
+
+    async def aclose(self) -> None:
+        await self.client.aio.aclose()
+        self.client.close()
+        await self._http.aclose()
+
+
+class GeminiProvider:
+    """A Gemini model. There is a client for each event loop; `aclose` releases the running loop's."""
+
+    name = "gemini"
+
+    def __init__(self, model: str, options: GeminiOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
+        self.model = model
+        self.options = options or GeminiOptions()
+        self._policy = policy or RetryPolicy(retries=self.options.retries)
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
+        for function in request.functions:
+            SCHEMA_RULES.check_name(function.name, "Gemini")
+        body = gemini_content.build_request(request)
+
+        async def send() -> ModelTurn:
+            return await self._send(body, request.timeout_s)
+
+        await self._open()
+        return await call_with_retries(send, self._policy)
+
+    async def _open(self) -> None:
+        """Import the package and open the client, before a request takes its turn: it can take seconds."""
+        try:
+            await load_client("google.genai")
+            self._get_client()
+        except Exception as error:
+            raise to_provider_error(error, model=self.model, api_version=self.options.version) from error
+
+    async def aclose(self) -> None:
+        """Close the running event loop's client."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
+
+    async def _send(self, body: JsonObject, timeout_s: float | None) -> ModelTurn:
+        try:
+            models: Any = self._get_client().aio.models
+            arguments: JsonDict = {
+                "model": self.model,
+                "contents": [_validate_content(content) for content in body["contents"]],
+                "config": self._build_config(body, timeout_s),
+            }
+            started = perf_counter()
+            async with asyncio.timeout(timeout_s or self.options.timeout_s):  # the client's own is for each read
+                if self.options.stream:
+                    answer = await fetch_stream(models, arguments)
+                else:
+                    answer = (await models.generate_content(**arguments)).sdk_http_response.body or "{}"
+            service = f"gemini ({self.model})"
+            values = parse_reply(answer, service)
+            failed = next((value["error"] for value in filter_mappings(values) if value.get("error")), None)
+            if failed is not None:
+                raise build_body_error(failed, self.model, self.options.version)
+            is_streamed = self.options.stream
+            if is_streamed:
+                reply = gemini_content.read_stream(values)
+            else:
+                reply = gemini_content.read_reply(as_mapping(values[0] if values else None))
+            turn = require_readable(reply, service).to_turn((perf_counter() - started) * 1000)
+            return require_whole(turn, service, is_streamed=is_streamed)
+        except Exception as error:
+            raise to_provider_error(error, model=self.model, api_version=self.options.version) from error
+
+    def _build_config(self, body: JsonObject, timeout_s: float | None) -> Any:
+        """Build what the client takes beside the contents: the fields of the body, in one object."""
+        from google.genai import types
+
+        fields: JsonDict = dict(body.get("generationConfig") or {})
+        if "systemInstruction" in body:
+            fields["system_instruction"] = types.Content.model_validate(body["systemInstruction"])
+        if "tools" in body:
+            fields["tools"] = [types.Tool.model_validate(tool) for tool in body["tools"]]
+        if timeout_s is not None:
+            fields["http_options"] = types.HttpOptions(timeout=int(timeout_s * 1000))
+        if "automatic_continuation" in types.GenerateContentConfig.model_fields:
+            fields["automatic_continuation"] = False
+        if not self.options.stream:
+            fields["should_return_http_response"] = True
+        off = types.AutomaticFunctionCallingConfig(disable=True)
+        return types.GenerateContentConfig(**fields, automatic_function_calling=off)
+
+    def _get_client(self) -> genai.Client:
+        """Return the running loop's client. It is stored, because google-genai closes a client without references."""
+        loop = asyncio.get_running_loop()
+        if loop in self._clients:
+            return self._clients[loop].client
+        from google.genai import _api_client
+
+        # The HTTP library that google-genai uses: httpx2 since its version 3, httpx before.
+        library: Any = getattr(_api_client, "httpx2", None) or getattr(_api_client, "httpx", None)
+        # google-genai sets the timeout of each request.
+        hooks = [limit_replies(self.options.max_reply_bytes, f"gemini ({self.model})"), keep_body]
+        http = library.AsyncClient(timeout=None, follow_redirects=True, event_hooks={"response": hooks})
+        version = self.options.version
+        client = self._build_client(version, http)
+        if client.vertexai and self.options.api_version is None and version != VERTEX_API_VERSION:
+            client.close()  # GOOGLE_GENAI_USE_VERTEXAI, in the environment, chose Vertex AI
+            client = self._build_client(VERTEX_API_VERSION, http)
+        self._clients[loop] = _Client(client, http)
+        return client
+
+    def _build_client(self, api_version: str, http: Any) -> genai.Client:
+        from google import genai
+        from google.genai import types
+
+        options = self.options
+        arguments: JsonDict = {
+            "http_options": types.HttpOptions(
+                base_url=options.base_url,
+                api_version=api_version,
+                timeout=int(options.timeout_s * 1000),
+                retry_options=types.HttpRetryOptions(attempts=1),
+                httpx_async_client=http,
+            )
+        }
+        if options.vertexai:
+            arguments |= {"vertexai": True, "project": options.project, "location": options.location}
+        try:
+            return genai.Client(api_key=options.api_key, **arguments)
+        except ValueError:
+            if options.base_url is None or options.vertexai:
+                raise
+            return genai.Client(api_key="none", **arguments)  # a gateway of one's own often asks for no key
+
+
+def _validate_content(content: JsonDict) -> Any:
+    """Convert `content` to the client's type, without the keys that this version of the client does not know."""
+    from google.genai import types
+    from pydantic import ValidationError
+
+    try:
+        return types.Content.model_validate(content)
+    except ValidationError as error:
+        unknown = [problem["loc"] for problem in error.errors() if problem["type"] == "extra_forbidden"]
+        if not unknown:
+            raise
+        return types.Content.model_validate(_remove_paths(content, unknown))
+
+
+def _remove_paths(data: object, paths: list[tuple[int | str, ...]]) -> Any:
+    here = {path[0] for path in paths if len(path) == 1}
+    below: dict[Any, list[tuple[int | str, ...]]] = {}
+    for path in paths:
+        if len(path) > 1:
+            below.setdefault(path[0], []).append(path[1:])
+    if isinstance(data, Mapping):
+        return {key: _remove_paths(value, below.get(key, [])) for key, value in data.items() if key not in here}
+    if isinstance(data, list):
+        return [_remove_paths(value, below.get(index, [])) for index, value in enumerate(data)]
+    return data
+
+
+# -- streamed replies
+#
+# The client would parse the events itself, and lose what it has no field for (the text of a malformed call), warn of
+# finish reasons that it doesn't know, and give up on a JSON array. So a hook in its HTTP library stores the body.
+
+_body: ContextVar[list[str] | None] = ContextVar("evalkit_gemini_body", default=None)
+
+
+async def keep_body(response: Any) -> None:
+    """Store the whole body for `fetch_stream`: a response hook for httpx and httpx2."""
+    holder = _body.get()
+    if holder is not None and response.status_code == 200:
+        await response.aread()
+        holder.append(response.text)
+
+
+async def fetch_stream(models: Any, arguments: JsonDict) -> str:
+    """Request a stream and return its whole body."""
+    # A value that the client's enums don't know is a warning to it, and would be an error under -W error.
+    warnings.filterwarnings("ignore", r".* is not a valid \w+", UserWarning, r"google\.genai\.")
+    holder: list[str] = []
+    token = _body.set(holder)
+    try:
+        stream = await models.generate_content_stream(**arguments)
+        await anext(aiter(stream), None)  # the request goes out with the first chunk
+    except Exception:
+        if not holder:
+            raise
+    finally:
+        _body.reset(token)
+    return holder[-1]
+
+
+# -- errors
+
+
+def to_provider_error(error: Exception, *, model: str, api_version: str) -> EvalkitError:
+    """Convert what google-genai and its HTTP libraries raise to a ProviderError that says what to do."""
+    if isinstance(error, EvalkitError):
+        return error
+    from google.genai import errors
+
+    if isinstance(error, errors.APIError):
+        status = error.code if isinstance(error.code, int) else None
+        text = str(error.message or error.status or error).strip()
+        delay_s = read_retry_after(error.response)
+        return _build_error(status, error.status, text, model, api_version, error.details, delay_s)
+    below = to_transport_error(error, f"gemini ({model})")
+    if below is not None:
+        return below
+    if isinstance(error, ValueError) and "api key" in str(error).lower():
+        return ProviderError(
+            "gemini: there is no API key; set GEMINI_API_KEY or GOOGLE_API_KEY (or run without a model: cassettes)",
+            status=401,
+        )
+    kind = f"{type(error).__name__}: {error}".rstrip(": ")
+    return ProviderError(f"gemini ({model}): the client refused the request: {kind}", status=400)
+
+
+def build_body_error(error: object, model: str, api_version: str) -> ProviderError:
+    """Build the error of a body with status 200: of a stream that broke off, or from a gateway."""
+    data = error if isinstance(error, Mapping) else {"message": str(error)}
+    code = data.get("code")
+    status = code if isinstance(code, int) else None
+    text = str(data.get("message", "")).strip()
+    return _build_error(status, data.get("status"), text, model, api_version, data, None)
+
+
+def _build_error(
+    status: int | None, name: object, text: str, model: str, api_version: str, data: object, header_s: float | None
+) -> ProviderError:
+    words = f"{status} {name}" if status is not None and name else str(status or name or "error")
+    lowered, hint = text.lower(), ""
+    if status == 400 and 'unknown name "' in lowered and not api_version.startswith("v1beta"):
+        lacks = "takes no tools" if "tool" in lowered else "lacks that"
+        hint = f"API version {api_version} {lacks}: use gemini:{model}?api_version=v1beta"
+    elif status == 400 and "thought_signature" in lowered:
+        hint = "The conversation lost a thought signature: send each model turn's content back as it came"
+    elif status == 404:
+        hint = f"Is '{model}' a current model, and does API version {api_version} have it?"
+    elif status in (401, 403) or "api key" in lowered:
+        hint = "Check GEMINI_API_KEY or GOOGLE_API_KEY"
+    text = f"{text.rstrip('.')}. {hint}" if hint else text
+    info_s, is_of_a_day = read_retry_info(data)
+    delay_s = info_s if header_s is None else header_s
+    is_final = status == 429 and is_of_a_day
+    return ProviderError(f"gemini ({model}): {words}: {text}", status=status, retry_after_s=delay_s, is_final=is_final)
+
+
+# -- requests
+
+_SCHEMA_FIELDS = """additionalProperties any_of anyOf default defs description enum example format items
+    maxItems maxLength maxProperties maximum minItems minLength minProperties minimum nullable
+    pattern properties propertyOrdering ref required title type"""
+SCHEMA_RULES = SchemaRules(
+    name=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}"),
+    name_advice="a letter or _ first, then letters, digits, _ . : -, at most 128",
+    fields=frozenset(_SCHEMA_FIELDS.split()),
+)
+
+
+# -- replies
+
+
+def read_reply(data: object) -> ModelTurn:
+    """Read one whole response (``GenerateContentResponse`` as JSON). Never raises on any JSON."""
+    return gemini_content.read_reply(data if isinstance(data, Mapping) else {}).to_turn()
+
+
+def read_stream(chunks: Iterable[Any]) -> ModelTurn:
+    """Read the chunks of a stream. Never raises on any JSON."""
+    return gemini_content.read_stream(chunks).to_turn()
+
+
+GEMINI = ProviderKind(
+    name="gemini",
+    key_variable="GEMINI_API_KEY",
+    model_prefixes=("gemini", "models/"),
+    options=GeminiOptions,
+    open=GeminiProvider,
+    read_reply=read_reply,
+    read_stream=read_stream,
+    schema_rules=SCHEMA_RULES,
+)

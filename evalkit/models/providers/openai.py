@@ -1,0 +1,232 @@
+"""OpenAI-compatible chat completions: requests, replies whole and streamed.
+
+OpenAI itself, Ollama, vLLM, llama.cpp, LiteLLM, OpenRouter, Groq, Mistral, ...: whatever speaks the API at `base_url`.
+Azure OpenAI and Mistral have a key and rules of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from evalkit.errors import ProviderError
+from evalkit.jsonvalue import JsonDict
+from evalkit.models.providers.base import (
+    ProviderKind,
+    SchemaRules,
+    require_readable,
+    require_whole,
+)
+from evalkit.models.providers.client import Client, ClientOptions, ClientProvider
+from evalkit.models.providers.pacing import RetryPolicy
+from evalkit.records.transcript import ModelRequest, ModelTurn
+from evalkit.wire import openai_chat
+from evalkit.wire.reading import as_mapping
+
+
+class OpenAIProvider(ClientProvider):
+    """A model behind a chat-completions API."""
+
+    name = "openai"
+    package = extra = "openai"
+    key_variable = "OPENAI_API_KEY"
+    missing_key = "set OPENAI_API_KEY, or name a base_url"
+
+    def __init__(self, model: str, options: ClientOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
+        self.options = options or ClientOptions()
+        super().__init__(model, self.options, policy)
+
+    def build_body(self, request: ModelRequest) -> JsonDict:
+        limit = "max_completion_tokens" if self.options.base_url is None else "max_tokens"  # others know the old key
+        return openai_chat.build_request(request, stream=self.options.stream, limit_key=limit)
+
+    def open_client(self, **arguments: Any) -> Client:
+        import openai
+
+        arguments["base_url"] = self.options.base_url
+        try:
+            return openai.AsyncOpenAI(api_key=self.options.api_key, **arguments)
+        except openai.OpenAIError:
+            if self.options.base_url is None:
+                raise
+            return openai.AsyncOpenAI(api_key="none", **arguments)  # a server of one's own often asks for no key
+
+    async def create(self, client: Client, body: JsonDict, timeout_s: float) -> Any:
+        import openai
+
+        try:
+            return await client.chat.completions.with_raw_response.create(model=self.model, timeout=timeout_s, **body)
+        except openai.APIStatusError as error:
+            if _find_malformed_call(error.body) is None:
+                raise
+            return [{"error": error.body}]
+
+    def read_values(self, values: list[Any]) -> ModelTurn:
+        failed = next((place for place, value in enumerate(values) if _get_error(value)), len(values))
+        if self.options.stream:
+            reply = openai_chat.read_stream(values[:failed])
+        else:
+            reply = openai_chat.read_reply(as_mapping(values[0]))
+        if failed < len(values):
+            return self._apply_error(reply.to_turn(), _get_error(values[failed]))
+        turn = require_readable(reply, self.service).to_turn()
+        return require_whole(turn, self.service, is_streamed=self.options.stream)
+
+    def _apply_error(self, turn: ModelTurn, error: Any) -> ModelTurn:
+        """Raise the error of an answer with status 200; one that reports a malformed call becomes part of the turn."""
+        model_text = _find_malformed_call(error)
+        if model_text is not None:
+            return replace(turn, finish_reason="malformed_call", finish_message=model_text)
+        data = error if isinstance(error, Mapping) else {"message": error}
+        status = next((data[key] for key in ("status_code", "code", "status") if isinstance(data.get(key), int)), None)
+        raise ProviderError(f"{self.service}: {data.get('message') or json.dumps(data)}", status=status)
+
+
+def _get_error(value: object) -> Any:
+    return value.get("error") if isinstance(value, Mapping) else None
+
+
+def _find_malformed_call(error: object) -> str | None:
+    """Return what the model wrote, if `error` says that it was no readable call: Groq answers HTTP 400 then, but it is
+    a reply of the model's and no failure of the service."""
+    inner = error.get("error", error) if isinstance(error, Mapping) else None
+    if not isinstance(inner, Mapping) or inner.get("code") != "tool_use_failed":
+        return None
+    return str(inner.get("failed_generation") or inner.get("message") or "")
+
+
+# -- requests
+
+_REFUSED_IN_STRICT_MODE = """allOf oneOf not dependentRequired dependentSchemas if then else patternProperties
+    propertyNames minProperties maxProperties unevaluatedProperties unevaluatedItems contains
+    minContains maxContains uniqueItems default"""
+SCHEMA_RULES = SchemaRules(
+    name=re.compile(r"[A-Za-z0-9_-]{1,64}"),
+    name_advice="letters, digits, _ and -, at most 64",
+    refused_at_root=("anyOf", "oneOf", "allOf", "enum", "not"),
+    refused_in_strict_mode=frozenset(_REFUSED_IN_STRICT_MODE.split()),
+)
+# -- replies
+
+
+def read_reply(data: object) -> ModelTurn:
+    """Read one whole response. Never raises on any JSON."""
+    return openai_chat.read_reply(data if isinstance(data, Mapping) else {}).to_turn()
+
+
+def read_stream(chunks: Iterable[Any]) -> ModelTurn:
+    """Read a stream's chunks: the same turn as if it had come whole, except where the stream breaks off."""
+    return openai_chat.read_stream(chunks).to_turn()
+
+
+OPENAI = ProviderKind(
+    name="openai",
+    key_variable="OPENAI_API_KEY",
+    model_prefixes=("gpt-", "o1", "o3", "o4", "chatgpt-"),
+    options=ClientOptions,
+    open=OpenAIProvider,
+    read_reply=read_reply,
+    read_stream=read_stream,
+    schema_rules=SCHEMA_RULES,
+)
+
+
+class AzureOptions(ClientOptions, frozen=True, kw_only=True):
+    """Options of ``azure:DEPLOYMENT?...``. `base_url` is https://NAME.openai.azure.com; else AZURE_OPENAI_ENDPOINT."""
+
+    api_version: str | None = None  # else OPENAI_API_VERSION; None: the API without versions, at /openai/v1
+
+
+class AzureProvider(OpenAIProvider):
+    """A deployment of Azure OpenAI: ``azure:DEPLOYMENT``."""
+
+    name = "azure"
+    key_variable = "AZURE_OPENAI_API_KEY"
+    missing_key = "set AZURE_OPENAI_API_KEY"
+
+    def __init__(self, model: str, options: AzureOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
+        options = options or AzureOptions()
+        super().__init__(model, options, policy=policy)
+        self._api_version = options.api_version
+
+    def build_body(self, request: ModelRequest) -> JsonDict:
+        return openai_chat.build_request(request, stream=self.options.stream, limit_key="max_completion_tokens")
+
+    def open_client(self, **arguments: Any) -> Client:
+        import openai
+
+        endpoint = self.options.base_url or os.environ.get("AZURE_OPENAI_ENDPOINT") or ""
+        key = self.options.api_key or os.environ.get("AZURE_OPENAI_API_KEY")
+        version = self._api_version or os.environ.get("OPENAI_API_VERSION")
+        if not endpoint:
+            message = "azure: there is no endpoint; set AZURE_OPENAI_ENDPOINT, or write ?base_url=https://NAME..."
+            raise ProviderError(message, status=400)
+        if not key:
+            raise openai.OpenAIError("the api_key is missing")
+        if version is None:
+            return openai.AsyncOpenAI(api_key=key, base_url=f"{endpoint.rstrip('/')}/openai/v1/", **arguments)
+        return openai.AsyncAzureOpenAI(api_key=key, azure_endpoint=endpoint, api_version=version, **arguments)
+
+
+class MistralProvider(OpenAIProvider):
+    """A model of Mistral's own platform: ``mistral:MODEL``."""
+
+    name = "mistral"
+    key_variable = "MISTRAL_API_KEY"
+    missing_key = "set MISTRAL_API_KEY"
+
+    def build_body(self, request: ModelRequest) -> JsonDict:
+        """Build the body: another name of the seed, no key that the service does not know, ids in its form."""
+        body = openai_chat.build_request(request, stream=self.options.stream, limit_key="max_tokens")
+        body.pop("stream_options", None)
+        if "seed" in body:
+            body["extra_body"] = {"random_seed": body.pop("seed")}
+        for message in body["messages"]:
+            for call in message.get("tool_calls", ()):
+                call["id"] = _shorten_id(call["id"])
+            if "tool_call_id" in message:
+                message["tool_call_id"] = _shorten_id(message["tool_call_id"])
+        return body
+
+    def open_client(self, **arguments: Any) -> Client:
+        import openai
+
+        key = self.options.api_key or os.environ.get("MISTRAL_API_KEY")
+        if not key:
+            raise openai.OpenAIError("the api_key is missing")
+        return openai.AsyncOpenAI(
+            api_key=key, base_url=self.options.base_url or "https://api.mistral.ai/v1", **arguments
+        )
+
+
+def _shorten_id(call_id: str) -> str:
+    """Return the id of a call in the only form that the service takes: nine letters and digits."""
+    return call_id if re.fullmatch(r"[A-Za-z0-9]{9}", call_id) else hashlib.sha256(call_id.encode()).hexdigest()[:9]
+
+
+AZURE = ProviderKind(
+    name="azure",
+    key_variable="AZURE_OPENAI_API_KEY",
+    model_prefixes=(),
+    options=AzureOptions,
+    open=AzureProvider,
+    read_reply=read_reply,
+    read_stream=read_stream,
+    schema_rules=SCHEMA_RULES,
+)
+MISTRAL = ProviderKind(
+    name="mistral",
+    key_variable="MISTRAL_API_KEY",
+    model_prefixes=("mistral-", "magistral-", "ministral-", "codestral-", "devstral-"),
+    options=ClientOptions,
+    open=MistralProvider,
+    read_reply=read_reply,
+    read_stream=read_stream,
+    schema_rules=SCHEMA_RULES,
+)

@@ -1,0 +1,490 @@
+"""The pace at which a model's service gets requests: configured rates, the control of refusals, retries, and errors.
+
+All cases of a run share them, those of other processes of this machine too. A request waits for its place, about in the
+order of arrival. Tokens are known only afterwards: a request reserves the average of the requests so far, and the
+difference is settled with its reply. The clock is real time and the waits are computed, so that one limiter serves
+several event loops and threads.
+
+An answer 429 (or 503, 529) is no failed attempt as long as the service lets others through: the request waits and goes
+out again. `AdaptivePace` finds the rate that the service allows, one for each service.
+
+Broken connections, timeouts, and HTTP 408 and 5xx are retried, and 429 of a service that answers nobody. The wait
+doubles from one second to the cap, with jitter, so that concurrent cases don't come back together. A service that asks
+for more than the cap ends the attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from hashlib import sha256
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from evalkit.errors import ProviderError
+from evalkit.jsonvalue import JsonObject, filter_mappings
+from evalkit.locks import create_lock
+from evalkit.models.providers.adaptive_pace import AdaptivePace, FileRecord, LocalRecord, Turn
+from evalkit.records.transcript import Usage
+from evalkit.text.url import is_loopback
+
+RATES = ("requests_per_minute", "tokens_per_minute")
+BURST_S = 6.0  # so many seconds' worth may go out at once
+OVERLOADED = (429, 503, 529)  # answers of a service that has too much to do
+MOST_REFUSALS = 100  # of one request while others get through: it is too large, or starved
+
+# The context in which a case waits for its turn: its deadline stands still meanwhile.
+queue_context: ContextVar[Callable[[], AbstractContextManager[Any]]] = ContextVar(
+    "evalkit_queueing", default=nullcontext
+)
+
+
+class LiveTotals:
+    """What live models have taken in this process so far: a person who waits for the run is shown it."""
+
+    def __init__(self) -> None:
+        self._lock = create_lock()
+        self.replies = 0
+        self.tokens = 0
+        self.usd: float | None = None  # None: no reply had a known price
+        self.waiting = 0  # requests that wait now: for their turn, or between two attempts
+
+    def record(self, usage: Usage | None, usd: float | None) -> None:
+        """Record a reply."""
+        with self._lock:
+            self.replies += 1
+            self.tokens += 0 if usage is None else usage.count_tokens()
+            if usd is not None:
+                self.usd = (self.usd or 0.0) + usd
+
+    def get_pause(self) -> float:
+        """Return the seconds for which a service is left alone."""
+        with _limiters_lock:
+            return max((pace.get_pause() for pace in _paces.values()), default=0.0)
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        """Count a wait: the deadline of its case stands still."""
+        with self._lock:
+            self.waiting += 1
+        try:
+            with queue_context.get()():
+                yield
+        finally:
+            with self._lock:
+                self.waiting -= 1
+
+
+TRAFFIC = LiveTotals()
+
+
+class Rates(Struct, frozen=True):
+    """Limits of one provider, for this process; None is no limit."""
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+
+def find_rates(kind: str, model: str, limits: JsonObject, workers: int = 1) -> Rates:
+    """Find the rates of a model in `limits`: under ``kind:model``, else under ``kind``, else for all. Each of
+    `workers` processes gets its share."""
+    rates: dict[str, float] = {}
+    for table in (limits, limits.get(kind), limits.get(f"{kind}:{model}")):
+        if isinstance(table, Mapping):
+            rates |= {name: float(table[name]) / workers for name in RATES if table.get(name) is not None}
+    return Rates(**rates)
+
+
+class RetryPolicy(Struct, frozen=True):
+    """`retries` beyond the first attempt; waits in seconds, each at most `cap_s`.
+
+    Answers of `OVERLOADED` are no attempts as long as the service has answered anybody within `patience_s`.
+    """
+
+    retries: int = 4
+    first_s: float = 1.0
+    cap_s: float = 60.0  # Gemini counts by the minute, and asks to wait for what is left of it
+    patience_s: float = 300.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def wait_s(self, attempt: int, retry_after_s: float | None) -> float:
+        """Return the seconds to wait after failed attempt number `attempt` (from 0). `retry_after_s` is what the
+        service asks for."""
+        backoff = min(self.first_s * 2**attempt, self.cap_s)
+        jittered = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads requests, keeps no secret
+        return float(jittered) if retry_after_s is None else max(retry_after_s, jittered / 10)
+
+
+class Bucket(Struct, kw_only=True):
+    """A bucket that fills at a rate of its own. A level below zero is what is owed, and has to be waited for."""
+
+    level: float
+    filled_at: float
+
+    def take(self, amount: float, now: float, per_s: float | None) -> float:
+        """Take `amount` out (or put it back); the seconds until that much was there. `per_s` None: never empty."""
+        if per_s is None:
+            return 0.0
+        self.level = min(self.level + (now - self.filled_at) * per_s, _compute_capacity(per_s)) - amount
+        self.filled_at = now
+        return max(-self.level / per_s, 0.0)
+
+
+def _compute_capacity(per_s: float | None) -> float:
+    return 0.0 if per_s is None else max(per_s * BURST_S, 1.0)
+
+
+class LimiterState(Struct, kw_only=True):
+    """The state of the configured rates of one provider. Times are those of the monotonic clock."""
+
+    requests: Bucket
+    tokens: Bucket
+    average_tokens: float = 0.0  # of a request so far
+
+
+class Limiter:
+    """The limits of one provider: the configured rates, and the pace of its service. `file` is shared with other
+    processes; `clock` and `sleep` are for tests."""
+
+    def __init__(
+        self,
+        rates: Rates | None = None,
+        *,
+        pace: AdaptivePace | None = None,
+        file: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        rates = rates or Rates()
+        self.pace = pace or AdaptivePace(clock)
+        self._clock = clock
+        self._sleep = sleep
+        self._requests_per_s, self._tokens_per_s = (
+            None if rate is None else rate / 60 for rate in (rates.requests_per_minute, rates.tokens_per_minute)
+        )
+        self._record = LocalRecord(self._create_state) if file is None else FileRecord(file, self._create_state)
+
+    def _create_state(self) -> LimiterState:
+        requests, tokens = (
+            Bucket(level=_compute_capacity(per_s), filled_at=self._clock())
+            for per_s in (self._requests_per_s, self._tokens_per_s)
+        )
+        return LimiterState(requests=requests, tokens=tokens)
+
+    async def enter(self, policy: RetryPolicy = RetryPolicy(cap_s=float("inf"))) -> Turn:  # noqa: B008 - it is frozen
+        """Wait for a place. Return the turn, which is to be handed to one of the methods below.
+
+        Raises ProviderError where the service demands a pause of more than ``policy.cap_s`` of another case, or answers
+        nobody for too long: all would wait, and none would get anything.
+        """
+        self.check_pause(policy)
+        reserved_tokens = wait_s = 0.0
+        if self.has_rates:
+            with self._record.change() as state:
+                now = self._clock()
+                reserved_tokens = state.average_tokens
+                wait_s = max(
+                    state.requests.take(1, now, self._requests_per_s),
+                    state.tokens.take(reserved_tokens, now, self._tokens_per_s),
+                )
+        if wait_s > 0:
+            await self._wait(wait_s)
+        turn = self.pace.join()
+        turn.reserved_tokens = reserved_tokens
+        try:
+            while (wait_s := self.pace.take_turn(turn)) > 0:
+                self.check_pause(policy)
+                await self._wait(wait_s)
+        finally:
+            self.pace.leave_queue(turn)
+        return turn
+
+    async def _wait(self, wait_s: float) -> None:
+        with TRAFFIC.wait():
+            await self._sleep(wait_s)
+
+    def check_pause(self, policy: RetryPolicy) -> None:
+        """Raise ProviderError where all wait for longer than ``policy.cap_s``, or for a service that answers nobody."""
+        self.pace.check_hope(policy.patience_s, policy.retries)
+        pause_s = self.pace.get_pause()
+        if pause_s > policy.cap_s:
+            raise ProviderError(
+                f"429: another case was told to leave the service alone for {pause_s:.0f} s more, "
+                f"longer than the {policy.cap_s:g} s that a run waits",
+                status=429,
+                retry_after_s=pause_s,
+            )
+
+    def leave(self, turn: Turn, usage: Usage | None) -> None:
+        """Record that a reply came, and the tokens that it took."""
+        if self.has_rates and usage is not None:
+            with self._record.change() as state:
+                used = float(usage.count_tokens())
+                state.tokens.take(used - turn.reserved_tokens, self._clock(), self._tokens_per_s)
+                state.average_tokens = used if not state.average_tokens else 0.8 * state.average_tokens + 0.2 * used
+        self.pace.record_answer(turn)
+
+    def cancel(self, turn: Turn) -> None:
+        """Record that there is no reply."""
+        self._free_tokens(turn)
+        self.pace.record_failure()
+
+    def record_refusal(self, turn: Turn, retry_after_s: float | None, message: str = "") -> None:
+        """Record an answer of `OVERLOADED`, and the seconds to wait that the service asks for, if any."""
+        self._free_tokens(turn)
+        self.pace.record_refusal(turn, retry_after_s, message)
+
+    def _free_tokens(self, turn: Turn) -> None:
+        if turn.reserved_tokens:
+            with self._record.change() as state:
+                state.tokens.take(-turn.reserved_tokens, self._clock(), self._tokens_per_s)
+
+    @property
+    def has_rates(self) -> bool:
+        return self._requests_per_s is not None or self._tokens_per_s is not None
+
+    @property
+    def requests_per_minute(self) -> float | None:
+        """The rate in force; None: as fast as the cases ask."""
+        rates = [rate for rate in (self._requests_per_s, self.pace.per_s) if rate is not None]
+        return min(rates) * 60 if rates else None
+
+
+# The limiter of the request that is being sent.
+current_limiter: ContextVar[Limiter | None] = ContextVar("evalkit_limiter", default=None)
+
+_limiters: dict[tuple[str, Rates, Path | None], Limiter] = {}
+_paces: dict[tuple[str, Path | None], AdaptivePace] = {}
+_limiters_lock = create_lock()
+
+
+def get_limiter(provider: str, rates: Rates, service: str | None = None, folder: Path | None = None) -> Limiter:
+    """Return the one limiter of this process for `provider`, a service or a model with rates of its own.
+
+    All limiters of one `service` (None: the provider itself) share its pace. What they know stands in `folder`, which
+    processes share; None: in this process alone.
+    """
+    service = service or provider
+    with _limiters_lock:
+        if (service, folder) not in _paces:
+            _paces[service, folder] = AdaptivePace(file=_name_file(folder, "pace", service))
+        if (provider, rates, folder) not in _limiters:
+            file = _name_file(folder, "rates", f"{provider} {rates}")
+            _limiters[provider, rates, folder] = Limiter(rates, pace=_paces[service, folder], file=file)
+        return _limiters[provider, rates, folder]
+
+
+def _name_file(folder: Path | None, kind: str, name: str) -> Path | None:
+    return None if folder is None else folder / f"{kind}-{sha256(name.encode()).hexdigest()[:16]}"
+
+
+_loaded_clients: set[str] = set()
+
+
+async def load_client(module: str) -> None:
+    """Import a service's client package, which can take seconds: in a thread, and the deadline stands still."""
+    if module not in _loaded_clients:
+        with queue_context.get()():
+            await asyncio.to_thread(import_module, module)
+        _loaded_clients.add(module)
+
+
+# -- retries
+
+T = TypeVar("T")
+
+
+def is_transient(error: ProviderError) -> bool:
+    """Tell whether a second attempt makes sense. No status: the connection broke or timed out."""
+    status = error.status
+    if error.is_final:
+        return False
+    return status is None or status in (408, 429) or 500 <= status <= 599
+
+
+async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolicy) -> T:
+    """Return the result of `send`, which takes its turn at the current limiter in each attempt.
+
+    Raises the last ProviderError when the attempts are used up or waiting is pointless.
+    """
+    limiter = current_limiter.get()
+    attempts = refusals = tries = 0
+    while True:
+        tries += 1
+        turn = Turn() if limiter is None else await limiter.enter(policy)
+        try:
+            reply = await send()
+            if limiter is not None:
+                limiter.leave(turn, getattr(reply, "usage", None))
+            return reply
+        except ProviderError as error:
+            is_refused, asked_s = False, error.retry_after_s
+            if limiter is not None and error.status in OVERLOADED and not error.is_final:
+                limiter.record_refusal(turn, asked_s, str(error))
+                refusals += 1
+                is_refused = limiter.pace.is_answering(policy.patience_s) and refusals < MOST_REFUSALS
+            elif limiter is not None:
+                limiter.cancel(turn)
+            if is_refused and (asked_s is None or asked_s > policy.cap_s):  # others get through: the pace is enough
+                asked_s = 0.0
+            wait_s = policy.wait_s(0 if is_refused else attempts, asked_s)
+            is_last = not is_refused and attempts >= policy.retries
+            if is_last or not is_transient(error) or wait_s > policy.cap_s:
+                raise _build_final_error(error, tries, wait_s, policy) from error.__cause__
+            if limiter is not None:
+                limiter.check_pause(policy)
+            attempts += not is_refused
+        except BaseException:
+            if limiter is not None:
+                limiter.cancel(turn)
+            raise
+        with TRAFFIC.wait():
+            await policy.sleep(wait_s)
+
+
+def _build_final_error(error: ProviderError, attempts: int, wait_s: float, policy: RetryPolicy) -> ProviderError:
+    """Build `error` with the reason why there is no further attempt."""
+    notes = []
+    if attempts > 1:
+        notes.append(f"gave up after {attempts} attempts")
+    if is_transient(error) and wait_s > policy.cap_s:
+        notes.append(f"the service asks to wait {wait_s:g} s, more than the {policy.cap_s:g} s that a run waits")
+    if not notes:
+        return error
+    return ProviderError(f"{error} ({'; '.join(notes)})", status=error.status, retry_after_s=error.retry_after_s)
+
+
+# -- errors of the client libraries below the API
+
+_TRANSPORT_PACKAGES = ("httpx", "httpcore", "aiohttp", "ssl", "anyio", "h11")
+
+
+def to_transport_error(error: BaseException, service: str) -> ProviderError | None:
+    """Convert a timeout, a broken connection or an answer that is no JSON to a ProviderError; None for other
+    exceptions."""
+    kind = f"{type(error).__name__}: {error}".rstrip(": ")
+    if isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower():
+        return ProviderError(f"{service} did not answer in time: {kind}")
+    if isinstance(error, OSError) or any(cls.__module__.startswith(_TRANSPORT_PACKAGES) for cls in type(error).__mro__):
+        url, is_refused = find_url(error), is_connection_refused(error)
+        if url is None:
+            return ProviderError(f"{service} could not be reached: {kind}")
+        if is_refused and is_loopback(url):  # no program listens there, and a second attempt starts none
+            return ProviderError(f"{service}: nothing listens at {url}: connection refused", is_final=True)
+        return ProviderError(f"{service} could not be reached at {url}: {kind}")
+    # JSONDecodeError and its like; a ValidationError is of the request, which the client did not send.
+    if isinstance(error, ValueError) and type(error).__name__ not in ("ValueError", "ValidationError"):
+        return ProviderError(f"{service} answered something that is no JSON: {kind}")
+    return None
+
+
+_URLS = ("request.url", "request_info.real_url", "url")  # httpx's and requests', aiohttp's, urllib's
+
+
+def find_url(error: BaseException) -> str | None:
+    """Find the URL of the request that failed, without what may be secret in it."""
+    for each in _iter_causes(error):
+        for name in _URLS:
+            with suppress(Exception):  # httpx raises for a request that was never set
+                parts = urlsplit(str(attrgetter(name)(each)))
+                return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return None
+
+
+def is_connection_refused(error: BaseException) -> bool:
+    """Return whether nothing listens at the address, at each address of its name."""
+    causes = list(_iter_causes(error))
+    return any(isinstance(each, ConnectionRefusedError) for each in causes) or "refused" in str(causes[-1]).lower()
+
+
+def _iter_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the exception, and those behind it; of a group, those of its first member."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # `raise error from error` is its own cause
+        seen.add(id(error))
+        yield error
+        inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
+        error = inner or error.__cause__ or error.__context__
+
+
+def parse_seconds(value: object) -> float | None:
+    """Parse ``7``, ``7s`` or ``7.5s`` as seconds."""
+    try:
+        delay_s = float(str(value).removesuffix("s"))
+    except ValueError:
+        return None
+    return delay_s if 0 <= delay_s < float("inf") else None
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_FIRST_EPOCH_S, _FIRST_EPOCH_MS = 1e9, 1e12  # numbers from there on are no delays, but moments since 1970
+
+
+def read_retry_after(response: object) -> float | None:
+    """Read after how many seconds a response asks to try again: ``retry-after-ms``, or `Retry-After`, a number or a
+    date, which is compared with the service's own clock where the response has a date. Without them, the limits in
+    ``x-ratelimit-*`` that are used up."""
+    headers = getattr(response, "headers", None)
+    if headers is None:
+        return None
+    delay_ms = parse_seconds(headers.get("retry-after-ms"))
+    if delay_ms is not None:
+        return delay_ms / 1000
+    delay_s = parse_seconds(headers.get("retry-after"))
+    until = _parse_date(headers.get("retry-after")) if delay_s is None else None
+    if until is None:
+        return _read_reset(headers) if delay_s is None else delay_s
+    return max((until - (_parse_date(headers.get("date")) or datetime.now(UTC))).total_seconds(), 0.0)
+
+
+def _read_reset(headers: Mapping[str, str]) -> float | None:
+    """Read after how many seconds used-up limits begin anew: all of them, or those of requests or tokens."""
+    delays_s = []
+    for kind in ("", "-requests", "-tokens"):
+        delay_s = _parse_reset(headers.get(f"x-ratelimit-reset{kind}") or "")
+        if headers.get(f"x-ratelimit-remaining{kind}") == "0" and delay_s is not None:
+            delays_s.append(delay_s)
+    return max(delays_s, default=None)
+
+
+def _parse_reset(text: str) -> float | None:
+    """Parse ``1s``, ``6m0s``, ``20ms``, a number of seconds, or a moment in seconds or milliseconds since 1970."""
+    parts = _DURATION.findall(text)
+    if parts and _DURATION.sub("", text) == "":
+        return sum(float(amount) * _UNITS[unit] for amount, unit in parts)
+    number = parse_seconds(text)
+    if number is None or number < _FIRST_EPOCH_S:
+        return number
+    return max(number / (1000 if number >= _FIRST_EPOCH_MS else 1) - time.time(), 0.0)
+
+
+def _parse_date(text: object) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(str(text))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def read_retry_info(data: object) -> tuple[float | None, bool]:
+    """Read the details of Google's body of an error: the seconds of its RetryInfo, and whether its QuotaFailure is of a
+    day's quota, whose RetryInfo says some seconds all the same."""
+    error = data.get("error", data) if isinstance(data, Mapping) else {}
+    listed = list(filter_mappings(error.get("details") if isinstance(error, Mapping) else None))
+    delays_s = (parse_seconds(detail.get("retryDelay")) for detail in listed)
+    quotas = [violation for detail in listed for violation in filter_mappings(detail.get("violations"))]
+    is_of_a_day = any("PerDay" in str(violation.get("quotaId")) for violation in quotas)
+    return next((delay_s for delay_s in delays_s if delay_s is not None), None), is_of_a_day

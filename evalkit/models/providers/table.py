@@ -1,0 +1,139 @@
+"""The table of model services, and what opens a model: ``gemini:MODEL`` or ``openai:MODEL?base_url=...&stream=1``.
+
+To add a service, write a module that ends in a `ProviderKind`, and a line in `PROVIDERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+from msgspec import Struct, convert, field
+from msgspec.structs import fields
+
+from evalkit.errors import UsageError, did_you_mean
+from evalkit.lazy import LazyModule
+from evalkit.models.providers.base import Provider, ProviderKind
+
+if TYPE_CHECKING:
+    from evalkit.models.providers import anthropic, bedrock, gemini, openai
+else:
+    anthropic = LazyModule("evalkit.models.providers.anthropic")
+    bedrock = LazyModule("evalkit.models.providers.bedrock")
+    gemini = LazyModule("evalkit.models.providers.gemini")
+    openai = LazyModule("evalkit.models.providers.openai")
+
+
+def _load_gemini() -> ProviderKind:
+
+    return gemini.GEMINI
+
+
+def _load_openai() -> ProviderKind:
+
+    return openai.OPENAI
+
+
+def _load_anthropic() -> ProviderKind:
+
+    return anthropic.ANTHROPIC
+
+
+def _load_azure() -> ProviderKind:
+
+    return openai.AZURE
+
+
+def _load_mistral() -> ProviderKind:
+
+    return openai.MISTRAL
+
+
+def _load_bedrock() -> ProviderKind:
+
+    return bedrock.BEDROCK
+
+
+# Each service is imported when it is first needed: most runs replay cassettes.
+PROVIDERS: dict[str, Callable[[], ProviderKind]] = {
+    "gemini": _load_gemini,
+    "openai": _load_openai,
+    "anthropic": _load_anthropic,
+    "azure": _load_azure,
+    "mistral": _load_mistral,
+    "bedrock": _load_bedrock,
+}
+
+
+class ModelSpec(Struct, frozen=True):
+    """A parsed ``kind:model?option=value&...``. `text` is how it was written."""
+
+    kind: str
+    model: str
+    options: dict[str, str] = field(default_factory=dict)
+    text: str = ""
+
+
+def parse_model_spec(spec: str) -> ModelSpec:
+    """Split `spec`. Raises UsageError for an unknown kind, no model, or an option without a value."""
+    if not isinstance(spec, str) or not spec.strip():
+        raise UsageError(f"a model is written kind:model, e.g. gemini:MODEL, got {spec!r}")
+    kind, colon, rest = spec.strip().partition(":")
+    if kind not in PROVIDERS:
+        kinds = ", ".join(f"{name}:MODEL" for name in PROVIDERS)
+        if colon:
+            guess = did_you_mean(kind, PROVIDERS)
+        else:  # OpenAI's API has models of any name
+            prefixes = ((name, load().model_prefixes) for name, load in PROVIDERS.items())
+            guessed = next((name for name, starts in prefixes if starts and kind.startswith(starts)), "openai")
+            guess = f"; did you mean '{guessed}:{kind}'?"
+        raise UsageError(
+            f"unknown model '{spec}'{guess} A model is one of {kinds}"
+            if guess
+            else f"unknown model '{spec}'; a model is one of {kinds}"
+        )
+    model, _, query = rest.partition("?")
+    if not model:
+        raise UsageError(f"'{spec}' names no model; write {kind}:MODEL")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise UsageError(f"the options of '{spec}' are not name=value&name=value") from None
+    return ModelSpec(kind, model, dict(pairs), spec)
+
+
+def open_provider(spec: str) -> Provider:
+    """Return the provider that `spec` names: ``gemini:MODEL``, options as ``?name=value&name=value``.
+
+    Nothing is connected before the first turn. Raises UsageError for a spec that makes no sense.
+    """
+    parsed = parse_model_spec(spec)
+    kind = PROVIDERS[parsed.kind]()
+    types = {field.name: field.type for field in fields(kind.options) if field.name != "api_key"}
+    values: dict[str, object] = {}
+    for name, text in parsed.options.items():
+        if name == "api_key":
+            raise UsageError(
+                f"{parsed.kind}:{parsed.model}?api_key=…: a key does not belong there; set {kind.key_variable}"
+            )
+        if name not in types:
+            hint = did_you_mean(name, types) or f"; it has {', '.join(types)}"
+            raise UsageError(f"'{parsed.text}': {parsed.kind} has no option '{name}'{hint}")
+        try:
+            values[name] = _parse_option(text, types[name])
+        except (ValueError, KeyError):
+            raise UsageError(f"'{parsed.text}': {name}={text} is no value of '{name}'") from None
+    return kind.open(parsed.model, convert(values, kind.options))
+
+
+def _parse_option(text: str, option_type: object) -> object:
+    if option_type is bool:
+        return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+    if option_type is int and int(text) >= 0:
+        return int(text)
+    if option_type is float and 0 < float(text) < float("inf"):
+        return float(text)
+    if option_type in (int, float):
+        raise ValueError(text)
+    return text

@@ -1,0 +1,144 @@
+"""Settings of a run. The shells read options and files, and hand them to the core in this form; the cost of tokens.
+
+There is no built-in table of prices: they change, and one out of date would be believed. A model without a price
+has no cost: unknown is not zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
+
+from evalkit.errors import UsageError
+from evalkit.jsonvalue import JsonObject
+from evalkit.records.case import Permissions
+from evalkit.records.transcript import ModelTurn, Usage
+from evalkit.records.variant import MODEL, CaseVariant
+
+DEFAULT_DEADLINE_S = 60.0
+DEFAULT_MAX_ITERATIONS = 10
+DEFAULT_SEED = 0
+
+
+class HttpSettings(Struct, frozen=True, kw_only=True):
+    """Treatment of requests that an agent's own client sends. `cassettes` False: they go out as they are."""
+
+    cassettes: bool | None = None
+    ignore_hosts: tuple[str, ...] = ()  # patterns of hosts that are reached as if nothing was there: "*.internal"
+    ignore_text: tuple[str, ...] = ()  # regular expressions of text that differs each time: r"\d\d:\d\d:\d\d"
+    harmless: tuple[str, ...] = ()  # patterns of items of model APIs that hold no call: "openai_responses.item.foo"
+    harmless_programs: tuple[str, ...] = ()  # programs and services that ask no model: "convert", "node build.js"
+    own_calls: tuple[str, ...] = ()  # names of calls that the agent itself writes into its history
+    ignore_fields: tuple[str, ...] = ()  # paths in JSON bodies that differ each time: "metadata.run_id"
+
+
+REPLY_CACHE, REQUEST_TOGGLE = "reply_cache", "request_toggle"  # keys of `Settings.extra`
+RECORD_MODES = ("all", "missing", "stale")
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Settings of a run; a case's own `settings:` wins over the defaults here, an explicit option over both."""
+
+    root: Path | None = None  # identities and cassettes are relative to it; None: the case's, else the current one
+    model: str | None = None  # "gemini:MODEL", "openai:MODEL?base_url=...", None: cassettes, no network
+    grader: str | None = None  # the model that grades, as `model` is written, or several; None: recorded grades alone
+    simulator: str | None = None  # the model that plays simulated users; None: recorded ones, else as cases name it
+    record: str | None = None  # None, "all", "missing", "stale"
+    cassettes: Path = Path("mocks/cassettes")
+    mocks: Path = Path("mocks")
+    deadline_s: float | None = None
+    max_iterations: int | None = None
+    temperature: float | None = 0.0
+    seed: int | None = DEFAULT_SEED
+    strict_mocks: bool | None = None
+    repeat: int | None = None  # every case runs so often, to the last run; None: as its own `repeat` says
+    allow_real: bool = False  # {$real: true} may reach the real function
+    real_sleep: bool = False  # mocked latency is slept, not only added to the run's clock
+    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # model -> USD per million tokens
+    limits: JsonObject = field(default_factory=dict)  # requests_per_minute, tokens_per_minute; for all, by model
+    max_cost_usd: float | None = None  # live models are asked until so much is spent; the rest is not_run
+    max_tokens: int | None = None  # the same for tokens, read and written
+    ledger: Path | None = None  # the file in which several processes book what they spend
+    workers: int = 1  # processes that share the limits
+    pace_folder: Path | None = None  # where those on one machine share them; None: each keeps to its part of them
+    http: HttpSettings = HttpSettings()
+    permissions: Permissions = Permissions()  # of case files
+    extra: JsonObject = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("root", "cassettes", "mocks", "ledger", "pace_folder"):
+            if isinstance(getattr(self, name), str):
+                force_setattr(self, name, Path(getattr(self, name)))
+        deadline, iterations, repeat = self.deadline_s, self.max_iterations, self.repeat
+        if deadline is not None and (type(deadline) not in (int, float) or not deadline > 0):
+            raise UsageError(f"Settings(deadline_s=...) is a number of seconds above 0, got {deadline!r}")
+        if iterations is not None and (type(iterations) is not int or iterations < 1):
+            raise UsageError(f"Settings(max_iterations=...) is a whole number from 1, got {iterations!r}")
+        if repeat is not None and (type(repeat) is not int or repeat < 1):
+            raise UsageError(f"Settings(repeat=...) is a whole number from 1, got {repeat!r}")
+
+    def apply_variant(self, variant: CaseVariant | None) -> Settings:
+        """Return the settings for cases of `variant`: a model that is compared is asked live, as by an option."""
+        model = None if variant is None else variant.values.get(MODEL)
+        return self if model is None else replace(self, model=model)
+
+
+def goes_live(settings: Settings) -> bool:
+    """Return whether models are asked, and nothing is recorded."""
+    return settings.model is not None and settings.record is None
+
+
+def asks_models(settings: Settings) -> bool:
+    """Return whether models are asked, to record their replies or not."""
+    return settings.model is not None or settings.record is not None
+
+
+def split_graders(graders: str | None) -> tuple[str, ...]:
+    """Return the models of a panel, which stand with commas between them. A comma in a model's options is none."""
+    return tuple(filter(None, re.split(r"\s*,\s*(?=[a-z][a-z_]*:|$)", (graders or "").strip())))
+
+
+Prices = Mapping[str, Mapping[str, float]]
+
+
+def find_price(models: Iterable[str | None], prices: Prices) -> Mapping[str, float] | None:
+    """Find the first price for one of `models`, each looked up under its full name and without its kind and
+    options: ``gemini:gemini-x?stream=1`` as ``gemini-x``. A price has `input` and `output`."""
+    for model in models:
+        for name in (
+            () if model is None else (model, model.partition("?")[0], model.partition(":")[2].partition("?")[0])
+        ):
+            price = prices.get(name)
+            if price and "input" in price and "output" in price:
+                return price
+    return None
+
+
+def compute_cost(usage: Usage | None, models: Iterable[str | None], prices: Prices) -> float | None:
+    """Compute US dollars by `prices`: model -> ``{input, output, cached?, reasoning?}`` per million tokens.
+
+    Cached tokens are part of the input ones and cost `cached`, or as much as the others; reasoning tokens cost
+    `reasoning`, or as much as output. None without tokens or without a price.
+    """
+    price = find_price(models, prices)
+    if usage is None or price is None:
+        return None
+    parts = (
+        (usage.input_tokens - usage.cached_tokens, price["input"]),
+        (usage.cached_tokens, price.get("cached", price["input"])),
+        (usage.output_tokens, price["output"]),
+        (usage.reasoning_tokens, price.get("reasoning", price["output"])),
+    )
+    return sum(tokens * dollars for tokens, dollars in parts) / 1_000_000
+
+
+def compute_turns_cost(turns: Iterable[ModelTurn], requested_model: str | None, prices: Prices) -> float | None:
+    """Compute the cost of all turns, each by the model that it reports, else by the requested one. None as soon
+    as one of them is unknown, or there are none."""
+    costs = [compute_cost(turn.usage, (turn.model, requested_model), prices) for turn in turns]
+    known_costs = [cost for cost in costs if cost is not None]
+    return sum(known_costs) if costs and len(known_costs) == len(costs) else None
