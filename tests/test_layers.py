@@ -23,7 +23,8 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "lazy": set(),
     "locks": set(),
-    "hooks": {"errors"},
+    "entries": set(),
+    "hooks": {"entries", "errors"},
     "bounds": {"errors"},
     "jsonvalue": {"errors"},
     "text": {"errors", "jsonvalue"},
@@ -260,9 +261,10 @@ def graph() -> grimp.ImportGraph:
     at_run_time = grimp.build_graph(
         "evalkit", include_external_packages=True, cache_dir=None, exclude_type_checking_imports=True
     )
-    named = imports.find_modules_directly_imported_by("evalkit.hooks")
-    for imported in named - at_run_time.find_modules_directly_imported_by("evalkit.hooks"):
-        imports.remove_import(importer="evalkit.hooks", imported=imported)
+    for module in [name for name in imports.modules if name.startswith("evalkit.hooks.")]:
+        named = imports.find_modules_directly_imported_by(module)
+        for imported in named - at_run_time.find_modules_directly_imported_by(module):
+            imports.remove_import(importer=module, imported=imported)
     return imports
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalkit import hooks
 from evalkit.checks.reasons import build_failure, build_pass
+from evalkit.entries import BUILT_IN, FACTS
 from evalkit.errors import SpecError, UsageError
 from evalkit.gate.decision import decide
 from evalkit.hooks import (
@@ -27,6 +27,7 @@ from evalkit.hooks import (
     Place,
     RunPart,
     load_all,
+    loading,
 )
 from evalkit.records.run import Policy, Run
 from evalkit.records.verdict import Verdict
@@ -70,12 +71,12 @@ class Manners(Feature):
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Install packages, each an entry (or another object) and the class that its module has."""
-    caches = (hooks.get_features, hooks.list_own_keys, hooks.list_files)
+    caches = (loading.get_features, loading.list_own_keys, loading.list_files)
 
     def forget() -> None:
         for cache in caches:
             cache.cache_clear()
-        hooks._LOADED.pop("manners", None)
+        loading._LOADED.pop("manners", None)
         sys.modules.pop("shop_manners", None)
 
     def put(*packages: tuple[str, object], cls: type | None = Manners) -> None:
@@ -161,7 +162,7 @@ def test_what_the_gate_says_itself_is_not_the_name_of_a_feature() -> None:
     verdicts = tuple(Verdict(case_id=name, status=status) for name, status in (("a", "passed"), ("b", "failed")))
     before = Run(verdicts=(verdicts[0], replace(verdicts[1], status="passed")), selected=("a", "b"))
     facts = decide(Run(verdicts=verdicts, selected=("a", "b")), Policy(), baseline=before).facts
-    assert facts.keys() - hooks.FACTS == set()
+    assert facts.keys() - FACTS == set()
     assert {"interval", "changes", "how_sure"} <= facts.keys()
 
 
@@ -222,13 +223,13 @@ def test_packages_that_do_not_go_together_are_named(
 ) -> None:
     install(*packages)
     with pytest.raises(UsageError, match=message):
-        hooks.list_entries()
+        loading.list_entries()
 
 
 def test_the_entries_of_evalkit_are_those_of_its_features() -> None:
     """What loads a feature compares its keys; the rest of an entry is what the class has, too."""
-    hooks.get_features.cache_clear()
-    for entry, feature in zip(hooks.BUILT_IN, load_all(), strict=True):
+    loading.get_features.cache_clear()
+    for entry, feature in zip(BUILT_IN, load_all(), strict=True):
         assert feature.name == entry.name
         assert set(entry.mutants) == feature.list_mutants().keys()
         assert set(entry.has_schemas) == feature.list_schemas().keys()

@@ -14,13 +14,13 @@ PACKAGE = Path(evalkit.__file__).parent
 # Where a feature is named besides, each with its reason. Adapters answer approvals for their frameworks.
 EXCEPTIONS = {
     "policies": {
-        "hooks.py": "the list of features",
+        "entries.py": "the list of features",
         "hosts/lint/rules/__init__.py": "the title of a group of rules",
         "hosts/casecheck/smoke.py": "advice by the code of a reason",
         "hosts/casecheck/update.py": "advice by the code of a reason",
     },
     "approvals": {
-        "hooks.py": "the list of features",
+        "entries.py": "the list of features",
         "agents/model_session.py": "approvals that a model's service waits for, which are another thing",
     },
 }

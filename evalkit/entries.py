@@ -1,0 +1,68 @@
+"""The list of features: of each what may ask for it, as plain data, so that none is imported before.
+
+Every pytest run of the environment loads this module, for the options of features: it imports nothing that pytest has
+not imported itself. Hence named tuples, and not the records of `msgspec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
+
+# Facts of the gate itself, beside which those of features stand by their names.
+FACTS = frozenset({"collected", "selected", "passed", "failed", "errors", "no_verdict", "skipped", "quarantined",
+    "reasons", "pass_rate", "notes", "interval", "side_by_side", "changes", "how_sure"})  # fmt: skip
+# Where keys stand.
+Place = Literal["case", "input", "expected_output", "call", "function"]
+CASE: Final = "case"
+INPUT: Final = "input"
+EXPECTED: Final = "expected_output"
+CALL: Final = "call"
+FUNCTION: Final = "function"
+
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+class Entry(NamedTuple):
+    """What must be known of a feature before it is imported. A test compares it with what the feature says."""
+
+    name: str
+    target: str  # "module:Class"
+    keys: Mapping[Place, tuple[str, ...]] = _NOTHING
+    own_keys: tuple[str, ...] = ()  # those of a case that neither a suite nor `extends` hands down
+    file: str = ""  # a file that holds in its folder and below
+    misnamed: str = ""  # a pattern of names that are meant to be `file`
+    file_advice: str = ""
+    has_rules: bool = False  # of lint
+    mutants: tuple[str, ...] = ()  # kinds
+    has_schemas: tuple[str, ...] = ()  # kinds of `evalkit schema`
+    was: Mapping[str, str] = _NOTHING  # fields of records that held its data before version 2
+
+
+BUILT_IN = (
+    Entry(
+        name="policies",
+        target="evalkit.features.policies.feature:Policies",
+        keys={CASE: ("policies",)},
+        own_keys=("policies",),
+        file="policies.yaml",
+        misnamed=r"polic(?:y|ies)\.ya?ml",
+        file_advice="the rules over a suite's cases stand in policies.yaml",
+        has_rules=True,
+        has_schemas=("policies",),
+        was={"verdict": "policies"},
+    ),
+    Entry(
+        name="approvals",
+        target="evalkit.features.approvals.feature:Approvals",
+        keys={
+            INPUT: ("approvals",),
+            CALL: ("approval",),
+            EXPECTED: ("expected_approvals",),
+            FUNCTION: ("needs_approval",),
+        },
+        mutants=("deny_approval", "skip_approval"),
+        was={"call": "approval"},
+    ),
+)

@@ -1,0 +1,93 @@
+"""The base class of features: each method is a hook, with a default that does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from evalkit.hooks.records import CaseDraft, CaseReport, Inherited, Summary, Table
+
+if TYPE_CHECKING:
+    from evalkit.entries import Place
+    from evalkit.functions.call_log import CallLog
+    from evalkit.hooks.parts import CasePart, RunPart
+    from evalkit.hosts.lint.api import RuleFamily
+    from evalkit.jsonvalue import JsonDict
+    from evalkit.records.transcript import FunctionCall, Transcript
+
+
+class Feature:
+    """The base of features."""
+
+    name: ClassVar[str]
+    # What its data in records must be, as msgspec takes types: run files are checked by it when they are read.
+    verdict_data: ClassVar[Any] = Any
+    call_data: ClassVar[Any] = Any
+
+    # Once, when something asks for it
+
+    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+        """Return its keys by place: a `CaseKey` at `CASE`, `INPUT` and `FUNCTION`, an `ExpectedKey`, a `CallKey`."""
+        return {}
+
+    def list_definitions(self) -> Mapping[str, JsonDict]:
+        """Return what the schemas of its keys refer to, by name."""
+        return {}
+
+    def list_schemas(self) -> Mapping[str, Callable[[Iterable[str]], JsonDict]]:
+        """Return what `evalkit schema KIND` prints, by kind; the functions get the names of a project's operators."""
+        return {}
+
+    def list_rules(self) -> RuleFamily:
+        """Return its rules of lint. Its entry says `has_rules`."""
+        raise NotImplementedError
+
+    # For each case that has something of it
+
+    def inherit(self, folder: str, root: str) -> Inherited:
+        """Read the feature's files that hold in `folder`."""
+        return Inherited()
+
+    def compile(self, draft: CaseDraft) -> CasePart | None:
+        """Compile what the case says, or its folder; None if there is nothing."""
+        return None
+
+    def start_late(self, log: CallLog) -> RunPart | None:
+        """Take part in a run of a case that says nothing, where a declaration or an adapter asks for it."""
+        return None
+
+    # At the end. `data` is what `PartJudgement.data` was, as JSON
+
+    def add_up(self, runs: Sequence[Any]) -> Any:
+        """Return the data of a case from those of its runs: what is kept of it until the end."""
+        return None
+
+    def summarize(self, outcomes: Sequence[tuple[str, Any]], is_whole: bool) -> Summary | None:
+        """Sum up the cases, each its id and what `add_up` returned. `is_whole`: no case was left out."""
+        return None
+
+    def build_table(self, facts: Any) -> Table | None:
+        """Return the table for reports of what `summarize` returned as facts."""
+        return None
+
+    def report_case(self, data: Any) -> CaseReport | None:
+        """Return what reports say of one verdict."""
+        return None
+
+    def report_call(self, call: FunctionCall) -> str:
+        """Return what a trace says of one call, in brackets: ``name: value``."""
+        return ""
+
+    def trace_call(self, call: FunctionCall) -> Mapping[str, str]:
+        """Return the attributes of a call's span."""
+        return {}
+
+    # Tests of cases
+
+    def list_mutants(self) -> Mapping[str, str]:
+        """Return the kinds of its mutants, each with what happens in them."""
+        return {}
+
+    def mutate(self, transcript: Transcript, index: int) -> Iterator[Any]:
+        """Yield the mutants of call number `index`."""
+        return iter(())

@@ -1,0 +1,219 @@
+"""The features that are installed, those of other packages last; each is loaded when something asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.entries import BUILT_IN, CASE, FACTS, INPUT, Entry, Place
+from evalkit.errors import FeatureError, UsageError, did_you_mean
+from evalkit.hooks.feature import Feature
+from evalkit.hooks.parts import CasePart
+from evalkit.hooks.records import CaseDraft, Inherited
+from evalkit.lazy import load
+from evalkit.locks import create_lock
+
+if TYPE_CHECKING:
+    from evalkit.jsonvalue import JsonDict
+
+GROUP = "evalkit.features"
+
+
+class FeatureList(Struct, frozen=True):
+    """The features of this environment in their order, the package of each, and which has a key."""
+
+    entries: tuple[Entry, ...]
+    packages: Mapping[str, str]  # by name of a feature
+    owners: Mapping[tuple[Place, str], str]  # by place and key: name of a feature
+
+    @classmethod
+    def build(cls, found: Iterable[tuple[Entry, str]]) -> FeatureList:
+        """Build the list of entries, each with its package. UsageError where two claim the same."""
+        packages: dict[str, str] = {}
+        owners: dict[tuple[Place, str], str] = {}
+        entries = []
+        for entry, package in found:
+            if entry.name in FACTS:
+                raise UsageError(f"{package} has a feature '{entry.name}', as a fact of the gate is named; rename it")
+            if entry.name in packages:
+                raise UsageError(f"{packages[entry.name]} and {package} both have a feature '{entry.name}'")
+            packages[entry.name] = package
+            for place, keys in entry.keys.items():
+                for key in keys:
+                    other = owners.setdefault((place, key), entry.name)
+                    if other != entry.name:
+                        raise UsageError(
+                            f"{packages[other]} (feature '{other}') and {package} (feature '{entry.name}') both have "
+                            f"the key '{key}' of {place}; uninstall one of them"
+                        )
+            entries.append(entry)
+        return cls(tuple(entries), packages, owners)
+
+
+_LOADED: dict[str, Feature] = {}
+_LOCK = create_lock()
+
+
+@cache
+def get_built_in() -> FeatureList:
+    """Return the features of evalkit itself."""
+    return FeatureList.build((entry, "evalkit") for entry in BUILT_IN)
+
+
+@cache
+def get_features() -> FeatureList:
+    """Return all features, those of other packages after the built-in ones. UsageError for entries that don't go.
+
+    This looks through all packages that are installed: what asks for a built-in feature does without it.
+    """
+    from importlib.metadata import entry_points
+
+    found = [(entry, "evalkit") for entry in BUILT_IN]
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        package = "?" if point.dist is None else point.dist.name
+        try:
+            entry = point.load()
+        except Exception as error:
+            message = f"the feature '{point.name}' of {package} can't be loaded: {type(error).__name__}: {error}"
+            raise UsageError(message) from error
+        if not isinstance(entry, Entry):
+            raise UsageError(f"the entry point '{point.name}' of {package} is not an Entry of evalkit.hooks: {entry!r}")
+        found.append((entry, package))
+    return FeatureList.build(found)
+
+
+def list_entries() -> tuple[Entry, ...]:
+    """Return what is known of all features without importing them."""
+    return get_features().entries
+
+
+def find_entry(name: str) -> tuple[Entry, str] | None:
+    """Return what is known of a feature, and its package; None if it is not installed."""
+    for features in (get_built_in, get_features):
+        if name in features().packages:
+            return next(entry for entry in features().entries if entry.name == name), features().packages[name]
+    return None
+
+
+def load_feature(name: str) -> Feature:
+    """Return a feature, imported if need be. KeyError for one that is not installed; FeatureError if it does not load.
+
+    What does not belong to a feature, or not to its entry, is refused: nothing would ever ask for it.
+    """
+    feature = _LOADED.get(name)
+    if feature is not None:
+        return feature
+    found = find_entry(name)
+    if found is None:
+        raise KeyError(name)
+    entry, package = found
+    module, _, attribute = entry.target.partition(":")
+    try:
+        cls: type[Feature] = getattr(load(module), attribute)
+        feature = cls()
+        _check_feature(feature, entry)
+    except Exception as error:
+        raise FeatureError(name, package, error) from error
+    with _LOCK:
+        return _LOADED.setdefault(name, feature)
+
+
+def _check_feature(feature: Feature, entry: Entry) -> None:
+    """Raise TypeError for a method that is not a hook, and for keys that differ from those of the entry."""
+    for name in (name for cls in type(feature).__mro__ if cls not in (Feature, object) for name in vars(cls)):
+        if not name.startswith("_") and not hasattr(Feature, name) and name != "name":
+            raise TypeError(f"'{name}' is not a hook{did_you_mean(name, dir(Feature))}")
+    keys = {place: tuple(rows) for place, rows in feature.list_keys().items()}
+    if keys != dict(entry.keys):
+        raise TypeError(f"its class has the keys {keys}, and its entry {dict(entry.keys)}")
+
+
+def list_keys(place: Place) -> list[str]:
+    """Return the names of the keys that features have at `place`."""
+    return [key for at, key in get_features().owners if at == place]
+
+
+def find_owner(place: Place, key: object) -> str | None:
+    """Return the name of the feature that has this key."""
+    if not isinstance(key, str):
+        return None
+    owner = get_built_in().owners.get((place, key))
+    return get_features().owners.get((place, key)) if owner is None else owner
+
+
+def find_key(place: Place, key: object) -> Any:
+    """Return the key of a feature, which is loaded for it; None if no feature has it."""
+    owner = find_owner(place, key)
+    return None if owner is None else load_feature(owner).list_keys()[place][str(key)]
+
+
+@cache
+def list_own_keys() -> frozenset[str]:
+    """Return the keys of a case that are never handed down."""
+    return frozenset(key for entry in list_entries() for key in entry.own_keys)
+
+
+@cache
+def list_files() -> tuple[Entry, ...]:
+    """Return the features that have files."""
+    return tuple(entry for entry in list_entries() if entry.file)
+
+
+def list_schemas() -> list[str]:
+    """Return the kinds of files of features that have a schema."""
+    return [kind for entry in list_entries() for kind in entry.has_schemas]
+
+
+def find_schema(kind: str) -> Callable[[Iterable[str]], JsonDict] | None:
+    """Return what builds the schema of a kind of file; None if no feature has it."""
+    owner = next((entry.name for entry in list_entries() if kind in entry.has_schemas), None)
+    return None if owner is None else load_feature(owner).list_schemas()[kind]
+
+
+def load_all() -> list[Feature]:
+    """Load every feature: for schemas, the reference, and lists of rules."""
+    return [load_feature(entry.name) for entry in list_entries()]
+
+
+def iter_known(names: Iterable[str]) -> Iterator[tuple[str, Feature]]:
+    """Yield the features of these names, in the order of the list. Data of one that is not installed is left alone."""
+    wanted = set(names)
+    if not wanted:
+        return
+    features = get_built_in() if wanted <= get_built_in().packages.keys() else get_features()
+    for entry in features.entries:
+        if entry.name in wanted:
+            yield entry.name, load_feature(entry.name)
+
+
+def inherit(name: str, folder: str, root: str) -> Inherited:
+    """Read the files of a feature that hold in `folder`. FeatureError where it raises."""
+    feature = load_feature(name)
+    try:
+        return feature.inherit(folder, root)
+    except Exception as error:
+        raise FeatureError(name, get_features().packages[name], error) from error
+
+
+def compile_parts(draft: CaseDraft, inherited: Mapping[str, Inherited]) -> dict[str, CasePart]:
+    """Compile what features have to do with a case: those whose keys it has, or whose files hold in its folder.
+
+    FeatureError where one raises.
+    """
+    case_input = draft.data.get("input")
+    owners = {find_owner(CASE, key) for key in draft.data} | set(inherited)
+    owners |= {find_owner(INPUT, key) for key in (case_input if isinstance(case_input, Mapping) else ())}
+    parts = {}
+    for name, feature in iter_known(name for name in owners if name is not None):
+        value = inherited[name].value if name in inherited else None
+        try:
+            part = feature.compile(replace(draft, inherited=value))
+        except Exception as error:
+            raise FeatureError(name, get_features().packages[name], error) from error
+        if part is not None:
+            parts[name] = part
+    return parts

@@ -1,0 +1,83 @@
+"""The records that hooks get and return. Later versions add fields to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from evalkit.errors import Problem
+    from evalkit.fields.reader import FieldReader
+    from evalkit.functions.mocks.answers import MockSet
+    from evalkit.records.case import Case, Declaration
+    from evalkit.records.transcript import Transcript
+    from evalkit.records.verdict import CheckResult
+
+
+class Inherited(Struct, frozen=True):
+    """What the files of a feature say that hold in a folder, and the problems of the files."""
+
+    value: object = None
+    problems: tuple[Problem, ...] = ()
+
+
+class CaseDraft(Struct, frozen=True, kw_only=True):
+    """A case that is being compiled. `reader` takes the problems."""
+
+    reader: FieldReader
+    data: Mapping[str, Any]
+    declarations: Mapping[str, Declaration]
+    mocks: MockSet | None
+    inherited: Any = None  # the value of `Inherited`
+    is_untrusted: bool = False
+
+
+class JudgedRun(Struct, frozen=True, kw_only=True):
+    """A run that is being judged: what happened, and the names of functions by their aliases."""
+
+    case: Case
+    transcript: Transcript
+    aliases: Mapping[str, str]
+
+
+class PartJudgement(Struct, frozen=True, kw_only=True):
+    """What a feature says of a run: results, which fail it or leave it unmeasured, and JSON data for the verdict."""
+
+    results: tuple[CheckResult, ...] = ()
+    data: Any = None
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """The expected calls as if they had been made, before anything runs (`evalkit smoke`)."""
+
+    judged: JudgedRun
+    is_open: bool  # a run may make other calls
+    is_guessed: bool  # some arguments are made up
+    user_is_simulated: bool
+    report: Callable[[str, str, int | None], None]  # code, message, index of the call
+    note: Callable[[str], None]  # what can't be checked
+
+
+class Table(Struct, frozen=True):
+    """A table of a report: `alignments` are those of Markdown, "" or ":" at the end."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: frozenset[int] = frozenset()  # columns to the right
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """What a feature says at the end of a run: lines beside the gate's reasons, facts for machines."""
+
+    notes: tuple[str, ...] = ()
+    facts: Any = None
+
+
+class CaseReport(Struct, frozen=True, kw_only=True):
+    """What reports say of a case: lines below its trace, properties for JUnit files."""
+
+    remarks: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
