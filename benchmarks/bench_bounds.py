@@ -16,9 +16,9 @@ from pathlib import Path
 from trace_files import FILES
 
 import evalkit
+from evalkit.hosts.traces.read_log import read_log
 from evalkit.models.streaming import StreamAccumulator
 from evalkit.text.redact import Redactor
-from evalkit.traces.read_log import read_log
 
 CASE = "description: x\ninput: {message: hi}\nexpected_output: {response_contains: [x]}\n"
 Work = Callable[[int], Callable[[], object]]

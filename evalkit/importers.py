@@ -18,11 +18,7 @@ from evalkit.errors import Location, UsageError
 from evalkit.functions.declarations import find_argument_violations, is_function_name, parse_declarations
 from evalkit.hosts.lint.facts.data_files import locate_at, read_declaration
 from evalkit.hosts.lint.facts.records import GEMINI, DeclaredFunction
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.records.case import Declaration
-from evalkit.records.settings import DEFAULT_MAX_ITERATIONS
-from evalkit.records.template import has_syntax, to_literal
-from evalkit.traces.log_formats import (
+from evalkit.hosts.traces.log_formats import (
     Conversation,
     FunctionAnswer,
     LoggedMessage,
@@ -30,8 +26,12 @@ from evalkit.traces.log_formats import (
     UnreadableLogError,
     find_malformed,
 )
-from evalkit.traces.open_items import OpenCalls
-from evalkit.traces.read_log import read_log, select_longest
+from evalkit.hosts.traces.open_items import OpenCalls
+from evalkit.hosts.traces.read_log import read_log, select_longest
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
+from evalkit.records.case import Declaration
+from evalkit.records.settings import DEFAULT_MAX_ITERATIONS
+from evalkit.records.template import has_syntax, to_literal
 from evalkit.wire.records import Call
 from evalkit.yamlfile.write import dump
 

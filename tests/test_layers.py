@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "textcalls": {"errors", "jsonvalue", "records"},
     "wire": {"errors", "jsonvalue", "records", "text"},
     "models/streaming": {"errors", "jsonvalue", "records", "textcalls", "wire"},
-    "traces": {"bounds", "errors", "jsonvalue", "records", "text", "wire"},
+    "hosts/traces": {"bounds", "errors", "jsonvalue", "records", "text", "wire"},
     "models/providers": {"errors", "fields", "jsonvalue", "records", "models/streaming", "text", "textcalls", "wire"},
     "models/cassettes": {
         "bounds",
@@ -80,7 +80,7 @@ ALLOWED: dict[str, set[str]] = {
             "records",
             "models/providers",
         },
-        *{"models/streaming", "text", "textcalls", "traces", "yamlfile", "wire"},
+        *{"models/streaming", "text", "textcalls", "hosts/traces", "yamlfile", "wire"},
     },
     "runner": {
         *{
@@ -131,6 +131,7 @@ ALLOWED: dict[str, set[str]] = {
             "hooks",
             "jsonvalue",
             "hosts/lint",
+            "hosts/traces",
             "records",
             "operators",
         },
@@ -147,7 +148,17 @@ ALLOWED: dict[str, set[str]] = {
         "text",
         "wire",
     },
-    "importers": {"errors", "functions", "jsonvalue", "hosts/lint", "records", "text", "traces", "wire", "yamlfile"},
+    "importers": {
+        "errors",
+        "functions",
+        "jsonvalue",
+        "hosts/lint",
+        "records",
+        "text",
+        "hosts/traces",
+        "wire",
+        "yamlfile",
+    },
     "project": {"bounds", "agents", "config", "errors", "records", "spec"},
     "public": {
         *{
@@ -243,7 +254,7 @@ LAZY: dict[str, str] = {
     "evalkit.spec.rows": "a file has rows",
     "evalkit.spec.suites": "there is a suite, or a case extends another one",
     "evalkit.textcalls.search": "a model writes calls as text",
-    "evalkit.traces.log_formats": "a recorded run is judged",
+    "evalkit.hosts.traces.log_formats": "a recorded run is judged",
     "evalkit.wire.anthropic_messages": "a stream of Anthropic's is fed",
     "evalkit.wire.blame": "a request to a model failed",
     "evalkit.wire.building": "functions are declared to a model",

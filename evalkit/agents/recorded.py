@@ -22,11 +22,7 @@ from evalkit.checks.call_keys import FunctionKey, list_call_keys
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import GROUP_KEYS, DemandKey
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
-from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable, walk_leaves
-from evalkit.records.case import TRACE, Case, get_case_name
-from evalkit.records.transcript import APPLICATION, DELEGATION, HANDOFF, SERVICE, FunctionCall, ModelCall, ModelTurn
-from evalkit.records.unobserved import ARGUMENTS
-from evalkit.traces.log_formats import (
+from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
@@ -34,10 +30,14 @@ from evalkit.traces.log_formats import (
     ModelReply,
     UnreadableLogError,
 )
-from evalkit.traces.open_items import OpenCalls, OpenItems
-from evalkit.traces.otel import read_run
-from evalkit.traces.read_log import read_log
-from evalkit.traces.spans import TRANSFER
+from evalkit.hosts.traces.open_items import OpenCalls, OpenItems
+from evalkit.hosts.traces.otel import read_run
+from evalkit.hosts.traces.read_log import read_log
+from evalkit.hosts.traces.spans import TRANSFER
+from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable, walk_leaves
+from evalkit.records.case import TRACE, Case, get_case_name
+from evalkit.records.transcript import APPLICATION, DELEGATION, HANDOFF, SERVICE, FunctionCall, ModelCall, ModelTurn
+from evalkit.records.unobserved import ARGUMENTS
 from evalkit.wire.reading import allow_items
 from evalkit.wire.records import CLIENT, Call
 

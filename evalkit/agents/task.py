@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from evalkit.agents.remote.spans import SpanReceiver
     from evalkit.agents.task_functions import TaskFunctions
     from evalkit.functions.handoffs import HandoffLog
+    from evalkit.hosts.traces import log_formats
+    from evalkit.hosts.traces.log_formats import Conversation
     from evalkit.models.cassettes.http import traffic
     from evalkit.models.cassettes.http.player import Player
     from evalkit.models.cassettes.http.request_toggle import RequestToggle
@@ -59,12 +61,10 @@ if TYPE_CHECKING:
     from evalkit.models.providers.base import Provider
     from evalkit.models.providers.budget import ClientBudget
     from evalkit.models.providers.turns import Chunk
-    from evalkit.traces import log_formats
-    from evalkit.traces.log_formats import Conversation
     from evalkit.wire.records import Answer, Call, Exchange, Failure
 else:
     instructions = LazyModule("evalkit.agents.instruction")
-    log_formats = LazyModule("evalkit.traces.log_formats")
+    log_formats = LazyModule("evalkit.hosts.traces.log_formats")
     model_loop = LazyModule("evalkit.agents.loop")
     model_relay = LazyModule("evalkit.agents.remote.model_relay")
     model_session = LazyModule("evalkit.agents.model_session")

@@ -19,12 +19,12 @@ from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
 from evalkit.errors import RemoteAgentError, UnknownAgentError, UsageError
 from evalkit.hooks import find_schema, list_schemas
 from evalkit.hosts.reports.run_file import build_run_schema
+from evalkit.hosts.traces.read_log import FORMATS
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
 from evalkit.records.registry import CHECKS, OPERATORS, look_up_from
 from evalkit.spec.schema import build_case_schema, build_suite_schema
 from evalkit.text.format import escape_json_commands, escape_lines
-from evalkit.traces.read_log import FORMATS
 
 if TYPE_CHECKING:
     from evalkit.agents.mcp import agent as mcp_agents

@@ -19,12 +19,12 @@ from evalkit.cli.project import build_redactor, open_project
 from evalkit.config import read_options, read_python_path
 from evalkit.errors import SpecError, UsageError
 from evalkit.functions.mocks.files import RecordedCall, build_answer, build_returns_schema, record_calls
+from evalkit.hosts.traces.log_formats import Conversation, UnreadableLogError
 from evalkit.importers import CaseFiles, build_case_files, read_conversations
 from evalkit.project import put_on_path
 from evalkit.records.settings import HttpSettings
 from evalkit.runner.run_case import run_case
 from evalkit.text.format import format_case_count, format_count
-from evalkit.traces.log_formats import Conversation, UnreadableLogError
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import YamlEditor, dump
 

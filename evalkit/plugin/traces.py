@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from evalkit.agents.recorded import RecordedAgent, fold_texts, list_inputs, list_names, list_user_texts
 from evalkit.errors import UsageError
+from evalkit.hosts.traces.log_formats import Conversation
+from evalkit.hosts.traces.read_log import read_log
 from evalkit.records.case import TRACE, Case
 from evalkit.text.format import format_count, join_names
-from evalkit.traces.log_formats import Conversation
-from evalkit.traces.read_log import read_log
 
 BY_ID, BY_INPUT = MATCHES = ("id", "input")
 _ENDINGS = (".json", ".jsonl", ".ndjson")

@@ -14,11 +14,11 @@ import pytest
 from evalkit import SpecError, load_case, run_case
 from evalkit.agents import recorded
 from evalkit.errors import UsageError
+from evalkit.hosts.traces.log_formats import Conversation
+from evalkit.hosts.traces.read_log import read_log
 from evalkit.records.case import Permissions
 from evalkit.records.settings import Settings
 from evalkit.records.verdict import ERROR, FAILED, PASSED, Verdict
-from evalkit.traces.log_formats import Conversation
-from evalkit.traces.read_log import read_log
 from evalkit.yamlfile.write import dump
 
 ASKED = {"role": "user", "content": "Close order 7."}

@@ -18,9 +18,9 @@ from evalkit.agents.remote.http_client import get_peer
 from evalkit.agents.remote.server import FunctionsServer, ServedTask
 from evalkit.agents.remote.spans import SpanError, SpanReceiver
 from evalkit.agents.unseen_parts import UnseenParts
+from evalkit.hosts.traces.log_formats import Conversation, FunctionAnswer, ModelReply
+from evalkit.hosts.traces.read_log import read_log
 from evalkit.records.verdict import ERROR, FAILED, PASSED, Verdict
-from evalkit.traces.log_formats import Conversation, FunctionAnswer, ModelReply
-from evalkit.traces.read_log import read_log
 from tests.agents.test_recorded import CHAT, CLOSED, judge
 from tests.attack.forms import choose
 from tests.attack.recordings import (

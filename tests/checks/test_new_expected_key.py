@@ -27,6 +27,7 @@ from evalkit.hosts.casecheck.mutants import list_kinds, observe
 from evalkit.hosts.casecheck.mutation_score import compute_score
 from evalkit.hosts.casecheck.smoke import run_smoke_check
 from evalkit.hosts.casecheck.update import build_update
+from evalkit.hosts.traces.log_formats import Conversation, LoggedMessage, ModelReply
 from evalkit.jsonvalue import JsonValue
 from evalkit.records.case import Case
 from evalkit.records.settings import Settings
@@ -35,7 +36,6 @@ from evalkit.records.verdict import PASSED, CheckResult, Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import load_case
 from evalkit.spec.schema import build_case_schema
-from evalkit.traces.log_formats import Conversation, LoggedMessage, ModelReply
 
 
 class LeastCalls(Demand, Struct, frozen=True):

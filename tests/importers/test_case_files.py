@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.importers import build_case_files
-from evalkit.traces.log_formats import (
+from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
@@ -15,6 +14,7 @@ from evalkit.traces.log_formats import (
     ModelReply,
     UnreadableLogError,
 )
+from evalkit.importers import build_case_files
 from evalkit.wire.records import Call
 from evalkit.yamlfile.parse import load
 

@@ -11,12 +11,12 @@ import pytest
 
 from evalkit.errors import UsageError
 from evalkit.hosts.reports.otel import render_otlp_lines
+from evalkit.hosts.traces.log_formats import Conversation, FunctionAnswer, LoggedMessage, ModelReply
+from evalkit.hosts.traces.read_log import read_log
 from evalkit.importers import read_conversations
 from evalkit.records.run import Run
 from evalkit.records.transcript import FunctionCall, ModelCall, ModelTurn, Transcript
 from evalkit.records.verdict import Verdict
-from evalkit.traces.log_formats import Conversation, FunctionAnswer, LoggedMessage, ModelReply
-from evalkit.traces.read_log import read_log
 from evalkit.wire.records import Call
 
 WriteLog = Callable[..., Path]

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from evalkit.traces.log_formats import Conversation, FunctionAnswer, LoggedMessage, ModelReply
-from evalkit.traces.read_log import read_log
+from evalkit.hosts.traces.log_formats import Conversation, FunctionAnswer, LoggedMessage, ModelReply
+from evalkit.hosts.traces.read_log import read_log
 
 MESSAGES: list[Any] = [
     {"role": "system", "content": "Be brief.", "id": "m0"},

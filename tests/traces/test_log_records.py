@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.traces.log_formats import Conversation, FunctionAnswer, LoggedMessage, ModelReply
-from evalkit.traces.read_log import read_log
+from evalkit.hosts.traces.log_formats import Conversation, FunctionAnswer, LoggedMessage, ModelReply
+from evalkit.hosts.traces.read_log import read_log
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": {"amount": 5}}}
 USED = {"toolUse": {"toolUseId": "c1", "name": "pay", "input": {"amount": 5}}}

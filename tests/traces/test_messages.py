@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalkit.traces.exchanges import read_exchange
-from evalkit.traces.log_formats import Event, FunctionAnswer, LoggedMessage, ModelReply, UnreadableLogError
-from evalkit.traces.messages import read_messages
+from evalkit.hosts.traces.exchanges import read_exchange
+from evalkit.hosts.traces.log_formats import Event, FunctionAnswer, LoggedMessage, ModelReply, UnreadableLogError
+from evalkit.hosts.traces.messages import read_messages
 from evalkit.wire.reading import allow_items
 from evalkit.wire.records import SERVICE, Call
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.traces.log_formats import Conversation, FunctionAnswer, LoggedMessage, ModelReply
-from evalkit.traces.read_log import read_log
+from evalkit.hosts.traces.log_formats import Conversation, FunctionAnswer, LoggedMessage, ModelReply
+from evalkit.hosts.traces.read_log import read_log
 
 
 def reply(reply_id: str, *calls: tuple[str, str, Any], text: str | None = None) -> Any:

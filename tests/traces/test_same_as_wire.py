@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.traces.exchanges import CHAT, find_form, read_request, read_response
-from evalkit.traces.log_formats import Event, FunctionAnswer, ModelReply, UnreadableLogError
+from evalkit.hosts.traces.exchanges import CHAT, find_form, read_request, read_response
+from evalkit.hosts.traces.log_formats import Event, FunctionAnswer, ModelReply, UnreadableLogError
 from evalkit.wire.records import Answer, Call, Exchange, Item
 from evalkit.wire.table import read_exchange
 from tests.wire.test_kinds import PATHS, REQUESTS, SAME, UNREAD

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
+from evalkit.hosts.traces.log_formats import Conversation, Event, FunctionAnswer, LoggedMessage, ModelReply
+from evalkit.hosts.traces.read_log import read_log
 from evalkit.records.transcript import Usage
-from evalkit.traces.log_formats import Conversation, Event, FunctionAnswer, LoggedMessage, ModelReply
-from evalkit.traces.read_log import read_log
 from evalkit.wire.records import Call
 
 EXPORTS = Path(__file__).parents[2] / "scenarios" / "traces" / "exports"

@@ -17,9 +17,8 @@ from msgspec import Struct, field
 
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import EvalkitError
+from evalkit.hosts.traces.api import UnreadableLogError, list_spans, parse_json
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.traces.log_formats import UnreadableLogError, parse_json
-from evalkit.traces.span_files import list_spans
 
 PATH = "otlp"
 _OTHER_SIGNALS = ("v1/metrics", "v1/logs")  # they tell nothing of calls

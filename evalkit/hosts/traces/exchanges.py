@@ -11,8 +11,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.traces.log_formats import (
+from evalkit.hosts.traces.log_formats import (
     BlankReply,
     Conversation,
     Event,
@@ -29,7 +28,8 @@ from evalkit.traces.log_formats import (
     to_events,
     to_parts,
 )
-from evalkit.traces.messages import holds_call, is_by_model, is_message, read_items, read_messages, unwrap_message
+from evalkit.hosts.traces.messages import holds_call, is_by_model, is_message, read_items, read_messages, unwrap_message
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.wire import (
     anthropic_messages,
     bedrock_converse,

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonObject, filter_mappings
-from evalkit.traces.exchanges import CHAT, list_tools, read_response
-from evalkit.traces.log_formats import (
+from evalkit.hosts.traces.exchanges import CHAT, list_tools, read_response
+from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
@@ -26,6 +25,7 @@ from evalkit.traces.log_formats import (
     read_usage,
     read_value,
 )
+from evalkit.jsonvalue import JsonObject, filter_mappings
 from evalkit.wire.reading import as_mapping
 
 _WITHOUT_CALLS = ("recall", "condensation", "condensation_request", "change_agent_state", "null", "agent_state_changed")

@@ -14,10 +14,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.records.transcript import Usage
-from evalkit.text.format import cut_between_words
-from evalkit.traces.coding_sessions import (
+from evalkit.hosts.traces.coding_sessions import (
     is_of_claude_code,
     is_of_codex,
     is_of_gemini_cli,
@@ -27,7 +24,7 @@ from evalkit.traces.coding_sessions import (
     read_codex,
     read_gemini_cli,
 )
-from evalkit.traces.exchanges import (
+from evalkit.hosts.traces.exchanges import (
     CHAT,
     build_exchange,
     find_form,
@@ -37,8 +34,8 @@ from evalkit.traces.exchanges import (
     read_request,
     read_response,
 )
-from evalkit.traces.inspect_logs import is_of_inspect, read_inspect
-from evalkit.traces.log_formats import (
+from evalkit.hosts.traces.inspect_logs import is_of_inspect, read_inspect
+from evalkit.hosts.traces.log_formats import (
     MENTIONS_CALLS,
     Conversation,
     Event,
@@ -52,10 +49,10 @@ from evalkit.traces.log_formats import (
     read_value,
     to_events,
 )
-from evalkit.traces.messages import is_by_model, is_message, read_messages, unwrap_message
-from evalkit.traces.open_items import OpenItems
-from evalkit.traces.openhands import is_of_openhands, read_openhands
-from evalkit.traces.otel import (
+from evalkit.hosts.traces.messages import is_by_model, is_message, read_messages, unwrap_message
+from evalkit.hosts.traces.open_items import OpenItems
+from evalkit.hosts.traces.openhands import is_of_openhands, read_openhands
+from evalkit.hosts.traces.otel import (
     complete_call,
     complete_span,
     find_name,
@@ -63,8 +60,11 @@ from evalkit.traces.otel import (
     read_model_attributes,
     read_result,
 )
-from evalkit.traces.span_dialects import find_problem
-from evalkit.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case, drop_repeats
+from evalkit.hosts.traces.span_dialects import find_problem
+from evalkit.hosts.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case, drop_repeats
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
+from evalkit.records.transcript import Usage
+from evalkit.text.format import cut_between_words
 from evalkit.wire import gemini_content
 
 Record = tuple[str, JsonObject]  # with its place

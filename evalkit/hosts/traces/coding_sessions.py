@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonObject, filter_mappings
-from evalkit.traces.exchanges import CHAT, build_exchange, find_form, read_exchange
-from evalkit.traces.log_formats import (
+from evalkit.hosts.traces.exchanges import CHAT, build_exchange, find_form, read_exchange
+from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
     LoggedMessage,
@@ -21,6 +20,7 @@ from evalkit.traces.log_formats import (
     to_events,
     to_parts,
 )
+from evalkit.jsonvalue import JsonObject, filter_mappings
 from evalkit.wire import gemini_content, openai_responses
 from evalkit.wire.reading import as_mapping
 from evalkit.wire.records import Answer

@@ -12,10 +12,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.records.transcript import Usage
-from evalkit.traces.exchanges import CHAT, GEMINI, find_form, list_tools, read_request, read_response
-from evalkit.traces.log_formats import (
+from evalkit.hosts.traces.exchanges import CHAT, GEMINI, find_form, list_tools, read_request, read_response
+from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
@@ -29,11 +27,13 @@ from evalkit.traces.log_formats import (
     read_usage,
     read_value,
 )
-from evalkit.traces.log_records import CHOICE, DETAILS, EVENT_ROLES
-from evalkit.traces.messages import check_reason, holds_call, join_results, read_messages
-from evalkit.traces.otlp_values import parse_integer, to_attributes, to_integer
-from evalkit.traces.span_files import drop_copies, list_spans
-from evalkit.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case
+from evalkit.hosts.traces.log_records import CHOICE, DETAILS, EVENT_ROLES
+from evalkit.hosts.traces.messages import check_reason, holds_call, join_results, read_messages
+from evalkit.hosts.traces.otlp_values import parse_integer, to_attributes, to_integer
+from evalkit.hosts.traces.span_files import drop_copies, list_spans
+from evalkit.hosts.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
+from evalkit.records.transcript import Usage
 
 _OPERATIONS = {
     **dict.fromkeys(("chat", "generate_content", "text_completion"), MODEL),

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from evalkit.hosts.traces.log_formats import MENTIONS_CALLS, list_objects, read_value
+from evalkit.hosts.traces.otlp_values import get_id, read_any_value, to_attributes, to_integer
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.traces.log_formats import MENTIONS_CALLS, list_objects, read_value
-from evalkit.traces.otlp_values import get_id, read_any_value, to_attributes, to_integer
 
 DETAILS = "gen_ai.client.inference.operation.details"
 EVENT_ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}

@@ -8,12 +8,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
+from evalkit.hosts.traces.log_formats import UnreadableLogError, list_objects
+from evalkit.hosts.traces.log_records import CHOICE, group_events, is_log_record, read_event
+from evalkit.hosts.traces.otlp_values import get_id, read_time, to_attributes, to_integer
+from evalkit.hosts.traces.span_dialects import translate_span
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.text.format import cut_between_words
-from evalkit.traces.log_formats import UnreadableLogError, list_objects
-from evalkit.traces.log_records import CHOICE, group_events, is_log_record, read_event
-from evalkit.traces.otlp_values import get_id, read_time, to_attributes, to_integer
-from evalkit.traces.span_dialects import translate_span
 
 _EXPORTS = ("resourceSpans", "batches")
 _PAIR = {"key", "value", "type"}  # the keys of an attribute

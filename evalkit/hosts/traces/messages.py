@@ -16,9 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.text.format import cut_between_words
-from evalkit.traces.log_formats import (
+from evalkit.hosts.traces.log_formats import (
     MENTIONS_CALLS,
     BlankReply,
     Event,
@@ -32,6 +30,8 @@ from evalkit.traces.log_formats import (
     read_value,
     to_parts,
 )
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
+from evalkit.text.format import cut_between_words
 from evalkit.wire import openai_chat
 from evalkit.wire import reading as wire
 from evalkit.wire.reading import as_mapping, build_unread, is_like_call

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from evalkit.hosts.traces.log_formats import decode_result, read_value
+from evalkit.hosts.traces.messages import holds_call
+from evalkit.hosts.traces.otlp_values import to_attributes
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.traces.log_formats import decode_result, read_value
-from evalkit.traces.messages import holds_call
-from evalkit.traces.otlp_values import to_attributes
 from evalkit.wire.records import Reply
 from evalkit.wire.table import find_api_by_reply
 

@@ -16,9 +16,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonObject, to_hashable
-from evalkit.records.transcript import Usage
-from evalkit.traces.log_formats import (
+from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
@@ -29,7 +27,9 @@ from evalkit.traces.log_formats import (
     find_malformed,
     merge_events,
 )
-from evalkit.traces.open_items import OpenItems
+from evalkit.hosts.traces.open_items import OpenItems
+from evalkit.jsonvalue import JsonObject, to_hashable
+from evalkit.records.transcript import Usage
 from evalkit.wire.records import Call
 
 MODEL, TOOL, AGENT = "model", "tool", "agent"

@@ -17,11 +17,9 @@ from msgspec.structs import replace
 
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import UsageError
-from evalkit.jsonvalue import JsonObject
-from evalkit.text.format import cut_between_words
-from evalkit.traces.exchanges import FORMS, find_form, read_exchange
-from evalkit.traces.exports import EXPORTS, Record
-from evalkit.traces.log_formats import (
+from evalkit.hosts.traces.exchanges import FORMS, find_form, read_exchange
+from evalkit.hosts.traces.exports import EXPORTS, Record
+from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
@@ -30,9 +28,11 @@ from evalkit.traces.log_formats import (
     find_case_id,
     parse_json,
 )
-from evalkit.traces.messages import is_conversation
-from evalkit.traces.otel import read_spans
-from evalkit.traces.span_files import is_export
+from evalkit.hosts.traces.messages import is_conversation
+from evalkit.hosts.traces.otel import read_spans
+from evalkit.hosts.traces.span_files import is_export
+from evalkit.jsonvalue import JsonObject
+from evalkit.text.format import cut_between_words
 from evalkit.wire.reading import allow_items
 
 FORMATS = (*FORMS, "otel", *EXPORTS)

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from evalkit.hosts.traces.exchanges import build_exchange
+from evalkit.hosts.traces.log_formats import Conversation, ModelReply, UnreadableLogError, find_case_id, find_text
+from evalkit.hosts.traces.messages import read_messages
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
-from evalkit.traces.exchanges import build_exchange
-from evalkit.traces.log_formats import Conversation, ModelReply, UnreadableLogError, find_case_id, find_text
-from evalkit.traces.messages import read_messages
 from evalkit.wire.reading import as_mapping
 
 _ATTACHMENT = "attachment://"

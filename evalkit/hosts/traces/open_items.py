@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
-from evalkit.traces.log_formats import FunctionAnswer
+from evalkit.hosts.traces.log_formats import FunctionAnswer
 
 T = TypeVar("T")
 
