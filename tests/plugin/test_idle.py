@@ -53,7 +53,7 @@ UNUSED_ROOMS = (
         "importers",
         "models.providers",
         "models.streaming",
-        "traces",
+        "hosts.traces",
     ),
     "wire",
 )
