@@ -24,6 +24,19 @@ FUNCTION: Final = "function"
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
+class Code(NamedTuple):
+    """A code of reasons that a feature brings. The first reason of a verdict is the one with the lowest rank.
+
+    Its section of `evalkit explain` stands in `codes.md` beside the feature's module, below the title of its chapter.
+    """
+
+    beside: str = ""  # a code of the kernel whose rank it has
+    after: str = ""  # a code of the kernel: it ranks behind it, before what follows; without both, after all of these
+    smoke_advice: str = ""  # what to do where `evalkit smoke` finds it
+    update_refusal: str = ""  # why `--evalkit-update` writes nothing where a run has it
+    number: int = 0  # orders the codes of features that rank behind the same one; the list of features sets it
+
+
 class Entry(NamedTuple):
     """What must be known of a feature before it is imported. A test compares it with what the feature says."""
 
@@ -34,6 +47,7 @@ class Entry(NamedTuple):
     file: str = ""  # a file that holds in its folder and below
     misnamed: str = ""  # a pattern of names that are meant to be `file`
     file_advice: str = ""
+    codes: Mapping[str, Code] = _NOTHING  # of reasons and faults
     has_rules: bool = False  # of lint
     mutants: tuple[str, ...] = ()  # kinds
     has_schemas: tuple[str, ...] = ()  # kinds of `evalkit schema`
@@ -49,6 +63,13 @@ BUILT_IN = (
         file="policies.yaml",
         misnamed=r"polic(?:y|ies)\.ya?ml",
         file_advice="the rules over a suite's cases stand in policies.yaml",
+        codes={
+            "policy_broken": Code(
+                beside="forbidden_call",
+                smoke_advice="correct the expected calls or the policy, or except the case (`policies: {except: ...}`)",
+                update_refusal="a policy is broken, and policies hold whatever a case expects",
+            )
+        },
         has_rules=True,
         has_schemas=("policies",),
         was={"verdict": "policies"},
@@ -62,6 +83,7 @@ BUILT_IN = (
             EXPECTED: ("expected_approvals",),
             FUNCTION: ("needs_approval",),
         },
+        codes={"wrong_approval": Code(after="wrong_outcome"), "missing_approval": Code()},
         mutants=("deny_approval", "skip_approval"),
         was={"call": "approval"},
     ),

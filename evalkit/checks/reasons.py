@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from evalkit.errors import KeyPath
+from evalkit.hooks import find_code
 from evalkit.jsonvalue import ARRAY, NUMBER, OBJECT, STRING, get_kind
 from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import ERROR, FAILED, CheckResult, Reason
@@ -14,7 +15,8 @@ from evalkit.text.format import cut, format_value
 
 NOT_JUDGED = "not_judged"
 
-# Most specific first: a cause stands before its consequences. Codes of custom checks come after all of these.
+# Most specific first: a cause stands before its consequences. Codes of features stand where their entries say; those of
+# custom checks come after all of these.
 _ORDER = (
     (
         "setup_failed",
@@ -31,13 +33,12 @@ _ORDER = (
     ("agent_raised", "deadline", "crashed", "refused_request"),
     ("stop_reason",),
     ("malformed_call", "unmocked_call", "unknown_function", "invalid_result"),
-    ("forbidden_call", "policy_broken"),
+    ("forbidden_call",),
     ("wrong_argument", "missing_argument", "unexpected_argument"),
     ("text_missing", "text_forbidden", "ungrounded_argument", "unresolved_reference"),
     ("invalid_arguments",),
     ("wrong_outcome", "result_mismatch", "wrong_channel", "wrong_answerer", "wrong_agent", "wrong_user_turn"),
     ("state_mismatch",),
-    ("wrong_approval",),
     ("wrong_handoffs",),
     ("wrong_order", "not_parallel"),
     ("missing_call",),
@@ -52,12 +53,20 @@ OTHER_RANK = len(_ORDER)
 UNMEASURED = {"not_measured": OTHER_RANK + 1, "check_raised": OTHER_RANK + 1}
 
 
-def rank(reason: Reason) -> tuple[int, int]:
+def rank(reason: Reason) -> tuple[int, int, int]:
     """Return the sort key of a reason: its code, then its call; reasons of the run come after those of calls."""
-    position = RANK.get(reason.code)
-    if position is None:
-        position = UNMEASURED.get(reason.code, OTHER_RANK)
-    return position, reason.call if reason.call is not None else 1_000_000
+    return *rank_code(reason.code), reason.call if reason.call is not None else 1_000_000
+
+
+def rank_code(code: str) -> tuple[int, int]:
+    """Return the rank of a code among the kernel's, and among those of features that rank behind the same one."""
+    position = RANK.get(code, UNMEASURED.get(code))
+    if position is not None:
+        return position, 0
+    found = find_code(code)
+    if found is None:
+        return OTHER_RANK, 0
+    return (RANK[found.beside], 0) if found.beside else (RANK.get(found.after, OTHER_RANK), found.number)
 
 
 def describe_call(call: FunctionCall) -> str:

@@ -1,6 +1,6 @@
 """The commands that know the rules of lint: `evalkit lint`, and `evalkit explain` for codes and rules.
 
-The page of codes stands in evalkit/hosts/reports/codes.md; docs/codes.md is a copy of it.
+The page of codes stands in evalkit/hosts/reports/codes.md and in the `codes.md` of features, which docs/codes.md shows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 import evalkit
 from evalkit.config import read_options
 from evalkit.errors import UsageError, did_you_mean
+from evalkit.hooks import list_entries
 from evalkit.hosts.lint.finding import apply_changes, plan_changes
 from evalkit.hosts.lint.options import PROJECT_KEYS, LintOptions, read_project_options
 from evalkit.hosts.lint.report import check_project, render_report, serialize_baseline
@@ -79,8 +80,21 @@ def describe_rules() -> Iterator[str]:
 
 
 def read_page() -> str:
-    """Return the page of codes."""
-    return files("evalkit.hosts.reports").joinpath("codes.md").read_text("utf-8")
+    """Return the page of codes: the kernel's, with the sections of features at the end of their chapters."""
+    opening, chapters = _read_chapters("evalkit.hosts.reports")
+    for entry in list_entries():
+        if entry.codes:
+            _, added = _read_chapters(entry.target.partition(":")[0].rpartition(".")[0])
+            chapters |= {title: f"{chapters.get(title, '')}{text}" for title, text in added.items()}
+    body = "".join(f"## {title}\n\n{text}" for title, text in chapters.items())
+    return f"{opening}{body.rstrip()}\n"
+
+
+def _read_chapters(package: str) -> tuple[str, dict[str, str]]:
+    """Return what `codes.md` of a package says before its first chapter, and its chapters by their titles."""
+    page = files(package).joinpath("codes.md").read_text("utf-8")
+    opening, *parts = re.split(r"^## (.+)\n", page, flags=re.MULTILINE)
+    return opening, {title: f"{text.strip()}\n\n" for title, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def list_sections() -> dict[str, str]:

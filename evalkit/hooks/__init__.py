@@ -9,10 +9,11 @@ Two things are asked once for each case, and so go by no list of plugins: the ca
 `RunPart`s. A case without features pays for none.
 """
 
-from evalkit.entries import BUILT_IN, CALL, CASE, EXPECTED, FUNCTION, INPUT, Entry, Place
+from evalkit.entries import BUILT_IN, CALL, CASE, EXPECTED, FUNCTION, INPUT, Code, Entry, Place
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.loading import (
     compile_parts,
+    find_code,
     find_key,
     find_owner,
     find_schema,
@@ -39,6 +40,7 @@ __all__ = [
     "CaseDraft",
     "CasePart",
     "CaseReport",
+    "Code",
     "Entry",
     "Feature",
     "Forecast",
@@ -50,6 +52,7 @@ __all__ = [
     "Summary",
     "Table",
     "compile_parts",
+    "find_code",
     "find_key",
     "find_owner",
     "find_schema",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.entries import BUILT_IN, CASE, FACTS, INPUT, Entry, Place
+from evalkit.entries import BUILT_IN, CASE, FACTS, INPUT, Code, Entry, Place
 from evalkit.errors import FeatureError, UsageError, did_you_mean
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.parts import CasePart
@@ -24,17 +24,19 @@ GROUP = "evalkit.features"
 
 
 class FeatureList(Struct, frozen=True):
-    """The features of this environment in their order, the package of each, and which has a key."""
+    """The features of this environment in their order, the package of each, and which has a key or a code."""
 
     entries: tuple[Entry, ...]
     packages: Mapping[str, str]  # by name of a feature
-    owners: Mapping[tuple[Place, str], str]  # by place and key: name of a feature
+    owners: Mapping[tuple[str, str], str]  # by place and key, or "code" and code: name of a feature
+    codes: Mapping[str, Code]
 
     @classmethod
     def build(cls, found: Iterable[tuple[Entry, str]]) -> FeatureList:
         """Build the list of entries, each with its package. UsageError where two claim the same."""
         packages: dict[str, str] = {}
-        owners: dict[tuple[Place, str], str] = {}
+        owners: dict[tuple[str, str], str] = {}
+        codes: dict[str, Code] = {}
         entries = []
         for entry, package in found:
             if entry.name in FACTS:
@@ -42,16 +44,20 @@ class FeatureList(Struct, frozen=True):
             if entry.name in packages:
                 raise UsageError(f"{packages[entry.name]} and {package} both have a feature '{entry.name}'")
             packages[entry.name] = package
-            for place, keys in entry.keys.items():
-                for key in keys:
-                    other = owners.setdefault((place, key), entry.name)
-                    if other != entry.name:
-                        raise UsageError(
-                            f"{packages[other]} (feature '{other}') and {package} (feature '{entry.name}') both have "
-                            f"the key '{key}' of {place}; uninstall one of them"
-                        )
+            claims = {
+                (str(place), key): f"key '{key}' of {place}" for place, keys in entry.keys.items() for key in keys
+            }
+            claims |= {("code", code): f"code '{code}'" for code in entry.codes}
+            for claim, words in claims.items():
+                other = owners.setdefault(claim, entry.name)
+                if other != entry.name:
+                    raise UsageError(
+                        f"{packages[other]} (feature '{other}') and {package} (feature '{entry.name}') both have "
+                        f"the {words}; uninstall one of them"
+                    )
+            codes |= {code: said._replace(number=len(codes) + 1) for code, said in entry.codes.items()}
             entries.append(entry)
-        return cls(tuple(entries), packages, owners)
+        return cls(tuple(entries), packages, owners, codes)
 
 
 _LOADED: dict[str, Feature] = {}
@@ -149,6 +155,12 @@ def find_key(place: Place, key: object) -> Any:
     """Return the key of a feature, which is loaded for it; None if no feature has it."""
     owner = find_owner(place, key)
     return None if owner is None else load_feature(owner).list_keys()[place][str(key)]
+
+
+def find_code(code: str) -> Code | None:
+    """Return what the entry of a feature says of a code of reasons; None if no feature has it."""
+    found = get_built_in().codes.get(code)
+    return get_features().codes.get(code) if found is None else found
 
 
 @cache

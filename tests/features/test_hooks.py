@@ -19,6 +19,7 @@ from evalkit.hooks import (
     CASE,
     CaseDraft,
     CasePart,
+    Code,
     Entry,
     Feature,
     Inherited,
@@ -212,6 +213,10 @@ SAME_KEY = Entry(name="tact", target="tact:Tact", keys={CASE: ("manners",)})
         (
             [("a", Entry(name="x", target="x:X", keys={CASE: ("policies",)}))],
             r"evalkit \(feature 'policies'\) and a \(feature 'x'\) both have the key 'policies'",
+        ),
+        (
+            [("a", Entry(name="x", target="x:X", codes={"policy_broken": Code()}))],
+            r"evalkit \(feature 'policies'\) and a \(feature 'x'\) both have the code 'policy_broken'",
         ),
         ([("a", ENTRY), ("b", ENTRY)], "a and b both have a feature 'manners'"),
         ([("a", Entry(name="notes", target="x:X"))], "a has a feature 'notes', as a fact of the gate is named"),

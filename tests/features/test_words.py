@@ -16,8 +16,6 @@ EXCEPTIONS = {
     "policies": {
         "entries.py": "the list of features",
         "hosts/lint/rules/__init__.py": "the title of a group of rules",
-        "hosts/casecheck/smoke.py": "advice by the code of a reason",
-        "hosts/casecheck/update.py": "advice by the code of a reason",
     },
     "approvals": {
         "entries.py": "the list of features",

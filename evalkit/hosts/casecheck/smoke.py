@@ -34,7 +34,7 @@ from evalkit.functions.mocks.answers import (
     find_references,
     get_mocks,
 )
-from evalkit.hooks import Forecast, JudgedRun
+from evalkit.hooks import Forecast, JudgedRun, find_code
 from evalkit.hosts.casecheck.expected_calls import (
     GROUPS,
     PHRASES,
@@ -72,13 +72,13 @@ ADVICE = {
     "text_missing": "the expected texts contradict each other; take one of them away",
     "text_forbidden": "the same text is demanded and excluded; take one of them away",
     "forbidden_call": "this call is expected and forbidden; take one of them away",
-    "policy_broken": "correct the expected calls or the policy, or except the case (`policies: {except: ...}`)",
     "unresolved_reference": "name a call that is made before, and a key that its mock returns",
     "unmatchable_pattern": "correct the pattern",
     "ungrounded_argument": "the expected value is in neither the input nor an earlier result; correct it or `grounded`",
     "budget_exceeded": "raise the limit: the expected calls alone exceed it",
     "mock_error": "correct the mock",
 }
+_ANY_ADVICE = "change the expectation or the mock"
 _GUESSABLE = frozenset(
     {"text_forbidden", "wrong_argument", "missing_argument", "ungrounded_argument", "text_missing", "invalid_arguments"}
 )
@@ -170,7 +170,8 @@ class _SmokeRun:
     def _add_finding(
         self, code: str, path: KeyPath, message: str, advice: str = "", location: Location | None = None
     ) -> None:
-        advice = advice or ADVICE.get(code, "change the expectation or the mock")
+        found = find_code(code)
+        advice = advice or (found.smoke_advice if found else ADVICE.get(code, "")) or _ANY_ADVICE
         place = str(self._case.locate(path) if location is None else location)
         self.findings.append(SmokeFinding(code, format_path(path), place, message, advice))
 

@@ -19,6 +19,7 @@ from evalkit.checks.expected_key import FailedCheck, refuse_update
 from evalkit.checks.expected_keys import find_expected_key
 from evalkit.checks.updates import UpdateRefusedError, require_own
 from evalkit.errors import KeyPath, SpecError, UsageError, parse_path
+from evalkit.hooks import find_code
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.case import split_case_id
 from evalkit.records.registry import look_up_from
@@ -38,7 +39,6 @@ _NOT_TO_EXPECT = {
     "unmocked_call": "a function was called that nothing answers; mock it first",
     "unknown_function": "a function was called that is not declared",
     "malformed_call": "a call could not be read",
-    "policy_broken": "a policy is broken, and policies hold whatever a case expects",
     "test_failed": "the case passed, and the test that ran it failed",
 }
 
@@ -68,8 +68,10 @@ def build_update(verdict: Verdict, root: FilePath) -> Update | None:
         if "turns" in verdict.case.get("input", {}):
             raise UpdateRefusedError("what is expected of a conversation is not rewritten")
         for reason in verdict.reasons:
-            if reason.code in _NOT_TO_EXPECT:
-                raise UpdateRefusedError(_NOT_TO_EXPECT[reason.code])
+            found = find_code(reason.code)
+            refusal = found.update_refusal if found else _NOT_TO_EXPECT.get(reason.code)
+            if refusal:
+                raise UpdateRefusedError(refusal)
         if transcript.fault is not None:
             raise UpdateRefusedError(f"the run ended early: {transcript.fault.message}")
         editor = YamlEditor(old)
