@@ -49,6 +49,8 @@ class Entry(NamedTuple):
     file_advice: str = ""
     codes: Mapping[str, Code] = _NOTHING  # of reasons and faults
     has_rules: bool = False  # of lint
+    agent_forms: tuple[str, ...] = ()  # keys of a mapping under `agent`, each the sign of one form
+    endpoint: str = ""  # a path below the URL of a run's functions, for programs and services
     mutants: tuple[str, ...] = ()  # kinds
     has_schemas: tuple[str, ...] = ()  # kinds of `evalkit schema`
     was: Mapping[str, str] = _NOTHING  # fields of records that held its data before version 2
@@ -87,4 +89,6 @@ BUILT_IN = (
         mutants=("deny_approval", "skip_approval"),
         was={"call": "approval"},
     ),
+    Entry(name="programs", target="evalkit.features.programs.feature:Programs", agent_forms=("command", "url")),
+    Entry(name="mcp", target="evalkit.features.mcp.feature:Mcp", agent_forms=("mcp",), endpoint="mcp"),
 )

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from evalkit.agents.instruction import load_instruction as load_instruction
     from evalkit.agents.model_choice import aclose_shared as aclose_shared
     from evalkit.agents.registry import agent as agent
-    from evalkit.agents.registry import mcp_server as mcp_server
     from evalkit.agents.task import Task as Task
     from evalkit.checks.custom_checks import check as check
     from evalkit.errors import EvalkitError as EvalkitError
     from evalkit.errors import IncompleteCallError
     from evalkit.errors import SpecError as SpecError
     from evalkit.errors import UsageError as UsageError
+    from evalkit.features.mcp.servers import mcp_server as mcp_server
     from evalkit.functions.context_propagation import bind as bind
     from evalkit.gate.decision import decide as decide
     from evalkit.hosts.reports.run_file import load_run as load_run
@@ -80,7 +80,7 @@ PLACES = {
     "load_case": "evalkit.project:load_case",
     "load_instruction": "evalkit.agents.instruction:load_instruction",
     "load_run": "evalkit.hosts.reports.run_file:load_run",
-    "mcp_server": "evalkit.agents.registry:mcp_server",
+    "mcp_server": "evalkit.features.mcp.servers:mcp_server",
     "open_provider": "evalkit.models.providers.table:open_provider",
     "operator": "evalkit.operators.builtin:operator",
     "parse_text_calls": "evalkit.textcalls:parse_text_calls",

@@ -136,6 +136,7 @@ ALLOWED: dict[str, set[str]] = {
             "operators",
         },
         *{"spec", "text", "yamlfile"},
+        *{"agents", "bounds", "models/cassettes"},
     },
     "adapters": {
         "agents",
@@ -161,6 +162,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "project": {"bounds", "agents", "config", "errors", "records", "spec"},
     "public": {
+        "features",
         *{
             "agents",
             "checks",
@@ -200,11 +202,9 @@ LAZY: dict[str, str] = {
     "evalkit.agents.grader": "a model grades",
     "evalkit.agents.instruction": "an agent is an instruction file",
     "evalkit.agents.loop": "an agent is an instruction file",
-    "evalkit.agents.mcp.agent": "an MCP server is the subject",
     "evalkit.agents.model_choice": "a model is asked or played",
     "evalkit.agents.model_session": "a model is asked or played",
     "evalkit.agents.recorded": "a recorded run is judged",
-    "evalkit.agents.remote.agents": "an agent is another process",
     "evalkit.agents.remote.child_relay": "an agent starts a program",
     "evalkit.agents.remote.model_relay": "an agent is another process",
     "evalkit.agents.remote.server": "an agent is another process",
@@ -226,6 +226,10 @@ LAZY: dict[str, str] = {
     "evalkit.cli.recordings": "a command",
     "evalkit.execution.shards": "--evalkit-shard",
     "evalkit.features.approvals.mutants": "mutants: a command that few runs need",
+    "evalkit.features.mcp.agent": "an MCP server is the subject",
+    "evalkit.features.mcp.endpoint": "an agent is another process",
+    "evalkit.features.programs.command": "an agent is a command",
+    "evalkit.features.programs.service": "an agent is a service",
     "evalkit.features.policies.lint": "lint: a command that few runs need",
     "evalkit.fields.patterns": "a pattern is expected",
     "evalkit.fields.schema": "a function has parameters, or a schema is expected",
@@ -319,9 +323,9 @@ def test_no_feature_knows_another() -> None:
         for imported in graph().find_modules_directly_imported_by(module)
         if room(imported) == "features" and module.split(".")[2:3] != imported.split(".")[2:3]
     }
-    assert {room(module) for module, _ in found} == {"adapters"}
+    assert {room(module) for module, _ in found} == {"adapters", "cli", "public"}
     known = {imported.removeprefix("evalkit.features.") for _, imported in found}
-    assert known == {"approvals.desk", "approvals.records"}
+    assert known == {"approvals.desk", "approvals.records", "mcp.agent", "mcp.servers"}
 
 
 def test_a_feature_goes_by_the_api_of_a_host() -> None:

@@ -23,21 +23,18 @@ from evalkit.agents.task import Task
 from evalkit.errors import UnknownAgentError, UsageError, did_you_mean, find_nearest, format_file_path
 from evalkit.functions.permissions import explain_agent, explain_callable, explain_path
 from evalkit.functions.targets import AgentObject, AnyFunction
+from evalkit.hooks import AgentRequest, list_agent_forms, load_feature
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
 from evalkit.records.case import Case, Permissions
-from evalkit.records.registry import AGENTS, CONFTEST, MCP_SERVERS, Registration, look_up_from
+from evalkit.records.registry import AGENTS, CONFTEST, Registration, look_up_from
 from evalkit.text.format import format_value, join_names
 
 if TYPE_CHECKING:
     from evalkit.agents import instruction as instructions
     from evalkit.agents.instruction import Instruction
-    from evalkit.agents.mcp import agent as mcp_agents
-    from evalkit.agents.remote import agents as remote_agents
 else:
-    mcp_agents = LazyModule("evalkit.agents.mcp.agent")
-    remote_agents = LazyModule("evalkit.agents.remote.agents")
     instructions = LazyModule("evalkit.agents.instruction")
 
 F = TypeVar("F", bound=AnyFunction)
@@ -100,17 +97,7 @@ def _resolve(spec: AgentObject, case: Case, root: Path, permissions: Permissions
     if permissions is not None and (reason := explain_agent(spec, permissions, AGENTS.__contains__)):
         raise UnknownAgentError(f"agent {format_value(spec)} is refused: {reason}")
     if isinstance(spec, Mapping):
-        if len({"command", "url", "mcp"} & set(spec)) != 1:
-            forms = "'command', 'url' and 'mcp'"
-            raise UnknownAgentError(f"an agent that is a mapping has one of {forms}, got {dict(spec)!r}")
-        if "mcp" in spec:
-            return _build_mcp_agent(spec, case, root)
-
-        return (
-            remote_agents.build_url_agent(spec, case)
-            if "url" in spec
-            else remote_agents.build_command_agent(spec, root, case)
-        )
+        return _build_described_agent(spec, case, root)
     if callable(spec):
         return build_agent(getattr(spec, "__name__", type(spec).__name__), spec)
     if spec is None or spec == "":
@@ -190,27 +177,21 @@ def load_case_instruction(case: Case, root: Path) -> Instruction | None:
     return _find_instruction(agent, case, root, _get_permissions(agent, case, root))
 
 
-def _build_mcp_agent(spec: JsonObject, case: Case, root: Path) -> AgentUnderTest:
+def _build_described_agent(spec: JsonObject, case: Case, root: Path) -> AgentUnderTest:
+    """Build the agent that a mapping describes, by the feature that has the form."""
+    forms = list_agent_forms()
+    found = [form for form in forms if form in spec]
+    if len(found) != 1:
+        *first, last = (f"'{form}'" for form in forms)
+        known = f"{', '.join(first)} and {last}"
+        raise UnknownAgentError(f"an agent that is a mapping has one of {known}, got {dict(spec)!r}")
+    return load_feature(forms[found[0]]).build_agent(AgentRequest(spec, case, root))
 
-    if isinstance(spec["mcp"], str):
-        prepare_folder(locate_case_folder(case, root), root)
 
-    def load(name: str) -> Instruction:
-        return _find_instruction(name, case, root, _get_permissions(spec, case, root))
-
-    return mcp_agents.build_mcp_agent(spec, root, case.permissions, load)
-
-
-def mcp_server(
-    name: str, *, timeout: float | None = None, scope: str = "worker", results: str = "value"
-) -> Callable[[F], F]:
-    """Register the decorated function, which makes a server object of the `mcp` package, as MCP server `name`.
-
-    Cases use it with ``agent: {mcp: NAME}``. It runs in this process. For the options see ``agent.mcp``.
-    """
-    if scope not in ("worker", "case") or results not in ("value", "json", "whole"):
-        raise UsageError("evalkit.mcp_server: scope is 'worker' or 'case', results is 'value', 'json' or 'whole'")
-    return MCP_SERVERS.build_decorator(name, timeout_s=timeout, scope=scope, results=results)
+def load_agent_instruction(name: str, request: AgentRequest) -> Instruction:
+    """Load the instruction file that the mapping of an agent names."""
+    case, root = request.case, request.root
+    return _find_instruction(name, case, root, _get_permissions(request.form, case, root))
 
 
 def _build_instruction_agent(spec: str, case: Case, root: Path) -> AgentUnderTest:

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from evalkit.agents.instruction import Instruction
     from evalkit.agents.model_session import ModelSession
     from evalkit.agents.remote import model_relay, server
-    from evalkit.agents.remote.server import FunctionsServer
-    from evalkit.agents.remote.spans import SpanReceiver
+    from evalkit.agents.remote.server import Endpoint, FunctionsServer
     from evalkit.agents.task_functions import TaskFunctions
     from evalkit.functions.handoffs import HandoffLog
     from evalkit.hosts.traces import log_formats
@@ -308,15 +307,15 @@ class Task:
         return describe_functions(self._dispatcher)
 
     def serve(
-        self, *, model_urls: Mapping[str, str | None] | None = None, spans: SpanReceiver | None = None
+        self, *, model_urls: Mapping[str, str | None] | None = None, endpoints: Mapping[str, Endpoint] | None = None
     ) -> FunctionsServer:
         """``async with task.serve() as served:`` the functions are at ``served.functions_url`` and ``served.mcp_url``.
 
         For agents that reach their functions over HTTP or MCP. Model services are answered there too; `model_urls`,
-        by variable (`OPENAI_BASE_URL`, ...), says where they are if not at their own URLs. `spans` takes what is
-        exported there.
+        by variable (`OPENAI_BASE_URL`, ...), says where they are if not at their own URLs. `endpoints` answer below
+        paths of their own.
         """
-        return server.FunctionsServer(self, model_relay.ModelRelay(self, model_urls or {}), spans)
+        return server.FunctionsServer(self, model_relay.ModelRelay(self, model_urls or {}), endpoints)
 
     async def execute_remote_call(
         self, call: ModelCall, *, turn: int | None = None, agent: str | None = None

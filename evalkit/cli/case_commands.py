@@ -27,10 +27,10 @@ from evalkit.spec.schema import build_case_schema, build_suite_schema
 from evalkit.text.format import escape_json_commands, escape_lines
 
 if TYPE_CHECKING:
-    from evalkit.agents.mcp import agent as mcp_agents
     from evalkit.cli import case_checks, lint, recordings
+    from evalkit.features.mcp import agent as mcp_agents
 else:
-    mcp_agents = LazyModule("evalkit.agents.mcp.agent")
+    mcp_agents = LazyModule("evalkit.features.mcp.agent")
     case_checks = LazyModule("evalkit.cli.case_checks")
     lint = LazyModule("evalkit.cli.lint")
     recordings = LazyModule("evalkit.cli.recordings")

@@ -13,12 +13,14 @@ from evalkit.entries import BUILT_IN, CALL, CASE, EXPECTED, FUNCTION, INPUT, Cod
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.loading import (
     compile_parts,
+    find_agent_form,
     find_code,
     find_key,
     find_owner,
     find_schema,
     inherit,
     iter_known,
+    list_agent_forms,
     list_entries,
     list_files,
     list_keys,
@@ -28,7 +30,18 @@ from evalkit.hooks.loading import (
     load_feature,
 )
 from evalkit.hooks.parts import CasePart, RunPart
-from evalkit.hooks.records import CaseDraft, CaseReport, Forecast, Inherited, JudgedRun, PartJudgement, Summary, Table
+from evalkit.hooks.records import (
+    AgentForm,
+    AgentRequest,
+    CaseDraft,
+    CaseReport,
+    Forecast,
+    Inherited,
+    JudgedRun,
+    PartJudgement,
+    Summary,
+    Table,
+)
 
 __all__ = [
     "BUILT_IN",
@@ -37,6 +50,8 @@ __all__ = [
     "EXPECTED",
     "FUNCTION",
     "INPUT",
+    "AgentForm",
+    "AgentRequest",
     "CaseDraft",
     "CasePart",
     "CaseReport",
@@ -52,12 +67,14 @@ __all__ = [
     "Summary",
     "Table",
     "compile_parts",
+    "find_agent_form",
     "find_code",
     "find_key",
     "find_owner",
     "find_schema",
     "inherit",
     "iter_known",
+    "list_agent_forms",
     "list_entries",
     "list_files",
     "list_keys",

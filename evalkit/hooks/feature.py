@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from evalkit.hooks.records import CaseDraft, CaseReport, Inherited, Summary, Table
+from evalkit.hooks.records import AgentForm, AgentRequest, CaseDraft, CaseReport, Inherited, Summary, Table
 
 if TYPE_CHECKING:
+    from evalkit.agents.contract import AgentUnderTest
+    from evalkit.agents.remote.server import CallFunction, FunctionsEndpoint, ListFunctions
     from evalkit.entries import Place
     from evalkit.functions.call_log import CallLog
     from evalkit.hooks.parts import CasePart, RunPart
@@ -51,6 +53,18 @@ class Feature:
     def compile(self, draft: CaseDraft) -> CasePart | None:
         """Compile what the case says, or its folder; None if there is nothing."""
         return None
+
+    def list_agent_forms(self) -> Mapping[str, AgentForm]:
+        """Return the forms of a mapping under `agent` that it builds agents of, by the key that tells them apart."""
+        return {}
+
+    def build_agent(self, request: AgentRequest) -> AgentUnderTest:
+        """Build the agent that a mapping with one of its `agent_forms` describes. UnknownAgentError if it can't."""
+        raise NotImplementedError
+
+    def build_endpoint(self, list_functions: ListFunctions, call: CallFunction) -> FunctionsEndpoint:
+        """Build what offers the functions of a run below its `endpoint`, in another protocol than evalkit's own."""
+        raise NotImplementedError
 
     def start_late(self, log: CallLog) -> RunPart | None:
         """Take part in a run of a case that says nothing, where a declaration or an adapter asks for it."""

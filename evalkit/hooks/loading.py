@@ -13,7 +13,7 @@ from evalkit.entries import BUILT_IN, CASE, FACTS, INPUT, Code, Entry, Place
 from evalkit.errors import FeatureError, UsageError, did_you_mean
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.parts import CasePart
-from evalkit.hooks.records import CaseDraft, Inherited
+from evalkit.hooks.records import AgentForm, CaseDraft, Inherited
 from evalkit.lazy import load
 from evalkit.locks import create_lock
 
@@ -136,6 +136,9 @@ def _check_feature(feature: Feature, entry: Entry) -> None:
     keys = {place: tuple(rows) for place, rows in feature.list_keys().items()}
     if keys != dict(entry.keys):
         raise TypeError(f"its class has the keys {keys}, and its entry {dict(entry.keys)}")
+    forms = tuple(feature.list_agent_forms())
+    if forms != entry.agent_forms:
+        raise TypeError(f"its class has the forms {forms} of agents, and its entry {entry.agent_forms}")
 
 
 def list_keys(place: Place) -> list[str]:
@@ -161,6 +164,21 @@ def find_code(code: str) -> Code | None:
     """Return what the entry of a feature says of a code of reasons; None if no feature has it."""
     found = get_built_in().codes.get(code)
     return get_features().codes.get(code) if found is None else found
+
+
+@cache
+def list_agent_forms() -> dict[str, str]:
+    """Return the forms of a mapping under `agent`, each with the name of the feature that has it."""
+    return {form: entry.name for entry in list_entries() for form in entry.agent_forms}
+
+
+def find_agent_form(agent: object) -> AgentForm | None:
+    """Return the form that the `agent` of a case has; None for a name, and for a mapping without a form."""
+    if not isinstance(agent, Mapping):
+        return None
+    forms = list_agent_forms()
+    key = next((key for key in forms if agent.get(key) is not None), None)
+    return None if key is None else load_feature(forms[key]).list_agent_forms()[key]
 
 
 @cache

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from evalkit.errors import Problem
     from evalkit.fields.reader import FieldReader
     from evalkit.functions.mocks.answers import MockSet
+    from evalkit.jsonvalue import JsonObject
     from evalkit.records.case import Case, Declaration
     from evalkit.records.transcript import Transcript
     from evalkit.records.verdict import CheckResult
@@ -32,6 +35,21 @@ class CaseDraft(Struct, frozen=True, kw_only=True):
     mocks: MockSet | None
     inherited: Any = None  # the value of `Inherited`
     is_untrusted: bool = False
+
+
+class AgentForm(Struct, frozen=True, kw_only=True):
+    """What is known of agents of one form, before one is built."""
+
+    answers_calls: bool = False  # it answers calls of functions itself, where no mock does: `answered_by: server`
+    methods: tuple[str, ...] = ()  # functions that each of them has, and that nobody declares
+
+
+class AgentRequest(Struct, frozen=True):
+    """The mapping under `agent` of a case, and the root of its project."""
+
+    form: JsonObject
+    case: Case
+    root: Path
 
 
 class JudgedRun(Struct, frozen=True, kw_only=True):

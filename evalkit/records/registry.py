@@ -1,4 +1,4 @@
-"""The registries of what users add, by name: agents, checks, operators, MCP servers.
+"""The registries of what users add, by name: agents, checks, operators, and those of features.
 
 A registration belongs to its place, as a fixture does. What a conftest.py registers holds for its folder and the
 folders below; of several the nearest counts. What a module registers that conftest files import, themselves or through
@@ -219,7 +219,6 @@ def _accept(expected: object, actual: object) -> bool:
 AGENTS = Registry("agent")
 CHECKS = Registry("check")
 OPERATORS = Registry("operator")
-MCP_SERVERS = Registry("mcp_server")
 
 
 # The place of a registration

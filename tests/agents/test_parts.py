@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import evalkit
-from evalkit.agents.remote.agents import build_request
+from evalkit.agents.remote.server import FunctionUrls
 from evalkit.errors import MockError
+from evalkit.features.programs.protocol import build_request
 from evalkit.hosts.reports.trace import format_input
 from evalkit.models.cassettes.fingerprint import describe_request
 from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse
@@ -85,11 +86,8 @@ def test_a_file_that_has_changed_since_is_no_result(case: evalkit.Case, tmp_path
 
 
 def test_an_agent_in_another_process_gets_paths(case: evalkit.Case, tmp_path: Path) -> None:
-    class Urls:
-        functions_url = mcp_url = mcp_command = None
-
     def agent(task: evalkit.Task) -> str:
-        text, image = json.loads(build_request(task, Urls()))["parts"]  # type: ignore[arg-type]
+        text, image = json.loads(build_request(task, FunctionUrls("")))["parts"]
         assert text == {"text": "Look.", "path": ""}
         assert Path(image["path"]).read_bytes() == PNG
         return "done"

@@ -13,10 +13,10 @@ import pytest
 
 from evalkit.gate.history import HistoryRun
 from evalkit.hosts.reports.history_charts import build_history
-from tests.agents.test_exported_spans import PROGRAM
 from tests.attack.forms import choose
 from tests.attack.recordings import build_chat, build_tool, wrap
 from tests.attack.test_canary import ENDS, HELD, KEYED, SAID, SHAPE, VARIABLE, find_leaks
+from tests.features.programs.test_exported_spans import PROGRAM
 from tests.servers.collector import Collector
 
 Project = Any

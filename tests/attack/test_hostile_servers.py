@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evalkit import load_case, run_case
-from evalkit.agents.mcp import connection, process
+from evalkit.features.mcp import connection, process
 from evalkit.hosts.reports.trace import render_trace
 from evalkit.records.settings import Settings
 from evalkit.records.verdict import ERROR, FAILED, PASSED, Verdict

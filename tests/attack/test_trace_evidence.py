@@ -16,8 +16,8 @@ from evalkit.agents.recorded import match_answers
 from evalkit.agents.remote import http_server
 from evalkit.agents.remote.http_client import get_peer
 from evalkit.agents.remote.server import FunctionsServer, ServedTask
-from evalkit.agents.remote.spans import SpanError, SpanReceiver
 from evalkit.agents.unseen_parts import UnseenParts
+from evalkit.features.programs.spans import SpanError, SpanReceiver
 from evalkit.hosts.traces.log_formats import Conversation, FunctionAnswer, ModelReply
 from evalkit.hosts.traces.read_log import read_log
 from evalkit.records.verdict import ERROR, FAILED, PASSED, Verdict
@@ -260,7 +260,8 @@ async def drip(writer: asyncio.StreamWriter) -> None:
 async def lose(signal: str, send: Callable[[asyncio.StreamWriter], Any]) -> list[str]:
     """Return the problems of a receiver to which an export of `signal` was sent by `send`."""
     spans = SpanReceiver()
-    async with FunctionsServer(cast(ServedTask, SimpleNamespace(unseen_parts=UnseenParts())), spans=spans) as served:
+    task = cast(ServedTask, SimpleNamespace(unseen_parts=UnseenParts()))
+    async with FunctionsServer(task, endpoints={"otlp": spans}) as served:
         host, port = get_peer(served.functions_url)
         _, writer = await asyncio.open_connection(host, port)
         path = served.functions_url.partition(str(port))[2]

@@ -13,12 +13,12 @@ from evalkit.checks.expected_key import ExpectedKey
 from evalkit.checks.expected_keys import list_expected_keys
 
 PACKAGE = Path(__file__).parents[2] / "evalkit"
-ROOMS = ("agents", "casecheck", "checks", "features", "runner", "spec")
+ROOMS = ("agents", "checks", "features", "hosts/casecheck", "runner", "spec")
 NAMES = list_call_keys().keys() | list_expected_keys().keys()
 
 # What is said of several keys outside their classes, each with its reason.
 EXCEPTIONS = {
-    "agents/remote/agents.py": "fields of a reply that are named alike",
+    "features/programs/protocol.py": "fields of a reply that are named alike",
     "hosts/casecheck/expected_calls.py": "examples of calls are made of `arguments` and `arguments_contain` together",
     "hosts/casecheck/smoke.py": "which arguments a case fixes: `arguments` and `arguments_contain` together",
     "checks/contradictions.py": "demands of two keys that exclude each other",

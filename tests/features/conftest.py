@@ -1,7 +1,8 @@
-"""What tests of features share with those of the plugin: a project of case files that runs through pytest itself."""
+"""What tests of features share with those of other rooms: a project that runs through pytest, cases that code makes."""
 
 from __future__ import annotations
 
 from tests.plugin.conftest import project
+from tests.ways_in.conftest import make_case, make_module
 
-__all__ = ["project"]
+__all__ = ["make_case", "make_module", "project"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from evalkit.records.registry import MCP_SERVERS
+from evalkit.features.mcp.servers import MCP_SERVERS
 from tests.plugin.conftest import Project
 
 CONFTEST = """\

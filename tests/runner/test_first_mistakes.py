@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.agents.remote.agents import build_command_agent
+from evalkit.agents.contract import AgentUnderTest
 from evalkit.agents.task import Task
+from evalkit.features.programs.command import build_command_agent
+from evalkit.hooks import AgentRequest
 from evalkit.hosts.reports.serialization import from_line, to_line
 from evalkit.records.case import Case, Declaration
 from evalkit.records.settings import Settings
@@ -162,10 +164,14 @@ def test_a_part_of_a_result_is_asked_for_by_an_operator(judged: Callable[..., An
 
 
 def test_a_program_that_answers_nothing_shows_its_stderr(judged: Callable[..., Any], tmp_path: Path) -> None:
+
+    def build_command(words: list[str]) -> AgentUnderTest:
+        return build_command_agent(AgentRequest({"command": words}, Case(id="c"), tmp_path))
+
     code = "import sys; sys.stderr.write('no API key')"
-    (warning,) = judged(build_command_agent({"command": [sys.executable, "-c", code]}, tmp_path).run).warnings
+    (warning,) = judged(build_command([sys.executable, "-c", code]).run).warnings
     assert warning.endswith(" printed no answer and called nothing; its stderr ends:\n  no API key")
-    (warning,) = judged(build_command_agent({"command": [sys.executable, "-c", ""]}, tmp_path).run).warnings
+    (warning,) = judged(build_command([sys.executable, "-c", ""]).run).warnings
     assert warning.endswith(" printed no answer and called nothing; it wrote nothing to stderr")
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import evalkit
-from evalkit.agents.remote.agents import REPLY_KEYS
 from evalkit.bounds import Bounds
+from evalkit.features.programs.protocol import REPLY_KEYS
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import USAGE_KEYS
 from evalkit.runner.run_case import run_case

@@ -66,7 +66,7 @@ def install_guard() -> None:
 
 def watch(rules: ModuleType, guard: Any) -> None:
     """Note that the process has begun, and from now on its connections and the programs that it starts."""
-    others = load("evalkit_other_services", os.path.dirname(AGENTS), "cassettes", "http", "other_services.py")
+    others = load("evalkit_other_services", os.path.dirname(AGENTS), "models", "cassettes", "http", "other_services.py")
     programs = load("evalkit_child_programs", AGENTS, "child_programs.py")
     report, number = WATCH["report"], WATCH["child"]
     note(report, "began", number, os.getpid())

@@ -4,7 +4,7 @@ Below a base URL with a random token, so that no other program on the machine ca
 
     GET  {base}/functions     [{"name", "description", "parameters", "returns"?}, ...]
     POST {base}/call/<name>   a JSON object of arguments in; {"result": ...} or {"error": {"type", "message"}} out
-    {base}/mcp                the same functions as a mock MCP server (streamable HTTP)
+    {base}/<endpoint>         what a feature answers, as the same functions in another protocol
     {base}/openai/v1/...      the model's service, answered from the case's cassette; /gemini and /anthropic likewise
 
 A call may carry its origin: ``?turn=0&call_id=c1&channel=native``. Each call that arrives is recorded, bad arguments
@@ -18,22 +18,20 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from tempfile import mkstemp
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 from urllib.parse import parse_qs
 
 from msgspec import Struct
 
 from evalkit.agents.remote.channel import DisconnectedError
 from evalkit.agents.remote.http_server import HttpServer, Message, Receive, Send, read_headers, send_json
-from evalkit.agents.remote.spans import PATH as SPANS_PATH
-from evalkit.agents.remote.spans import SpanError, SpanReceiver
 from evalkit.agents.unseen_parts import UnseenParts
 from evalkit.errors import EvalkitError, UsageError
-from evalkit.functions.mcp import NEEDS_EXTRA, McpApp, has_mcp
+from evalkit.hooks import list_entries, load_feature
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.transcript import ModelCall
 
@@ -41,6 +39,9 @@ HTTP2 = "PRI"  # the method with which a client begins to speak HTTP/2 without b
 CHANNELS = ("direct", "native", "text")
 
 T = TypeVar("T")
+# The functions: [{name, description, parameters}]. The outcome of a call: {"result": ...} or {"error": {...}}.
+ListFunctions = Callable[[], Awaitable[list[JsonDict]]]
+CallFunction = Callable[[str, JsonDict], Awaitable[JsonDict]]
 
 
 class ServedTask(Protocol):
@@ -75,15 +76,48 @@ def refuse_http2(task: ServedTask) -> None:
     )
 
 
-class FunctionUrls(Struct, frozen=True):
-    """The URLs of the functions of a run. Those of the MCP server are None where the extra `mcp` is not installed.
+class Endpoint(Protocol):
+    """What answers below a path of its own: ``{base}/NAME/...``. `rest` is the path behind the name."""
 
-    `mcp_command` is for clients that start their MCP server as a process (stdio): a program and its arguments.
+    counts_as_use: ClassVar[bool]  # a request shows that the program makes its calls here
+
+    async def answer(self, rest: str, scope: Message, receive: Receive, send: Send) -> bool:
+        """Answer a request; False if there is nothing at its path."""
+        ...
+
+    def note_loss(self, rest: str, why: str) -> None:
+        """Note a request whose body did not arrive."""
+
+    async def aclose(self) -> None:
+        """End what it has started."""
+
+
+class FunctionsEndpoint(Endpoint, Protocol):
+    """The functions in another protocol. Without what it `needs_extra` for, it has neither URL nor command."""
+
+    needs_extra: str
+    module: ClassVar[str]  # ``python -m MODULE FILE`` serves the functions, whose URL is in FILE, on stdin and stdout
+
+
+class FunctionUrls(Struct, frozen=True):
+    """The URLs of the functions of a run, by the name of an endpoint; None where its extra is not installed.
+
+    `commands` are for clients that start their server as a process (stdio): a program and its arguments.
     """
 
     functions_url: str
-    mcp_url: str | None = None
-    mcp_command: tuple[str, ...] | None = None
+    urls: Mapping[str, str | None] = {}
+    commands: Mapping[str, tuple[str, ...] | None] = {}
+
+    @property
+    def mcp_url(self) -> str | None:
+        """The URL of the mock MCP server."""
+        return self.urls.get("mcp")
+
+    @property
+    def mcp_command(self) -> tuple[str, ...] | None:
+        """The command that starts it as a process."""
+        return self.commands.get("mcp")
 
 
 class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
@@ -92,22 +126,40 @@ class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
     A sync agent writes ``with``: the server lives on the run's event loop, not in the agent's thread.
     """
 
-    def __init__(self, task: ServedTask, models: ServedModels | None = None, spans: SpanReceiver | None = None) -> None:
+    def __init__(
+        self, task: ServedTask, models: ServedModels | None = None, endpoints: Mapping[str, Endpoint] | None = None
+    ) -> None:
         self._task = task
         self._token = secrets.token_urlsafe(18)
-        self._app = FunctionsApp(task, self._token, models, spans)
+        self._functions = {
+            entry.endpoint: load_feature(entry.name).build_endpoint(self._list_functions, self._call)
+            for entry in list_entries()
+            if entry.endpoint
+        }
+        self._app = FunctionsApp(task, self._token, models, {**self._functions, **(endpoints or {})})
         self._server = HttpServer(self._app, self._app.note_loss)
         self._url_file: str | None = None
 
     async def __aenter__(self) -> FunctionUrls:
         await self._server.__aenter__()
         base = f"http://127.0.0.1:{self._server.port}/{self._token}"
-        if not has_mcp():
-            return FunctionUrls(base)
-        handle, self._url_file = mkstemp(prefix="evalkit-", suffix=".url")  # readable by its owner alone
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(base)
-        return FunctionUrls(base, f"{base}/mcp", (sys.executable, "-m", "evalkit.functions.mcp", self._url_file))
+        if not all(endpoint.needs_extra for endpoint in self._functions.values()):
+            handle, self._url_file = mkstemp(prefix="evalkit-", suffix=".url")  # readable by its owner alone
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(base)
+        urls: dict[str, str | None] = {}
+        commands: dict[str, tuple[str, ...] | None] = {}
+        for name, endpoint in self._functions.items():
+            urls[name] = None if endpoint.needs_extra else f"{base}/{name}"
+            command = (sys.executable, "-m", endpoint.module, str(self._url_file))
+            commands[name] = None if endpoint.needs_extra else command
+        return FunctionUrls(base, urls, commands)
+
+    async def _list_functions(self) -> list[JsonDict]:
+        return self._task.describe_functions()
+
+    async def _call(self, name: str, arguments: JsonDict) -> JsonDict:
+        return await self._task.execute_remote_call(ModelCall(name=name, arguments=arguments, channel="direct"))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -134,29 +186,24 @@ class FunctionsApp:
     """The ASGI app behind the URLs."""
 
     def __init__(
-        self, task: ServedTask, token: str, models: ServedModels | None, spans: SpanReceiver | None = None
+        self, task: ServedTask, token: str, models: ServedModels | None, endpoints: Mapping[str, Endpoint] | None = None
     ) -> None:
         self._task = task
         self._models = models
-        self._spans = spans
+        self._endpoints = endpoints or {}
         self._base = f"/{token}/"
-        self._mcp = McpApp(self._list_functions, self._call)
         self.was_asked = False
 
     async def aclose(self) -> None:
-        await self._mcp.aclose()
+        for endpoint in self._endpoints.values():
+            await endpoint.aclose()
 
     def note_loss(self, target: bytes, why: str) -> None:
-        """Remember that an export of spans is lost: what it held can't be judged."""
+        """Tell an endpoint of a request whose body did not arrive."""
         path = target.decode("latin-1").partition("?")[0]
-        if self._spans is not None and path.startswith(f"{self._base}{SPANS_PATH}/v1/traces"):
-            self._spans.note_loss(f"an export did not arrive: {why}")
-
-    async def _list_functions(self) -> list[JsonDict]:
-        return self._task.describe_functions()
-
-    async def _call(self, name: str, arguments: object) -> JsonDict:
-        return await self._task.execute_remote_call(ModelCall(name=name, arguments=arguments, channel="direct"))
+        name, _, rest = path.removeprefix(self._base).partition("/")
+        if path.startswith(self._base) and name in self._endpoints:
+            self._endpoints[name].note_loss(rest, why)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["method"] == HTTP2:
@@ -165,23 +212,21 @@ class FunctionsApp:
         if not secrets.compare_digest(scope["path"][: len(self._base)].encode(), self._base.encode()):
             await send_json(send, 404, {"error": {"type": "not_found", "message": "there is nothing at this URL"}})
             return
-        self.was_asked |= path != SPANS_PATH
-        if path == "mcp" and not rest:
-            if has_mcp():
-                await self._mcp(scope, receive, send)
-            else:
-                await send_json(send, 501, {"error": {"type": "not_installed", "message": NEEDS_EXTRA}})
-        elif path == "functions" and not rest and scope["method"] == "GET":
-            await send_json(send, 200, await self._list_functions())
+        endpoint = self._endpoints.get(path)
+        self.was_asked |= endpoint is None or endpoint.counts_as_use
+        if endpoint is not None and await endpoint.answer(rest, scope, receive, send):
+            return
+        if path == "functions" and not rest and scope["method"] == "GET":
+            await send_json(send, 200, self._task.describe_functions())
         elif path == "call" and rest and scope["method"] == "POST":
             await self._serve_call(rest, scope, receive, send)
-        elif path == SPANS_PATH and self._spans is not None and scope["method"] == "POST":
-            await _receive_spans(self._spans, rest, scope, receive, send)
         elif self._models is not None and (url := self._find_model_url(self._models, scope)):
             await _ask_model(self._models, url, scope, receive, send)
         else:
-            endpoint = f"{scope['method']} /{'/'.join(filter(None, (path, rest)))}"
-            message = f"there is no {endpoint}; there are GET /functions, POST /call/<name> and /mcp"
+            asked = f"{scope['method']} /{'/'.join(filter(None, (path, rest)))}"
+            others = [f"/{name}" for name, endpoint in self._endpoints.items() if endpoint.counts_as_use]
+            *first, last = ("GET /functions", "POST /call/<name>", *others)
+            message = f"there is no {asked}; there are {', '.join(first)} and {last}"
             await send_json(send, 404, {"error": {"type": "not_found", "message": message}})
 
     def _find_model_url(self, models: ServedModels, scope: Message) -> str | None:
@@ -230,18 +275,6 @@ async def _ask_model(models: ServedModels, url: str, scope: Message, receive: Re
         answer.cancel()
         leaving.cancel()
         await asyncio.gather(answer, leaving, return_exceptions=True)
-
-
-async def _receive_spans(spans: SpanReceiver, signal: str, scope: Message, receive: Receive, send: Send) -> None:
-    headers = read_headers(scope)
-    try:
-        kind, body = spans.receive(signal, headers, (await receive())["body"])
-    except SpanError as error:  # 400: exporters don't try again
-        await send_json(send, 400, {"error": {"type": "unreadable", "message": str(error)}})
-        return
-    lines = [(b"content-type", kind.encode("ascii")), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": lines})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _read_query(scope: Message) -> str:

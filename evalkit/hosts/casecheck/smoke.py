@@ -34,7 +34,7 @@ from evalkit.functions.mocks.answers import (
     find_references,
     get_mocks,
 )
-from evalkit.hooks import Forecast, JudgedRun, find_code
+from evalkit.hooks import Forecast, JudgedRun, find_agent_form, find_code
 from evalkit.hosts.casecheck.expected_calls import (
     GROUPS,
     PHRASES,
@@ -287,8 +287,8 @@ class _SmokeRun:
         """Find who answers calls of a function, where the case does not say so."""
         if TRACE in self._case.input:
             return APPLICATION
-        agent = self._case.agent
-        is_served = isinstance(agent, Mapping) and "mcp" in agent and self._find_mock(name) is None
+        form = find_agent_form(self._case.agent)
+        is_served = form is not None and form.answers_calls and self._find_mock(name) is None
         return SERVER if is_served else MOCK
 
     def _make_call(self, planned: PlannedCall, expected: JsonObject) -> None:

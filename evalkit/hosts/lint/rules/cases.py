@@ -13,8 +13,7 @@ from evalkit.checks.handoffs import ARROW, HANDOFF_KINDS
 from evalkit.errors import KeyPath, Problem, did_you_mean, find_nearest
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.declarations import find_argument_names, find_return_problems
-from evalkit.functions.mcp import METHODS
-from evalkit.hooks import list_files
+from evalkit.hooks import AgentForm, find_agent_form, list_files
 from evalkit.hosts.lint.facts.project import CaseCall, CaseFacts, ProjectFacts
 from evalkit.hosts.lint.facts.records import DECORATED, SUITE, UNKNOWN, DeclaredFunction
 from evalkit.hosts.lint.finding import ERROR, WARNING, Edit, Finding, Rename, Rule
@@ -147,13 +146,14 @@ def check_functions(case: CaseFacts, known: KnownFunctions) -> Iterator[Finding]
     if not known or any(output.get("valid_arguments") is False for output, _ in case.list_expectations()):
         return
     listed = f"; declared are {', '.join(sorted(known.names)) or 'none'}"
+    form, direct = find_agent_form(case.agent) or AgentForm(), list_direct_calls(case)
     for call in case.list_calls():
         functions = known.find_declarations(call.name)
         if functions and call.data.get("valid") is not False:
             yield from check_arguments(case, call, functions)
-        elif call.name in list_direct_calls(case) and (call.data.get("outcome") == "error" or call.name in METHODS):
+        elif call.name in direct and (call.data.get("outcome") == "error" or call.name in form.methods):
             continue  # what the server says of a tool that it has not, or of its tools
-        elif is_of_server(case) and not did_you_mean(call.name, known.names):
+        elif form.answers_calls and not did_you_mean(call.name, known.names):
             continue  # the tools of one server may stand in the project, and those of another nowhere
         elif not functions and known.rules_out(call.name, is_wanted=not call.is_forbidden):
             verb = "forbids" if call.is_forbidden else "expects"
@@ -174,11 +174,6 @@ def check_functions(case: CaseFacts, known: KnownFunctions) -> Iterator[Finding]
                 fix=_make_renaming(case, path, name, known, key=True),
             )
     yield from check_mocks(case, known)
-
-
-def is_of_server(case: CaseFacts) -> bool:
-    """Return whether the agent of the case is an MCP server."""
-    return isinstance(case.agent, Mapping) and "mcp" in case.agent
 
 
 def list_direct_calls(case: CaseFacts) -> list[object]:

@@ -9,34 +9,21 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
 
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict
 
 if TYPE_CHECKING:
     from mcp.server import Server
-    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+    from evalkit.agents.remote.server import CallFunction, ListFunctions
 
-# The functions: [{name, description, parameters}]. The outcome of a call: {"result": ...} or {"error": {...}}.
-ListFunctions = Callable[[], Awaitable[list[JsonDict]]]
-CallFunction = Callable[[str, JsonDict], Awaitable[JsonObject]]
 
 SERVER_NAME = "evalkit"
-# Methods of the protocol, which a case calls as if they were tools.
-LIST_TOOLS, READ_RESOURCE = "tools/list", "resources/read"
-METHODS = (LIST_TOOLS, "resources/list", "resources/templates/list", READ_RESOURCE, "prompts/list", "prompts/get")
-NEEDS_EXTRA = "the mock MCP server needs the package 'mcp': pip install 'pytest-evalkit[mcp]'"
-
-
-def has_mcp() -> bool:
-    """Return whether the `mcp` package is installed. Imports nothing."""
-    return find_spec("mcp") is not None
 
 
 def build_mock_server(list_functions: ListFunctions, call_function: CallFunction) -> Server[Any]:
@@ -70,64 +57,10 @@ def build_mock_server(list_functions: ListFunctions, call_function: CallFunction
     return Server(SERVER_NAME, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-Message = MutableMapping[str, Any]
-_HOSTS = ["127.0.0.1:*", "localhost:*"]
+# ---- over stdio: ``python -m evalkit.features.mcp.mock_server FILE`` hands every call to the run's functions server.
+# Its URL is in FILE, for it holds a token, and any user of the machine can read the arguments of a process ----
 
-
-class McpApp:
-    """An ASGI app. `aclose` ends what it has started.
-
-    The session manager lives in a task of its own: its task group must be left by the task that entered it, and
-    requests come in others. Each request stands alone (no sessions), so that a client may come and go.
-    """
-
-    def __init__(self, offer: ListFunctions, call: CallFunction) -> None:
-        self._offer = offer
-        self._call = call
-        self._manager_future: asyncio.Future[StreamableHTTPSessionManager] | None = None
-        self._manager_task: asyncio.Task[None] | None = None
-
-    async def __call__(
-        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
-    ) -> None:
-        if self._manager_future is None:
-            self._manager_future = asyncio.get_running_loop().create_future()
-            self._manager_task = asyncio.create_task(self._run(self._manager_future))
-        manager = await asyncio.shield(self._manager_future)
-        await manager.handle_request(scope, receive, send)
-
-    async def _run(self, manager_future: asyncio.Future[StreamableHTTPSessionManager]) -> None:
-        try:
-            manager = await asyncio.to_thread(self._build_manager)  # the first import takes a second: not on the loop
-        except Exception as error:
-            manager_future.set_exception(error)
-            return
-        async with manager.run():
-            manager_future.set_result(manager)
-            await asyncio.Event().wait()  # until it is cancelled
-
-    def _build_manager(self) -> StreamableHTTPSessionManager:
-        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-        from mcp.server.transport_security import TransportSecuritySettings
-
-        security = TransportSecuritySettings(
-            enable_dns_rebinding_protection=True,
-            allowed_hosts=_HOSTS,
-            allowed_origins=[f"http://{host}" for host in _HOSTS],
-        )
-        server = build_mock_server(self._offer, self._call)
-        return StreamableHTTPSessionManager(server, json_response=True, stateless=True, security_settings=security)
-
-    async def aclose(self) -> None:
-        if self._manager_task is not None:
-            self._manager_task.cancel()
-            await asyncio.wait({self._manager_task})
-
-
-# ---- over stdio: ``python -m evalkit.functions.mcp FILE`` hands every call to the run's functions server, whose URL is
-# in FILE: it holds a token, and any user of the machine can read the arguments of a process ----
-
-USAGE = "usage: python -m evalkit.functions.mcp FUNCTIONS_URL, or a file that holds it"
+USAGE = "usage: python -m evalkit.features.mcp.mock_server FUNCTIONS_URL, or a file that holds it"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,7 +19,11 @@ from evalkit.agents.child_guard import choose_report_path
 from evalkit.agents.contract import AgentUnderTest, Opening, Reply
 from evalkit.agents.instruction import Instruction
 from evalkit.agents.loop import run_loop
-from evalkit.agents.mcp.connection import (
+from evalkit.agents.offline import find_offline_hosts, record_refused
+from evalkit.agents.registry import load_agent_instruction, locate_case_folder, prepare_folder
+from evalkit.agents.task import Task
+from evalkit.errors import FunctionError, RemoteAgentError, UnknownAgentError, did_you_mean
+from evalkit.features.mcp.connection import (
     MOST_PAGES,
     NOT_GIVEN,
     REQUESTS,
@@ -27,16 +31,13 @@ from evalkit.agents.mcp.connection import (
     ServerRetiredError,
     current_user,
 )
-from evalkit.agents.mcp.pool import HOST, POOL
-from evalkit.agents.mcp.results import describe_content
-from evalkit.agents.mcp.spec import CASE, ServerSpec, check_extra, parse_server
-from evalkit.agents.offline import find_offline_hosts, record_refused
-from evalkit.agents.task import Task
-from evalkit.errors import FunctionError, RemoteAgentError, UnknownAgentError, did_you_mean
-from evalkit.functions.mcp import LIST_TOOLS, METHODS, READ_RESOURCE
+from evalkit.features.mcp.pool import HOST, POOL
+from evalkit.features.mcp.results import describe_content
+from evalkit.features.mcp.servers import MCP_SERVERS
+from evalkit.features.mcp.spec import CASE, LIST_TOOLS, METHODS, READ_RESOURCE, ServerSpec, check_extra, parse_server
+from evalkit.hooks import AgentRequest
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.records.case import Declaration, Permissions
-from evalkit.records.registry import MCP_SERVERS
 from evalkit.records.template import TemplateError
 from evalkit.text.format import shorten
 
@@ -47,12 +48,13 @@ if TYPE_CHECKING:
 Connect = Callable[[], Awaitable[ServerConnection]]
 
 
-def build_mcp_agent(
-    spec: JsonObject, root: Path, permissions: Permissions | None, load_instruction: Callable[[str], Instruction]
-) -> AgentUnderTest:
+def build_mcp_agent(request: AgentRequest) -> AgentUnderTest:
     """Build the agent that ``{mcp: NAME or {command, url, ...}, instruction?}`` describes."""
-    server = find_server(spec["mcp"], permissions)
-    instruction = None if spec.get("instruction") is None else load_instruction(spec["instruction"])
+    form, case, root = request.form, request.case, request.root
+    if isinstance(form["mcp"], str):
+        prepare_folder(locate_case_folder(case, root), root)
+    server = find_server(form["mcp"], case.permissions)
+    instruction = None if form.get("instruction") is None else load_agent_instruction(form["instruction"], request)
     agent = McpAgent(server, root, instruction)
     if server.scope != CASE:
         return AgentUnderTest(server.name, agent, is_async=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from evalkit.agents.remote.agents import LINGER_S, ChildProcess
+from evalkit.agents.remote.child_process import LINGER_S, ChildProcess
 
 CLOSE_S = 1.0  # in which a program ends by itself once its input has ended
 

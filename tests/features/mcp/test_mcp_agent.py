@@ -21,19 +21,19 @@ import pytest
 from click.testing import CliRunner
 
 import evalkit
-from evalkit.agents.mcp import agent as mcp_agent
-from evalkit.agents.mcp.connection import MOST_PAGES, ServerConnection
-from evalkit.agents.mcp.pool import POOL, close_servers
-from evalkit.agents.mcp.spec import ServerSpec
 from evalkit.agents.remote.reaper import NO_GROUP, find_survivors
 from evalkit.cli import commands
 from evalkit.errors import RemoteAgentError, SpecError, UsageError
-from evalkit.functions import mcp as functions_mcp
+from evalkit.features.mcp import agent as mcp_agent
+from evalkit.features.mcp import spec as server_spec
+from evalkit.features.mcp.connection import MOST_PAGES, ServerConnection
+from evalkit.features.mcp.pool import POOL, close_servers
+from evalkit.features.mcp.servers import MCP_SERVERS
+from evalkit.features.mcp.spec import ServerSpec
 from evalkit.hosts.casecheck.fault_injection import FaultSweep
 from evalkit.hosts.casecheck.sweep import arun_with_sweeps
 from evalkit.project import Project
 from evalkit.records.case import Permissions
-from evalkit.records.registry import MCP_SERVERS
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import ModelCall, ModelTurn
 from evalkit.records.verdict import Verdict
@@ -889,7 +889,7 @@ def test_what_is_wrong_in_a_case_is_said(case: Any, problem: str) -> None:
 
 
 def test_without_the_extra_the_case_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functions_mcp, "find_spec", lambda name: None)
+    monkeypatch.setattr(server_spec, "find_spec", lambda name: None)
     verdict = run("say", expected_function_calls=["say"])
     assert verdict.status == "error"
     assert describe(verdict) == [
@@ -897,15 +897,15 @@ def test_without_the_extra_the_case_says_what_to_install(monkeypatch: pytest.Mon
     ]
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("name", "content"), re.findall(r"<!-- file: (\S+) -->\n```yaml\n(.*?)```", PAGE, re.DOTALL))
 def test_the_page_shows_a_case_as_it_is(name: str, content: str) -> None:
-    assert (Path(__file__).parents[2] / name).read_text("utf-8").partition("\n")[2] == content
+    assert (Path(__file__).parents[3] / name).read_text("utf-8").partition("\n")[2] == content
 
 
 def test_nothing_of_the_package_is_imported_before_a_server_is_used() -> None:
-    code = "import sys, evalkit.agents.mcp.agent; assert 'mcp' not in sys.modules"
+    code = "import sys, evalkit.features.mcp.agent; assert 'mcp' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert mcp_agent is not None

@@ -317,7 +317,7 @@ def test_a_service_is_judged_by_the_spans_of_its_request(order: int, status: str
 
 def test_a_service_whose_spans_are_not_all_there_is_not_measured(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of them could lack the call that matters."""
-    monkeypatch.setattr("evalkit.agents.remote.agents.SPANS_S", 0.2)
+    monkeypatch.setattr("evalkit.features.programs.service.SPANS_S", 0.2)
 
     def answering(handler: Any, request: Any) -> tuple[int, dict[str, str], bytes]:
         export(request, build_run(handler.headers["traceparent"].split("-")[1]))

@@ -11,10 +11,12 @@ from base64 import b64decode
 from collections import deque
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from typing import ClassVar
 from urllib.parse import quote
 
 from msgspec import Struct, field
 
+from evalkit.agents.remote.http_server import Message, Receive, Send, read_headers, send_json
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import EvalkitError
 from evalkit.hosts.traces.api import UnreadableLogError, list_spans, parse_json
@@ -36,7 +38,9 @@ def has_protobuf() -> bool:
 
 
 class SpanReceiver(Struct):
-    """The exports of one run, as OTLP/JSON data."""
+    """The exports of one run, as OTLP/JSON data: an `Endpoint` of the run's server."""
+
+    counts_as_use: ClassVar[bool] = False
 
     exports: list[JsonObject] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -60,9 +64,29 @@ class SpanReceiver(Struct):
             raise SpanError(str(error)) from None
         return response
 
-    def note_loss(self, why: str) -> None:
-        """Note that an export has not arrived as a whole."""
-        self.problems.append(f"{why}; have them sent in smaller batches (OTEL_BSP_MAX_EXPORT_BATCH_SIZE)")
+    def note_loss(self, rest: str, why: str) -> None:
+        """Note that an export has not arrived as a whole: what it held can't be judged."""
+        if rest.startswith("v1/traces"):
+            advice = "have them sent in smaller batches (OTEL_BSP_MAX_EXPORT_BATCH_SIZE)"
+            self.problems.append(f"an export did not arrive: {why}; {advice}")
+
+    async def answer(self, rest: str, scope: Message, receive: Receive, send: Send) -> bool:
+        """Answer an export, if the request is one."""
+        if scope["method"] != "POST":
+            return False
+        headers = read_headers(scope)
+        try:
+            kind, body = self.receive(rest, headers, (await receive())["body"])
+        except SpanError as error:  # 400: exporters don't try again
+            await send_json(send, 400, {"error": {"type": "unreadable", "message": str(error)}})
+            return True
+        lines = [(b"content-type", kind.encode("ascii")), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": lines})
+        await send({"type": "http.response.body", "body": body})
+        return True
+
+    async def aclose(self) -> None:
+        """Nothing is left open."""
 
     def _decompress(self, encoding: str, body: bytes) -> bytes:
         limit = get_bounds().recording_bytes - self.size

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from evalkit import load_case, run_case
-from evalkit.agents.remote.spans import SpanError, SpanReceiver, build_span_environment
 from evalkit.bounds import Bounds, set_bounds
+from evalkit.features.programs.spans import SpanError, SpanReceiver, build_span_environment
 from evalkit.records.settings import Settings
 from evalkit.records.verdict import ERROR, FAILED, PASSED, Verdict
 from evalkit.yamlfile.write import dump

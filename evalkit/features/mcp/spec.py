@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 from msgspec import Struct
 
-from evalkit.agents.mcp.results import VALUE
 from evalkit.errors import RemoteAgentError
-from evalkit.functions.mcp import has_mcp
+from evalkit.features.mcp.results import VALUE
 from evalkit.functions.targets import AnyFunction
 from evalkit.jsonvalue import JsonObject
 
+# Methods of the protocol, which a case calls as if they were tools.
+LIST_TOOLS, READ_RESOURCE = "tools/list", "resources/read"
+METHODS = (LIST_TOOLS, "resources/list", "resources/templates/list", READ_RESOURCE, "prompts/list", "prompts/get")
 WORKER, CASE = ("worker", "case")
 NEEDS_EXTRA = "an agent that is an MCP server needs the package 'mcp': pip install 'pytest-evalkit[mcp]'"
 
@@ -53,6 +56,11 @@ def parse_server(name: str, data: JsonObject) -> ServerSpec:
         scope=data.get("scope") or WORKER,
         results=data.get("results") or VALUE,
     )
+
+
+def has_mcp() -> bool:
+    """Return whether the `mcp` package is installed. Imports nothing."""
+    return find_spec("mcp") is not None
 
 
 def check_extra() -> None:

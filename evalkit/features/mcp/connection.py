@@ -18,10 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evalkit.agents.child_guard import build_child_environment, start_as
-from evalkit.agents.mcp.process import CLOSE_S, ServerProcess
-from evalkit.agents.mcp.results import WHOLE, explain_invalid_answer, read_result
-from evalkit.agents.mcp.spec import CASE, ServerSpec
-from evalkit.agents.remote.agents import (
+from evalkit.agents.remote.child_process import (
     KILL_S,
     describe_exit,
     find_executable,
@@ -32,6 +29,9 @@ from evalkit.agents.remote.http_client import get_peer
 from evalkit.agents.remote.reaper import TERM_S
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import FunctionError, RemoteAgentError, format_path
+from evalkit.features.mcp.process import CLOSE_S, ServerProcess
+from evalkit.features.mcp.results import WHOLE, explain_invalid_answer, read_result
+from evalkit.features.mcp.spec import CASE, ServerSpec
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.call_log import BrokenContractError
 from evalkit.jsonvalue import JsonDict, JsonObject

@@ -9,8 +9,8 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Any, TypeVar
 
-from evalkit.agents.mcp.connection import END_S, ServerConnection
-from evalkit.agents.mcp.process import CLOSE_S
+from evalkit.features.mcp.connection import END_S, ServerConnection
+from evalkit.features.mcp.process import CLOSE_S
 from evalkit.functions.threads import AGENT_THREADS, start_daemon_thread
 from evalkit.locks import create_lock
 

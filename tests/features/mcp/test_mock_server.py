@@ -182,18 +182,19 @@ def test_any_client_can_speak_plain_json_rpc(make_case: MakeCase) -> None:
 
 
 def test_the_stdio_server_says_how_it_is_started() -> None:
-    ended = subprocess.run([sys.executable, "-m", "evalkit.functions.mcp"], capture_output=True, text=True, timeout=30)
+    command = [sys.executable, "-m", "evalkit.features.mcp.mock_server"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
 
     assert (ended.returncode, ended.stderr) == (
         1,
-        "usage: python -m evalkit.functions.mcp FUNCTIONS_URL, or a file that holds it\n",
+        "usage: python -m evalkit.features.mcp.mock_server FUNCTIONS_URL, or a file that holds it\n",
     )
 
 
 def test_without_the_extra_there_is_no_mcp_server_and_the_url_says_why(
     make_case: MakeCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evalkit.agents.remote.server.has_mcp", lambda: False)
+    monkeypatch.setattr("evalkit.features.mcp.endpoint.has_mcp", lambda: False)
 
     def ask(url: str) -> str:
         from urllib.error import HTTPError

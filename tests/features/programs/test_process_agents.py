@@ -107,7 +107,7 @@ def test_the_request_holds_what_a_task_holds(desk: Desk) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{24}", base)
     assert asked.pop("mcp_url") in (None, f"{base}/mcp")
     command = asked.pop("mcp_command")  # the arguments of a process can be read by anybody: no token is in them
-    assert command is None or command[:3] == [sys.executable, "-m", "evalkit.functions.mcp"]
+    assert command is None or command[:3] == [sys.executable, "-m", "evalkit.features.mcp.mock_server"]
     assert command is None or (base.rpartition("/")[2] not in command[3] and not Path(command[3]).exists())
     assert asked == {
         "protocol": 1,
@@ -468,7 +468,7 @@ def test_a_process_that_has_just_begun_is_not_left_behind(tmp_path: Path) -> Non
     """The interpreter is killed before it knows of the process that it has started."""
     mark = f"mark-{os.getpid()}-{tmp_path.name}"
     script = (
-        "import asyncio, os, pathlib, sys\nfrom evalkit.agents.remote import agents\n"
+        "import asyncio, os, pathlib, sys\nfrom evalkit.agents.remote import child_process as agents\n"
         "agents.ChildProcess.connection_made = lambda self, transport: os.kill(os.getpid(), 9)\n"
         "words, env = ['sleep', '60'], {**os.environ, 'MARK': sys.argv[1]}\n"
         "child = agents.ChildProcess\n"

@@ -1,1 +1,0 @@
-"""MCP servers as the subject of cases: their tools are called directly, or by a model."""

@@ -1,0 +1,1 @@
+"""Programs and services as agents: `agent: {command: ...}`, `agent: {url: ...}`."""
