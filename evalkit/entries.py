@@ -91,4 +91,9 @@ BUILT_IN = (
     ),
     Entry(name="programs", target="evalkit.features.programs.feature:Programs", agent_forms=("command", "url")),
     Entry(name="mcp", target="evalkit.features.mcp.feature:Mcp", agent_forms=("mcp",), endpoint="mcp"),
+    Entry(
+        name="simulated_users",
+        target="evalkit.features.simulated_users.feature:SimulatedUsers",
+        was={"transcript": "simulation"},
+    ),
 )

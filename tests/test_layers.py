@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "fields": {"errors", "jsonvalue", "text"},
     "records": {"bounds", "errors", "hooks", "jsonvalue", "text"},
     "yamlfile": {"bounds", "errors"},
-    "stats": {"jsonvalue", "records"},
+    "stats": {"hooks", "jsonvalue", "records"},
     "operators": {"errors", "fields", "jsonvalue", "records", "text"},
     "functions": {"bounds", "errors", "fields", "hooks", "jsonvalue", "records", "operators", "text", "yamlfile"},
     "checks": {"bounds", "errors", "fields", "hooks", "jsonvalue", "records", "operators", "text"},

@@ -37,12 +37,12 @@ from evalkit.hosts.casecheck.judge_check import (
 from evalkit.hosts.casecheck.mutants import list_kinds, observe
 from evalkit.hosts.casecheck.mutation_score import CaseScore, compute_score
 from evalkit.hosts.casecheck.smoke import SmokeResult, run_smoke_check
-from evalkit.hosts.reports.summary import format_use
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.operators.judged import describe_grade, describe_grader, quote
 from evalkit.records.registry import AGENTS, look_up_from
 from evalkit.records.run import MET, MISSED, NOT_MEASURED
 from evalkit.records.settings import Settings
+from evalkit.records.side_usage import SideUsage
 from evalkit.spec.files import explain_no_case
 from evalkit.stats.accounting import Grades
 from evalkit.stats.agreement import FEW, Agreement
@@ -309,7 +309,7 @@ def _describe(check: GraderCheck) -> Iterator[str]:
     grades = Grades().with_gradings([graded.grading for graded in outcome.graded])
     if grades.answers:
         when = " when it was recorded" if any(graded.grading.cassette for graded in outcome.graded) else ""
-        yield f"grading took {format_use(grades.usage, grades.cost_usd)}{when}"
+        yield f"grading took {SideUsage(usage=grades.usage, cost_usd=grades.cost_usd).describe()}{when}"
     yield from (f"not measured: {reason}" for reason in check.unmeasured)
     yield from (f"MISSED: {reason}" for reason in check.missed)
 

@@ -15,7 +15,7 @@ from evalkit.records.rubric import name_criterion
 from evalkit.records.run import GraderAgreement, Policy, Run
 from evalkit.records.transcript import CACHED, Grading, Transcript
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, list_runs
-from evalkit.stats.accounting import Channels, iter_channels
+from evalkit.stats.accounting import Channels, account_features, iter_channels
 from evalkit.stats.comparison import classify, compare_cases, compare_means, compare_tallies
 from evalkit.text.format import format_case_count, format_dollars, join_names
 
@@ -170,10 +170,10 @@ def build_outcomes(run: Run) -> list[CaseOutcome]:
 
 
 def _can_vary(run: Verdict, *, is_live: bool) -> bool:
-    """Tell whether the same run may end otherwise: a model, a grader or a user's model was asked, or a service is the
+    """Tell whether the same run may end otherwise: a model was asked, the agent's or another, or a service is the
     agent."""
-    transcript, user = run.transcript, run.transcript.simulation
-    if user is not None and user.model is not None and user.cassette is None:
+    transcript = run.transcript
+    if any(usage.is_live for usage in account_features(transcript).values()):
         return True
     if any(grading.grader is not None and grading.cassette is None for grading in transcript.gradings):
         return True

@@ -39,6 +39,7 @@ from evalkit.hooks.records import (
     Inherited,
     JudgedRun,
     PartJudgement,
+    RunReport,
     Summary,
     Table,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "PartJudgement",
     "Place",
     "RunPart",
+    "RunReport",
     "Summary",
     "Table",
     "compile_parts",

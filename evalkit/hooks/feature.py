@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from evalkit.hooks.records import AgentForm, AgentRequest, CaseDraft, CaseReport, Inherited, Summary, Table
+from evalkit.hooks.records import AgentForm, AgentRequest, CaseDraft, CaseReport, Inherited, RunReport, Summary, Table
 
 if TYPE_CHECKING:
     from evalkit.agents.contract import AgentUnderTest
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from evalkit.hooks.parts import CasePart, RunPart
     from evalkit.hosts.lint.api import RuleFamily
     from evalkit.jsonvalue import JsonDict
+    from evalkit.records.side_usage import SideUsage
     from evalkit.records.transcript import FunctionCall, Transcript
 
 
@@ -24,6 +25,7 @@ class Feature:
     name: ClassVar[str]
     # What its data in records must be, as msgspec takes types: run files are checked by it when they are read.
     verdict_data: ClassVar[Any] = Any
+    transcript_data: ClassVar[Any] = Any
     call_data: ClassVar[Any] = Any
 
     # Once, when something asks for it
@@ -68,6 +70,20 @@ class Feature:
 
     def start_late(self, log: CallLog) -> RunPart | None:
         """Take part in a run of a case that says nothing, where a declaration or an adapter asks for it."""
+        return None
+
+    # Of one run. Asked of runs whose transcript has data of it
+
+    def account(self, transcript: Transcript) -> SideUsage | None:
+        """Return what models took that the feature asked: they are not the agent's."""
+        return None
+
+    def describe_usage(self, total: SideUsage) -> str:
+        """Word the sum of all runs for a line at the end, with `total.describe()`; "" for no line."""
+        return ""
+
+    def report_run(self, transcript: Transcript) -> RunReport | None:
+        """Return what reports say of the run."""
         return None
 
     # At the end. `data` is what `PartJudgement.data` was, as JSON

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,3 +99,12 @@ class CaseReport(Struct, frozen=True, kw_only=True):
 
     remarks: tuple[str, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
+
+
+class RunReport(Struct, frozen=True, kw_only=True):
+    """What reports say of one run: rows of its facts, and who said the user's messages, if the case does not."""
+
+    facts: Mapping[str, str] = field(default_factory=dict)
+    speaker: str = ""  # in brackets behind "user 1" in a trace
+    played_by: str = ""
+    last_words: str = ""  # with which the user ended the conversation; the agent did not get them

@@ -239,10 +239,10 @@ class Display:
         visible = (
             accounting
             if self._config.option.verbose > 0
-            else replace(own, grades=accounting.grades, simulations=accounting.simulations, sweeps=accounting.sweeps)
+            else replace(own, grades=accounting.grades, features=accounting.features, sweeps=accounting.sweeps)
         )
         used_models = visible.turns or visible.calls.total
-        if (used_models or visible.grades or visible.simulations) and self._config.option.verbose >= 0:
+        if (used_models or visible.grades or visible.features) and self._config.option.verbose >= 0:
             for line in format_accounting(visible):
                 reporter.write_line(self._encode(line))
         if unpaid:

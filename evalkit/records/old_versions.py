@@ -33,7 +33,13 @@ def upgrade_verdict(data: JsonObject) -> JsonObject:
 
 def upgrade_transcript(data: JsonObject) -> JsonObject:
     """Return the data of a transcript of any version as that of this one."""
-    return {**data, **_change(data, "calls", _upgrade_call), "version": VERSION} if _is_old(data) else data
+    if not _is_old(data):
+        return data
+    user = data.get("simulation")
+    if isinstance(user, Mapping):  # what it said is the run's own
+        rest = {key: value for key, value in user.items() if key != "messages"}
+        data = {**data, "messages": user.get("messages", ()), "simulation": rest}
+    return {**_move(data, "transcript"), **_change(data, "calls", _upgrade_call), "version": VERSION}
 
 
 def _upgrade_call(data: JsonObject) -> JsonObject:

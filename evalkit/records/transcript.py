@@ -306,7 +306,7 @@ class Grading(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UserMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message of a simulated user, and what it took if a model wrote it (`is_written`)."""
+    """What the user said, and what it took if a model wrote it (`is_written`)."""
 
     text: str
     is_written: bool = False
@@ -323,16 +323,10 @@ class Simulation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     player: str  # "model", "script" or "call"
-    messages: tuple[UserMessage, ...] = ()  # those that the agent got
     last_words: UserMessage | None = None  # with which the user ended it; the agent did not get them
     ended_by: str = ""
     model: str | None = None  # "gemini:MODEL"; None: no model was asked, or a person wrote what it says
     cassette: str | None = None  # "recorded", "hand-written"; None: no model, or one that was asked
-
-    def list_written(self) -> list[UserMessage]:
-        """Return the messages that a model wrote, also the last words."""
-        said = self.messages if self.last_words is None else (*self.messages, self.last_words)
-        return [message for message in said if message.is_written]
 
 
 class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -365,16 +359,17 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: AgentValue = None  # at the end of the run, of a case that has a state or a probe of it
     gradings: tuple[Grading, ...] = ()  # of a case with `judge`
     handoffs: tuple[Handoff, ...] = ()  # from agent to agent, delegations too, in the order of the run
-    simulation: Simulation | None = None  # of a case with a simulated user
+    messages: tuple[UserMessage, ...] = ()  # what the user said, of a case that does not hold it word for word
+    features: JsonObject = field(default_factory=dict)  # what features say of the run, by their names
     unobserved: tuple[Unobserved, ...] = ()  # parts of the run that nothing saw
     unused_dimensions: tuple[str, ...] = ()  # of the case's variant: what is compared, and made no difference here
     version: int = always_written(VERSION)
 
     def complete_input(self, case_input: AgentValue) -> AgentValue:
-        """Return the input of the case, with what a simulated user said as its turns."""
-        if self.simulation is None or not isinstance(case_input, dict):
+        """Return the input of the case, with what the user said as its turns, where the case does not hold it."""
+        if not self.messages or not isinstance(case_input, dict):
             return case_input
-        return {**case_input, "turns": [{"user": message.text} for message in self.simulation.messages]}
+        return {**case_input, "turns": [{"user": message.text} for message in self.messages]}
 
     @property
     def agents(self) -> tuple[str, ...]:

@@ -258,8 +258,8 @@ def build_evidence(plan: CasePlan, transcript: Transcript, user_turn: int | None
     Of a conversation its user turns up to `user_turn`, each with its own calls and response.
     """
     users: Sequence[object] = [turn.user for turn in plan.case.turns]
-    if transcript.simulation is not None:
-        users = [message.text for message in transcript.simulation.messages]
+    if transcript.messages:
+        users = [message.text for message in transcript.messages]
     if not users:
         return {"input": transcript.input, "calls": _list_calls(transcript.calls), "response": transcript.response}
     end = len(users) if user_turn is None else user_turn + 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, NoReturn
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from evalkit.agents import offline
@@ -54,6 +54,7 @@ from evalkit.records.transcript import (
     Timing,
     Transcript,
     Usage,
+    UserMessage,
 )
 from evalkit.records.variant import AGENT, MODEL, PROMPT, TEMPERATURE
 from evalkit.runner.faults import SERVICE_FAILED, build_phase_fault, build_unmeasured_fault, locate_frame
@@ -202,6 +203,7 @@ class RunState(Struct, eq=False):
     patches: PatchedCase | None = None
     is_abandoned: bool = False
     probed_state: JsonValue = None  # what `input.state_probe` read at the end
+    messages: list[UserMessage] = field(default_factory=list)  # of the user, where the case does not hold them
     simulation: Simulation | None = None  # of a simulated user
     player: object = None  # who plays it
     unended: RunFault | None = None  # the user came to no end, although the agent went on answering
@@ -283,6 +285,7 @@ def build_transcript(run: RunState) -> Transcript:
         turns=turns,
         response=reply.text,
         responses=tuple(reply.text for reply in run.replies) if run.plan.case.turns or run.simulation else (),
+        messages=tuple(run.messages),
         stop_reason=reply.stop_reason if fault is None else fault.code,
         fault=fault,
         usage=usage,
@@ -300,7 +303,7 @@ def build_transcript(run: RunState) -> Transcript:
         state=state,
         handoffs=dispatcher.handoffs.list_handoffs(),
         unobserved=task.unseen_parts.list_unseen(),
-        simulation=run.simulation,
+        features={} if run.simulation is None else {"simulated_users": to_builtins(run.simulation)},
         unused_dimensions=() if run.plan.case.variant is None else _list_unused_dimensions(run),
         trace=task.trace.source if task.trace else None,
     )

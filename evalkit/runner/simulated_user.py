@@ -12,7 +12,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from evalkit.agents.user_model import ROLE, UserModel, build_instruction, has_calls, select_user_model
@@ -218,7 +218,7 @@ class _Conversation:
             if message is None:
                 self._end(USER)
                 return
-            self._update(messages=(*self._simulation.messages, message))
+            self._run.messages.append(message)
             if not await run_turn(index, message.text):
                 return
             self._exchanges.append((message.text, self._run.replies[-1].text))
@@ -275,7 +275,7 @@ class _Conversation:
         user = self._user
         if user.max_tokens is None and user.max_cost_usd is None:
             return
-        written = [*self._simulation.list_written(), message]
+        written = [said for said in (*self._run.messages, message) if said.is_written]
         tokens = [None if each.usage is None else each.usage.count_tokens() for each in written]
         limits: list[tuple[str, float | None, Sequence[float | None]]] = [
             ("max_tokens", user.max_tokens, tokens),
@@ -320,8 +320,8 @@ def is_open_to_model(user: SimulatedUser) -> bool:
 
 def require_end(case: Case, transcript: Transcript, judgement: Judgement) -> Judgement:
     """Return the judgement, as one of a run that could not be measured if all holds, and the user's model went on."""
-    user, simulation = get_user(case), transcript.simulation
-    if user is None or simulation is None or simulation.ended_by != MAX_TURNS:
+    user, data = get_user(case), transcript.features.get("simulated_users")
+    if user is None or data is None or convert(data, Simulation).ended_by != MAX_TURNS:
         return judgement
     if user.max_turns_ok or not is_open_to_model(user):
         return judgement

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
+from evalkit.hooks import iter_known
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.run import Run
-from evalkit.records.transcript import CACHE, FunctionCall, Grading, ModelCall, Simulation, Transcript, Usage
+from evalkit.records.side_usage import SideUsage
+from evalkit.records.transcript import CACHE, FunctionCall, Grading, ModelCall, Transcript, Usage
 from evalkit.records.verdict import Verdict, list_runs
 
 # What graders did in a run, and what that took: apart from the agents, whose tokens and money it is no part of.
@@ -71,38 +73,6 @@ class Grades(Struct, frozen=True):
 UNREADABLE = "(unreadable)"  # under this name stand replies whose call could not be read at all
 UNNAMED = "(unnamed)"  # a model of which neither its service nor the run says the name
 _MALFORMED = "malformed_call"
-
-
-class Simulations(Struct, frozen=True):
-    """Counts of conversations and messages. `written` are the messages of models, recorded ones included; `usage` and
-    `cost_usd` are theirs, None if some is unknown."""
-
-    conversations: int = 0
-    messages: int = 0
-    written: int = 0
-    usage: Usage | None = Usage()
-    cost_usd: float | None = 0.0
-
-    def with_simulation(self, simulation: Simulation) -> Simulations:
-        """Return these and the user of one run."""
-        counted = replace(self, conversations=self.conversations + 1, messages=self.messages + len(simulation.messages))
-        if simulation.player != "model" or simulation.cassette == "hand-written":
-            return counted
-        for message in simulation.list_written():
-            usage, cost = message.usage, message.cost_usd
-            counted = replace(
-                counted,
-                written=counted.written + 1,
-                usage=None if usage is None or counted.usage is None else counted.usage + usage,
-                cost_usd=None if cost is None or counted.cost_usd is None else counted.cost_usd + cost,
-            )
-        return counted
-
-    def to_json(self) -> JsonDict:
-        """Return JSON data for the run file."""
-        usage = None if self.usage is None else to_builtins(self.usage)
-        counts = {name: getattr(self, name) for name in ("conversations", "messages", "written")}
-        return {**counts, "usage": usage, "cost_usd": self.cost_usd}
 
 
 class Channels(Struct, frozen=True):
@@ -173,7 +143,7 @@ class Accounting(Struct, frozen=True, kw_only=True):
     saved_tokens: int = 0  # of `usage`, and of `cost_usd`, theirs
     saved_usd: float | None = None
     grades: Grades | None = None  # None: no criterion of `judge` was graded; the graders' usage counts in it alone
-    simulations: Simulations | None = None  # None: no simulated user; their models' usage counts in it alone
+    features: Mapping[str, SideUsage] = field(default_factory=dict)  # of features' models, in it alone
     sweeps: Accounting | None = None  # of passed cases that a live model ran again with one thing changed; in it alone
 
     @property
@@ -205,7 +175,7 @@ class Accounting(Struct, frozen=True, kw_only=True):
             "models": {name: to_builtins(channels) for name, channels in sorted(self.models.items())},
             **({} if not self.cached_turns else {"cache": cache}),
             **({} if self.grades is None else {"grades": self.grades.to_json()}),
-            **({} if self.simulations is None else {"simulated_users": self.simulations.to_json()}),
+            **{name: usage.to_json() for name, usage in self.features.items()},
             **({} if self.sweeps is None else {"sweeps": self.sweeps.to_json()}),
         }
 
@@ -253,7 +223,7 @@ class Tally:
         self._cached_turns = self._saved_tokens = 0
         self._saved_usd: float | None = None
         self._grades: Grades | None = None
-        self._simulations: Simulations | None = None
+        self._features: dict[str, SideUsage] = {}
         self._sweeps: Tally | None = None
 
     def add(self, verdict: Verdict) -> None:
@@ -283,8 +253,7 @@ class Tally:
             self._saved_usd = (self._saved_usd or 0.0) + transcript.saved_usd
         if transcript.gradings:
             self._grades = (self._grades or Grades()).with_gradings(transcript.gradings)
-        if transcript.simulation is not None:
-            self._simulations = (self._simulations or Simulations()).with_simulation(transcript.simulation)
+        account_features(transcript, self._features)
         if transcript.turns:
             self._without_usage += transcript.usage is None
             self._without_cost += transcript.cost_usd is None
@@ -306,9 +275,18 @@ class Tally:
             saved_tokens=self._saved_tokens,
             saved_usd=self._saved_usd,
             grades=self._grades,
-            simulations=self._simulations,
+            features=dict(self._features),
             sweeps=None if self._sweeps is None else self._sweeps.to_accounting(),
         )
+
+
+def account_features(transcript: Transcript, sums: dict[str, SideUsage] | None = None) -> dict[str, SideUsage]:
+    """Add what the models of features took in a run to `sums`, by the names of the features. Return these."""
+    sums = {} if sums is None else sums
+    for name, feature in iter_known(transcript.features):
+        if (usage := feature.account(transcript)) is not None:
+            sums[name] = sums.get(name, SideUsage()) + usage
+    return sums
 
 
 def account(run: Run | Iterable[Verdict]) -> Accounting:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from evalkit.agents.instruction import Instruction
 from evalkit.agents.task import Task
+from evalkit.features.simulated_users.results import list_written
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.table import open_provider
 from evalkit.records.case import Case, CaseSettings, Declaration
@@ -156,7 +157,5 @@ def test_a_real_model_plays_the_user(address: str, tmp_path: Path) -> None:
 
     assert verdict.status in ("passed", "error"), [reason.message for reason in verdict.reasons]
     assert all(reason.code.startswith("simulator_") for reason in verdict.reasons)
-    simulation = verdict.transcript.simulation
-    assert simulation is not None
-    assert all(message.usage is not None for message in simulation.list_written())
+    assert all(message.usage is not None for message in list_written(verdict.transcript))
     assert verdict.transcript.usage is None

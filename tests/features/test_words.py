@@ -37,6 +37,11 @@ EXCEPTIONS = {
         "spec/schema.py": "keys of its agents",
         "wire/openai_responses.py": "a type of item that a model's service has",
     },
+    "simulated_users": {
+        "entries.py": "the list of features",
+        "runner/run_state.py": "the data of the run",
+        "runner/simulated_user.py": "the data of the run",
+    },
 }
 # Names that are English words, too: they are not looked for.
 ENGLISH = frozenset({"programs"})

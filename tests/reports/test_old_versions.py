@@ -13,7 +13,7 @@ from evalkit.errors import UsageError
 from evalkit.hosts.reports.run_file import load_run, read_journal, write_run
 from evalkit.hosts.reports.trace import render_trace
 from evalkit.records.run import Run
-from evalkit.records.transcript import Transcript
+from evalkit.records.transcript import Transcript, UserMessage
 from evalkit.records.verdict import Verdict
 
 FILES = sorted((Path(__file__).parent / "old_runs").glob("*.json"))
@@ -79,6 +79,16 @@ def test_records_alone_are_read() -> None:
     verdict = Verdict.from_json(data)
     assert Transcript.from_json(data["transcript"]) == verdict.transcript
     assert {call.features["approvals"]["answer"] for call in verdict.transcript.calls if call.features} == {"denied"}
+
+
+def test_what_a_simulated_user_said_is_of_the_run() -> None:
+    said = {"text": "My drill is broken.", "is_written": True}
+    simulation = {"player": "model", "messages": [said], "last_words": {"text": "Bye"}, "ended_by": "user"}
+    transcript = Transcript.from_json({"version": 1, "stop_reason": "completed", "simulation": simulation})
+    assert transcript.messages == (UserMessage(text="My drill is broken.", is_written=True),)
+    assert transcript.features == {
+        "simulated_users": {"player": "model", "last_words": {"text": "Bye"}, "ended_by": "user"}
+    }
 
 
 @pytest.mark.parametrize("record", [Run, Transcript])

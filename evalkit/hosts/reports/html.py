@@ -21,13 +21,13 @@ from urllib.parse import quote
 
 from evalkit.gate.history import HistoryRun
 from evalkit.gate.outcomes import sum_elapsed_ms
+from evalkit.hooks import iter_known
 from evalkit.hosts.reports.history_charts import build_history
 from evalkit.hosts.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.hosts.reports.side_by_side import list_measures
 from evalkit.hosts.reports.summary import (
     SWEEPS,
     describe_grader,
-    describe_user,
     get_folder,
     group_categories,
     label_folders,
@@ -366,8 +366,9 @@ def _list_facts(verdict: Verdict) -> list[list[str]]:
         pairs["cost"] = f"${transcript.cost_usd:.6f}"
     if transcript.gradings:
         pairs |= describe_grader(transcript)
-    if transcript.simulation is not None:
-        pairs |= describe_user(transcript.simulation)
+    for _, feature in iter_known(transcript.features):
+        if (report := feature.report_run(transcript)) is not None:
+            pairs |= report.facts
     if (timing := transcript.timing) is not None:
         pairs["model time"] = format_duration(timing.model_ms)
         pairs["function time"] = format_duration(timing.function_ms)

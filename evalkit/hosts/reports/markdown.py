@@ -25,15 +25,16 @@ from evalkit.hosts.reports.summary import (
     SWEEPS,
     count_by_place,
     format_grades,
-    format_simulations,
+    format_side_usages,
     format_sweep_summary,
     group_categories,
 )
 from evalkit.hosts.reports.trace import format_duration, render_trace
 from evalkit.jsonvalue import JsonObject
 from evalkit.records.run import MET, MISSED, GateDecision, Run
+from evalkit.records.side_usage import SideUsage
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason, list_runs
-from evalkit.stats.accounting import Grades, Simulations
+from evalkit.stats.accounting import Grades, account_features
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.format import escape_controls, escape_lines, format_case_count
 
@@ -270,12 +271,10 @@ class _Report:
         grades = Grades().with_gradings([grading for run in runs for grading in run.transcript.gradings])
         if grades.graded:  # by a model: these verdicts are not deterministic
             facts.append(escape_inline(format_grades(grades)))
-        simulations = Simulations()
+        sums: dict[str, SideUsage] = {}
         for run in runs:
-            if run.transcript.simulation is not None:
-                simulations = simulations.with_simulation(run.transcript.simulation)
-        if simulations.written:
-            facts.append(escape_inline(format_simulations(simulations)))
+            account_features(run.transcript, sums)
+        facts += map(escape_inline, format_side_usages(sums))
         if self._run.evalkit:
             facts.append(f"evalkit {escape_inline(self._run.evalkit, 40)}")
         if self._options.report_url:

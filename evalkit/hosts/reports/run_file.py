@@ -125,11 +125,15 @@ def _check_parts(verdict: Verdict, index: int) -> None:
             raise ValueError(
                 f"verdicts[{index}]: the status {call.status!r} of a call is none of {', '.join(STATUSES)}"
             )
-    for call_data in (verdict.features, *(call.features for call in verdict.transcript.calls)):
-        for name, feature in iter_known(call_data):
-            wanted = feature.verdict_data if call_data is verdict.features else feature.call_data
-            msgspec.convert(call_data[name], wanted)  # a ValueError
-    timing = verdict.transcript.timing
+    transcript = verdict.transcript
+    for data, attribute in (
+        (verdict.features, "verdict_data"),
+        (transcript.features, "transcript_data"),
+        *((call.features, "call_data") for call in transcript.calls),
+    ):
+        for name, feature in iter_known(data):
+            msgspec.convert(data[name], getattr(feature, attribute))  # a ValueError
+    timing = transcript.timing
     for value in () if timing is None else (timing.model_ms, timing.function_ms, timing.overhead_ms):
         if not abs(value) < _LONGEST_MS:
             raise ValueError(f"verdicts[{index}]: {value!r} ms is no time that a run can take")
@@ -283,7 +287,11 @@ def build_run_schema() -> JsonDict:
     root = _build_record_schema(Run, definitions)
     definitions["Verdict"]["properties"]["status"] = {"enum": list(STATUSES)}
     definitions["Run"]["properties"]["version"] = {"const": VERSION}
-    for record, attribute in (("Verdict", "verdict_data"), ("FunctionCall", "call_data")):
+    for record, attribute in (
+        ("Verdict", "verdict_data"),
+        ("Transcript", "transcript_data"),
+        ("FunctionCall", "call_data"),
+    ):
         found = {feature.name: getattr(feature, attribute) for feature in load_all()}
         known = {name: _build_schema(hint, definitions) for name, hint in found.items() if hint is not Any}
         definitions[record]["properties"]["features"] = {"type": "object", "properties": known}

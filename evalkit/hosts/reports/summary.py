@@ -1,18 +1,20 @@
-"""Summaries of a run in a few lines, for several reports: models, categories, graders, simulated users, sweeps."""
+"""Summaries of a run in a few lines, for several reports: models, categories, graders, features, sweeps."""
 
 from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from msgspec import Struct
 
+from evalkit.hooks import iter_known
 from evalkit.records.case import get_case_name, split_case_id
-from evalkit.records.transcript import Simulation, Transcript, Usage
+from evalkit.records.side_usage import SideUsage
+from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, ParityRun, SweepRun, Verdict
-from evalkit.stats.accounting import Accounting, Grades, Simulations
+from evalkit.stats.accounting import Accounting, Grades
 from evalkit.text.format import format_case_count, format_usd, join_names
 
 JUDGE_CHECK = "judge"
@@ -20,7 +22,7 @@ _NAMED = 4  # functions in the warning
 
 
 def format_accounting(accounting: Accounting) -> Iterator[str]:
-    """Yield lines about models, grades and simulated users; nothing for a run without any model."""
+    """Yield lines about models, grades and what features asked; nothing for a run without any model."""
     if accounting.turns:
         parts = [f"{_format_count(accounting.turns, 'model turn')}"]
         if accounting.turns_per_call is not None:
@@ -47,10 +49,16 @@ def format_accounting(accounting: Accounting) -> Iterator[str]:
             yield f"{unanswered} carried out by no code: {named}; `evalkit lint` compares the names"
     if accounting.grades is not None and accounting.grades.graded:
         yield format_grades(accounting.grades)
-    if accounting.simulations is not None and accounting.simulations.written:
-        yield format_simulations(accounting.simulations)
+    yield from format_side_usages(accounting.features)
     if accounting.sweeps is not None:
         yield f"sweeps: {_format_count(accounting.sweeps.turns, 'model turn')} more, {_format_use(accounting.sweeps)}"
+
+
+def format_side_usages(sums: Mapping[str, SideUsage]) -> Iterator[str]:
+    """Yield a line of each feature that asked models of its own."""
+    for name, feature in iter_known(sums):
+        if line := feature.describe_usage(sums[name]):
+            yield line
 
 
 def _format_use(accounting: Accounting) -> str:
@@ -210,39 +218,7 @@ def format_grades(grades: Grades) -> str:
     summary = f"{JUDGE_CHECK}: {', '.join(parts)}"
     if not grades.answers:
         return summary
-    return f"{summary}; {format_use(grades.usage, grades.cost_usd)}"
-
-
-def format_use(usage: Usage | None, cost: float | None) -> str:
-    """Return ``4,200 tokens in and 310 out, 0.012 USD``."""
-    tokens = "tokens unknown"
-    if usage is not None:
-        tokens = f"{usage.input_tokens:,} tokens in and {usage.output_tokens + usage.reasoning_tokens:,} out"
-    return f"{tokens}, {_format_cost(cost)}"
-
-
-# Simulated users.
-
-
-def describe_user(simulation: Simulation) -> dict[str, str]:
-    """Return who played the user of a run, and the tokens and money it took."""
-    origin = f" ({simulation.cassette})" if simulation.cassette else ""
-    facts = {"simulated user": (simulation.model or simulation.player) + origin}
-    simulations = Simulations().with_simulation(simulation)
-    if simulations.written and simulations.usage is not None:
-        usage = simulations.usage
-        facts["the user's tokens"] = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
-    if simulations.cost_usd:
-        facts["the user's cost"] = f"${simulations.cost_usd:.6f}"
-    return facts
-
-
-def format_simulations(simulations: Simulations) -> str:
-    """Return ``simulated users: 12 messages of models in 4 conversations; 4,200 tokens in and 310 out, 0.012 USD``."""
-    messages = _format_count(simulations.written, "message")
-    conversations = _format_count(simulations.conversations, "conversation")
-    use = format_use(simulations.usage, simulations.cost_usd)
-    return f"simulated users: {messages} of models in {conversations}; {use}"
+    return f"{summary}; {SideUsage(usage=grades.usage, cost_usd=grades.cost_usd).describe()}"
 
 
 # Sweeps: how much of one was measured is always said, since silence would be taken for a pass.

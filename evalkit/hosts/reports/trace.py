@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.hooks import iter_known
+from evalkit.hooks import RunReport, iter_known
 from evalkit.hosts.reports.summary import JUDGE_CHECK
 from evalkit.jsonvalue import JsonObject
 from evalkit.records.case import get_case_name
@@ -53,7 +53,7 @@ _WIDEST = 100
 _LONGEST_MESSAGE = 4000
 _STATE_LENGTH = 600
 _NARROWEST = 110  # lines of calls are not cut for terminals that are narrower; those break them
-_USER_LENGTH = 100  # of a message of a simulated user; whole with --evalkit-show=conversation
+_USER_LENGTH = 100  # of a message of the user; whole with --evalkit-show=conversation
 _ROOM = 70  # columns for arguments below which the result goes to a line of its own
 _MOST_RUNS = 3
 
@@ -159,15 +159,16 @@ def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     reported: set[tuple[str, str, int | None]] = set()
     transcript = verdict.transcript
     body += _build_handoff_lines(transcript, None)
-    said = 0  # messages of a simulated user that stand above
+    speaker = find_speaker(transcript)
+    said = 0  # messages of the user that stand above
     for line in verdict.calls:
         if line.call is not None:
-            body += _build_user_lines(transcript, said, line.call.user_turn + 1)
+            body += _build_user_lines(transcript, speaker, said, line.call.user_turn + 1)
             said = max(said, line.call.user_turn + 1)
         body += _build_call_lines(line, reported, options, shows_agent=len(transcript.agents) > 1)
         if line.call is not None:
             body += _build_handoff_lines(transcript, line.call.index)
-    body += _build_user_lines(transcript, said, None)
+    body += _build_user_lines(transcript, speaker, said, None)
     if options.conversation:
         body += build_conversation(verdict.transcript, list_user_turns(verdict.case, verdict.transcript))
     reported |= collect_sweep_reasons(verdict)
@@ -187,19 +188,21 @@ def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     return body
 
 
-def _build_user_lines(transcript: Transcript, start: int, end: int | None) -> list[Line]:
-    """Return a line for each message of a simulated user from `start` (from 0) on; to the end also its last words."""
-    if transcript.simulation is None:
-        return []
-    said = [(f"user {number}", message.text) for number, message in enumerate(transcript.simulation.messages, 1)][
-        start:end
-    ]
-    last_words = transcript.simulation.last_words
-    if end is None and last_words is not None and last_words.text:
-        said.append(("user, at the end", last_words.text))
+def find_speaker(transcript: Transcript) -> RunReport:
+    """Return what the feature that said the user's messages reports of the run; empty where the case says them."""
+    reports = (feature.report_run(transcript) for _, feature in iter_known(transcript.features))
+    return next((report for report in reports if report is not None and report.speaker), RunReport())
+
+
+def _build_user_lines(transcript: Transcript, speaker: RunReport, start: int, end: int | None) -> list[Line]:
+    """Return a line for each message of the user from `start` (from 0) on that the case does not hold; to the end also
+    the last words."""
+    said = [(f"user {number}", message.text) for number, message in enumerate(transcript.messages, 1)][start:end]
+    if end is None and speaker.last_words:
+        said.append(("user, at the end", speaker.last_words))
+    origin = f" ({speaker.speaker})" if speaker.speaker else ""
     return [
-        (("     ", ""), (f"{who} (simulated): ", "quiet"), (format_json(text, _USER_LENGTH), "quiet"))
-        for who, text in said
+        (("     ", ""), (f"{who}{origin}: ", "quiet"), (format_json(text, _USER_LENGTH), "quiet")) for who, text in said
     ]
 
 
@@ -391,9 +394,10 @@ def build_conversation(transcript: Transcript, users: Sequence[object] = ()) -> 
         now = turn_by_call.get(index, now)
         places.append(min(now, len(users) - 1))
         now += not turn.calls
-    simulated = "" if transcript.simulation is None else f"(simulated: {transcript.simulation.player})"
+    speaker = find_speaker(transcript)
+    origin = f"({speaker.speaker}: {speaker.played_by})" if speaker.speaker else ""
     for number, user in enumerate(users[: len(transcript.responses) + 1]):  # the others were not come to
-        conversation_lines += _build_speech(f"user, turn {number + 1}", format_input(user), simulated)
+        conversation_lines += _build_speech(f"user, turn {number + 1}", format_input(user), origin)
         conversation_lines += _build_part(transcript, number, places)
         if number < len(transcript.responses):
             conversation_lines += _build_speech("response", transcript.responses[number])
@@ -401,9 +405,9 @@ def build_conversation(transcript: Transcript, users: Sequence[object] = ()) -> 
 
 
 def list_user_turns(case: JsonObject, transcript: Transcript) -> list[object]:
-    """List the user's messages in a merged case, or what a simulated one said; empty if it is no conversation."""
-    if transcript.simulation is not None:
-        return [message.text for message in transcript.simulation.messages]
+    """List the user's messages, those of the run or of its merged case; empty if it is no conversation."""
+    if transcript.messages:
+        return [message.text for message in transcript.messages]
     case_input = case.get("input") if isinstance(case, Mapping) else None
     turns = case_input.get("turns") if isinstance(case_input, Mapping) else None
     listed = turns if isinstance(turns, list) else []

@@ -16,6 +16,7 @@ import evalkit
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError
+from evalkit.features.simulated_users.results import list_written, read_simulation
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Transcript, Usage
 from evalkit.records.verdict import Verdict
@@ -86,8 +87,7 @@ def run(user: dict[str, Any], *said: Any, agent: Any = desk, **changes: Any) -> 
 
 
 def get_said(transcript: Transcript) -> list[str]:
-    assert transcript.simulation is not None
-    return [message.text for message in transcript.simulation.messages]
+    return [message.text for message in transcript.messages]
 
 
 def get_code(verdict: Verdict) -> tuple[str, str]:
@@ -103,10 +103,9 @@ def test_a_script_answers_until_the_rule_holds() -> None:
     assert get_said(verdict.transcript) == ["My drill is broken.", "SN48213", "Yes, please."]
     assert verdict.transcript.responses[-1] == verdict.transcript.response == "I opened T-77."
     assert [call.user_turn for call in verdict.transcript.calls] == [1, 2]
-    simulation = verdict.transcript.simulation
-    assert simulation is not None
+    simulation = read_simulation(verdict.transcript)
     assert (simulation.player, simulation.ended_by, simulation.model) == ("script", "rule", None)
-    assert Transcript.from_json(verdict.transcript.to_json()).simulation == simulation
+    assert Transcript.from_json(verdict.transcript.to_json()) == verdict.transcript
 
 
 @pytest.mark.parametrize(
@@ -122,8 +121,7 @@ def test_the_model_that_plays_the_user_may_be_limited(limits: dict[str, Any], me
     assert get_code(verdict) == (("error", "simulator_over_budget") if message else ("passed", ""))
     assert re.search(message, verdict.summary)
     if message:
-        assert verdict.transcript.simulation is not None
-        assert verdict.transcript.simulation.last_words is not None
+        assert read_simulation(verdict.transcript).last_words is not None
 
 
 def test_a_limit_that_nobody_can_hold_is_no_pass_and_a_script_has_none() -> None:
@@ -154,10 +152,9 @@ def test_one_of_several_phrases_of_the_agent_will_do() -> None:
 def test_a_model_plays_the_user_and_its_use_is_its_own() -> None:
     verdict = run(USER, *GOOD)
     assert get_code(verdict) == ("passed", "")
-    simulation = verdict.transcript.simulation
-    assert simulation is not None
-    assert [message.text for message in simulation.list_written()] == list(GOOD)
-    assert all(message.usage and message.cost_usd == pytest.approx(0.00011) for message in simulation.messages)
+    messages = verdict.transcript.messages
+    assert [message.text for message in list_written(verdict.transcript)] == list(GOOD)
+    assert all(message.usage and message.cost_usd == pytest.approx(0.00011) for message in messages)
     assert (verdict.transcript.usage, verdict.transcript.cost_usd, verdict.transcript.turns) == (None, None, ())
     assert verdict.transcript.timing is not None
     assert verdict.transcript.timing.model_ms == 0  # the user's 90 s are no time of the agent's, and no deadline
@@ -201,9 +198,8 @@ def test_facts_are_no_knowledge_before_they_are_told() -> None:
 def test_the_phrase_ends_the_conversation() -> None:
     user = {"goal": "Ask", "stop_when": "bye now"}
     verdict = run(user, "What is a drill?", "Thanks, BYE NOW.", expected={"expected_function_calls": []})
-    simulation = verdict.transcript.simulation
+    simulation = read_simulation(verdict.transcript)
     assert get_code(verdict) == ("passed", "")
-    assert simulation is not None
     assert (get_said(verdict.transcript), simulation.ended_by) == (["What is a drill?"], "user")
     assert simulation.last_words is not None
     assert simulation.last_words.text == "Thanks, BYE NOW."
@@ -447,11 +443,10 @@ def test_a_recorded_user_answers_again(tmp_path: Path, speaker: Callable[..., Sp
     assert "model: gemini:user-x" in (tmp_path / CASSETTE).read_text()
     speaker()  # nobody is asked
     verdict = run_in(tmp_path)
-    simulation = verdict.transcript.simulation
+    simulation = read_simulation(verdict.transcript)
     assert get_code(verdict) == ("passed", "")
-    assert simulation is not None
     assert (simulation.model, simulation.cassette) == (MODEL, "recorded")
-    assert simulation.messages[0].usage is not None
+    assert verdict.transcript.messages[0].usage is not None
     assert verdict.transcript.cassette is None  # the agent has no model
 
 
@@ -509,8 +504,7 @@ def test_a_hand_written_user_serves_all_runs(tmp_path: Path) -> None:
     (tmp_path / CASSETTE).write_text("turns:\n" + "".join(f"  - text: {text}\n" for text in GOOD))
     verdict = run_in(tmp_path, repeat=2)
     assert [run.status for run in verdict.runs] == ["passed", "passed"]
-    simulation = verdict.transcript.simulation
-    assert simulation is not None
+    simulation = read_simulation(verdict.transcript)
     assert (simulation.model, simulation.cassette) == (None, "hand-written")
 
 

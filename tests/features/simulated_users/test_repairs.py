@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from evalkit import Settings, case_from_dict
 from evalkit.cli import main
+from evalkit.features.simulated_users.results import list_written, read_simulation
 from evalkit.project import Project
 from evalkit.runner.run_case import run_case
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CASES = {Path(file.id).stem: file for file in Project(ROOT).load_cases(["scenarios/repairs"])}
 
 
@@ -36,17 +37,17 @@ def test_the_case_passes(name: str) -> None:
 
 
 def test_players_and_their_use() -> None:
-    players = {name: run(name).transcript.simulation for name in CASES}
-    assert {name: simulation.player for name, simulation in players.items()} == {
+    transcripts = {name: run(name).transcript for name in CASES}
+    assert {name: read_simulation(transcript).player for name, transcript in transcripts.items()} == {
         "declined_001": "script",
         "forgetful_001": "call",
         "recorded_001": "model",
         "scripted_001": "script",
     }
-    recorded = players["recorded_001"]
-    assert recorded.cassette == "recorded"
-    assert [message.usage.output_tokens for message in recorded.list_written()] == [15]
-    assert all(not players[name].list_written() for name in CASES if name != "recorded_001")
+    recorded = transcripts["recorded_001"]
+    assert read_simulation(recorded).cassette == "recorded"
+    assert [message.usage and message.usage.output_tokens for message in list_written(recorded)] == [15]
+    assert all(not list_written(transcripts[name]) for name in CASES if name != "recorded_001")
 
 
 def test_another_serial_number_is_seen() -> None:
