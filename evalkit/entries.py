@@ -44,6 +44,7 @@ class Entry(NamedTuple):
     target: str  # "module:Class"
     keys: Mapping[Place, tuple[str, ...]] = _NOTHING
     own_keys: tuple[str, ...] = ()  # those of a case that neither a suite nor `extends` hands down
+    expanding_keys: tuple[str, ...] = ()  # those of a case by which one file holds several cases
     file: str = ""  # a file that holds in its folder and below
     misnamed: str = ""  # a pattern of names that are meant to be `file`
     file_advice: str = ""
@@ -57,6 +58,13 @@ class Entry(NamedTuple):
 
 
 BUILT_IN = (
+    Entry(
+        name="rows",
+        target="evalkit.features.rows.feature:Rows",
+        keys={CASE: ("cases", "matrix", "from")},
+        own_keys=("cases", "matrix", "from"),
+        expanding_keys=("cases", "matrix", "from"),
+    ),
     Entry(
         name="policies",
         target="evalkit.features.policies.feature:Policies",

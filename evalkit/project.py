@@ -22,10 +22,10 @@ from evalkit.config import build_permissions, read_options, read_python_path
 from evalkit.errors import Problem, SpecError, UnknownAgentError, UsageError, format_file_path
 from evalkit.records.case import Case, Permissions
 from evalkit.records.settings import Settings
+from evalkit.spec.expansion import list_case_files
 from evalkit.spec.files import DEFAULT_PATHS, drop_modules, find_cases
 from evalkit.spec.load import find_project_root
 from evalkit.spec.load import load_case as load_case_file
-from evalkit.spec.rows import list_case_files
 
 _SETTINGS = ("deadline_s", "max_iterations", "temperature", "seed", "strict_mocks")
 _FOLDERS = ("cassettes", "mocks")

@@ -123,6 +123,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "features": {
         *{
+            "bounds",
             "hosts/casecheck",
             "checks",
             "errors",
@@ -255,7 +256,6 @@ LAZY: dict[str, str] = {
     "evalkit.hosts.reports.trace": "a trace is shown",
     "evalkit.runner.grading": "a model grades",
     "evalkit.runner.simulated_user": "a user is simulated",
-    "evalkit.spec.rows": "a file has rows",
     "evalkit.spec.suites": "there is a suite, or a case extends another one",
     "evalkit.textcalls.search": "a model writes calls as text",
     "evalkit.hosts.traces.log_formats": "a recorded run is judged",

@@ -10,9 +10,11 @@ Two things are asked once for each case, and so go by no list of plugins: the ca
 """
 
 from evalkit.entries import BUILT_IN, CALL, CASE, EXPECTED, FUNCTION, INPUT, Code, Entry, Place
+from evalkit.hooks.cases import CaseFileData, FileCase, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.loading import (
     compile_parts,
+    expand,
     find_agent_form,
     find_code,
     find_key,
@@ -22,6 +24,7 @@ from evalkit.hooks.loading import (
     iter_known,
     list_agent_forms,
     list_entries,
+    list_expanding_keys,
     list_files,
     list_keys,
     list_own_keys,
@@ -54,11 +57,14 @@ __all__ = [
     "AgentForm",
     "AgentRequest",
     "CaseDraft",
+    "CaseFileData",
     "CasePart",
     "CaseReport",
     "Code",
     "Entry",
     "Feature",
+    "FileCase",
+    "FileCases",
     "Forecast",
     "Inherited",
     "JudgedRun",
@@ -69,6 +75,7 @@ __all__ = [
     "Summary",
     "Table",
     "compile_parts",
+    "expand",
     "find_agent_form",
     "find_code",
     "find_key",
@@ -78,6 +85,7 @@ __all__ = [
     "iter_known",
     "list_agent_forms",
     "list_entries",
+    "list_expanding_keys",
     "list_files",
     "list_keys",
     "list_own_keys",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.records import AgentForm, AgentRequest, CaseDraft, CaseReport, Inherited, RunReport, Summary, Table
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class Feature:
         raise NotImplementedError
 
     # For each case that has something of it
+
+    def expand(self, file: CaseFileData) -> FileCases:
+        """List the cases of a file with one of `Entry.expanding_keys`. SpecError if that can't be: one case, broken."""
+        raise NotImplementedError
 
     def inherit(self, folder: str, root: str) -> Inherited:
         """Read the feature's files that hold in `folder`."""

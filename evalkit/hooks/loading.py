@@ -10,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.entries import BUILT_IN, CASE, FACTS, INPUT, Code, Entry, Place
-from evalkit.errors import FeatureError, UsageError, did_you_mean
+from evalkit.errors import FeatureError, SpecError, UsageError, did_you_mean
+from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.parts import CasePart
 from evalkit.hooks.records import AgentForm, CaseDraft, Inherited
@@ -188,6 +189,12 @@ def list_own_keys() -> frozenset[str]:
 
 
 @cache
+def list_expanding_keys() -> Mapping[str, str]:
+    """Return the keys by which a file holds several cases, each with the name of its feature."""
+    return {key: entry.name for entry in list_entries() for key in entry.expanding_keys}
+
+
+@cache
 def list_files() -> tuple[Entry, ...]:
     """Return the features that have files."""
     return tuple(entry for entry in list_entries() if entry.file)
@@ -225,6 +232,17 @@ def inherit(name: str, folder: str, root: str) -> Inherited:
     feature = load_feature(name)
     try:
         return feature.inherit(folder, root)
+    except Exception as error:
+        raise FeatureError(name, get_features().packages[name], error) from error
+
+
+def expand(name: str, file: CaseFileData) -> FileCases:
+    """List the cases of a file by the feature whose key it has. FeatureError where it raises."""
+    feature = load_feature(name)
+    try:
+        return feature.expand(file)
+    except SpecError:
+        raise
     except Exception as error:
         raise FeatureError(name, get_features().packages[name], error) from error
 

@@ -11,29 +11,21 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pytest
 from msgspec import Struct
 
 from evalkit.agents.registry import note_imported
 from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, format_file_path
-from evalkit.lazy import LazyModule
 from evalkit.plugin.configuration import Configuration, is_listing
 from evalkit.records.case import Case, split_case_id, split_variant
 from evalkit.records.registry import AGENTS, CONFTEST, look_up_from
 from evalkit.records.variant import AGENT, CaseVariant
+from evalkit.spec.expansion import ExpandedFile, open_cases
 from evalkit.spec.files import FoundFile, check_file, find_cases, find_unreadable, is_case_name, may_name_python
 from evalkit.spec.load import FileScan, TagScanner, load_case
 from evalkit.text.format import escape_controls
-
-if TYPE_CHECKING:
-    from evalkit.spec import rows as row_files
-    from evalkit.spec import suites
-    from evalkit.spec.rows import RowFile
-else:
-    row_files = LazyModule("evalkit.spec.rows")
-    suites = LazyModule("evalkit.spec.suites")
 
 LoadedCase = tuple[Case | None, tuple[Problem, ...]]
 
@@ -199,11 +191,11 @@ class Collection:
     def scan(self, path: Path) -> FileScan:
         return self._tag_scan.scan(os.fspath(path))
 
-    def collect_rows(self, file: CaseFile, name: str, rows: RowFile) -> Iterator[CaseItem]:
-        """Yield an item for each row of a file. Python code that the file names is imported by way of the first."""
-        is_first = may_name_python(rows.content)
-        for row_id, tags in self._tag_scan.list_row_tags(os.fspath(file.path), rows):
-            for item in self.make_items(file, f"{name}[{row_id}]"):
+    def collect_several(self, file: CaseFile, name: str, opened: ExpandedFile) -> Iterator[CaseItem]:
+        """Yield an item for each case of a file. Python code that the file names is imported by way of the first."""
+        is_first = may_name_python(opened.content)
+        for case_id, tags in self._tag_scan.list_tags(os.fspath(file.path), opened):
+            for item in self.make_items(file, f"{name}[{case_id}]"):
                 if is_first:
                     self.load_tags(item)
                     is_first = False
@@ -323,10 +315,10 @@ class CaseFile(pytest.File):
     def collect(self) -> Iterator[CaseItem]:
         name = self.path.name.partition(".")[0]
         scan = FileScan(()) if self._problem is not None else self._hooks.scan(self.path)
-        rows = self._open_rows() if scan.may_have_rows else None
-        if rows is not None:
-            self.case_count = len(rows.table.ids) * self._hooks.variant_count
-            yield from self._hooks.collect_rows(self, name, rows)
+        opened = self._open_cases() if scan.may_hold_several else None
+        if opened is not None:
+            self.case_count = len(opened.cases.ids) * self._hooks.variant_count
+            yield from self._hooks.collect_several(self, name, opened)
             return
         tags = scan.tags
         for item in self._hooks.make_items(self, name):
@@ -335,15 +327,15 @@ class CaseFile(pytest.File):
                 self._hooks.mark(item, tags)
             yield item
 
-    def _open_rows(self) -> RowFile | None:
-        with suppress(SpecError):  # rows that can't be read as a whole are one case that fails
-            return row_files.open_rows(os.fspath(self.path), os.fspath(self.config.rootpath))
+    def _open_cases(self) -> ExpandedFile | None:
+        with suppress(SpecError):  # cases that can't be listed are one that fails
+            return open_cases(os.fspath(self.path), os.fspath(self.config.rootpath))
         return None
 
     def locate_row(self, row_id: str) -> Location | None:
-        """Return the place of a row; None where its file has changed meanwhile."""
-        rows = self._open_rows()
-        return rows.table.locate(row_id) if rows is not None and row_id in rows.table.ids else None
+        """Return the place of one of the file's cases; None where the file has changed meanwhile."""
+        opened = self._open_cases()
+        return opened.cases.locate(row_id) if opened is not None and row_id in opened.cases.ids else None
 
     def load(self, row: str = "", variant: CaseVariant | None = None) -> LoadedCase:
         """Return the case, or that of a row (``[gold]``); None for a broken one, with its problems."""

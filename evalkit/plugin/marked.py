@@ -56,9 +56,9 @@ from evalkit.records.case import Case
 from evalkit.records.registry import AGENTS
 from evalkit.records.settings import Settings
 from evalkit.records.verdict import ERROR, NOT_RUN, PASSED, Verdict
+from evalkit.spec.expansion import list_case_files
 from evalkit.spec.files import SKIPPED_FOLDERS, FoundFile, check_file, find_cases
 from evalkit.spec.load import load_case
-from evalkit.spec.rows import list_case_files
 from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 

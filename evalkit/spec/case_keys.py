@@ -18,8 +18,6 @@ _REASON = {**_NAME, **NO_TEXT}
 _TAG = {"type": "string", "pattern": rf"^({TAG_PATTERN}|.*\{{\{{\s*row\b.*)$", "not": {"enum": sorted(REFUSED_TAGS)}}
 _BOOLEAN = {"type": "boolean"}
 _WHOLE = {"type": "integer", "minimum": 1}
-_NAMES = {"type": "array", "items": _NAME, "minItems": 1}
-_ROW_FILE = {"type": "string", "pattern": r"\.(csv|tsv|jsonl|ndjson|json|ya?ml)$"}
 
 CASE_KEYS: dict[str, CaseKey] = {
     "scenario_id": CaseKey(
@@ -29,39 +27,6 @@ CASE_KEYS: dict[str, CaseKey] = {
         CaseReader.read_anything,  # read before merging, by `evalkit.spec.suites`
         _NAME,
         "Another case that this one is, but for what it says itself: the name of one beside it, or a path.",
-        in_suite=False,
-    ),
-    "cases": CaseKey(
-        CaseReader.read_anything,  # read before the case, by `evalkit.spec.rows`, as the two below
-        {"type": "array", "items": {"type": "object"}, "minItems": 1},
-        "Rows: each makes a case of this file, with its values for `{{ row.x }}`.",
-        in_suite=False,
-    ),
-    "matrix": CaseKey(
-        CaseReader.read_anything,
-        {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}, "minProperties": 1},
-        "Rows that are the products of lists: `{tier: [gold, basic], currency: [eur, usd]}` makes four cases.",
-        in_suite=False,
-    ),
-    "from": CaseKey(
-        CaseReader.read_anything,
-        {
-            "oneOf": [
-                _ROW_FILE,
-                {
-                    "type": "object",
-                    "properties": {
-                        "file": _ROW_FILE,
-                        **{key: {"oneOf": [_NAME, _NAMES]} for key in ("id", "json", "text")},
-                        "separator": {"type": "string", "minLength": 1, "maxLength": 1},
-                    },
-                    "required": ["file"],
-                    "additionalProperties": False,
-                },
-            ]
-        },
-        "A file of rows, beside the case: `.csv`, `.tsv`, `.jsonl`, `.json` or `.yaml`; or `{file, id, json, text, "
-        "separator}`, which also says what its columns are.",
         in_suite=False,
     ),
     "description": CaseKey(CaseReader.read_text, _TEXT, "One line on what the case is about; it stands in the trace."),
@@ -309,10 +274,6 @@ CASE_SYNONYMS = {
     "inherits": "extends",
     "inherit": "extends",
     "base": "extends",
-    "rows": "from",
-    "parameters": "cases",
-    "parametrize": "cases",
-    "examples": "cases",
     "parent": "extends",
     "marks": "tags",
     "labels": "tags",

@@ -105,8 +105,9 @@ class CaseReader(FieldReader):
             if row is not None:
                 values[key] = row.read(self, (*path, key), value)
             else:
-                synonym = (synonyms or collect_synonyms(table)).get(key.lower())
-                known = (*table, *(() if place is None else list_keys(place)))
+                of_features = {} if place is None else {name: find_key(place, name) for name in list_keys(place)}
+                known = {**table, **of_features}
+                synonym = (collect_synonyms(known) | dict(synonyms or {})).get(key.lower())
                 self.report_unknown_key(path, key, known, f"; did you mean '{synonym}'?" if synonym else "")
         return values
 

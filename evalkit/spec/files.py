@@ -225,17 +225,21 @@ _NULL_IS_A_VALUE: frozenset[KeyPath] = frozenset({("settings", "temperature")})
 Stamp = tuple[str, int, int]  # a file as it is now: its path, time and size
 
 
+def read_stamp(path: str) -> Stamp:
+    """Return the stamp of a file. OSError for one that is not there."""
+    status = os.stat(path)
+    return path, status.st_mtime_ns, status.st_size
+
+
 def find_inherited(name: str, folder: str, root: str) -> tuple[Stamp, ...]:
     """Find the files of this name that hold in `folder`: from `root` down to it; outside of the root, its own alone."""
     stamps: list[Stamp] = []
     for path in _list_places(name, folder, root):
         try:
-            status = os.stat(path)
+            stamps.append(read_stamp(path))
         except OSError:
             if os.path.lexists(path):  # a link that leads nowhere: whoever reads it says so
                 stamps.append((path, 0, 0))
-            continue
-        stamps.append((path, status.st_mtime_ns, status.st_size))
     return tuple(stamps)
 
 
@@ -350,14 +354,6 @@ class ExtendedCase(Struct, frozen=True):
     layers: tuple[Layer, ...] = ()
     problems: tuple[Problem, ...] = ()
     contents: tuple[bytes, ...] = ()
-
-
-ROW_SOURCES = ("cases", "matrix", "from")
-
-
-def has_rows(data: object) -> bool:
-    """Tell whether the data of a case file gives rows."""
-    return isinstance(data, dict) and any(key in data for key in ROW_SOURCES)
 
 
 # The last three are `input.user.call`, also in the representation of a case.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,20 +24,19 @@ from evalkit.errors import (
 )
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.permissions import explain_path
-from evalkit.hooks import Inherited, inherit, list_files
+from evalkit.hooks import FileCase, Inherited, inherit, list_expanding_keys, list_files
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
 from evalkit.records.case import Case, Declaration, Permissions, Repeat, split_case_id
 from evalkit.records.registry import look_up_from
 from evalkit.records.settings import Settings
-from evalkit.records.template import has_braces
 from evalkit.spec.case_reader import CaseReader
 from evalkit.spec.compile import CompiledCase, compile_case
+from evalkit.spec.expansion import ExpandedFile, find_expanding, open_cases
 from evalkit.spec.files import (
     EXTENDS,
     MOCKS,
-    ROW_SOURCES,
     SUITE_FILE,
     ExtendedCase,
     Layer,
@@ -48,7 +45,6 @@ from evalkit.spec.files import (
     find_inherited,
     find_name_problem,
     get_category,
-    has_rows,
     may_name_python,
     merge_data,
     rename_old_mocks,
@@ -59,11 +55,8 @@ from evalkit.yamlfile.events import Limits, read_file
 from evalkit.yamlfile.parse import ABSENT, ParsedYaml, read, read_key
 
 if TYPE_CHECKING:
-    from evalkit.spec import rows as row_files
     from evalkit.spec import suites
-    from evalkit.spec.rows import Row, RowFile
 else:
-    row_files = LazyModule("evalkit.spec.rows")
     suites = LazyModule("evalkit.spec.suites")
 
 _CONTROL_CHARACTERS = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
@@ -84,14 +77,14 @@ def load_case(
 
     A file with rows has many cases: the path ``refund_001.yaml[gold-eur]`` names one of them.
     """
-    file, row_id = split_case_id(os.path.abspath(path))
+    file, member_id = split_case_id(os.path.abspath(path))
     root = root or (settings.root if settings else None)
     base = find_project_root(file, root)
     permissions = (settings or Settings()).permissions
     permissions = replace(permissions, folders=tuple(dict.fromkeys((base, *permissions.folders))))
     if reason := _explain_link(file, base, permissions):
         raise SpecError([Problem(Location(format_file_path(file, base)), f"the file is refused: {reason}")])
-    content, parsed, row = _read_case(file, row_id, base)
+    content, parsed, member = _read_case(file, member_id, base)
     loader = _CaseLoader(
         base,
         file,
@@ -99,7 +92,7 @@ def load_case(
         has_given_root=root is not None,
         uses_python=base not in sys.path and may_name_python(content),
         permissions=permissions,
-        row=row,
+        member=member,
     )
     return loader.load(parsed.value, Layer(loader.id, file), parsed.problems, check_targets=check_targets)
 
@@ -124,27 +117,28 @@ def examine_case(path: str | Path, *, root: str | Path, mocks: Path = _DEFAULT_M
 
     Raises SpecError for a file that holds no mapping at all.
     """
-    file, row_id = split_case_id(os.path.abspath(path))
+    file, member_id = split_case_id(os.path.abspath(path))
     base = os.path.abspath(root)
-    _, parsed, row = _read_case(file, row_id, base)
-    loader = _CaseLoader(base, file, Settings(mocks=mocks), has_given_root=True, uses_python=False, row=row)
+    _, parsed, member = _read_case(file, member_id, base)
+    loader = _CaseLoader(base, file, Settings(mocks=mocks), has_given_root=True, uses_python=False, member=member)
     return loader.examine(parsed.value, Layer(loader.id, file), parsed.problems, check_targets=False)[0]
 
 
-def _read_case(file: str, row_id: str | None, root: str) -> tuple[bytes, ParsedYaml, Row | None]:
-    """Read a file that is one case, or the row `row_id` of a file. SpecError where it is the other."""
-    if row_id is not None and (rows := row_files.open_rows(file, root)) is not None:
-        row = rows.table.read(row_id)
-        return rows.content + json.dumps(row.values).encode(), ParsedYaml(rows.data, rows.problems), row
+def _read_case(file: str, member_id: str | None, root: str) -> tuple[bytes, ParsedYaml, FileCase | None]:
+    """Read a file that is one case, or the case `member_id` of a file. SpecError where it is the other."""
+    if member_id is not None and (opened := open_cases(file, root)) is not None:
+        member = opened.cases.read(member_id)
+        return opened.content + member.dump(), ParsedYaml(opened.data, opened.problems), member
     try:
         content = read_file(file)
     except OSError as error:
         raise SpecError([Problem(Location(format_file_path(file, root)), f"can't be read: {error.strerror}")]) from None
     parsed = _parse_content(content, file, root)
-    message = f"the file has no rows, and the row '{row_id}' is asked for" if row_id is not None else ""
-    if has_rows(parsed.value):
-        ids = list(rows.table.ids) if (rows := row_files.open_rows(file, root)) is not None else []
-        message = f"the file has rows, each of them a case: {os.path.basename(file)}[{ids[0]}], ..." if ids else ""
+    message = f"the file has no rows, and the row '{member_id}' is asked for" if member_id is not None else ""
+    if find_expanding(parsed.value):
+        ids = iter(()) if (opened := open_cases(file, root)) is None else iter(opened.cases.ids)
+        first = next(ids, None)
+        message = f"the file has rows, each of them a case: {os.path.basename(file)}[{first}], ..." if first else ""
     if message:
         raise SpecError([Problem(Location(format_file_path(file, root)), message)])
     return content, parsed, None
@@ -206,8 +200,9 @@ def case_from_dict(data: JsonObject, path: str | Path | None = None, *, root: st
     base = find_project_root(file, root)
     loader = _CaseLoader(base, file, None, has_given_root=root is not None, uses_python=True)
     value, problems = to_plain_data(data)
-    if has_rows(value):
-        problems.append(PathProblem((), "data is one case; rows ('cases', 'matrix', 'from') stand in a case file"))
+    if find_expanding(value):
+        keys = ", ".join(f"'{key}'" for key in list_expanding_keys())
+        problems.append(PathProblem((), f"data is one case; rows ({keys}) stand in a case file"))
     name = loader.id or (value.get("scenario_id") if isinstance(value, dict) else None)
     layer = Layer(name if isinstance(name, str) and name else "case", data=value)
     return loader.load(value, layer, tuple(Problem(Location(layer.file), _add_path(p)) for p in problems))
@@ -235,7 +230,7 @@ class _CaseLoader:
         has_given_root: bool,
         uses_python: bool,
         permissions: Permissions | None = None,
-        row: Row | None = None,
+        member: FileCase | None = None,
     ) -> None:
         self.root = root
         self.file = file
@@ -246,7 +241,7 @@ class _CaseLoader:
         self.mocks = os.path.join(root, settings.mocks if settings else _DEFAULT_MOCKS)
         self.uses_python = uses_python
         self.permissions = permissions
-        self.row = row
+        self.member = member
 
     def load(self, data: Any, layer: Layer, file_problems: tuple[Problem, ...], *, check_targets: bool = True) -> Case:
         examined, parts, suite = self.examine(data, layer, file_problems, check_targets=check_targets)
@@ -255,7 +250,7 @@ class _CaseLoader:
         values = parts.values
         repeat: Repeat = values.get("repeat", Repeat())
         name = values.get("scenario_id") or self.stem
-        suffix = "" if self.row is None else f"[{self.row.id}]"
+        suffix = "" if self.member is None else f"[{self.member.id}]"
         return Case(
             id=(self.id or name or "case") + suffix,
             path=self.path,
@@ -282,7 +277,7 @@ class _CaseLoader:
             suite_dirs=suite.folders,
             permissions=self.permissions,
             source=examined.source,
-            row="" if self.row is None else str(self.row.location),
+            row="" if self.member is None else str(self.member.place),
             repeat=repeat.override(self.settings.repeat if self.settings else None),
         )
 
@@ -343,30 +338,28 @@ class _CaseLoader:
     def _compile(
         self, data: JsonDict, source: Source, inherited: Mapping[str, Inherited], *, check_targets: bool
     ) -> tuple[JsonDict, CompiledCase]:
-        """Compile the merged `data`, with the values of the row, if it is one. Return the data filled, too."""
-        filler = None if self.row is None else row_files.RowFiller(self.row)
+        """Compile the merged `data`, filled in for the case that is meant of its file. Return it filled, too."""
+        member = self.member
         unfilled = data
-        if filler is not None:
-            data = filler.fill_case(data)
+        if member is not None:
+            data = member.fill(data)
         data, file_problems = attach_files(data, source, self.root, self.permissions)
         parts = CompiledCase()
-        if filler is None or not filler.problems:
+        if member is None or not member.problems:
             with look_up_from(None if self.file is None else os.path.dirname(self.file)):
                 parts = compile_case(
                     data,
                     stem=self.stem,
-                    mocks=MockFiles(self.mocks, None if filler is None else filler.fill_included, self.permissions),
+                    mocks=MockFiles(self.mocks, None if member is None else member.fill_included, self.permissions),
                     check_targets=check_targets,
                     permissions=self.permissions,
                     inherited=inherited,
                 )
         parts.problems = (*file_problems, *parts.problems)
-        if self.row is not None and filler is not None:
-            note = f" (row {self.row.id}, {self.row.location})"
-            problems = (*parts.problems, *filler.problems)
+        if member is not None:
             parts.problems = tuple(
-                replace(problem, message=problem.message + filler.explain_text(unfilled, problem.path) + note)
-                for problem in problems
+                replace(problem, message=problem.message + member.explain(unfilled, problem.path))
+                for problem in (*parts.problems, *member.problems)
             )
         return data, parts
 
@@ -477,21 +470,19 @@ def _convert(value: Any, path: KeyPath, problems: list[PathProblem]) -> Any:
 _TAGS = "tags"
 # A text that begins so is a block mapping whose keys all begin in the first column.
 _FLUSH_MAPPING = rb"(?:(?:[ \t]*#[^\r\n]*|[ \t]*|---[ \t]*)\r?\n)*[A-Za-z_]"
-# In it, keys that give the tags, or may give them, begin so: quoted, with an anchor, an alias, a merge.
-_TELLING_KEYS = rb"\n(tags|extends|cases|matrix|from|[\"'?&!*<])"  # beginning with one character: 25 times as fast
+# In it, keys begin so that may be any: quoted, with an anchor, an alias, a merge.
+_ODD_KEYS = r"[\"'?&!*<]"
 # The values of keys that name Python code; empty if the value stands in the next line.
 _TARGETS = rb"(?:\$call|\$include|patch|exception|(?<![\w$])call)[\"']?[ \t]*:[ \t]*([^\r\n]*)"
 _OLD_BREAK = rb"\r(?!\n)"
 _ESCAPED = rb"\\[xuU]"
-
-_SOUGHT_KEYS = frozenset((_TAGS, EXTENDS, *ROW_SOURCES))
 
 
 class FileScan(NamedTuple):
     """The facts of a file that collecting needs. `tags`: None if its case must be loaded now."""
 
     tags: tuple[str, ...] | None
-    may_have_rows: bool = False
+    may_hold_several: bool = False
 
 
 class TagScanner:
@@ -502,9 +493,12 @@ class TagScanner:
         self._permissions = permissions
         self._suite_tags: dict[str, tuple[str, ...]] = {}
         self._targets: set[bytes] = set()
+        self._sought_keys = frozenset((_TAGS, EXTENDS, *list_expanding_keys()))
+        # Beginning with one character, which is 25 times as fast.
+        self._find_keys = re.compile(rf"\n({'|'.join(self._sought_keys)}|{_ODD_KEYS})".encode()).findall
 
     def scan(self, file: str) -> FileScan:
-        """Return the tags of the case in `file` (absolute), and whether it may have rows.
+        """Return the tags of the case in `file` (absolute), and whether it may hold several cases.
 
         The case must be loaded where only loading tells (escapes, `extends`), if it is the first of a folder, and if it
         names Python code which no case before it names: such code is imported before any agent runs. Of a broken file
@@ -518,29 +512,32 @@ class TagScanner:
             content = read_file(file)
         except OSError:
             return FileScan(None if is_first else ())
-        keys, are_certain = _find_possible_keys(content)
-        row_keys = keys.intersection(ROW_SOURCES)
-        may_have_rows = bool(row_keys) if are_certain else any(read_key(content, key) is not ABSENT for key in row_keys)
-        return FileScan(None if is_first else self._read_tags(content, folder, keys), may_have_rows)
+        keys, are_certain = self._find_possible_keys(content)
+        expanding = keys.intersection(list_expanding_keys())
+        may_hold_several = bool(expanding) and (
+            are_certain or any(read_key(content, key) is not ABSENT for key in expanding)
+        )
+        return FileScan(None if is_first else self._read_tags(content, folder, keys), may_hold_several)
 
-    def list_row_tags(self, file: str, rows: RowFile) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """List the ids of the rows of `file`, which was scanned, with their tags: a row is read only if it has some."""
-        data = rows.data
+    def list_tags(self, file: str, opened: ExpandedFile) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """List the ids of the cases of `file`, which was scanned, with their tags."""
+        data = opened.data
         if EXTENDS in data:
             layer = Layer(format_file_path(file, self._root), file)
             data = suites.extend_case(data, layer, file, self._root, self._permissions).data
         tags: JsonValue = data.get(_TAGS, list(self._suite_tags[os.path.dirname(file)]))
         shared = _read_tags(tags)
-        is_filled = has_braces(tags)
-        for row_id in rows.table.ids:
-            row_tags = rows.table.tags.get(row_id)
-            if is_filled:
-                with suppress(SpecError):  # a malformed row
-                    row_tags = row_files.RowFiller(rows.table.read(row_id)).fill_case({_TAGS: tags})[_TAGS]
-            if row_tags is None:
-                yield row_id, shared
-            else:
-                yield row_id, _read_tags(row_tags if is_filled else row_files.add_tags(tags, row_tags))
+        for case_id, own_tags in opened.cases.list_tags(tags):
+            yield case_id, shared if own_tags is tags else _read_tags(own_tags)
+
+    def _find_possible_keys(self, content: bytes) -> tuple[frozenset[str], bool]:
+        """Find which of the sought keys the file may have, and whether it has them: else only parsing tells."""
+        sought = self._sought_keys
+        if re.match(_FLUSH_MAPPING, content) is None:
+            return frozenset(key for key in sought if b"\\" in content or key.encode() in content), False
+        keys = frozenset(begin.decode() for begin in self._find_keys(b"\n" + content))
+        is_plain = keys <= sought and not (b"\r" in content and re.search(_OLD_BREAK, content))
+        return (keys, True) if is_plain else (sought, False)
 
     def _read_tags(self, content: bytes, folder: str, keys: frozenset[str]) -> tuple[str, ...] | None:
         if may_name_python(content):
@@ -555,15 +552,6 @@ class TagScanner:
             return None
         own_tags = read_key(content, _TAGS)
         return self._suite_tags[folder] if own_tags is ABSENT else _read_tags(own_tags)
-
-
-def _find_possible_keys(content: bytes) -> tuple[frozenset[str], bool]:
-    """Find which of `_SOUGHT_KEYS` the file may have, and whether it has them: else only parsing tells."""
-    if re.match(_FLUSH_MAPPING, content) is None:
-        return frozenset(key for key in _SOUGHT_KEYS if b"\\" in content or key.encode() in content), False
-    keys = frozenset(begin.decode() for begin in re.findall(_TELLING_KEYS, b"\n" + content))
-    is_plain = keys <= _SOUGHT_KEYS and not (b"\r" in content and re.search(_OLD_BREAK, content))
-    return (keys, True) if is_plain else (_SOUGHT_KEYS, False)
 
 
 def _read_tags(value: object) -> tuple[str, ...]:

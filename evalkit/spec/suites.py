@@ -98,8 +98,8 @@ def _read_suite(layer: Layer) -> tuple[JsonDict, tuple[Problem, ...], bool]:
     return rename_old_mocks(data), tuple(problems), may_name_python(content)
 
 
-# Keys that are never inherited: the label of a case, its exclusion for a while, its rows; and those of features.
-OWN_KEYS = frozenset({EXTENDS, "scenario_id", "created", "skip", "xfail", "until", "cases", "matrix", "from"})
+# Keys that are never inherited: the label of a case, its exclusion for a while; and those of features.
+OWN_KEYS = frozenset({EXTENDS, "scenario_id", "created", "skip", "xfail", "until"})
 
 
 def extend_case(

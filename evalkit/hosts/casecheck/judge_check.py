@@ -39,7 +39,7 @@ from evalkit.records.run import GraderAgreement
 from evalkit.records.settings import DEFAULT_DEADLINE_S, Settings
 from evalkit.records.transcript import Grade, Grading, ModelRequest, ModelTurn
 from evalkit.runner.grading import ask_grader, build_redactor
-from evalkit.spec.row_sources import CsvRows, JsonLinesRows
+from evalkit.spec.table_files import CsvRows, JsonLinesRows
 from evalkit.stats.agreement import Agreement, measure_agreement
 
 _REQUIRED = ("criterion", "value", "label")

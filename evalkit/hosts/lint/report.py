@@ -39,9 +39,9 @@ from evalkit.hosts.lint.names import is_conftest, list_folders
 from evalkit.hosts.lint.options import LintOptions
 from evalkit.hosts.lint.rules import index_rules, list_families, list_rules
 from evalkit.records.registry import CHECKS, OPERATORS
+from evalkit.spec.expansion import list_case_files
 from evalkit.spec.files import DEFAULT_PATHS, explain_missing_path, find_cases
 from evalkit.spec.load import examine_case
-from evalkit.spec.rows import list_case_files
 from evalkit.text.format import escape_controls, escape_json_commands, format_count
 
 _LARGEST = 1_000_000  # bytes; nobody writes such files by hand

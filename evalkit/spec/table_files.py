@@ -1,31 +1,25 @@
-"""Where rows come from: `cases`, `matrix`, or the file of `from`: CSV, JSON Lines, or a list in JSON or YAML.
+"""Files of rows: CSV, JSON Lines, or a list in JSON or YAML.
 
-Files are read as streams, but for lists: what stays in memory of a row is where it begins, and a row is read again when
-its case is loaded. A mapping in `from` says more about its `file`: which columns are a row's `id`, which hold JSON or
-text, what separates the cells.
+They are read as streams, but for lists: what stays in memory of a row is where it begins, and it is read again when its
+values are needed.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import math
-import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from evalkit.bounds import explain_bound, get_bounds
-from evalkit.errors import Location, Problem, SpecError, did_you_mean, format_file_path
-from evalkit.fields.reader import FieldReader
-from evalkit.jsonvalue import STRICT_DECODER, JsonDict, JsonObject, JsonValue, parse_strictly
-from evalkit.spec.files import ROW_SOURCES, Layer
+from evalkit.bounds import get_bounds
+from evalkit.errors import Location, Problem, SpecError, did_you_mean
+from evalkit.jsonvalue import STRICT_DECODER, JsonDict, JsonValue, parse_strictly
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.events import Limits, read_file
 from evalkit.yamlfile.parse import CONSTANTS, NUMBER_STARTS, ListItem, ScalarError, read_items, read_number
 
-FROM_KEYS: Final = ("file", "id", "json", "text", "separator")
 _MAX_LINE = 10_000_000  # bytes
 _SEPARATORS = {",": "commas", "\t": "tabs"}
 _QUOTES = 'inside quotes, " is written ""'
@@ -40,54 +34,6 @@ class ScannedRow(NamedTuple):
     problem: str = ""
 
 
-class RowSource(Protocol):
-    """A source of rows. `id_columns` make a row's id, if there are some. Problems of the whole are a SpecError."""
-
-    @property
-    def file(self) -> str: ...
-    @property
-    def id_columns(self) -> tuple[str, ...]: ...
-    def scan(self) -> Iterator[ScannedRow]: ...
-    def read(self, key: int) -> JsonDict: ...
-
-
-class ListedRows(Struct):
-    """Rows in the case file itself: those of `cases`, or the products of `matrix`."""
-
-    layer: Layer
-    values: list[object] | dict[str, list[object]]
-    id_columns: tuple[str, ...] = ()
-
-    @property
-    def file(self) -> str:
-        return self.layer.file
-
-    def scan(self) -> Iterator[ScannedRow]:
-        place = self.layer.find(("matrix",), key=True) or Location(self.file)
-        size = math.prod(map(len, self.values.values())) if isinstance(self.values, dict) else len(self.values)
-        if size > (limit := get_bounds().rows):
-            problem = f"matrix has {size:,} products, more than {limit:,}{explain_bound('rows')}"
-            raise SpecError([Problem(place, problem)])
-        for index in range(size):
-            if isinstance(self.values, dict):
-                yield ScannedRow(self.read(index), place.line, index)
-                continue
-            place = self.layer.find(("cases", index), key=False) or place
-            row = self.values[index]
-            values, problem = (row, "") if isinstance(row, dict) else ({}, _explain_no_mapping(row))
-            yield ScannedRow(values, place.line, index, problem)
-
-    def read(self, key: int) -> JsonDict:
-        if isinstance(self.values, dict):
-            values = {}
-            for name, items in reversed(self.values.items()):
-                key, index = divmod(key, len(items))
-                values[name] = items[index]
-            return dict(reversed(values.items()))
-        row = self.values[key]
-        return row if isinstance(row, dict) else {}
-
-
 class FileOptions(Struct, frozen=True):
     """What `from` says: the file, and of its columns which make the id of a row and which hold JSON or text."""
 
@@ -96,6 +42,10 @@ class FileOptions(Struct, frozen=True):
     json: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
     separator: str = ""
+
+
+def explain_no_mapping(value: object) -> str:
+    return f"a row is a mapping of names to values, got {describe_type(value)}"
 
 
 class FileRows:
@@ -280,7 +230,7 @@ class JsonLinesRows(FileRows):
         except ValueError as error:
             return {}, line, offset, f"the row is not JSON: {error}"
         if not isinstance(values, dict):
-            return {}, line, offset, _explain_no_mapping(values)
+            return {}, line, offset, explain_no_mapping(values)
         return self.read_json_columns(values), line, offset, ""
 
     def read(self, key: int) -> JsonDict:
@@ -302,7 +252,7 @@ class ListRows(FileRows):
         """Keep a row, which is `text` as JSON, and return what is wrong with it."""
         if not isinstance(value, dict):
             self._rows.append("{}")
-            return _explain_no_mapping(value)
+            return explain_no_mapping(value)
         self._rows.append(text)
         try:
             self.read_json_columns(value)
@@ -384,11 +334,7 @@ def _skip_blanks(text: str, position: int) -> int:
     return position
 
 
-def _explain_no_mapping(value: object) -> str:
-    return f"a row is a mapping of names to values, got {describe_type(value)}"
-
-
-_OPENERS: dict[str, type[CsvRows | JsonLinesRows | JsonRows | YamlRows]] = {
+OPENERS: dict[str, type[CsvRows | JsonLinesRows | JsonRows | YamlRows]] = {
     ".csv": CsvRows,
     ".tsv": CsvRows,
     ".jsonl": JsonLinesRows,
@@ -397,84 +343,3 @@ _OPENERS: dict[str, type[CsvRows | JsonLinesRows | JsonRows | YamlRows]] = {
     ".yaml": YamlRows,
     ".yml": YamlRows,
 }
-
-
-def find_source(data: JsonObject, layer: Layer, root: str) -> RowSource:
-    """Find where the case file with this data has its rows. SpecError where it says that wrongly."""
-    keys = [key for key in ROW_SOURCES if key in data]
-    location = layer.find((keys[-1],), key=True) or Location(layer.file)
-    value = data[keys[-1]]
-
-    def refuse(message: str) -> SpecError:
-        return SpecError([Problem(location, message)])
-
-    if len(keys) > 1:
-        raise refuse(f"'{keys[0]}' and '{keys[1]}' both give rows; keep one")
-    if keys == ["cases"]:
-        if not isinstance(value, list):
-            raise refuse(f"'cases' is a list of rows, [{{tier: gold}}, ...], got {describe_type(value)}")
-        return ListedRows(layer, value)
-    if keys == ["matrix"]:
-        if not isinstance(value, dict) or not all(isinstance(items, list) for items in value.values()):
-            raise refuse(
-                f"'matrix' is a mapping of names to lists, {{tier: [gold, basic]}}, got {format_value(value, 60)}"
-            )
-        return ListedRows(layer, value if value else [])
-    options = _read_from(value, layer) if isinstance(value, dict) else FileOptions(value)
-    name = options.file
-    ending = os.path.splitext(name)[1] if isinstance(name, str) else ""
-    if ending not in _OPENERS or "\0" in name:
-        raise refuse(f"'from' names a file of rows ({', '.join(_OPENERS)}), got {format_value(name, 60)}")
-    if (options.separator or options.text) and _OPENERS[ending] is not CsvRows:
-        raise refuse("'text' and 'separator' of 'from' are for files of CSV; values of other files have types")
-    path = _find_file(name, layer, root, refuse)
-    return _OPENERS[ending](path, format_file_path(path, root), options)
-
-
-def _read_from(value: Mapping[str, object], layer: Layer) -> FileOptions:
-    """Read `from` as a mapping. SpecError with all that is wrong."""
-    reader = FieldReader(synonyms={"path": "file", "delimiter": "separator", "sep": "separator"})
-    reader.check_keys(("from",), value, FROM_KEYS)
-    columns = {
-        key: reader.read_names(("from", key), value[key]) or () for key in ("id", "json", "text") if key in value
-    }
-    separator = value.get("separator", "")
-    if "separator" in value and (not isinstance(separator, str) or len(separator) != 1 or separator in '"\r\n'):
-        reader.report_wrong(("from", "separator"), separator, 'one character, such as ";"')
-    file = reader.read_name(("from", "file"), value.get("file"), "the file of rows")
-    if reader.problems:
-        places = [layer.find(problem.path, key=problem.at_key) for problem in reader.problems]
-        start = layer.find(("from",), key=True) or Location(layer.file)
-        found = zip(reader.problems, places, strict=True)
-        raise SpecError([Problem(place or start, problem.message) for problem, place in found])
-    return FileOptions(file or "", separator=str(separator), **columns)
-
-
-def _find_file(name: str, layer: Layer, root: str, refuse: Callable[[str], SpecError]) -> str:
-    """Find the file of rows, which lies inside the project."""
-    folder = os.path.dirname(layer.path or root)
-    path = os.path.normpath(os.path.join(folder, name))
-    real, base = os.path.realpath(path), os.path.realpath(root) + os.sep
-    if not real.startswith(base):
-        raise refuse(f"'from' names {name}, which lies outside of the project")
-    if any(part.startswith(".") for part in real.removeprefix(base).split(os.sep)):
-        raise refuse(f"'from' names {name}, a hidden file, which may hold keys; rows are sent to models")
-    if os.path.isfile(path):
-        return path
-    names = [entry for entry in os.listdir(folder) if entry.endswith(tuple(_OPENERS))]
-    if os.path.lexists(path):
-        raise refuse(f"'from' names {name}, which is {_describe_entry(path)}, and no file of rows")
-    raise refuse(f"'from' names {name}, and there is no such file{did_you_mean(name, names)}")
-
-
-def _describe_entry(path: str) -> str:
-    """Describe what stands at `path`, where a file is expected."""
-    if os.path.isdir(path):
-        return "a folder"
-    if not os.path.islink(path):
-        return "a pipe or a device"
-    return (
-        "a link in a circle"
-        if os.path.lexists(os.path.realpath(path))
-        else f"a link to {os.readlink(path)}, where nothing is"
-    )

@@ -23,8 +23,8 @@ import pytest
 
 import evalkit
 from evalkit.errors import FunctionError
+from evalkit.spec.expansion import list_case_files
 from evalkit.spec.load import load_case
-from evalkit.spec.rows import list_case_files
 
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
 Json = dict[str, Any]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import SpecError
+from evalkit.spec.expansion import list_case_files
 from evalkit.spec.load import case_from_dict, examine_case, load_case
-from evalkit.spec.rows import list_case_files
 
 CASE = """\
 agent: a
@@ -560,7 +560,7 @@ def test_a_file_of_rows_that_may_not_be_read_is_one_case_that_fails(project: Any
         raise PermissionError(13, "Permission denied", "r.csv")
 
     project.write({"a_001.yaml": "from: r.csv\n" + CASE, "r.csv": "x\n1\n"})
-    monkeypatch.setattr("evalkit.spec.row_sources.open", refuse, raising=False)
+    monkeypatch.setattr("evalkit.spec.table_files.open", refuse, raising=False)
     assert problem(project, "a_001.yaml") == "a_001.yaml: the rows of 'from' can't be read: r.csv: Permission denied"
 
 

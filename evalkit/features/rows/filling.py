@@ -1,0 +1,165 @@
+"""A row filled in: the values of ``{{ row.x }}`` in a case, its suites and its mocks."""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from contextlib import suppress
+from functools import partial
+
+from evalkit.errors import KeyPath, Location, PathProblem
+from evalkit.hooks import FileCase
+from evalkit.jsonvalue import JsonDict, JsonValue, map_strings, parse_strictly
+from evalkit.records.template import TemplateError, escape_braces, fill_row
+from evalkit.spec.files import MOCKS, OLD_MOCKS
+
+CASE_KEYS = ("description", "must_pass", "skip", "xfail", "until")  # of a row, above those of its file
+
+# Where texts hold templates of other roots, so that braces in a row's values must be kept from being read as such.
+_TEMPLATED = ("expected_output", "on_fault")
+_WHOLE_VALUE = re.compile(r"\{\{\s*row\.([\w-]+)\s*\}\}")
+
+
+class Row(FileCase):
+    """A row: its id, its values and its place."""
+
+    def __init__(self, row_id: str, values: JsonDict, place: Location) -> None:
+        super().__init__(row_id, place)
+        self.values = values
+
+    def dump(self) -> bytes:
+        return json.dumps(self.values).encode()
+
+    def fill(self, data: JsonDict) -> JsonDict:
+        """Return the merged data of a case, filled. What has no template stays the same object.
+
+        The row's own `tags`, `must_pass` and the like are laid over the case's.
+        """
+        values = self.values
+        filled = {
+            key: value if _is_known_plain(value) else self._fill(value, (key,), is_data=key not in _TEMPLATED)
+            for key, value in data.items()
+        }
+        if isinstance(data.get("functions"), str) and isinstance(tools := filled["functions"], list):
+            filled["functions"] = [_read_tool(tool) for tool in tools]
+        filled |= {key: values[key] for key in CASE_KEYS if values.get(key) not in (None, "")}
+        if values.get("tags") not in (None, ""):
+            filled["tags"] = add_tags(filled.get("tags"), values["tags"])
+        return filled
+
+    def _fill(self, value: JsonValue, path: KeyPath, *, is_data: bool) -> JsonValue:
+        """Return `value` filled. `is_data`: no templates of other roots stand in it."""
+        if isinstance(value, str):
+            return self._fill_text(value, path, is_data) if "{{" in value else value
+        if isinstance(value, list):
+            items = [self._fill(item, (*path, index), is_data=is_data) for index, item in enumerate(value)]
+            return value if all(map(operator.is_, items, value)) else items
+        if not isinstance(value, dict):
+            return value
+        filled = {}
+        for written_key, item in value.items():
+            key = str(self._fill_text(written_key, path, is_data=True)) if "{{" in written_key else written_key
+            if key in filled:
+                self.problems.append(PathProblem(path, f"the key '{key}' stands twice, once the row is filled in"))
+            is_plain = is_data and not (path == ("input",) and key in _MOCKS) and key != "expected_output"
+            is_literal = not is_data and key == "$literal"
+            filled[key] = item if is_literal else self._fill(item, (*path, key), is_data=is_plain)
+            if key == "expected_function_calls" and not is_plain:
+                filled[key] = _drop_unnamed_calls(item, filled[key])
+        is_same = filled.keys() == value.keys() and all(map(operator.is_, filled.values(), value.values()))
+        return value if is_same else filled
+
+    def explain(self, data: JsonDict, path: KeyPath) -> str:
+        return f"{self._explain_text(data, path)} (row {self.id}, {self.place})"
+
+    def _explain_text(self, data: object, path: KeyPath) -> str:
+        """Return the advice for a problem at `path` of the unfilled data: the row may have JSON as a text there."""
+        with suppress(LookupError, TypeError, ValueError, RecursionError):
+            for step in path:
+                data = data[step]  # type: ignore[index]  # a mapping or a list, else a TypeError
+            template = _WHOLE_VALUE.fullmatch(data) if isinstance(data, str) else None
+            name = "" if template is None else template[1]
+            if isinstance(parse_strictly(self.values[name]), (dict, list)):
+                return f"; '{name}' is a text that holds JSON, which 'from: {{file: ..., json: {name}}}' reads"
+        return ""
+
+    def fill_included(self, value: JsonValue) -> JsonValue:
+        return self._fill(value, ("input", MOCKS), is_data=False)
+
+    def _fill_text(self, text: str, path: KeyPath, is_data: bool) -> JsonValue:
+        escape = (lambda value: value) if is_data else partial(map_strings, function=escape_braces)
+        try:
+            filled: JsonValue = fill_row(text, self.values, escape=escape)
+        except TemplateError as error:
+            self.problems.append(PathProblem(path, str(error)))
+            return text
+        return filled
+
+
+def _drop_unnamed_calls(written: JsonValue, filled: JsonValue) -> JsonValue:
+    """Return expected calls without those whose name is an empty cell; a list that is one is the empty list: no call.
+
+    `written` are the calls as the case has them. Names that are empty there remain, and are problems.
+    """
+    if isinstance(written, list) and isinstance(filled, list):
+        pairs = zip(written, filled, strict=True)
+        calls = [call for template, call in pairs if not _is_empty_cell(_get_name(template), _get_name(call))]
+        return calls if len(calls) < len(filled) else filled
+    return [] if _is_empty_cell(written, filled) else filled
+
+
+def _is_empty_cell(written: JsonValue, filled: JsonValue) -> bool:
+    return filled in (None, "") and isinstance(written, str) and _WHOLE_VALUE.fullmatch(written) is not None
+
+
+def _get_name(call: JsonValue) -> JsonValue:
+    return call.get("function_name") if isinstance(call, dict) else call
+
+
+def _read_tool(tool: JsonValue) -> JsonValue:
+    """Return the declaration of a row; of a tool as requests to OpenAI have it, with or without an envelope, what
+    declares the function. Data sets hold tools in these forms."""
+    if not isinstance(tool, dict) or tool.get("type") != "function":
+        return tool
+    function = tool["function"] if tool.keys() == {"type", "function"} else tool
+    if not isinstance(function, dict) or "function" in function:
+        return tool
+    return {key: value for key, value in function.items() if key not in ("type", "strict")}
+
+
+_PLAIN: dict[int, JsonValue] = {}  # mappings and lists without braces, by id; they are kept alive here
+_MOST_PLAIN = 1_000
+
+
+def _is_known_plain(value: JsonValue) -> bool:
+    """Return whether a value holds no template. All rows share the suite's declarations, which are searched once."""
+    if not isinstance(value, (dict, list)):
+        return False
+    if id(value) in _PLAIN:
+        return True
+    if _holds_braces(value):
+        return False
+    if len(_PLAIN) >= _MOST_PLAIN:
+        _PLAIN.clear()
+    _PLAIN[id(value)] = value
+    return True
+
+
+def _holds_braces(value: JsonValue) -> bool:
+    """Return whether a text of `value`, a key or a leaf, may hold a template."""
+    if isinstance(value, str):
+        return "{{" in value
+    if isinstance(value, dict):
+        return any("{{" in key or _holds_braces(item) for key, item in value.items())
+    return isinstance(value, list) and any(map(_holds_braces, value))
+
+
+_MOCKS = (MOCKS, OLD_MOCKS)
+
+
+def add_tags(tags: JsonValue, row_tags: JsonValue) -> list[JsonValue]:
+    """Return the tags of a file and those of a row, which may be one text with spaces or commas between them."""
+    split = re.split(r"[\s,;]+", row_tags.strip()) if isinstance(row_tags, str) else row_tags
+    own, added = ([] if value is None else value if isinstance(value, list) else [value] for value in (tags, split))
+    return [*own, *added]
