@@ -15,6 +15,7 @@ from iniconfig import IniConfig, ParseError
 from evalkit.bounds import read_bounds
 from evalkit.errors import UsageError
 from evalkit.fields.reader import describe_unknown_key, suggest_key
+from evalkit.hooks import find_option, list_options
 from evalkit.records.case import Permissions
 from evalkit.records.settings import RECORD_MODES
 from evalkit.text.format import parse_percentage
@@ -34,9 +35,11 @@ def read_project_table(root: Path) -> Mapping[str, Any]:
         raise UsageError(f"{file.name}: can't be read: {error}") from None
     if not isinstance(table, dict):
         raise UsageError(f"{file.name}: tool.evalkit is a table, got {table!r}")
-    unknown = [describe_unknown_key(key, "[tool.evalkit]", CONFIG_KEYS) for key in table if key not in CONFIG_KEYS]
+    unknown = [key for key in table if not is_setting(key)]
     if unknown:
-        raise UsageError(f"{file.name}: {', '.join(unknown)}")
+        known = [*CONFIG_KEYS, *(option.name for option in list_options().values() if option.has_setting)]
+        problems = [describe_unknown_key(key, "[tool.evalkit]", known) for key in unknown]
+        raise UsageError(f"{file.name}: {', '.join(problems)}")
     return table
 
 
@@ -46,11 +49,11 @@ def read_options(root: Path) -> dict[str, Any]:
     ini = {
         name: value
         for key, value in _read_pytest_options(root).items()
-        if (name := key.removeprefix("evalkit_")) != key and name in CONFIG_KEYS
+        if (name := key.removeprefix("evalkit_")) != key and is_setting(name)
     }
     options = {name: read_value(name, value, f"tool.evalkit.{name}") for name, value in table.items()}
     for name, value in ini.items():
-        is_list = CONFIG_KEYS[name] is _read_strings and isinstance(value, str)
+        is_list = find_reader(name) is _read_strings and isinstance(value, str)
         options[name] = read_value(name, shlex.split(value) if is_list else value, f"evalkit_{name}")
     return options
 
@@ -337,7 +340,7 @@ def _read_http(value: object) -> dict[str, Any]:
     return settings
 
 
-# Every key of [tool.evalkit], and how its value is read.
+# Every key of [tool.evalkit] but for those of features, and how its value is read.
 CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "paths": _read_strings,
     "agent": _read_text,
@@ -353,7 +356,6 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "no_regressions": _read_flag,
     "results": _read_text,
     "html": _read_text,
-    "history": _read_text,
     "otlp": _read_text,
     "baseline": _read_text,
     "payloads": _read_text,
@@ -393,6 +395,29 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "bounds": read_bounds,
     "lint": _read_table,  # its own keys are checked by evalkit.hosts.lint.options
 }
+_KINDS: dict[str, Callable[[Any], Any]] = {  # of options of features
+    "text": _read_text,
+    "path": _read_text,
+    "switch": _read_flag,
+    "count": _read_count,
+    "number": _read_amount,
+    "texts": _read_strings,
+}
+
+
+def find_reader(name: str) -> Callable[[Any], Any] | None:
+    """Return what reads the value of a key of [tool.evalkit], or of an option of a feature; None for any other name."""
+    if name in CONFIG_KEYS:
+        return CONFIG_KEYS[name]
+    option = find_option(name)
+    return None if option is None else _KINDS[option.kind]
+
+
+def is_setting(name: str) -> bool:
+    """Return whether `name` is a key of [tool.evalkit]."""
+    return name in CONFIG_KEYS or ((option := find_option(name)) is not None and option.has_setting)
+
+
 PERMISSION_KEYS = ("allow_commands", "allow_imports", "allow_urls", "allow_paths", "allow_env", "mcp_servers")
 
 
@@ -419,8 +444,10 @@ POLICY_KEYS = (
 
 def read_value(name: str, value: Any, source: str) -> Any:
     """Check and convert the `value` of the key `name`. A UsageError begins with `source`, the place of the value."""
+    reader = find_reader(name)
+    assert reader is not None
     try:
-        return CONFIG_KEYS[name](value)
+        return reader(value)
     except UsageError as error:
         raise UsageError(f"{source}{error}") from None
     except ValueError as error:

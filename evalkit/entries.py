@@ -37,6 +37,52 @@ class Code(NamedTuple):
     number: int = 0  # orders the codes of features that rank behind the same one; the list of features sets it
 
 
+# The groups of `pytest --help`, in this order: what everybody needs comes first.
+GROUPS = (
+    FIRST := "evaluation of tool-calling agents (evalkit)",
+    GATE := "evalkit, the gate",
+    WRITTEN := "evalkit, what is shown and written",
+    LIVE := "evalkit, live models",
+    SELECTED := "evalkit, which cases run and where",
+    ALLOWED := "evalkit, what cases may do",
+)
+# The groups of `evalkit --help`, in this order.
+COMMAND_GROUPS = (
+    WRITE_CASES := "Write cases",
+    CHECK_CASES := "Check cases",
+    READ_RUNS := "Read runs",
+    LOOK_UP := "Look things up",
+)
+
+
+class Option(NamedTuple):
+    """An option of a run: the flag ``--evalkit-NAME``, the ini option ``evalkit_NAME``, the key NAME of [tool.evalkit].
+
+    The first of them that is given counts. A switch is a flag and a key; it has no ini option.
+    """
+
+    name: str
+    help: str
+    metavar: str = ""  # of the flag's value; "": a switch
+    kind: Literal["text", "path", "switch", "count", "number", "texts"] = "text"  # a path's value is absolute
+    group: str = WRITTEN
+    has_flag: bool = True
+    has_setting: bool = True  # False: a flag alone, for what only the person who types the command may allow
+    is_repeatable: bool = False
+    for_marked_tests: bool = False  # it also holds for tests with the mark, which run without --evalkit
+    report_help: str = ""  # `evalkit report` has it, too, as ``--NAME``; a path alone
+    report_default: str = ""  # a file that `evalkit report` takes if it is there
+
+
+class Command(NamedTuple):
+    """A command of `evalkit`: a command of click, imported when it is called."""
+
+    name: str
+    target: str  # "module:function"
+    help: str  # one sentence in `evalkit --help`; the command's `short_help` is the same
+    group: str = READ_RUNS
+
+
 class Entry(NamedTuple):
     """What must be known of a feature before it is imported. A test compares it with what the feature says."""
 
@@ -54,6 +100,8 @@ class Entry(NamedTuple):
     endpoint: str = ""  # a path below the URL of a run's functions, for programs and services
     mutants: tuple[str, ...] = ()  # kinds
     has_schemas: tuple[str, ...] = ()  # kinds of `evalkit schema`
+    options: tuple[Option, ...] = ()
+    commands: tuple[Command, ...] = ()
     was: Mapping[str, str] = _NOTHING  # fields of records that held its data before version 2
 
 
@@ -103,5 +151,27 @@ BUILT_IN = (
         name="simulated_users",
         target="evalkit.features.simulated_users.feature:SimulatedUsers",
         was={"transcript": "simulation"},
+    ),
+    Entry(
+        name="history",
+        target="evalkit.features.history.feature:RunHistory",
+        options=(
+            Option(
+                name="history",
+                help="add the run to this history (SQLite), which `evalkit trend` reads",
+                metavar="FILE",
+                kind="path",
+                report_help="Show the runs of this history, too (html).",
+                report_default=".evalkit/history.sqlite",
+            ),
+        ),
+        commands=(
+            Command(
+                name="trend",
+                target="evalkit.features.history.command:trend",
+                help="Say how the suite does over many runs, and which cases changed.",
+                group=READ_RUNS,
+            ),
+        ),
     ),
 )

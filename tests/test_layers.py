@@ -100,8 +100,10 @@ ALLOWED: dict[str, set[str]] = {
     },
     "execution": {"agents", "errors", "functions", "records", "runner"},
     "gate": {"errors", "hooks", "jsonvalue", "records", "stats", "text"},
-    "config": {"bounds", "errors", "fields", "records", "text"},
+    "config": {"bounds", "errors", "fields", "hooks", "records", "text"},
+    "project": {"bounds", "agents", "config", "errors", "records", "spec"},
     "hosts/reports": {"errors", "gate", "hooks", "jsonvalue", "records", "stats", "text"},
+    "hosts/commands": {"config", "hosts/reports", "project", "text"},
     "hosts/casecheck": {
         *{"agents", "models/cassettes", "checks", "errors", "fields", "functions", "jsonvalue", "records", "operators"},
         *{"models/providers", "runner", "spec", "stats", "text", "yamlfile"},
@@ -138,6 +140,7 @@ ALLOWED: dict[str, set[str]] = {
         },
         *{"spec", "text", "yamlfile"},
         *{"agents", "bounds", "models/cassettes"},
+        *{"gate", "hosts/commands", "hosts/reports", "stats"},
     },
     "adapters": {
         "agents",
@@ -161,7 +164,6 @@ ALLOWED: dict[str, set[str]] = {
         "wire",
         "yamlfile",
     },
-    "project": {"bounds", "agents", "config", "errors", "records", "spec"},
     "public": {
         "features",
         *{
@@ -181,7 +183,13 @@ ALLOWED: dict[str, set[str]] = {
     },
 }
 SHELLS = {"plugin", "cli", "__init__", "__main__"}  # they may import every room; nobody imports them
-ONLY_IMPORTER = {"yaml": {"yamlfile"}, "ruamel": {"yamlfile"}, "pytest": {"plugin"}, "_pytest": set(), "click": {"cli"}}
+ONLY_IMPORTER = {
+    "yaml": {"yamlfile"},
+    "ruamel": {"yamlfile"},
+    "pytest": {"plugin"},
+    "_pytest": set(),
+    "click": {"cli", "features", "hosts/commands"},
+}
 PURE = {"errors", "bounds", "records"}  # need the standard library and msgspec alone
 
 # Imports of evalkit that stand inside functions, each with its reason. All others stand at the top of their module.
@@ -190,6 +198,7 @@ SEAMS: dict[tuple[str, str], str] = {
     ("evalkit", "evalkit.public"): "importing evalkit loads nothing; a public name is loaded when it is first used",
     ("evalkit.plugin", "evalkit.plugin.marked"): "the door: an idle plugin imports nothing",
     ("evalkit.plugin", "evalkit.plugin.session"): "the door: an idle plugin imports nothing",
+    ("evalkit.plugin.options", "evalkit.hooks.loading"): "the door: options of other packages, where one is given",
     ("evalkit.plugin.options", "evalkit.errors"): "the door: needed for the message of a misspelt option alone",
     ("evalkit.adapters.google_adk", "evalkit.adapters.google_adk.hooks"): "the framework is an optional package",
     ("evalkit.adapters.langchain", "evalkit.adapters.langchain.hooks"): "the framework is an optional package",
@@ -237,7 +246,7 @@ LAZY: dict[str, str] = {
     "evalkit.functions.mocks.state": "mocks change a state",
     "evalkit.functions.patching": "a function is patched",
     "evalkit.functions.tool_objects": "a tool object is patched",
-    "evalkit.gate.history": "--evalkit-history",
+    "evalkit.hosts.reports.api": "a report is asked for",
     "evalkit.plugin.cluster.session": "the cluster needs Dask",
     "evalkit.plugin.lint": "--evalkit-lint",
     "evalkit.plugin.traces": "--evalkit-traces",

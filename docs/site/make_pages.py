@@ -17,7 +17,7 @@ import yaml
 
 import evalkit
 from evalkit.cli import commands
-from evalkit.plugin.options import COMMAND_LINE_ONLY, COMMAND_LINE_VALUES, OPTIONS, SWITCHES, format_flag
+from evalkit.plugin.options import OPTIONS, format_flag
 from evalkit.spec.schema import build_case_schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,16 +188,14 @@ def make_commands() -> str:
         "A setting is a flag, an ini option of pytest (`evalkit_...`) and a key of `[tool.evalkit]`; the flag wins\n"
         "over the ini option, and that over `[tool.evalkit]`.\n\n| flag | setting | |\n|---|---|---|\n",
     ]
-    page += [
-        f"| {f'`{format_flag(name)} {escape_cell(metavar)}`' if metavar else ''} | `{name}` | {escape_cell(text)} |\n"
-        for name, (metavar, text) in OPTIONS.items()
-    ]
-    page += [f"| `{format_flag(name)}` | `{name}` | {text} |\n" for name, text in SWITCHES.items()]
-    page += [
-        f"| `{format_flag(name)} {metavar}` | | {text} |\n" for name, (metavar, text) in COMMAND_LINE_VALUES.items()
-    ]
-    page += [f"| `{format_flag(name)}` | | {escape_cell(text)} |\n" for name, text in COMMAND_LINE_ONLY.items()]
-    for name, command in sorted(commands.commands.items()):
+    for option in sorted(OPTIONS.values(), key=lambda option: not option.has_setting):
+        flag = f"`{format_flag(option.name)}{f' {escape_cell(option.metavar)}' if option.metavar else ''}`"
+        setting = f"`{option.name}`" if option.has_setting else ""
+        page.append(f"| {flag if option.has_flag else ''} | {setting} | {escape_cell(option.help)} |\n")
+    context = click.Context(commands)
+    for name in commands.list_commands(context):
+        command = commands.get_command(context, name)
+        assert command is not None
         if not command.hidden:
             page.append(show_command(name, command))
     return "".join(page)
@@ -208,7 +206,8 @@ def show_command(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=name)
     usage = f"evalkit {name} {' '.join(command.collect_usage_pieces(context))}"
     text = re.sub(r"``(.*?)``", r"`\1`", inspect.cleandoc(command.help or ""))
-    options = [record for option in command.params if (record := option.get_help_record(context))]
+    params = [option for option in command.get_params(context) if option.name != "help"]
+    options = [record for option in params if (record := option.get_help_record(context))]
     rows = "".join(f"| `{escape_cell(flags)}` | {escape_cell(words)} |\n" for flags, words in options)
     table = f"\n| option | |\n|---|---|\n{rows}" if rows else ""
     body = text.replace("\b\n", "")

@@ -10,7 +10,10 @@ import click
 
 import evalkit
 from evalkit.cli import case_commands, run_commands
+from evalkit.entries import CHECK_CASES, LOOK_UP, READ_RUNS, WRITE_CASES
 from evalkit.errors import EvalkitError, UsageError
+from evalkit.hooks import find_command, list_commands
+from evalkit.lazy import load
 from evalkit.text.format import escape_lines
 
 USAGE = 4
@@ -35,15 +38,27 @@ def main() -> None:
 
 
 GROUPS: dict[str, tuple[click.Command, ...]] = {
-    "Write cases": case_commands.WRITING,
-    "Check cases": case_commands.CHECKING,
-    "Read runs": run_commands.COMMANDS,
-    "Look things up": case_commands.REFERENCE,
+    WRITE_CASES: case_commands.WRITING,
+    CHECK_CASES: case_commands.CHECKING,
+    READ_RUNS: run_commands.COMMANDS,
+    LOOK_UP: case_commands.REFERENCE,
 }
 
 
 class GroupedCommands(click.Group):
-    """Commands whose help lists them by what they are for."""
+    """Commands whose help lists them by what they are for. Those of features are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Called by click for the names that there are."""
+        return sorted([*super().list_commands(ctx), *list_commands()])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Called by click to find a command."""
+        command = super().get_command(ctx, cmd_name)
+        if command is None and (found := find_command(cmd_name)) is not None:
+            module, _, name = found.target.partition(":")
+            command = getattr(load(module), name)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -60,12 +75,16 @@ class GroupedCommands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Called by click to write the list of commands."""
-        width = max(len(name) for name, command in self.commands.items() if not command.hidden)
-        for title, members in GROUPS.items():
+        rows = {
+            title: [(str(command.name), command.get_short_help_str(limit=100)) for command in members]
+            for title, members in GROUPS.items()
+        }
+        for command in list_commands().values():
+            rows.setdefault(command.group, []).append((command.name, command.help))
+        width = max(len(name) for group in rows.values() for name, _ in group)
+        for title, group in rows.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [(f"{command.name:{width}}", command.get_short_help_str(limit=100)) for command in members]
-                )
+                formatter.write_dl([(f"{name:{width}}", text) for name, text in group])
 
 
 @click.group(

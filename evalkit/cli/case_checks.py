@@ -17,7 +17,6 @@ from msgspec import Struct, to_builtins
 from evalkit.agents.grader import Grader, check_graders
 from evalkit.agents.model_choice import aclose_shared
 from evalkit.agents.registry import load_case_instruction
-from evalkit.cli.project import open_project
 from evalkit.config import read_options
 from evalkit.errors import SpecError, UsageError, did_you_mean
 from evalkit.gate.decision import EXIT_STATUS
@@ -37,6 +36,7 @@ from evalkit.hosts.casecheck.judge_check import (
 from evalkit.hosts.casecheck.mutants import list_kinds, observe
 from evalkit.hosts.casecheck.mutation_score import CaseScore, compute_score
 from evalkit.hosts.casecheck.smoke import SmokeResult, run_smoke_check
+from evalkit.hosts.commands.api import open_project
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.operators.judged import describe_grade, describe_grader, quote
 from evalkit.records.registry import AGENTS, look_up_from

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from evalkit.cli.new import AGENTS, explain_next_step, explain_uncollected, write_case, write_configuration, write_suite
-from evalkit.cli.project import OUTPUT, format_examples, open_project, write_output
 from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
 from evalkit.errors import RemoteAgentError, UnknownAgentError, UsageError
 from evalkit.hooks import find_schema, list_schemas
+from evalkit.hosts.commands.api import OUTPUT, format_examples, open_project, write_output
 from evalkit.hosts.reports.run_file import build_run_schema
 from evalkit.hosts.traces.read_log import FORMATS
 from evalkit.jsonvalue import JsonObject

@@ -1,4 +1,4 @@
-"""The commands on runs: report, compare, trend, gate, merge, comment, cache; and those that these replace."""
+"""The commands on runs: report, compare, gate, merge, comment, cache; and those that these replace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -21,10 +21,11 @@ from evalkit.cli.gate import (
     load_baseline,
     merge_runs,
 )
-from evalkit.cli.project import OUTPUT, build_redactor, format_examples, open_project, write_output
 from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
-from evalkit.gate.history import KEPT_RUNS, History, describe_history, find_trends, list_comparable
+from evalkit.hooks import Option, Options, configure_features, list_options
+from evalkit.hosts.commands.api import OUTPUT, build_redactor, format_examples, open_project, write_output
+from evalkit.hosts.reports.api import build_sections
 from evalkit.hosts.reports.markdown import LIMIT, MarkdownOptions, render_markdown
 from evalkit.hosts.reports.run_file import load_run, read_durations, write_durations
 from evalkit.hosts.reports.summary import title_cases
@@ -35,9 +36,7 @@ from evalkit.models.cassettes.reply_cache import list_entries, prune_entries
 from evalkit.records.codec import to_plain_json
 from evalkit.records.run import GateDecision, Run
 from evalkit.records.verdict import PASSED
-from evalkit.text.format import escape_controls, escape_json_commands, fit_to_encoding, format_count
-
-DEFAULT_HISTORY = Path(".evalkit/history.sqlite")
+from evalkit.text.format import escape_json_commands, fit_to_encoding, format_count
 
 
 class Publication:
@@ -56,16 +55,17 @@ class Publication:
         options = MarkdownOptions(title=title, limit=limit, marker=marker, report_url=url)
         return render_markdown(self.run, self.decision, self.baseline, options, self.redact)
 
-    def render(self, name: str, title: str, history: Path = DEFAULT_HISTORY) -> str:
-        """Return the report `name` of REPORTS, with `history`, if it is asked for or there by default."""
-        is_shown = "history" in REPORTS[name].needs and (history != DEFAULT_HISTORY or history.is_file())
+    def render(self, name: str, title: str, files: Mapping[str, Path]) -> str:
+        """Return the report `name` of REPORTS. `files` are options of features, which may add to a page."""
+        parts = configure_features(Options(root=Path.cwd(), read=files.get, name_source=lambda option: f"--{option}"))
+        has_sections = "sections" in REPORTS[name].needs
         source = ReportInput(
             run=self.run,
             decision=self.decision,
             baseline=self.baseline,
             title=title,
             redact=self.redact,
-            history=History(history).read_runs_up_to(self.run) if is_shown else (),
+            sections=build_sections(parts, self.run, self.redact) if has_sections else {},
             folder=find_folder_in_repository(),
         )
         return "".join(REPORTS[name].render(source))
@@ -107,10 +107,34 @@ def render_run(run: Path, form: str, *, failed: bool, conversation: bool, to_ter
     return fit_to_encoding("\n".join(map(join_spans, trace_lines)), sys.stdout.encoding if to_terminal else None)
 
 
+class ReportCommand(click.Command):
+    """A command with the options of features for reports."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Called by click for the help, and to read the command line."""
+        path = click.Path(path_type=Path, dir_okay=False)
+        return super().get_params(ctx) + [
+            click.Option(
+                [f"--{option.name}"],
+                type=path,
+                default=option.report_default or None,
+                show_default=bool(option.report_default),
+                help=option.report_help,
+            )
+            for option in list_report_options()
+        ]
+
+
+def list_report_options() -> list[Option]:
+    """Return the options of features that reports have, too."""
+    return [option for option in list_options().values() if option.report_help]
+
+
 RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/last-run.json")
 
 
 @click.command(
+    cls=ReportCommand,
     short_help="Render a run file again.",
     epilog=format_examples(
         "evalkit report --failed",
@@ -129,13 +153,6 @@ RUN = click.argument("run", type=click.Path(path_type=Path), default=".evalkit/l
 @click.option("--conversation", is_flag=True, help="Show the turns whole (trace).")
 @click.option("--baseline", type=click.Path(path_type=Path), help="Compare with this run file (markdown, html).")
 @click.option("--title", default="evalkit", show_default=True, help="The report's heading (markdown, html).")
-@click.option(
-    "--history",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=DEFAULT_HISTORY,
-    show_default=True,
-    help="Show the runs of this history, too (html).",
-)
 @click.option("--to", "endpoint", metavar="URL", help="Send it as OpenTelemetry spans to this OTLP/HTTP endpoint.")
 @click.option("--content/--no-content", default=True, help="Send what was said, called and answered, too (--to).")
 @OUTPUT
@@ -144,12 +161,13 @@ def report(
     form: str | None,
     baseline: Path | None,
     title: str,
-    history: Path,
     endpoint: str | None,
     output: Path | None,
     *,
+    failed: bool,
+    conversation: bool,
     content: bool,
-    **shown: bool,
+    **files: Path | None,
 ) -> None:
     """Render a run file again, or send it to where your traces are (extra `otel`).
 
@@ -162,9 +180,11 @@ def report(
         click.echo(Publication(run, None).send(endpoint, content=content))
         return
     if form in REPORTS:
-        text = Publication(run, baseline).render(form, title, history).removesuffix("\n")
+        defaults = {option.name: Path(option.report_default) for option in list_report_options()}
+        given = {name: file for name, file in files.items() if file and (file != defaults[name] or file.is_file())}
+        text = Publication(run, baseline).render(form, title, given).removesuffix("\n")
     else:
-        text = render_run(run, form or "trace", to_terminal=output is None, **shown)
+        text = render_run(run, form or "trace", failed=failed, conversation=conversation, to_terminal=output is None)
     if output is None:
         is_json = form == "json" or (form in REPORTS and REPORTS[form].is_json)
         click.echo(escape_json_commands(text) if is_json else text)
@@ -272,63 +292,6 @@ def comment(
 
 
 @click.command(
-    short_help="Say how the suite does over many runs, and which cases changed.",
-    epilog=format_examples("evalkit trend", "evalkit trend nightly-*.json --branch main --last 50"),
-)
-@click.argument("runs", type=click.Path(path_type=Path), nargs=-1)
-@click.option(
-    "--history",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=DEFAULT_HISTORY,
-    show_default=True,
-    help="The history, as --evalkit-history keeps it.",
-)
-@click.option("--branch", help="Only runs of this branch.")
-@click.option("--model", metavar="KIND:MODEL", help="Only runs of this live model.")
-@click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many runs to look at.")
-@click.option("--recent", type=click.IntRange(1), default=5, show_default=True, help="How many of them are recent.")
-@click.option(
-    "--keep", type=click.IntRange(1), default=KEPT_RUNS, show_default=True, help="Runs that are kept at most."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the runs and trends as JSON.")
-def trend(
-    runs: tuple[Path, ...],
-    file: Path,
-    *,
-    branch: str | None,
-    model: str | None,
-    last: int,
-    recent: int,
-    keep: int,
-    as_json: bool,
-) -> None:
-    """Say how the suite does over many runs: rates, time and cost, newly flaky and newly broken cases, recovered ones.
-
-    RUNS are run files, or histories of other machines, which are first added to the history.
-    """
-    history = History(file)
-    for path in runs:
-        if path.suffix in (".sqlite", ".db"):
-            click.echo(f"{path}: {history.merge(History(path), keep=keep)} runs added", err=True)
-        else:
-            added = history.add(load_run(path), keep=keep)
-            click.echo(f"{path}: {'added' if added else 'was there'}", err=True)
-    found = history.read_runs(branch=branch, model=model, last=last)
-    if as_json:
-        trends = find_trends(list_comparable(found), recent)
-        click.echo(escape_json_commands(json.dumps(to_plain_json({"runs": found, "trends": trends}), indent=2)))
-        return
-    if not found and (known := history.read_runs(last=last)):
-        branches = ", ".join(sorted({run.branch or "none" for run in known}))
-        models = ", ".join(sorted({run.model or "none" for run in known}))
-        click.echo(f"no run of that kind is in the history; its last runs are of branches {branches}, models {models}")
-        return
-    for line in describe_history(found, recent=recent, today=datetime.now(UTC).date()):
-        click.echo(escape_controls(line, keep="\n"))
-
-
-@click.command(
     short_help="Show or clear the cache of live replies.",
     epilog=format_examples("evalkit cache", "evalkit cache clear"),
 )
@@ -345,7 +308,7 @@ def cache(action: str) -> None:
     click.echo(f"{'deleted ' if action == 'clear' else ''}{replies}, {size:,} bytes in {CACHE_FOLDER.as_posix()}")
 
 
-COMMANDS = (report, compare, trend, gate, merge, comment, cache)
+COMMANDS = (report, compare, gate, merge, comment, cache)
 
 
 # Names of before, which work and say what has taken their place.

@@ -165,8 +165,13 @@ def _add_up_features(runs: Sequence[Verdict]) -> dict[str, Any]:
 
 def build_outcomes(run: Run) -> list[CaseOutcome]:
     """Return the outcomes of a run's verdicts."""
+    return list(iter_outcomes(run, run.verdicts))
+
+
+def iter_outcomes(run: Run, verdicts: Iterable[Verdict]) -> Iterator[CaseOutcome]:
+    """Yield the outcome of each of the verdicts of `run`, for a caller that does not have all of them in memory."""
     is_live = run.metadata.get("model") is not None
-    return [build_outcome(verdict, is_live=is_live) for verdict in run.verdicts]
+    return (build_outcome(verdict, is_live=is_live) for verdict in verdicts)
 
 
 def _can_vary(run: Verdict, *, is_live: bool) -> bool:

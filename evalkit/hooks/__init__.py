@@ -9,30 +9,35 @@ Two things are asked once for each case, and so go by no list of plugins: the ca
 `RunPart`s. A case without features pays for none.
 """
 
-from evalkit.entries import BUILT_IN, CALL, CASE, EXPECTED, FUNCTION, INPUT, Code, Entry, Place
+from evalkit.entries import BUILT_IN, CALL, CASE, EXPECTED, FUNCTION, INPUT, Code, Command, Entry, Option, Place
 from evalkit.hooks.cases import CaseFileData, FileCase, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.loading import (
     compile_parts,
+    configure_features,
     expand,
     find_agent_form,
     find_code,
+    find_command,
     find_key,
+    find_option,
     find_owner,
     find_schema,
     inherit,
     iter_known,
     list_agent_forms,
+    list_commands,
     list_entries,
     list_expanding_keys,
     list_files,
     list_keys,
+    list_options,
     list_own_keys,
     list_schemas,
     load_all,
     load_feature,
 )
-from evalkit.hooks.parts import CasePart, RunPart
+from evalkit.hooks.parts import CasePart, RunPart, SessionPart
 from evalkit.hooks.records import (
     AgentForm,
     AgentRequest,
@@ -41,10 +46,13 @@ from evalkit.hooks.records import (
     Forecast,
     Inherited,
     JudgedRun,
+    Loss,
+    Options,
     PartJudgement,
     RunReport,
     Summary,
     Table,
+    Written,
 )
 
 __all__ = [
@@ -61,6 +69,7 @@ __all__ = [
     "CasePart",
     "CaseReport",
     "Code",
+    "Command",
     "Entry",
     "Feature",
     "FileCase",
@@ -68,26 +77,36 @@ __all__ = [
     "Forecast",
     "Inherited",
     "JudgedRun",
+    "Loss",
+    "Option",
+    "Options",
     "PartJudgement",
     "Place",
     "RunPart",
     "RunReport",
+    "SessionPart",
     "Summary",
     "Table",
+    "Written",
     "compile_parts",
+    "configure_features",
     "expand",
     "find_agent_form",
     "find_code",
+    "find_command",
     "find_key",
+    "find_option",
     "find_owner",
     "find_schema",
     "inherit",
     "iter_known",
     "list_agent_forms",
+    "list_commands",
     "list_entries",
     "list_expanding_keys",
     "list_files",
     "list_keys",
+    "list_options",
     "list_own_keys",
     "list_schemas",
     "load_all",

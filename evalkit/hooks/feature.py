@@ -6,14 +6,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from evalkit.hooks.cases import CaseFileData, FileCases
-from evalkit.hooks.records import AgentForm, AgentRequest, CaseDraft, CaseReport, Inherited, RunReport, Summary, Table
+from evalkit.hooks.records import (
+    AgentForm,
+    AgentRequest,
+    CaseDraft,
+    CaseReport,
+    Inherited,
+    Options,
+    RunReport,
+    Summary,
+    Table,
+)
 
 if TYPE_CHECKING:
     from evalkit.agents.contract import AgentUnderTest
     from evalkit.agents.remote.server import CallFunction, FunctionsEndpoint, ListFunctions
     from evalkit.entries import Place
     from evalkit.functions.call_log import CallLog
-    from evalkit.hooks.parts import CasePart, RunPart
+    from evalkit.hooks.parts import CasePart, RunPart, SessionPart
     from evalkit.hosts.lint.api import RuleFamily
     from evalkit.jsonvalue import JsonDict
     from evalkit.records.side_usage import SideUsage
@@ -46,6 +56,10 @@ class Feature:
     def list_rules(self) -> RuleFamily:
         """Return its rules of lint. Its entry says `has_rules`."""
         raise NotImplementedError
+
+    def configure(self, options: Options) -> SessionPart | None:
+        """One of its options was given: return what that switches on. UsageError for a value that does not go."""
+        return None
 
     # For each case that has something of it
 

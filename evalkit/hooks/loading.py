@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.entries import BUILT_IN, CASE, FACTS, INPUT, Code, Entry, Place
+from evalkit.entries import BUILT_IN, CASE, FACTS, INPUT, Code, Command, Entry, Option, Place
 from evalkit.errors import FeatureError, SpecError, UsageError, did_you_mean
 from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.feature import Feature
-from evalkit.hooks.parts import CasePart
-from evalkit.hooks.records import AgentForm, CaseDraft, Inherited
+from evalkit.hooks.parts import CasePart, SessionPart
+from evalkit.hooks.records import AgentForm, CaseDraft, Inherited, Options
 from evalkit.lazy import load
 from evalkit.locks import create_lock
 
@@ -29,8 +29,10 @@ class FeatureList(Struct, frozen=True):
 
     entries: tuple[Entry, ...]
     packages: Mapping[str, str]  # by name of a feature
-    owners: Mapping[tuple[str, str], str]  # by place and key, or "code" and code: name of a feature
+    owners: Mapping[tuple[str, str], str]  # by place and key, or "code" and code, ...: name of a feature
     codes: Mapping[str, Code]
+    options: Mapping[str, Option]
+    commands: Mapping[str, Command]
 
     @classmethod
     def build(cls, found: Iterable[tuple[Entry, str]]) -> FeatureList:
@@ -38,7 +40,9 @@ class FeatureList(Struct, frozen=True):
         packages: dict[str, str] = {}
         owners: dict[tuple[str, str], str] = {}
         codes: dict[str, Code] = {}
-        entries = []
+        entries: list[Entry] = []
+        options: dict[str, Option] = {}
+        commands: dict[str, Command] = {}
         for entry, package in found:
             if entry.name in FACTS:
                 raise UsageError(f"{package} has a feature '{entry.name}', as a fact of the gate is named; rename it")
@@ -49,6 +53,8 @@ class FeatureList(Struct, frozen=True):
                 (str(place), key): f"key '{key}' of {place}" for place, keys in entry.keys.items() for key in keys
             }
             claims |= {("code", code): f"code '{code}'" for code in entry.codes}
+            claims |= {("option", option.name): f"option '{option.name}'" for option in entry.options}
+            claims |= {("command", command.name): f"command '{command.name}'" for command in entry.commands}
             for claim, words in claims.items():
                 other = owners.setdefault(claim, entry.name)
                 if other != entry.name:
@@ -57,8 +63,10 @@ class FeatureList(Struct, frozen=True):
                         f"the {words}; uninstall one of them"
                     )
             codes |= {code: said._replace(number=len(codes) + 1) for code, said in entry.codes.items()}
+            options |= {option.name: option for option in entry.options}
+            commands |= {command.name: command for command in entry.commands}
             entries.append(entry)
-        return cls(tuple(entries), packages, owners, codes)
+        return cls(tuple(entries), packages, owners, codes, options, commands)
 
 
 _LOADED: dict[str, Feature] = {}
@@ -209,6 +217,43 @@ def find_schema(kind: str) -> Callable[[Iterable[str]], JsonDict] | None:
     """Return what builds the schema of a kind of file; None if no feature has it."""
     owner = next((entry.name for entry in list_entries() if kind in entry.has_schemas), None)
     return None if owner is None else load_feature(owner).list_schemas()[kind]
+
+
+def list_options(own: Container[str] = ()) -> Mapping[str, Option]:
+    """Return the options of all features by name. UsageError for one that is named like one of `own`, evalkit's."""
+    features = get_features()
+    for entry in features.entries:
+        for option in entry.options:
+            if option.name in own:
+                package = features.packages[entry.name]
+                raise UsageError(f"{package} has the option '{option.name}', as evalkit itself has; rename it")
+    return features.options
+
+
+def find_option(name: str) -> Option | None:
+    """Return the option of a feature by its name; None if no feature has it."""
+    return get_built_in().options.get(name) or get_features().options.get(name)
+
+
+def list_commands() -> Mapping[str, Command]:
+    """Return the commands of all features by name."""
+    return get_features().commands
+
+
+def find_command(name: str) -> Command | None:
+    """Return the command of a feature by its name; None if no feature has it."""
+    return get_built_in().commands.get(name) or get_features().commands.get(name)
+
+
+def configure_features(options: Options) -> dict[str, SessionPart]:
+    """Return what the given options switch on, by feature. FeatureError where one can't be loaded."""
+    parts: dict[str, SessionPart] = {}
+    for entry in list_entries():
+        if any(options.read(option.name) is not None for option in entry.options):
+            part = load_feature(entry.name).configure(options)
+            if part is not None:
+                parts[entry.name] = part
+    return parts
 
 
 def load_all() -> list[Feature]:

@@ -1,8 +1,8 @@
-"""The parts of a feature: in a case, and in a run. The case and the run carry them, and the kernel asks those alone."""
+"""The parts of a feature: in a case, a run, a session. These carry them, and the kernel asks no other feature."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from evalkit.checks.expectation import Expectation
     from evalkit.errors import EvalkitError
     from evalkit.functions.call_log import CallLog, PendingCall
-    from evalkit.hooks.records import Forecast, JudgedRun, PartJudgement
+    from evalkit.hooks.records import Forecast, JudgedRun, Loss, PartJudgement, Written
+    from evalkit.hosts.reports.api import FinishedRun, Redact
+    from evalkit.jsonvalue import JsonDict
+    from evalkit.records.run import Run
     from evalkit.records.transcript import Transcript
 
 
@@ -33,7 +36,7 @@ class CasePart(Struct, frozen=True):
         return True
 
     def list_call_keys(self, function: str) -> set[str]:
-        """Return the keys by which it tells calls of `function` apart, such as `result_contains`"""
+        """Return the keys by which it tells calls of `function` apart, such as `result_contains`."""
         return set()
 
     def looks_at_arguments(self) -> bool:
@@ -60,3 +63,20 @@ class RunPart:
     def find_unused(self) -> Iterable[str]:
         """Word a sentence for each entry of the case that no call used."""
         return ()
+
+
+class SessionPart:
+    """What the options of a feature switch on, for a session as a whole. Each process of the session makes its own."""
+
+    shows_baseline: ClassVar[bool] = False  # `publish` needs the cases of `--evalkit-baseline`, not only their outcomes
+
+    def publish(self, report: FinishedRun) -> Iterator[Loss | Written]:
+        """The run file is written: write or send something else of the run, in the process that collects the results.
+
+        Yield what could not be written, and files that are to be named at the end. An exception is a `Loss`, too.
+        """
+        return iter(())
+
+    def build_section(self, run: Run, redact: Redact | None) -> JsonDict | None:
+        """Return what a page of the run says of this feature, as data for its template; None for nothing."""
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -24,6 +25,36 @@ class Inherited(Struct, frozen=True):
 
     value: object = None
     problems: tuple[Problem, ...] = ()
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a session was asked for."""
+
+    root: Path  # of the project
+    read: Callable[[str], Any]  # the value of an option by its name, typed; None if it was not given
+    name_source: Callable[[str], str]  # where it was given: "--evalkit-html", "tool.evalkit.html"
+
+
+class Loss(Struct, frozen=True):
+    """What a run could not write or send, and why. A gate that is met needs what is to be written."""
+
+    what: str  # "the HTML report"
+    why: str
+    is_sent: bool = False  # to another place: nothing is missing here
+
+    @property
+    def headline(self) -> str:
+        return f"{self.what} were not sent" if self.is_sent else f"{self.what} was not written"
+
+    def describe(self) -> str:
+        return f"{self.headline}: {self.why}"
+
+
+class Written(Struct, frozen=True):
+    """A file that a run has written, which is named at its end: ``report: run.html``."""
+
+    label: str
+    path: Path
 
 
 class CaseDraft(Struct, frozen=True, kw_only=True):

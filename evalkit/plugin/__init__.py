@@ -28,6 +28,7 @@ from evalkit.plugin.options import (
     find_idle_flag,
     get_option,
     is_case_path,
+    list_options,
 )
 
 if TYPE_CHECKING:
@@ -53,8 +54,10 @@ def install_plain_finder(config: pytest.Config) -> None:
     config.add_cleanup(lambda: sys.meta_path.remove(finder))
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    add_options(parser)
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    config: pytest.Config | None = pluginmanager.get_plugin("pytestconfig")
+    assert config is not None
+    add_options(parser, config)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -66,7 +69,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
         if root not in sys.path:
             sys.path.insert(0, root)
     yield
-    problem = explain_misspelt_flag(args)
+    problem = explain_misspelt_flag(args, list_options(early_config))
     if problem is not None:
         raise pytest.UsageError(problem)
 
@@ -83,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from evalkit.plugin.session import start
 
         start(config)
-    elif (idle := find_idle_flag(config.invocation_params.args)) is not None:
+    elif (idle := find_idle_flag(config.invocation_params.args, list_options(config))) is not None:
         raise pytest.UsageError(f"evalkit: {idle} does nothing without --evalkit; give both")
 
 

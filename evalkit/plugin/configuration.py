@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, field
 
 from evalkit.bounds import Bounds, set_bounds
 from evalkit.config import (
     PERMISSION_KEYS,
     POLICY_KEYS,
     build_permissions,
+    find_reader,
     read_least_agreement,
     read_project_table,
     read_value,
 )
 from evalkit.errors import UsageError
+from evalkit.hooks import Options, SessionPart, configure_features
 from evalkit.lazy import LazyModule
-from evalkit.plugin.options import COMPARE, MATCH, OPTIONS, SHARD, SWITCHES, TRACES, format_flag, get_option
+from evalkit.plugin.options import COMPARE, MATCH, SHARD, TRACES, format_flag, get_option, list_options
 from evalkit.records.run import Policy, Selection
 from evalkit.records.settings import REPLY_CACHE, HttpSettings, Settings
 from evalkit.records.variant import MODEL, CaseVariant, read_comparison
@@ -88,7 +90,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
     baseline: Path | None = None
     labels: str | None = None  # of people, by which graders are measured
     html: Path | None = None
-    history: Path | None = None
+    parts: Mapping[str, SessionPart] = field(default_factory=dict)  # of features that options switch on
     otlp: str | None = None  # an OTLP/HTTP endpoint
     trace: str | None = None
     concurrency: int = DEFAULT_CONCURRENCY
@@ -134,31 +136,35 @@ class _ConfigurationReader:
     def __init__(self, config: pytest.Config, table: Mapping[str, Any]) -> None:
         self._config = config
         self._table = table
+        self._options = list_options(config)
 
     def read(self, name: str) -> Any:
-        option = get_option(self._config, name) if name in OPTIONS or name in SWITCHES else None
-        if option is not None:
-            return read_value(name, option, self._describe_source(name))
-        if name in self._table:
-            return read_value(name, self._table[name], f"tool.evalkit.{name}")
-        return None
+        """Return the value of an option or of a key of [tool.evalkit], checked; None if it is not given."""
+        option = self._options.get(name)
+        value = None if option is None else get_option(self._config, name)
+        if value is None and name in self._table:
+            value = self._table[name]
+        if value is None or find_reader(name) is None or (option is not None and option.is_repeatable):
+            return value
+        read = read_value(name, value, self._describe_source(name))
+        return self._locate(name, read) if option is not None and option.kind == "path" else read
+
+    def _is_flag_given(self, name: str) -> bool:
+        option = self._options.get(name)
+        return option is not None and option.has_flag and self._config.getoption(f"evalkit_{name}") is not None
 
     def _describe_source(self, name: str) -> str:
-        by_flag = (name in SWITCHES or OPTIONS[name][0] is not None) and self._config.getoption(
-            f"evalkit_{name}"
-        ) is not None
-        return format_flag(name) if by_flag else f"evalkit_{name}"
+        if self._is_flag_given(name):
+            return format_flag(name)
+        is_ini = name in self._options and get_option(self._config, name) is not None
+        return f"evalkit_{name}" if is_ini else f"tool.evalkit.{name}"
 
-    def read_path(self, name: str) -> Path | None:
+    def _locate(self, name: str, path: str) -> Path:
         """Return a path: on the command line relative to pytest's start, elsewhere to the project's root."""
-        value: str | None = self.read(name)
-        if not value:
-            return None
-        by_flag = name in OPTIONS and OPTIONS[name][0] and self._config.getoption(f"evalkit_{name}") is not None
-        return (self._config.invocation_params.dir if by_flag else self._config.rootpath) / value
+        return (self._config.invocation_params.dir if self._is_flag_given(name) else self._config.rootpath) / path
 
     def _read_results(self) -> Path:
-        results = self.read_path("results") or self._config.rootpath / DEFAULT_RESULTS
+        results = self.read("results") or self._config.rootpath / DEFAULT_RESULTS
         if results.exists() and not results.is_file():  # /dev/null, say, over which a finished file must not be renamed
             source = self._describe_source("results")
             raise UsageError(f"{source}: {results} is no regular file, and reports are made of it; name another")
@@ -269,7 +275,7 @@ class _ConfigurationReader:
         paths = self.read("paths")
         results = self._read_results()
         secrets = find_secrets(os.environ)
-        settings, baseline = self._build_settings(results, secrets), self.read_path("baseline")
+        settings, baseline = self._build_settings(results, secrets), self.read("baseline")
         return Configuration(
             root=root,
             paths=tuple(root / path for path in paths or DEFAULT_PATHS),
@@ -281,8 +287,8 @@ class _ConfigurationReader:
             secrets=secrets,
             agent=self.read("agent"),
             baseline=baseline,
-            html=self.read_path("html"),
-            history=self.read_path("history"),
+            html=self.read("html"),
+            parts=configure_features(Options(root=root, read=self.read, name_source=self._describe_source)),
             otlp=self.read("otlp"),
             trace=self.read("trace"),
             concurrency=self.read("concurrency") or DEFAULT_CONCURRENCY,
@@ -293,12 +299,12 @@ class _ConfigurationReader:
             injections=bool(self._config.getoption("evalkit_injections")),
             parity=self._read_parity(),
             cache=bool(self._config.getoption("evalkit_cache")),
-            payloads=self.read_path("payloads") or next(filter(os.path.lexists, [root / DEFAULT_PAYLOADS]), None),
+            payloads=self.read("payloads") or next(filter(os.path.lexists, [root / DEFAULT_PAYLOADS]), None),
             traces=self._read_traces(),
             shard=self._read_shard(),
             variants=self._read_variants(settings, baseline),
             executor=self.read("executor"),
-            durations=self.read_path("durations"),
+            durations=self.read("durations"),
             secret_keys=self.read("secret_keys") or (),
             max_fallback_rate=self.read("max_fallback_rate") or DEFAULT_FALLBACK_RATE,
             lint=self._read_present(_LINT_KEYS) if (self.read("lint") or {}).get("in_collection") else None,

@@ -12,10 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from evalkit.errors import UsageError
-from evalkit.gate.outcomes import CaseOutcome, build_outcome, build_outcomes
+from evalkit.gate.outcomes import CaseOutcome, build_outcomes, iter_outcomes
+from evalkit.hooks import Loss, SessionPart, Written
 from evalkit.hosts.reports.run_file import StoredRun, load_run, read_verdicts, replace_file
 from evalkit.lazy import LazyModule
 from evalkit.plugin.configuration import Configuration
@@ -23,13 +22,12 @@ from evalkit.records.run import GateDecision, GraderAgreement, Run
 from evalkit.records.verdict import ERROR, FAILED
 
 if TYPE_CHECKING:
-    from evalkit.gate import history as histories
-    from evalkit.gate.history import HistoryRun
     from evalkit.hosts.casecheck import judge_check
-    from evalkit.hosts.reports import table
+    from evalkit.hosts.reports import api, table
+    from evalkit.hosts.reports.api import FinishedRun
 else:
-    histories = LazyModule("evalkit.gate.history")
     judge_check = LazyModule("evalkit.hosts.casecheck.judge_check")
+    api = LazyModule("evalkit.hosts.reports.api")
     table = LazyModule("evalkit.hosts.reports.table")
 
 # pytest's writer escapes < and > in texts and attributes, so that neither stands in another place.
@@ -38,44 +36,20 @@ _TESTSUITE = re.compile(r"<testsuite [^>]*>")
 _COUNT = re.compile(r'\b(?P<tag>tests|failures|errors|skipped)="(?P<number>\d+)"')
 
 
-RUN_FILE, HTML_REPORT, HISTORY = "the run file", "the HTML report", "the history"
+RUN_FILE, HTML_REPORT = "the run file", "the HTML report"
 STEP_SUMMARY, SPANS = "the step summary", "the spans"
-
-
-class Loss(Struct, frozen=True):
-    """What a run could not write or send, one of the constants above, and why."""
-
-    what: str
-    why: str
-
-    @property
-    def is_missing_file(self) -> bool:
-        """Whether a file is missing that shows how a gate was met."""
-        return self.what != SPANS
-
-    @property
-    def headline(self) -> str:
-        return f"{self.what} was not written" if self.is_missing_file else f"{self.what} were not sent"
-
-    def describe(self) -> str:
-        return f"{self.headline}: {self.why}"
 
 
 def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | None, Run | None]:
     """Return the baseline's outcomes for the gate, and the run itself if a report shows both."""
     if configuration.baseline is None:
         return None, None
-    if configuration.html is not None or os.environ.get("GITHUB_STEP_SUMMARY"):
+    shows_baseline = configuration.html is not None or any(part.shows_baseline for part in configuration.parts.values())
+    if shows_baseline or os.environ.get("GITHUB_STEP_SUMMARY"):
         run = load_run(configuration.baseline)
         return build_outcomes(run), run
     with closing(StoredRun(configuration.baseline)) as stored:
-        return list(_iter_outcomes(stored)), None
-
-
-def _iter_outcomes(stored: StoredRun) -> Iterator[CaseOutcome]:
-    """Yield the outcome of each verdict, with one verdict at a time in memory."""
-    is_live = stored.run.metadata.get("model") is not None
-    return (build_outcome(verdict, is_live=is_live) for verdict in stored.iter_verdicts())
+        return list(iter_outcomes(stored.run, stored.iter_verdicts())), None
 
 
 def measure_graders(configuration: Configuration, outcomes: Iterable[CaseOutcome]) -> GraderAgreement | None:
@@ -88,51 +62,47 @@ def measure_graders(configuration: Configuration, outcomes: Iterable[CaseOutcome
     return judge_check.measure_recorded_agreement(configuration.labels, configuration.settings)
 
 
-def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[Loss]:
-    """Write the reports that are asked for; yield those that could not be written or sent."""
+def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[Loss | Written]:
+    """Write the reports that are asked for; yield those that could not be written or sent, and those to be named."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    history: list[HistoryRun] = []
-    if configuration.history is not None:
-        try:
-            history = _keep_history(configuration.history, configuration)
-        except (UsageError, OSError) as error:
-            yield Loss(HISTORY, str(error))
+    if not (summary or configuration.parts or configuration.html or configuration.otlp):
+        return
+    report = api.FinishedRun(configuration.results, decision, baseline, configuration.parts)
+    for name, part in configuration.parts.items():
+        yield from _publish_part(name, part, report)
     if configuration.html is not None:
         try:
-            with closing(StoredRun(configuration.results)) as stored, replace_file(configuration.html) as file:
-                verdicts = stored.iter_verdicts()
+            with report.open() as stored, replace_file(configuration.html) as file:
                 source = table.ReportInput(
-                    run=stored.run, decision=decision, baseline=baseline, verdicts=verdicts, history=history
+                    run=stored.run,
+                    decision=decision,
+                    baseline=baseline,
+                    verdicts=stored.iter_verdicts(),
+                    sections=report.build_sections(stored.run),
                 )
                 file.writelines(table.REPORTS["html"].render(source))
         except OSError as error:
             yield Loss(HTML_REPORT, str(error))
-    if configuration.otlp is None and not summary:
-        return
-    run = load_run(configuration.results)
     if configuration.otlp is not None:
         try:
-            table.send_spans(run, configuration.otlp)
+            table.send_spans(report.run, configuration.otlp)
         except UsageError as error:
-            yield Loss(SPANS, str(error))
+            yield Loss(SPANS, str(error), is_sent=True)
     if summary:
         try:
             with Path(summary).open("a", encoding="utf-8", newline="\n") as file:
-                source = table.ReportInput(run=run, decision=decision, baseline=baseline)
+                source = table.ReportInput(run=report.run, decision=decision, baseline=baseline)
                 file.writelines((*table.REPORTS["markdown"].render(source), "\n"))
         except OSError as error:
             yield Loss(STEP_SUMMARY, str(error))
 
 
-def _keep_history(path: Path, configuration: Configuration) -> list[HistoryRun]:
-    """Add the run to the history, if it is one of the whole suite. Return its last runs if a page will show them."""
-    history = histories.History(path)
-    with closing(StoredRun(configuration.results)) as stored:
-        if (
-            histories.explain_part(stored.run) is None and not configuration.cache
-        ):  # the cache's replies are no new measurement
-            history.add(stored.run, _iter_outcomes(stored))
-        return history.read_runs_up_to(stored.run) if configuration.html is not None and path.is_file() else []
+def _publish_part(name: str, part: SessionPart, report: FinishedRun) -> Iterator[Loss | Written]:
+    """Let a feature publish the run. What it raises is a loss that names it."""
+    try:
+        yield from part.publish(report)
+    except Exception as error:
+        yield Loss(f"the report of feature '{name}'", f"{type(error).__name__}: {error}")
 
 
 def drop_reruns_from_junit(file: Path) -> None:

@@ -16,9 +16,8 @@ from evalkit.bounds import get_bounds
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.gate.decision import EXIT_STATUS, decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
-from evalkit.hosts.reports.run_file import (
-    Journal,
-)
+from evalkit.hooks import Loss
+from evalkit.hosts.reports.run_file import Journal
 from evalkit.hosts.reports.serialization import from_line
 from evalkit.lazy import LazyModule
 from evalkit.plugin.capture import UNATTRIBUTED_ATTRIBUTE, UnattributedOutput
@@ -322,8 +321,11 @@ class ResultCollector:
             self._decision, self._tally.to_accounting(), selected=selected, collected=collected, interrupted=interrupted
         )
         if self._files.is_written and selected:
-            for loss in publish(self._configuration, self._decision, self._baseline):
-                self._files.record_loss(loss)
+            for outcome in publish(self._configuration, self._decision, self._baseline):
+                if isinstance(outcome, Loss):
+                    self._files.record_loss(outcome)
+                else:
+                    self._files.written.append(outcome)
             self._annotations = build_annotations(self._configuration)
         if self._files.list_missing_files():  # a gate that is met must be there to be seen
             self._decision = self._decide(selected, collected)

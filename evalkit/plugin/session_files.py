@@ -16,6 +16,7 @@ import evalkit
 from evalkit.errors import UsageError
 from evalkit.gate.decision import DOUBTS
 from evalkit.gate.variants import COMPARE, read_labels
+from evalkit.hooks import Loss, Written
 from evalkit.hosts.reports.run_file import (
     JOURNAL_SUFFIX,
     Journal,
@@ -33,10 +34,7 @@ from evalkit.plugin.configuration import (
     find_branch,
     find_commit,
 )
-from evalkit.plugin.publish import (
-    RUN_FILE,
-    Loss,
-)
+from evalkit.plugin.publish import RUN_FILE
 from evalkit.records.run import AGREEMENT, GateDecision, GraderAgreement, Run, Selection
 from evalkit.records.verdict import ERROR, NOT_RUN
 from evalkit.stats.accounting import Accounting
@@ -68,6 +66,7 @@ class SessionFiles:
         self.resumed_errors = 0  # of the verdicts of the session before that are kept
         self.trouble: list[str] = []
         self.losses: list[Loss] = []
+        self.written: list[Written] = []  # by features, to be named at the end
         self.agreement: GraderAgreement | None = None  # of the run's grader with people, where it is demanded
         self.doubts: list[str] = []  # why the run can't be trusted, for whoever decides on the run file later
         self.lost_ids: list[str] = []
@@ -192,7 +191,7 @@ class SessionFiles:
 
     def list_missing_files(self) -> list[str]:
         """List the files that could not be written, and without which nobody sees how a gate was met."""
-        return [loss.headline for loss in self.losses if loss.is_missing_file]
+        return [loss.headline for loss in self.losses if not loss.is_sent]
 
     def record_loss(self, loss: Loss) -> None:
         """Record that something could not be written or sent."""

@@ -220,6 +220,8 @@ class Display:
         reporter.write_line(f"run file: {self._format_path(self._configuration.results)}")
         if self._configuration.html is not None and HTML_REPORT not in lost:
             reporter.write_line(f"report: {self._format_path(self._configuration.html)}")
+        for file in files.written:
+            reporter.write_line(f"{file.label}: {self._format_path(file.path)}")
 
     def write_accounting(
         self,

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from evalkit.features.history.charts import build_history as build_page_section
+from evalkit.features.history.history import CaseRecord, HistoryRun
 from evalkit.gate.decision import decide
-from evalkit.gate.history import CaseRecord, HistoryRun
 from evalkit.hosts.reports.html import generate_html
 from evalkit.hosts.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.hosts.reports.table import render_github_annotations, render_junit
@@ -215,9 +216,8 @@ def build_history(draw: st.DrawFn) -> list[HistoryRun]:
 @any_form
 @given(build_run(), build_history())
 def test_the_history_on_the_page_has_no_tag_of_anybody(run: Run, history: list[HistoryRun]) -> None:
-    page = "".join(
-        generate_html(run, decide(run, Policy()), None, title="evalkit", redact=None, verdicts=None, history=history)
-    )
+    sections = {"history": build_page_section(history) or {}}
+    page = "".join(generate_html(run, decide(run, Policy()), sections=sections))
     assert not CONTROLS.search(page)
     check_page(page)
 

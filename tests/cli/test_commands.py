@@ -18,6 +18,7 @@ import pytest
 import evalkit
 from evalkit.cli import GROUPS, commands, main
 from evalkit.execution.shards import compute_fingerprint
+from evalkit.hooks import list_commands
 from evalkit.hosts.reports.run_file import load_run, write_run
 from evalkit.records.run import Run, Selection
 from evalkit.records.transcript import FunctionCall, Transcript
@@ -466,7 +467,7 @@ def test_hostile_ids_do_not_reach_the_terminal(command: Command, tmp_path: Path)
 
 def test_the_list_of_commands_cuts_nothing_off(command: Command) -> None:
     listed = re.findall(r"^  [a-z-]+  +[A-Z].*", command("--help").out.partition("Write cases:")[2], re.MULTILINE)
-    assert len(listed) == len([member for member in commands.commands.values() if not member.hidden])
+    assert len(listed) == len(VISIBLE)
     assert [line for line in listed if line.endswith("...") or len(line) > 78] == []
 
 
@@ -483,7 +484,14 @@ def test_what_cannot_be_written_is_one_line(command: Command, tmp_path: Path) ->
     assert (result.status, result.err) == (4, "evalkit: out: File exists\n")
 
 
-VISIBLE = [command for members in GROUPS.values() for command in members]
+FEATURES = [
+    (entry.group, commands.get_command(click.Context(commands), name)) for name, entry in list_commands().items()
+]
+VISIBLE = [
+    command
+    for title, members in GROUPS.items()
+    for command in (*members, *(command for group, command in FEATURES if group == title and command is not None))
+]
 
 
 def test_the_help_lists_every_command_by_what_it_is_for(command: Command) -> None:
@@ -491,6 +499,11 @@ def test_the_help_lists_every_command_by_what_it_is_for(command: Command) -> Non
     assert [title for title in re.findall(r"^([A-Z][^:\n]*):$", shown, re.MULTILINE) if title in GROUPS] == list(GROUPS)
     assert re.findall(r"^  ([a-z][a-z-]*)  +[A-Z]", shown, re.MULTILINE) == [member.name for member in VISIBLE]
     assert {c.name for c in commands.commands.values() if c.hidden} == {"export", "durations"}
+
+
+def test_the_help_of_a_feature_s_command_is_that_of_its_entry() -> None:
+    loaded = {command.name: command.short_help for _, command in FEATURES if command is not None}
+    assert loaded == {name: entry.help for name, entry in list_commands().items()}
 
 
 @pytest.mark.parametrize("member", VISIBLE, ids=lambda member: str(member.name))

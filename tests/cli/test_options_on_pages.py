@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 from evalkit.cli import commands
@@ -12,14 +13,16 @@ from evalkit.cli import commands
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {page.name: page.read_text("utf-8") for page in PAGES}
+CONTEXT = click.Context(commands)
+COMMANDS = {name: commands.get_command(CONTEXT, name) for name in commands.list_commands(CONTEXT)}
 OPTIONS = {
     name: [
         frozenset((*option.opts, *option.secondary_opts))
-        for option in command.params
-        if option.param_type_name == "option"
+        for option in command.get_params(CONTEXT)
+        if option.param_type_name == "option" and option.name != "help"
     ]
-    for name, command in commands.commands.items()
-    if not command.hidden  # a name of before, which says what has taken its place
+    for name, command in COMMANDS.items()
+    if command is not None and not command.hidden  # a name of before, which says what has taken its place
 }
 
 

@@ -47,11 +47,13 @@ EXCEPTIONS = {
         "runner/run_state.py": "the data of the run",
         "runner/simulated_user.py": "the data of the run",
     },
+    "history": {"entries.py": "the list of features"},
 }
 # Features whose name and keys are words of English: what is looked for instead.
 WORDS = {
     "programs": r"features\.programs",
     "rows": r"features\.rows|RowTable|RowSource|[\"']matrix[\"'](?:,| and| or) [\"']from[\"']",
+    "history": r"HistoryRun|evalkit_history|evalkit trend|history\.sqlite",
 }
 
 

@@ -22,9 +22,9 @@ def loaded(pytester: pytest.Pytester, *arguments: str) -> set[str]:
     return set(next(line for line in result.outlines if "LOADED" in line).partition("LOADED ")[2].split())
 
 
-def test_an_idle_plugin_loads_its_own_two_modules_and_nothing_else(pytester: pytest.Pytester) -> None:
+def test_an_idle_plugin_loads_its_own_three_modules_and_nothing_else(pytester: pytest.Pytester) -> None:
     idle = loaded(pytester) - loaded(pytester, "-p", "no:evalkit")
-    assert idle == {"evalkit", "evalkit.plugin", "evalkit.plugin.options"}
+    assert idle == {"evalkit", "evalkit.entries", "evalkit.plugin", "evalkit.plugin.options"}
 
 
 def test_its_options_are_in_pytest_s_help(pytester: pytest.Pytester) -> None:

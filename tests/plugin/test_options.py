@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.plugin.options import COMMAND_LINE_ONLY, COMMAND_LINE_VALUES, GROUPS, OPTIONS, SWITCHES
+from evalkit.entries import GROUPS
+from evalkit.plugin.options import OPTIONS
 
 Project = Any
 WRONG: dict[str, Any] = {"calls": []}
@@ -288,10 +289,9 @@ def test_a_device_is_no_place_for_the_run_file(project: Project) -> None:
     assert pipe.is_fifo()
 
 
-def test_every_flag_stands_in_one_group_of_the_help() -> None:
-    grouped = [name for names in GROUPS.values() for name in names]
-    flags = {name for name, (metavar, _) in OPTIONS.items() if metavar is not None}
-    assert sorted(grouped) == sorted({*flags, *SWITCHES, *COMMAND_LINE_ONLY, *COMMAND_LINE_VALUES})
+def test_the_groups_of_the_help_are_those_of_the_options() -> None:
+    assert {option.group for option in OPTIONS.values()} == set(GROUPS)
+    assert all(option.has_flag or option.has_setting for option in OPTIONS.values())
 
 
 def test_the_help_begins_with_what_everybody_needs(project: Project) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import evalkit
 from evalkit.config import CONFIG_KEYS, read_value
-from evalkit.plugin.options import COMMAND_LINE_ONLY, COMMAND_LINE_VALUES, OPTIONS, SWITCHES, format_flag
+from evalkit.plugin.options import OPTIONS, format_flag
 from evalkit.records.run import Run
 from evalkit.records.verdict import Verdict
 
@@ -26,14 +26,14 @@ def test_every_key_is_described(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "flag", [format_flag(n) for n, (metavar, _) in OPTIONS.items() if metavar] + [*map(format_flag, SWITCHES)]
+    "flag", [format_flag(option.name) for option in OPTIONS.values() if option.has_flag and option.has_setting]
 )
 def test_every_flag_is_described(flag: str) -> None:
     assert flag in PAGES
 
 
 def test_no_flag_is_described_that_does_not_exist() -> None:
-    known = {"--evalkit", *map(format_flag, (*OPTIONS, *SWITCHES, *COMMAND_LINE_ONLY, *COMMAND_LINE_VALUES))}
+    known = {"--evalkit", *map(format_flag, OPTIONS)}
     assert set(re.findall(r"--evalkit[a-z-]*", PAGES)) <= known
 
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from evalkit.gate.history import History
+from evalkit.features.history.history import History
 from tests.servers.collector import Collector
 
 Project = Any

@@ -19,10 +19,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from evalkit.gate.history import HistoryRun
 from evalkit.gate.outcomes import sum_elapsed_ms
 from evalkit.hooks import iter_known
-from evalkit.hosts.reports.history_charts import build_history
 from evalkit.hosts.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.hosts.reports.side_by_side import list_measures
 from evalkit.hosts.reports.summary import (
@@ -62,18 +60,18 @@ def generate_html(
     title: str = "evalkit",
     redact: Redact | None = None,
     verdicts: Iterable[Verdict] | None = None,
-    history: Sequence[HistoryRun] = (),
+    sections: Mapping[str, JsonDict] | None = None,
 ) -> Iterator[str]:
     """Yield in pieces the page of `run` and the gate's `decision` on it, compared with `baseline`, if there is one.
 
     Secrets are redacted by `redact`, by default shapes of tokens and keys of secrets. Long texts are cut, and say so.
     `verdicts`: those of a run file, redacted when it was written, where `run` is without them; they are never in memory
-    together. `history`: runs up to this one, in order.
+    together. `sections`: what features add, by their names.
     """
     from markupsafe import Markup  # heavy, as jinja2 is
 
     decided, clean = redact_decision(decision, redact), redact_run(run, redact)
-    before, past = None if baseline is None else redact_run(baseline, redact), build_history(history, redact)
+    before, past = None if baseline is None else redact_run(baseline, redact), (sections or {}).get("history")
     rows, details, script = [], [], _read_asset("report.js")
     is_live = clean.metadata.get("model") is not None
     for row, detail in build_cases(clean.verdicts if verdicts is None else verdicts, before, decided, is_live=is_live):

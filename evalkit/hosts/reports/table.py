@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from evalkit.gate.history import HistoryRun
 from evalkit.hosts.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.hosts.reports.serialization import Redact, redact_run
 from evalkit.hosts.reports.summary import SWEEPS, format_sweep
 from evalkit.hosts.reports.trace import render_trace
+from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
 from evalkit.records.case import get_case_name, split_variant
 from evalkit.records.run import NOT_MEASURED, GateDecision, Run
@@ -179,7 +179,7 @@ class ReportInput(Struct, frozen=True, kw_only=True):
     redact: Redact | None = None  # None: known shapes of tokens, and keys of secrets
     folder: str = ""  # of the project, from the root of its repository
     verdicts: Iterable[Verdict] | None = None  # redacted ones, where `run` is without them
-    history: Sequence[HistoryRun] = ()  # runs up to this one, the oldest first
+    sections: Mapping[str, JsonDict] = field(default_factory=dict)  # what features add to a page, by their names
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -201,7 +201,7 @@ def _render_html(source: ReportInput) -> Iterator[str]:
         title=source.title,
         redact=source.redact,
         verdicts=source.verdicts,
-        history=source.history,
+        sections=source.sections,
     )
 
 
@@ -215,7 +215,7 @@ _DECISION = ("decision", "baseline", "title")
 REPORTS: dict[str, Report] = {
     report.name: report
     for report in (
-        Report(name="html", render=_render_html, needs=(*_DECISION, "verdicts", "history")),
+        Report(name="html", render=_render_html, needs=(*_DECISION, "verdicts", "sections")),
         Report(
             name="markdown",
             render=lambda source: [

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from evalkit.features.history.charts import build_history
+from evalkit.features.history.history import History, HistoryRun
 from evalkit.gate.decision import decide
-from evalkit.gate.history import History, HistoryRun
-from evalkit.hosts.reports.history_charts import build_history
 from evalkit.hosts.reports.html import generate_html
 from evalkit.records.run import Policy, Run
-from tests.gate.test_history import make_run
+from tests.features.history.test_history import make_run
 from tests.reports.test_html import Open, browser, opened
 
 __all__ = ["browser", "opened"]  # fixtures
@@ -30,7 +30,9 @@ def keep(folder: Path, *, branch: str = "main") -> tuple[Run, list[HistoryRun]]:
 
 
 def render(run: Run, history: list[HistoryRun]) -> str:
-    return "".join(generate_html(run, decide(run, Policy()), title="shop", history=history))
+    data = build_history(history)
+    sections = {} if data is None else {"history": data}
+    return "".join(generate_html(run, decide(run, Policy()), title="shop", sections=sections))
 
 
 def test_charts_changes_strips_and_quarantines_are_told(tmp_path: Path) -> None:

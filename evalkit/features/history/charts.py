@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date
 
-from evalkit.gate.history import HistoryRun, describe_span, find_trends, group_changes, propose_quarantines
-from evalkit.hosts.reports.serialization import Redact
-from evalkit.hosts.reports.trace import format_duration
+from evalkit.features.history.history import HistoryRun, describe_span, find_trends, group_changes, propose_quarantines
+from evalkit.hosts.reports.api import Redact, format_duration
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.text.format import cut_at_word, escape_controls, format_case_count, format_dollars

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.errors import UsageError
-from evalkit.gate.history import History, describe_history, find_trends
+from evalkit.features.history.history import History, describe_history, find_trends
 from evalkit.records.run import Run
 from evalkit.records.transcript import Timing, Transcript
 from evalkit.records.verdict import Reason, Verdict

@@ -1,0 +1,47 @@
+"""The hooks of the history of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from evalkit.errors import UsageError
+from evalkit.features.history.charts import build_history
+from evalkit.features.history.history import History, explain_part
+from evalkit.gate.outcomes import iter_outcomes
+from evalkit.hooks import Feature, Loss, Options, SessionPart, Written
+from evalkit.hosts.reports.api import FinishedRun, Redact
+from evalkit.jsonvalue import JsonDict
+from evalkit.records.run import Run
+
+
+class RunHistory(Feature):
+    """A history to which runs are added."""
+
+    name = "history"
+
+    def configure(self, options: Options) -> SessionPart:
+        return KeptHistory(options.read("history"), adds_runs=not options.read("cache"))
+
+
+class KeptHistory(SessionPart):
+    """The history in a file. A run whose replies came from a cache is no new measurement, and is not added."""
+
+    def __init__(self, path: Path, *, adds_runs: bool) -> None:
+        self._path = path
+        self._adds_runs = adds_runs
+        self._is_shown = True
+
+    def publish(self, report: FinishedRun) -> Iterator[Loss | Written]:
+        try:
+            with report.open() as stored:
+                if self._adds_runs and explain_part(stored.run) is None:
+                    History(self._path).add(stored.run, iter_outcomes(stored.run, stored.iter_verdicts()))
+        except (UsageError, OSError) as error:
+            self._is_shown = False
+            yield Loss("the history", str(error))
+        else:
+            self._is_shown = self._path.is_file()
+
+    def build_section(self, run: Run, redact: Redact | None) -> JsonDict | None:
+        return build_history(History(self._path).read_runs_up_to(run), redact) if self._is_shown else None
