@@ -96,6 +96,7 @@ class Entry(NamedTuple):
     file_advice: str = ""
     codes: Mapping[str, Code] = _NOTHING  # of reasons and faults
     has_rules: bool = False  # of lint
+    messages: tuple[str, ...] = ()  # keys of `input` that say what the agent gets, as `message` does
     agent_forms: tuple[str, ...] = ()  # keys of a mapping under `agent`, each the sign of one form
     endpoint: str = ""  # a path below the URL of a run's functions, for programs and services
     mutants: tuple[str, ...] = ()  # kinds
@@ -146,7 +147,14 @@ BUILT_IN = (
         was={"call": "approval"},
     ),
     Entry(name="programs", target="evalkit.features.programs.feature:Programs", agent_forms=("command", "url")),
-    Entry(name="mcp", target="evalkit.features.mcp.feature:Mcp", agent_forms=("mcp",), endpoint="mcp"),
+    Entry(
+        name="mcp",
+        target="evalkit.features.mcp.feature:Mcp",
+        keys={INPUT: ("calls",)},
+        messages=("calls",),
+        agent_forms=("mcp",),
+        endpoint="mcp",
+    ),
     Entry(
         name="simulated_users",
         target="evalkit.features.simulated_users.feature:SimulatedUsers",

@@ -24,6 +24,7 @@ from pathlib import Path, PurePath
 from types import ModuleType
 from urllib.parse import unquote_plus, urlsplit
 
+from evalkit.hooks import find_agent_form
 from evalkit.records.case import Permissions
 from evalkit.records.registry import AGENTS, CHECKS, OPERATORS
 from evalkit.text.url import is_loopback
@@ -302,8 +303,8 @@ def explain_agent(spec: object, permissions: Permissions | None, is_registered: 
     if isinstance(spec, Mapping):
         if permissions.untrusted:
             return UNTRUSTED
-        if "mcp" in spec:  # one that has a name is described in the project's configuration, or its code
-            spec = spec["mcp"] if isinstance(spec["mcp"], Mapping) else {}
+        form = find_agent_form(spec)
+        spec = spec if form is None else form.find_started(spec)
         return _explain_url(spec["url"], permissions) if "url" in spec else _explain_command(spec, permissions)
     name = spec.strip() if isinstance(spec, str) else ""
     if is_registered(name) or ":" not in name or name.endswith(".md"):

@@ -181,13 +181,23 @@ def list_agent_forms() -> dict[str, str]:
     return {form: entry.name for entry in list_entries() for form in entry.agent_forms}
 
 
+def get_agent_form(key: str) -> AgentForm:
+    """Return one of these forms by its key."""
+    return load_feature(list_agent_forms()[key]).list_agent_forms()[key]
+
+
 def find_agent_form(agent: object) -> AgentForm | None:
     """Return the form that the `agent` of a case has; None for a name, and for a mapping without a form."""
     if not isinstance(agent, Mapping):
         return None
-    forms = list_agent_forms()
-    key = next((key for key in forms if agent.get(key) is not None), None)
-    return None if key is None else load_feature(forms[key]).list_agent_forms()[key]
+    key = next((key for key in list_agent_forms() if agent.get(key) is not None), None)
+    return None if key is None else get_agent_form(key)
+
+
+@cache
+def list_messages() -> tuple[str, ...]:
+    """Return the keys of `input` that say what the agent gets, as `message` does."""
+    return tuple(key for entry in list_entries() for key in entry.messages)
 
 
 @cache

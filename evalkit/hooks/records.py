@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from evalkit.records.case import Case, Declaration
     from evalkit.records.transcript import Transcript
     from evalkit.records.verdict import CheckResult
+    from evalkit.spec.case_reader import CaseKey
 
 
 class Inherited(Struct, frozen=True):
@@ -69,8 +70,12 @@ class CaseDraft(Struct, frozen=True, kw_only=True):
 
 
 class AgentForm(Struct, frozen=True, kw_only=True):
-    """What is known of agents of one form, before one is built."""
+    """What is known of agents that a mapping describes, before one is built."""
 
+    keys: Mapping[str, CaseKey] = {}
+    mappings: Mapping[str, Mapping[str, CaseKey]] = {}  # keys of mappings in it, by the name of their schema
+    # What it starts or asks, as a mapping of `command`, `cwd` and `env`, or of `url`: the project must allow it.
+    find_started: Callable[[JsonObject], JsonObject] = dict
     answers_calls: bool = False  # it answers calls of functions itself, where no mock does: `answered_by: server`
     methods: tuple[str, ...] = ()  # functions that each of them has, and that nobody declares
 

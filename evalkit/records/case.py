@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, Location, UsageError
-from evalkit.hooks import FUNCTION, INPUT, CasePart, list_keys
+from evalkit.hooks import FUNCTION, INPUT, CasePart, list_keys, list_messages
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.records.variant import AGENT, MODEL, PROMPT, TEMPERATURE, CaseVariant
 
@@ -27,7 +27,7 @@ _ID = re.compile(r"(.+\.ya?ml)(?:\[([^\[\]=]+)\])?(?:\[([a-z][a-z0-9_]*=[^\[\]]+
 
 def list_hidden_inputs() -> frozenset[str]:
     """Return the keys of `input` that neither the agent gets nor counts as known."""
-    return _HIDDEN_INPUTS.union(list_keys(INPUT))
+    return _HIDDEN_INPUTS.union(list_keys(INPUT)).difference(list_messages())
 
 
 def split_case_id(case_id: str) -> tuple[str, str | None]:

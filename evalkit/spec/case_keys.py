@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import NO_TEXT
+from evalkit.hooks import BUILT_IN, list_messages
 from evalkit.jsonvalue import JsonObject
 from evalkit.spec.case_reader import EMAIL_KEYS, REFUSED_TAGS, SEQUENTIAL_TEST, TAG_PATTERN, CaseKey, CaseReader
 from evalkit.spec.input_files import PART_SCHEMA
 
 _TEXT = {"type": "string"}
+_FORMS = [f"`{form}`" for entry in BUILT_IN for form in entry.agent_forms]
 _NAME = {"type": "string", "minLength": 1}
 _REASON = {**_NAME, **NO_TEXT}
 _TAG = {"type": "string", "pattern": rf"^({TAG_PATTERN}|.*\{{\{{\s*row\b.*)$", "not": {"enum": sorted(REFUSED_TAGS)}}
@@ -45,7 +47,7 @@ CASE_KEYS: dict[str, CaseKey] = {
         CaseReader.read_agent,
         {"oneOf": [_NAME, {"$ref": "#/$defs/agent"}]},
         "The agent under test: a registered name, `package.module:attribute`, an instruction file `name.md`, or a "
-        "mapping with `command`, `url` or `mcp`.",
+        f"mapping with {', '.join(_FORMS[:-1])} or {_FORMS[-1]}.",
     ),
     "must_pass": CaseKey(
         CaseReader.read_boolean, _BOOLEAN, "The gate is missed if this case fails, whatever the pass rate."
@@ -163,14 +165,6 @@ INPUT_KEYS: dict[str, CaseKey] = {
         synonyms=("simulated_user", "simulator", "simulation", "user_simulator"),
         is_message=True,
     ),
-    "calls": CaseKey(
-        CaseReader.read_calls,
-        {"type": "array", "items": {"oneOf": [_NAME, {"$ref": "#/$defs/direct_call"}]}, "minItems": 1},
-        "Calls that the case itself makes, one after the other, of an MCP server: "
-        "`[{function_name: add, arguments: {a: 1}}]`; `{{ calls.add.result }}` is what an earlier one returned.",
-        in_suite=False,
-        is_message=True,
-    ),
     "context": CaseKey(CaseReader.read_anything, {}, "Whatever else the agent gets; it is kept as it is."),
     "state": CaseKey(
         CaseReader.read_mapping,
@@ -199,6 +193,12 @@ INPUT_KEYS: dict[str, CaseKey] = {
     ),
 }
 INPUTS = tuple(name for name, key in INPUT_KEYS.items() if key.is_message)
+
+
+def list_inputs() -> tuple[str, ...]:
+    """Return the keys of `input` of which a case has one: they say what the agent gets."""
+    return INPUTS + list_messages()
+
 
 TURN_KEYS: dict[str, CaseKey] = {
     "user": CaseKey(

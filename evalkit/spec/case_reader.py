@@ -1,13 +1,11 @@
 """Values of a case's own keys, read one by one: what is wrong is collected with its path, and says what to write.
 
-The tables of `case_keys` name the methods of `CaseReader`. The mapping of an agent that is a command, a URL or an
-MCP server has its tables here, because reading it needs them.
+The tables of `case_keys` name the methods of `CaseReader`. The keys of the mapping of an agent are those of features.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from typing import Any
@@ -17,14 +15,12 @@ from msgspec import Struct
 from evalkit.bounds import get_bounds
 from evalkit.errors import KeyPath
 from evalkit.fields.reader import FieldReader, describe_unknown_key, explain_quoting, guess_boolean
-from evalkit.functions.mocks.answers import compile_static
-from evalkit.hooks import Place, find_key, list_keys
+from evalkit.hooks import Place, find_key, get_agent_form, list_agent_forms, list_keys
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.records.case import Repeat
 from evalkit.stats.pass_rates import SequentialTest
 from evalkit.text.format import format_value
 
-AGENT_FORMS = "a name, package.module:attribute, an instruction file (.md), or a mapping with 'command', 'url' or 'mcp'"
 TAG_PATTERN = r"[^\W_][\w.+-]*"
 _NOT_SELECTABLE = frozenset({"and", "or", "not", "True", "False", "None"})
 # Marks on which pytest or a widespread plugin acts: a tag of that name would change how the case runs.
@@ -47,8 +43,6 @@ EMAIL_KEYS = {
     "from": "The sender's address.",
     "received": "When it arrived, as text.",
 }
-_HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_URL = r"https?://(\[[0-9A-Fa-f:.]+\]|[^/?#\s:@\[\]]+)(:(?P<port>[0-9]{1,5}))?([/?#]\S*)?"
 
 
 class CaseKey(Struct, frozen=True):
@@ -72,6 +66,12 @@ def collect_synonyms(table: Mapping[str, CaseKey]) -> dict[str, str]:
 
 
 SEQUENTIAL_TEST = {"good": 0.95, "bad": 0.8, "alpha": 0.05, "beta": 0.05}  # defaults of `repeat: {until: decided}`
+
+
+def suggest_synonym(key: object, table: Mapping[str, CaseKey]) -> str:
+    """Return the end of a message: which key of `table` is meant by `key`, if that is a word for it."""
+    synonym = collect_synonyms(table).get(key.lower()) if isinstance(key, str) else None
+    return f"; did you mean '{synonym}'?" if synonym else ""
 
 
 class CaseReader(FieldReader):
@@ -258,207 +258,41 @@ class CaseReader(FieldReader):
         return self.read_number(path, value, minimum=0, maximum=2, advice="null leaves it to the model")
 
     def read_agent(self, path: KeyPath, value: object) -> object:
-        """Read a name, or the mapping of an agent that is a command, a URL or an MCP server, without its keys that are
-        null."""
+        """Read a name, or the mapping that describes an agent, without its keys that are null."""
         if value is None or (isinstance(value, str) and value.strip()):
             return value
+        forms = list_agent_forms()
         if not isinstance(value, dict):
-            self.report_wrong(path, value, AGENT_FORMS)
+            kinds = "a name, package.module:attribute, an instruction file (.md)"
+            self.report_wrong(path, value, f"{kinds}, or a mapping with {_join(forms, 'or')}")
             return None
         entries = {key: item for key, item in value.items() if item is not None}
-        kinds = [kind for kind in AGENT_KINDS if kind in entries]
-        if len(kinds) > 1:
-            present = " and ".join(f"'{kind}'" for kind in kinds)
-            nulls = " or ".join(f"'{kind}: null'" for kind in kinds)
+        found = [form for form in forms if form in entries]
+        if len(found) > 1:
+            nulls = " or ".join(f"'{form}: null'" for form in found)
             advice = f"a case adds to its suite's agent: {nulls} takes one away"
-            self.add_problem(path, f"agent has one of 'command', 'url' and 'mcp', got {present}; {advice}")
+            self.add_problem(path, f"agent has one of {_join(forms, 'and')}, got {_join(found, 'and')}; {advice}")
             return None
-        rows = AGENT_KINDS[kinds[0]] if kinds else {**COMMAND_KEYS, **URL_KEYS, **MCP_AGENT_KEYS}
+        rows = {key: row for form in found or forms for key, row in get_agent_form(form).keys.items()}
         for key, item in entries.items():
             if key in rows:
                 rows[key].read(self, (*path, key), item)
             else:
-                synonym = _AGENT_SYNONYMS.get(key.lower()) if isinstance(key, str) else None
-                hint = f"; did you mean '{synonym}'?" if synonym in rows else ""
-                owner = next((kind for kind, keys in AGENT_KINDS.items() if key in keys), None)
-                if owner == "mcp" or (kinds == ["mcp"] and key in MCP_KEYS):
-                    hint = "; it stands under 'mcp'" if key in MCP_KEYS else "; an agent with 'mcp' has it"
-                elif owner is not None:
-                    hint = f"; an agent with a '{owner}' has it"
-                self.report_unknown_key(path, key, rows, hint)
-        if not kinds and all(key in rows for key in entries):
-            self.add_problem(path, "agent has none of 'command', 'url' and 'mcp': what is to be run, or asked")
+                self._report_agent_key(path, key, rows, found[0] if found else None)
+        if not found and all(key in rows for key in entries):
+            self.add_problem(path, f"agent has none of {_join(forms, 'and')}: what is to be run, or asked")
         return entries
 
-    def read_mcp(self, path: KeyPath, value: object) -> None:
-        """Read the name of an MCP server, or its description."""
-        if isinstance(value, str) and value.strip():
-            return
-        if not isinstance(value, dict):
-            self.report_wrong(path, value, "the name of an MCP server, or a mapping with 'command' or 'url'")
-            return
-        entries = {key: item for key, item in value.items() if item is not None}
-        if ("command" in entries) == ("url" in entries):
-            self.add_problem(path, f"{self.format_place(path)} has one of 'command' and 'url'")
-        for key, item in entries.items():
-            if key in MCP_KEYS:
-                MCP_KEYS[key].read(self, (*path, key), item)
-            else:
-                synonym = _AGENT_SYNONYMS.get(key.lower()) if isinstance(key, str) else None
-                self.report_unknown_key(path, key, MCP_KEYS, f"; did you mean '{synonym}'?" if synonym else "")
-
-    def read_scope(self, path: KeyPath, value: object) -> None:
-        self._read_choice(path, value, SCOPES)
-
-    def read_results(self, path: KeyPath, value: object) -> None:
-        self._read_choice(path, value, RESULTS)
-
-    def _read_choice(self, path: KeyPath, value: object, choices: tuple[str, ...]) -> None:
-        if value not in choices:
-            self.report_wrong(path, value, " or ".join(f"'{choice}'" for choice in choices))
-
-    def read_calls(self, path: KeyPath, value: object) -> None:
-        """Read `input.calls`: names, and mappings with `function_name` and `arguments`."""
-        calls = self.read_list(path, value, "a list of calls, such as `- {function_name: add, arguments: {a: 1}}`")
-        for index, call in enumerate(calls):
-            place = (*path, index)
-            if isinstance(call, str) and call.strip():
-                continue
-            if not isinstance(call, dict) or "function_name" not in call:
-                self.report_wrong(place, call, "a call with a 'function_name'")
-            for key, item in call.items() if isinstance(call, dict) else ():
-                if key not in _CALL_KEYS:
-                    hint = "; did you mean 'function_name'?" if key in ("name", "tool", "function") else ""
-                    self.report_unknown_key(place, key, _CALL_KEYS, hint)
-                elif key == "arguments":
-                    self.read_mapping((*place, key), item, "a mapping of arguments")
-                    compile_static(item, (*place, key), self.problems)
-                elif not isinstance(item, str) or not item.strip():
-                    self.report_wrong((*place, key), item, "the name of a function")
-
-    def read_command(self, path: KeyPath, value: object) -> None:
-        if isinstance(value, str) and value.strip():
-            try:
-                shlex.split(value)
-            except ValueError:
-                self.add_problem(path, f"{self.format_place(path)} has a quote that is never closed: {value!r}")
+    def _report_agent_key(self, path: KeyPath, key: object, rows: Mapping[str, CaseKey], form: str | None) -> None:
+        """Report a key that agents of `form` don't have: others may have it, or a mapping in it."""
+        owner = next((other for other in list_agent_forms() if key in get_agent_form(other).keys), None)
+        if form is not None and any(key in keys for keys in get_agent_form(form).mappings.values()):
+            hint = f"; it stands under '{form}'"
         else:
-            for index, word in enumerate(self.read_list(path, value, "a command, as text or as a list of its words")):
-                self._read_argument((*path, index), word, "a word of the command", empty=index > 0)
-
-    def _read_argument(self, path: KeyPath, value: object, expected: str, *, empty: bool = False) -> None:
-        """Read a text that a process or a request can be given."""
-        if not isinstance(value, str) or not (value or empty):
-            self.report_wrong(path, value, expected, explain_quoting(value))
-        elif "\0" in value:
-            self.add_problem(path, f"{self.format_place(path)} holds a NUL character, which no command can be given")
-
-    def read_folder(self, path: KeyPath, value: object) -> None:
-        self._read_argument(path, value, "a folder, relative to the project's root")
-
-    def read_environment(self, path: KeyPath, value: object) -> None:
-        for name, item in (self.read_mapping(path, value, "a mapping of names to texts") or {}).items():
-            if not name or "=" in name or "\0" in name:
-                self.add_problem((*path, name), f"{name!r} can't name an environment variable", at_key=True)
-            elif item is not None:
-                self._read_argument((*path, name), item, "a text", empty=True)
-
-    def read_headers(self, path: KeyPath, value: object) -> None:
-        for name, item in (self.read_mapping(path, value, "a mapping of names to texts") or {}).items():
-            if not re.fullmatch(_HEADER, name):
-                self.add_problem((*path, name), f"{name!r} can't name an HTTP header", at_key=True)
-            elif isinstance(item, str) and ("\n" in item or "\r" in item or "\0" in item):
-                self.add_problem((*path, name), f"{self.format_place((*path, name))} is one line of text")
-            elif item is not None:
-                self._read_argument((*path, name), item, "a text", empty=True)
-
-    def read_url(self, path: KeyPath, value: object) -> None:
-        match = re.fullmatch(_URL, value) if isinstance(value, str) else None
-        if match is None or not 0 < int(match["port"] or 80) < 65_536:
-            self.report_wrong(path, value, "a URL such as http://127.0.0.1:8000/answer")
+            hint = suggest_synonym(key, rows) if owner is None else f"; an agent with a '{owner}' has it"
+        self.report_unknown_key(path, key, rows, hint)
 
 
-_TEXT = {"type": "string", "minLength": 1}
-_TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
-_TIMEOUT = CaseKey(
-    CaseReader.read_positive,
-    {"type": "number", "exclusiveMinimum": 0},
-    "Seconds for one answer, within `settings.deadline_s`.",
-)
-
-COMMAND_KEYS: dict[str, CaseKey] = {
-    "command": CaseKey(
-        CaseReader.read_command,
-        {"oneOf": [_TEXT, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
-        "The command, as a list of its words or as one text; no shell is asked. `python` is the Python of evalkit.",
-    ),
-    "cwd": CaseKey(
-        CaseReader.read_folder, _TEXT, "The folder it runs in, relative to the project's root, which is the default."
-    ),
-    "env": CaseKey(
-        CaseReader.read_environment, _TEXTS, "Environment variables besides the inherited ones; `null` removes one."
-    ),
-    "timeout": _TIMEOUT,
-    "spans": CaseKey(
-        CaseReader.read_boolean,
-        {"type": "boolean"},
-        "Judge the case by the OpenTelemetry spans that the program exports: its turns, calls and results.",
-    ),
-}
-URL_KEYS: dict[str, CaseKey] = {
-    "url": CaseKey(
-        CaseReader.read_url,
-        {"type": "string", "pattern": f"^{_URL.replace('?P<port>', '?:')}$"},
-        "Where the agent is asked, with a POST.",
-    ),
-    "headers": CaseKey(CaseReader.read_headers, _TEXTS, "HTTP headers of the request."),
-    "timeout": _TIMEOUT,
-    "spans": CaseKey(
-        CaseReader.read_boolean,
-        {"type": "boolean"},
-        "Judge the case by the OpenTelemetry spans that the service exports for the request.",
-    ),
-}
-SCOPES, RESULTS = ("worker", "case"), ("value", "json", "whole")
-MCP_KEYS: dict[str, CaseKey] = {
-    "command": CaseKey(CaseReader.read_command, COMMAND_KEYS["command"].schema, "The command that starts the server."),
-    "cwd": COMMAND_KEYS["cwd"],
-    "env": COMMAND_KEYS["env"],
-    "url": CaseKey(CaseReader.read_url, URL_KEYS["url"].schema, "Where the server is (streamable HTTP)."),
-    "headers": CaseKey(CaseReader.read_headers, _TEXTS, "HTTP headers of the requests."),
-    "timeout": CaseKey(
-        CaseReader.read_positive,
-        {"type": "number", "exclusiveMinimum": 0},
-        "Seconds for one call; one that takes longer fails with `timeout`.",
-    ),
-    "scope": CaseKey(
-        CaseReader.read_scope,
-        {"type": "string", "enum": list(SCOPES)},
-        "`worker` (default): the cases of a process share the server; `case`: each run has a server of its own.",
-    ),
-    "results": CaseKey(
-        CaseReader.read_results,
-        {"type": "string", "enum": list(RESULTS)},
-        "`value` (default): a result is the structured content, else the text; `json`: likewise, but a text that is a "
-        "JSON object or list is what it says; `whole`: a mapping of `content`, `structuredContent` and `isError`.",
-    ),
-}
-MCP_AGENT_KEYS: dict[str, CaseKey] = {
-    "mcp": CaseKey(
-        CaseReader.read_mcp,
-        {"oneOf": [_TEXT, {"$ref": "#/$defs/mcp_server"}]},
-        "The MCP server: a name of `[tool.evalkit.mcp_servers]` or `@evalkit.mcp_server`, or its description.",
-    ),
-    "instruction": CaseKey(
-        CaseReader.read_name, _TEXT, "The instruction file of the model that uses the server; none by default."
-    ),
-}
-AGENT_KINDS = {"command": COMMAND_KEYS, "url": URL_KEYS, "mcp": MCP_AGENT_KEYS}
-_CALL_KEYS = ("function_name", "arguments")
-_AGENT_SYNONYMS = {
-    **dict.fromkeys(("cmd", "argv", "args", "run", "process"), "command"),
-    **dict.fromkeys(("dir", "directory", "workdir", "working_directory"), "cwd"),
-    **dict.fromkeys(("environment", "variables"), "env"),
-    **dict.fromkeys(("deadline_s", "deadline", "timeout_s"), "timeout"),
-    **dict.fromkeys(("endpoint", "uri", "http", "address"), "url"),
-}
+def _join(names: Iterable[str], word: str) -> str:
+    *first, last = (f"'{name}'" for name in names)
+    return f"{', '.join(first)} {word} {last}" if first else last

@@ -32,9 +32,9 @@ from evalkit.spec.case_keys import (
     CASE_KEYS,
     CASE_SYNONYMS,
     INPUT_KEYS,
-    INPUTS,
     SETTINGS_KEYS,
     TURN_KEYS,
+    list_inputs,
 )
 from evalkit.spec.case_reader import CaseReader, collect_synonyms
 from evalkit.spec.files import MOCKS, OLD_MOCKS
@@ -83,7 +83,6 @@ def compile_case(
     case = CompiledCase((reader := CaseReader()).read_keys(CASE_KEYS, data, (), CASE, CASE_SYNONYMS))
     _check_combinations(reader, data, case.values, stem)
     _check_permissions(reader, data, permissions)
-    _check_calls(reader, data)
     if isinstance(data.get("settings"), dict):
         values = reader.read_keys(SETTINGS_KEYS, data["settings"], ("settings",))
         case.settings = CaseSettings(**values, temperature_is_set="temperature" in values)
@@ -267,15 +266,6 @@ def _check_combinations(reader: CaseReader, data: JsonDict, values: JsonDict, st
         reader.add_problem((), "the case has no 'input': what the agent gets; write `input: {message: ...}`")
 
 
-def _check_calls(reader: CaseReader, data: JsonDict) -> None:
-    """Report calls of the case itself where the agent is something else than an MCP server."""
-    case_input, agent = data.get("input"), data.get("agent")
-    is_server = agent is None or (isinstance(agent, dict) and "mcp" in agent)
-    if isinstance(case_input, dict) and "calls" in case_input and not is_server:
-        message = "'calls' are made of an MCP server, and the agent is none; write `agent: {mcp: ...}`"
-        reader.add_problem(("input", "calls"), message, at_key=True)
-
-
 def _check_permissions(reader: CaseReader, data: JsonDict, permissions: Permissions | None) -> None:
     """Report an agent that a file may not start, and a model whose address it chooses."""
     is_readable = not any(problem.path[:1] == ("agent",) for problem in reader.problems)
@@ -301,11 +291,12 @@ def _check_model(reader: CaseReader, path: KeyPath, model: object, permissions: 
 def _read_input(reader: CaseReader, data: JsonDict, case_input: JsonDict) -> None:
     path: KeyPath = ("input",)
     reader.read_keys(INPUT_KEYS, case_input, path, INPUT)
-    present = [key for key in INPUTS if key in case_input]
+    inputs = list_inputs()
+    present = [key for key in inputs if key in case_input]
     if not present:
         is_split = "input" in _guess_keys(data, CASE_KEYS, CASE_SYNONYMS)  # a part stands under a misspelt key
-        if not is_split and not _guess_keys(case_input, INPUT_KEYS, collect_synonyms(INPUT_KEYS)) & set(INPUTS):
-            *names, last = (f"'{name}'" for name in INPUTS)
+        if not is_split and not _guess_keys(case_input, INPUT_KEYS, collect_synonyms(INPUT_KEYS)) & set(inputs):
+            *names, last = (f"'{name}'" for name in inputs)
             expected = f"input has none of {', '.join(names)} and {last}"
             reader.add_problem(path, f"{expected}; write what the user says: `message: ...`")
     elif len(present) > 1:

@@ -15,10 +15,10 @@ from evalkit.checks.key_schemas import describe_keys
 from evalkit.checks.keys import build_definitions, describe_value
 from evalkit.checks.simulated_user import BRANCH_CONDITION_KEYS, BRANCH_KEYS, USER_KEYS, describe_user_schemas
 from evalkit.functions.mocks.reader import DIRECTIVES
-from evalkit.hooks import CASE, FUNCTION, INPUT, Place, load_all
+from evalkit.hooks import CASE, FUNCTION, INPUT, Place, get_agent_form, list_agent_forms, load_all
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, INPUTS, SETTINGS_KEYS, TURN_KEYS
-from evalkit.spec.case_reader import AGENT_KINDS, COMMAND_KEYS, MCP_AGENT_KEYS, MCP_KEYS, URL_KEYS, CaseKey
+from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, SETTINGS_KEYS, TURN_KEYS, list_inputs
+from evalkit.spec.case_reader import CaseKey
 
 SCHEMA_FILE = Path(__file__).with_name("case.schema.json")
 _FROM_ROW = {"$ref": "#/$defs/from_row"}
@@ -29,6 +29,7 @@ def build_case_schema(checks: Iterable[str] = (), operators: Iterable[str] = ())
     """Build the schema of a case file. `checks` and `operators` are names that a project registers."""
     expected = describe_keys(list_expected_keys())
     expected |= {name: {"description": "A check of this project."} for name in checks}
+    messages = [{"required": [key]} for key in list_inputs()]
     return {
         "$schema": DIALECT,
         "title": "evalkit case",
@@ -36,7 +37,10 @@ def build_case_schema(checks: Iterable[str] = (), operators: Iterable[str] = ())
         **_build_object(_describe_keys({**CASE_KEYS, **_list_keys(CASE)}), never_null={"input"}),
         # A case that extends another one has the input of that one, if it has none of its own.
         "if": {"required": ["extends"]},
-        "else": {"required": ["input"], "properties": {"input": {"oneOf": [{"required": [key]} for key in INPUTS]}}},
+        "else": {
+            "required": ["input"],
+            "properties": {"input": {"oneOf": messages}},
+        },
         "$defs": _build_definitions(expected, operators),
     }
 
@@ -47,16 +51,9 @@ def _build_definitions(expected: JsonDict, operators: Iterable[str]) -> JsonDict
         **build_definitions(),
         **describe_user_schemas(),
         "value": describe_value(operators),
-        "agent": {"oneOf": [_build_agent(kind, keys) for kind, keys in AGENT_KINDS.items()]},
-        "mcp_server": _build_object(_describe_keys(MCP_KEYS)),
-        "direct_call": {
-            "type": "object",
-            "properties": {"function_name": {"type": "string", "minLength": 1}, "arguments": {"type": "object"}},
-            "required": ["function_name"],
-            "additionalProperties": False,
-        },
+        **_build_agents(),
         "input": {
-            **_build_object(_describe_keys({**INPUT_KEYS, **_list_keys(INPUT)}), never_null=set(INPUTS)),
+            **_build_object(_describe_keys({**INPUT_KEYS, **_list_keys(INPUT)}), never_null=set(list_inputs())),
             "not": {"required": ["mock_responses", "mock_function_responses"]},
         },
         "turn": {
@@ -143,14 +140,17 @@ def _build_object(properties: JsonDict, never_null: Iterable[str] = ()) -> JsonD
     return {"type": "object", "properties": nullable, "additionalProperties": False}
 
 
-def _build_agent(required: str, keys: Mapping[str, CaseKey]) -> JsonDict:
-    required_keys = [] if required == "mcp" else [required]  # the suite may name the server, and the case add to it
-    return {
-        "type": "object",
-        "properties": _describe_keys(keys),
-        "required": required_keys,
-        "additionalProperties": False,
-    }
+def _build_agents() -> JsonDict:
+    """Build what `agent` may be as a mapping, and the mappings in it."""
+    forms = {key: get_agent_form(key) for key in list_agent_forms()}
+    mappings = {name: keys for form in forms.values() for name, keys in form.mappings.items()}
+    built = []
+    for key, form in forms.items():
+        others = {name for other in forms if other != key for name in forms[other].keys}
+        # Where its other keys tell which form it is, the suite may have this one, and the case add to it.
+        required = [key] if others & form.keys.keys() else []
+        built.append({**_build_object(_describe_keys(form.keys), never_null=form.keys), "required": required})
+    return {"agent": {"oneOf": built}, **{name: _build_object(_describe_keys(keys)) for name, keys in mappings.items()}}
 
 
 def _build_answer() -> JsonDict:
@@ -205,6 +205,7 @@ _TYPES = {
 
 def fill_tables(page: str) -> str:
     """Rewrite the tables of `page` between ``<!-- keys: NAME -->`` and ``<!-- end -->``."""
+    forms = {key: get_agent_form(key) for key in list_agent_forms()}
     tables: dict[str, Mapping[str, CaseKey | tuple[JsonObject, str]]] = {
         "case": {**CASE_KEYS, **_list_keys(CASE)},
         "input": {**INPUT_KEYS, **_list_keys(INPUT)},
@@ -214,10 +215,8 @@ def fill_tables(page: str) -> str:
         "condition": BRANCH_CONDITION_KEYS,
         "settings": SETTINGS_KEYS,
         "function": {**FUNCTION_KEYS, **_list_keys(FUNCTION)},
-        "command": COMMAND_KEYS,
-        "url": URL_KEYS,
-        "mcp_agent": MCP_AGENT_KEYS,
-        "mcp": MCP_KEYS,
+        **{f"agent_{key}": form.keys for key, form in forms.items()},
+        **{name: keys for form in forms.values() for name, keys in form.mappings.items()},
     }
 
     def format_table(name: str) -> str:

@@ -27,7 +27,7 @@ EXCEPTIONS = {
     "checks/simulated_user.py": "keys of `input.user` that are named alike",
     "runner/simulated_user.py": "keys of `input.user` that are named alike",
     "runner/judge.py": "keys of a call of `evalkit.judge` that are named alike",
-    "spec/case_reader.py": "keys of `input.calls` that are named alike",
+    "features/mcp/keys.py": "keys of `input.calls` that are named alike",
 }
 
 

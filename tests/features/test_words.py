@@ -32,14 +32,9 @@ EXCEPTIONS = {
         "agents/remote/server.py": "`mcp_url` and `mcp_command` are public names",
         "cli/case_commands.py": "the command `evalkit mcp`",
         "public.py": "the place of `evalkit.mcp_server`",
-        "functions/permissions.py": "what an agent of its form starts",
         "hosts/lint/facts/data_files.py": "a type of tool that model services have",
         "hosts/lint/facts/records.py": "a form of declarations",
         "hosts/lint/names.py": "a usual part of names of functions",
-        "spec/case_keys.py": "a key of agents",
-        "spec/case_reader.py": "keys of its agents",
-        "spec/compile.py": "calls of the case itself",
-        "spec/schema.py": "keys of its agents",
         "wire/openai_responses.py": "a type of item that a model's service has",
     },
     "simulated_users": {
@@ -51,6 +46,7 @@ EXCEPTIONS = {
 }
 # Features whose name and keys are words of English: what is looked for instead.
 WORDS = {
+    "mcp": r"\bmcp\b",
     "programs": r"features\.programs",
     "rows": r"features\.rows|RowTable|RowSource|[\"']matrix[\"'](?:,| and| or) [\"']from[\"']",
     "history": r"HistoryRun|evalkit_history|evalkit trend|history\.sqlite",

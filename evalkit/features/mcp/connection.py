@@ -30,8 +30,8 @@ from evalkit.agents.remote.reaper import TERM_S
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import FunctionError, RemoteAgentError, format_path
 from evalkit.features.mcp.process import CLOSE_S, ServerProcess
-from evalkit.features.mcp.results import WHOLE, explain_invalid_answer, read_result
-from evalkit.features.mcp.spec import CASE, ServerSpec
+from evalkit.features.mcp.results import explain_invalid_answer, read_result
+from evalkit.features.mcp.spec import CASE, WHOLE, ServerSpec
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.call_log import BrokenContractError
 from evalkit.jsonvalue import JsonDict, JsonObject

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from evalkit.features.mcp.spec import METHODS
-from evalkit.hooks import AgentForm, AgentRequest, Feature
+from evalkit.features.mcp import keys
+from evalkit.hooks import INPUT, AgentForm, AgentRequest, CaseDraft, Feature, Place
+from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -23,8 +24,17 @@ class Mcp(Feature):
 
     name = "mcp"
 
+    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+        return {INPUT: {"calls": keys.CALLS_KEY}}
+
+    def list_definitions(self) -> Mapping[str, JsonDict]:
+        return {"direct_call": keys.DIRECT_CALL}
+
     def list_agent_forms(self) -> Mapping[str, AgentForm]:
-        return {"mcp": AgentForm(answers_calls=True, methods=METHODS)}
+        return {"mcp": keys.FORM}
+
+    def compile(self, draft: CaseDraft) -> None:
+        keys.check_calls(draft)
 
     def build_agent(self, request: AgentRequest) -> AgentUnderTest:
         return agent.build_mcp_agent(request)

@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from evalkit.errors import FunctionError, format_path
+from evalkit.features.mcp.spec import PARSED, WHOLE
 from evalkit.functions.call_log import BrokenContractError
 from evalkit.functions.declarations import find_return_problems
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_strictly, walk_leaves
@@ -20,7 +21,6 @@ from evalkit.text.format import format_value, join_names
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
-VALUE, PARSED, WHOLE = ("value", "json", "whole")  # the forms of results
 _MOST_PROBLEMS = 3  # of an answer, in a message
 
 

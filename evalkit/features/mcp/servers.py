@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from evalkit.errors import UsageError
+from evalkit.features.mcp.spec import RESULTS, SCOPES
 from evalkit.functions.targets import AnyFunction
 from evalkit.records.registry import Registry
 
@@ -21,6 +22,6 @@ def mcp_server(
 
     Cases use it with ``agent: {mcp: NAME}``. It runs in this process. For the options see ``agent.mcp``.
     """
-    if scope not in ("worker", "case") or results not in ("value", "json", "whole"):
+    if scope not in SCOPES or results not in RESULTS:
         raise UsageError("evalkit.mcp_server: scope is 'worker' or 'case', results is 'value', 'json' or 'whole'")
     return MCP_SERVERS.build_decorator(name, timeout_s=timeout, scope=scope, results=results)

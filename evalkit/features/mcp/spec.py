@@ -10,14 +10,14 @@ from importlib.util import find_spec
 from msgspec import Struct
 
 from evalkit.errors import RemoteAgentError
-from evalkit.features.mcp.results import VALUE
 from evalkit.functions.targets import AnyFunction
 from evalkit.jsonvalue import JsonObject
 
 # Methods of the protocol, which a case calls as if they were tools.
 LIST_TOOLS, READ_RESOURCE = "tools/list", "resources/read"
 METHODS = (LIST_TOOLS, "resources/list", "resources/templates/list", READ_RESOURCE, "prompts/list", "prompts/get")
-WORKER, CASE = ("worker", "case")
+SCOPES = WORKER, CASE = ("worker", "case")
+RESULTS = VALUE, PARSED, WHOLE = ("value", "json", "whole")
 NEEDS_EXTRA = "an agent that is an MCP server needs the package 'mcp': pip install 'pytest-evalkit[mcp]'"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from evalkit.features.programs.keys import FORMS
 from evalkit.hooks import AgentForm, AgentRequest, Feature
 from evalkit.lazy import LazyModule
 
@@ -22,7 +23,7 @@ class Programs(Feature):
     name = "programs"
 
     def list_agent_forms(self) -> Mapping[str, AgentForm]:
-        return {"command": AgentForm(), "url": AgentForm()}
+        return FORMS
 
     def build_agent(self, request: AgentRequest) -> AgentUnderTest:
         return (service.build_url_agent if "url" in request.form else command.build_command_agent)(request)

@@ -29,7 +29,7 @@ from evalkit.features.mcp import spec as server_spec
 from evalkit.features.mcp.connection import MOST_PAGES, ServerConnection
 from evalkit.features.mcp.pool import POOL, close_servers
 from evalkit.features.mcp.servers import MCP_SERVERS
-from evalkit.features.mcp.spec import ServerSpec
+from evalkit.features.mcp.spec import RESULTS, ServerSpec
 from evalkit.hosts.casecheck.fault_injection import FaultSweep
 from evalkit.hosts.casecheck.sweep import arun_with_sweeps
 from evalkit.project import Project
@@ -37,7 +37,6 @@ from evalkit.records.case import Permissions
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import ModelCall, ModelTurn
 from evalkit.records.verdict import Verdict
-from evalkit.spec.case_reader import RESULTS
 
 mcp = pytest.importorskip("mcp", reason="the mcp extra is not installed")
 types = mcp.types
