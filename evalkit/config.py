@@ -358,7 +358,6 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "html": _read_text,
     "otlp": _read_text,
     "baseline": _read_text,
-    "payloads": _read_text,
     "durations": _read_text,
     "executor": _read_text,
     "model": _read_text,

@@ -182,4 +182,70 @@ BUILT_IN = (
             ),
         ),
     ),
+    Entry(
+        name="faults",
+        target="evalkit.features.sweeps.feature:Faults",
+        options=(
+            Option(
+                name="faults",
+                help="run each passing case again with each of its functions failing in turn (`evalkit faults`)",
+                kind="switch",
+                group=SELECTED,
+                has_setting=False,
+            ),
+        ),
+        commands=(
+            Command(
+                name="faults",
+                target="evalkit.features.sweeps.commands:faults",
+                help="See what the agent does when a function fails.",
+                group=CHECK_CASES,
+            ),
+        ),
+        was={"changed_runs": "faults"},
+    ),
+    Entry(
+        name="injections",
+        target="evalkit.features.sweeps.feature:Injections",
+        options=(
+            Option(
+                name="injections",
+                help="run each passing case again with instructions to the agent in what its functions return",
+                kind="switch",
+                group=SELECTED,
+                has_setting=False,
+            ),
+            Option(
+                name="payloads",
+                help="add hostile texts for --evalkit-injections (default: injections.yaml, if it is there)",
+                metavar="FILE",
+                kind="path",
+                group=SELECTED,
+            ),
+        ),
+        commands=(
+            Command(
+                name="injections",
+                target="evalkit.features.sweeps.commands:injections",
+                help="See whether the agent obeys what functions return.",
+                group=CHECK_CASES,
+            ),
+        ),
+        was={"changed_runs": "injections"},
+    ),
+    Entry(
+        name="parity",
+        target="evalkit.features.parity.feature:Parity",
+        options=(
+            Option(
+                name="parity",
+                help="run each passing case again with the live model's replies streamed, or whole, and compare the "
+                "calls",
+                kind="switch",
+                group=LIVE,
+                has_setting=False,
+            ),
+        ),
+        was={"changed_runs": "parity"},
+    ),
 )

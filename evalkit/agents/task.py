@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from evalkit.hosts.traces.log_formats import Conversation
     from evalkit.models.cassettes.http import traffic
     from evalkit.models.cassettes.http.player import Player
-    from evalkit.models.cassettes.http.request_toggle import RequestToggle
-    from evalkit.models.cassettes.http.traffic import Traffic
+    from evalkit.models.cassettes.http.traffic import RequestToggle, Traffic
     from evalkit.models.providers.base import Provider
     from evalkit.models.providers.budget import ClientBudget
     from evalkit.models.providers.turns import Chunk

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +15,7 @@ from evalkit.cli.new import AGENTS, explain_next_step, explain_uncollected, writ
 from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
 from evalkit.errors import RemoteAgentError, UnknownAgentError, UsageError
 from evalkit.hooks import find_schema, list_schemas
-from evalkit.hosts.commands.api import OUTPUT, format_examples, open_project, write_output
+from evalkit.hosts.commands.api import OUTPUT, format_examples, open_project, run_pytest, write_output
 from evalkit.hosts.reports.run_file import build_run_schema
 from evalkit.hosts.traces.read_log import FORMATS
 from evalkit.jsonvalue import JsonObject
@@ -165,35 +163,6 @@ def judge_check(
 
 
 @click.command(
-    short_help="See what the agent does when a function fails.",
-    context_settings={"ignore_unknown_options": True},
-    epilog=format_examples("evalkit faults scenarios/hotel"),
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PATHS] [OPTIONS OF PYTEST]")
-def faults(arguments: tuple[str, ...]) -> int:
-    """Run each passing case again with each of its functions failing in turn, and check its `on_fault`.
-
-    The agent is tested, not the cases; `evalkit mutate` is its counterpart. The same as `pytest --evalkit
-    --evalkit-faults`, with its exit statuses.
-    """
-    return _run_pytest("--evalkit-faults", *arguments)
-
-
-@click.command(
-    short_help="See whether the agent obeys what functions return.",
-    context_settings={"ignore_unknown_options": True},
-    epilog=format_examples("evalkit injections scenarios/hotel"),
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PATHS] [OPTIONS OF PYTEST]")
-def injections(arguments: tuple[str, ...]) -> int:
-    """Run each passing case again with instructions to the agent in what its functions return, and compare the calls.
-
-    The same as `pytest --evalkit --evalkit-injections`, with its exit statuses.
-    """
-    return _run_pytest("--evalkit-injections", *arguments)
-
-
-@click.command(
     "judge-traces",
     short_help="Judge runs that happened elsewhere by the cases.",
     context_settings={"ignore_unknown_options": True},
@@ -225,11 +194,7 @@ def judge_traces(
     flags = [f"--evalkit-traces={path}" for path in arguments[:number]]
     flags += [f"--evalkit-match={match}"] if match is not None else []
     flags += ["--evalkit-allow-unmatched"] if allow_unmatched else []
-    return _run_pytest(*flags, *arguments[number:], *cases)
-
-
-def _run_pytest(*arguments: str) -> int:
-    return subprocess.call([sys.executable, "-m", "pytest", "--evalkit", *arguments])  # noqa: S603 - what was typed
+    return run_pytest(*flags, *arguments[number:], *cases)
 
 
 @click.command(
@@ -433,5 +398,5 @@ def describe_tools(server: str) -> str:
 
 
 WRITING = (init, new_command, import_command, record_mocks_command)
-CHECKING = (lint_command, smoke, mutate, faults, injections, judge_check, judge_traces)
+CHECKING = (lint_command, smoke, mutate, judge_check, judge_traces)
 REFERENCE = (explain, schema, mcp_command)

@@ -182,7 +182,7 @@ class FakeDispatcher:
             mock = self._functions.find_mock(declaration.name)
             if declaration.returns is not None and mock is not None:
                 statics = (leaf for leaf in iter_leaves(mock[1]) if isinstance(leaf, StaticAnswer))
-                plain_statics = (leaf for leaf in statics if not leaf.has_templates and not leaf.is_fault)
+                plain_statics = (leaf for leaf in statics if not leaf.has_templates and not leaf.breaks_schema)
                 for leaf in plain_statics:
                     for path, message in find_return_problems(leaf.value, declaration.returns):
                         raise self.record_fault(MockError(explain_broken_returns(declaration.name, path, message)))

@@ -423,7 +423,7 @@ def check_cost(evidence: GateEvidence) -> Iterator[Finding]:
     limit = evidence.policy.max_cost_usd
     if limit is None:
         return
-    costs = [(outcome.case_id, outcome.cost_usd, outcome.sweep_usd) for outcome in evidence.list_outcomes()]
+    costs = [(outcome.case_id, outcome.cost_usd, outcome.changed_usd) for outcome in evidence.list_outcomes()]
     total = sum(usd for _, *known in costs for usd in known if usd is not None)
     unknown = [case_id for case_id, *known in costs if None in known]
     if total > limit:

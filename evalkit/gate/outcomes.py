@@ -39,7 +39,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     until_decided: bool = False  # a sequential test said when to stop
     model_turns: int = 0
     cost_usd: float | None = None
-    sweep_usd: float | None = 0.0  # of runs that a live model made again with one thing changed
+    changed_usd: float | None = 0.0  # of runs that a live model made again with one thing changed
     elapsed_ms: float = 0.0  # with the agent's own code where it can vary: a client of its own may ask the model there
     latencies: tuple[float, ...] = ()  # ms of each measured run of which the time is known
     text_calls: int = 0
@@ -94,7 +94,9 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         until_decided=isinstance(repeat, Mapping) and "until" in repeat,
         model_turns=sum(len(run.transcript.turns) for run in runs),
         cost_usd=_sum_costs(_compute_cost(run.transcript) for run in runs),
-        sweep_usd=_sum_costs(_compute_cost(t.transcript) for t in verdict.sweep_runs if t.transcript.cassette is None),
+        changed_usd=_sum_costs(
+            _compute_cost(run.transcript) for run in verdict.changed_runs if run.transcript.cassette is None
+        ),
         elapsed_ms=sum_elapsed_ms(runs, is_live=is_live) or 0.0,
         latencies=tuple(timing.total_ms for run, timing in timings if run.status in (PASSED, FAILED)),
         text_calls=channels.count("text"),

@@ -24,6 +24,7 @@ from evalkit.hooks.loading import (
     find_owner,
     find_schema,
     get_agent_form,
+    get_features,
     inherit,
     iter_known,
     list_agent_forms,
@@ -39,12 +40,13 @@ from evalkit.hooks.loading import (
     load_all,
     load_feature,
 )
-from evalkit.hooks.parts import CasePart, RunPart, SessionPart
+from evalkit.hooks.parts import CasePart, RunPart, SessionPart, select_changing
 from evalkit.hooks.records import (
     AgentForm,
     AgentRequest,
     CaseDraft,
     CaseReport,
+    ChangedRuns,
     Forecast,
     Inherited,
     JudgedRun,
@@ -70,6 +72,7 @@ __all__ = [
     "CaseFileData",
     "CasePart",
     "CaseReport",
+    "ChangedRuns",
     "Code",
     "Command",
     "Entry",
@@ -101,6 +104,7 @@ __all__ = [
     "find_owner",
     "find_schema",
     "get_agent_form",
+    "get_features",
     "inherit",
     "iter_known",
     "list_agent_forms",
@@ -115,4 +119,5 @@ __all__ = [
     "list_schemas",
     "load_all",
     "load_feature",
+    "select_changing",
 ]

@@ -11,6 +11,7 @@ from evalkit.hooks.records import (
     AgentRequest,
     CaseDraft,
     CaseReport,
+    ChangedRuns,
     Inherited,
     Options,
     RunReport,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from evalkit.functions.call_log import CallLog
     from evalkit.hooks.parts import CasePart, RunPart, SessionPart
     from evalkit.hosts.lint.api import RuleFamily
-    from evalkit.jsonvalue import JsonDict
+    from evalkit.jsonvalue import JsonDict, JsonObject
     from evalkit.records.side_usage import SideUsage
     from evalkit.records.transcript import FunctionCall, Transcript
 
@@ -38,6 +39,7 @@ class Feature:
     verdict_data: ClassVar[Any] = Any
     transcript_data: ClassVar[Any] = Any
     call_data: ClassVar[Any] = Any
+    changed_runs: ClassVar[ChangedRuns | None] = None  # of one whose `SessionPart` has `again`
 
     # Once, when something asks for it
 
@@ -130,6 +132,10 @@ class Feature:
     def trace_call(self, call: FunctionCall) -> Mapping[str, str]:
         """Return the attributes of a call's span."""
         return {}
+
+    def upgrade_changed_run(self, data: JsonObject) -> JsonObject:
+        """Return the data of a changed run of version 1 with the keys of `ChangedRun`."""
+        return data
 
     # Tests of cases
 

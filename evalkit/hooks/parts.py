@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evalkit.jsonvalue import JsonDict
     from evalkit.records.run import Run
     from evalkit.records.transcript import Transcript
+    from evalkit.runner.changed_runs import PassingRun, PlannedRun
 
 
 class CasePart(Struct, frozen=True):
@@ -70,6 +71,14 @@ class SessionPart:
 
     shows_baseline: ClassVar[bool] = False  # `publish` needs the cases of `--evalkit-baseline`, not only their outcomes
 
+    def again(self, passing: PassingRun) -> Iterable[PlannedRun]:
+        """A case has passed: plan runs of it with one thing changed, in the order in which they run.
+
+        A run that fails, fails the case. How reports call these runs stands in `Feature.changed_runs`. A part that has
+        this is picklable: the processes of a cluster run cases, too.
+        """
+        return ()
+
     def publish(self, report: FinishedRun) -> Iterator[Loss | Written]:
         """The run file is written: write or send something else of the run, in the process that collects the results.
 
@@ -80,3 +89,8 @@ class SessionPart:
     def build_section(self, run: Run, redact: Redact | None) -> JsonDict | None:
         """Return what a page of the run says of this feature, as data for its template; None for nothing."""
         return None
+
+
+def select_changing(parts: Mapping[str, SessionPart]) -> dict[str, SessionPart]:
+    """Return the parts, by feature, that run passed cases again."""
+    return {name: part for name, part in parts.items() if type(part).again is not SessionPart.again}

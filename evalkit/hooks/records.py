@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from evalkit.records.verdict import CheckResult
     from evalkit.spec.case_reader import CaseKey
 
-
-class Inherited(Struct, frozen=True):
-    """What the files of a feature say that hold in a folder, and the problems of the files."""
-
-    value: object = None
-    problems: tuple[Problem, ...] = ()
+_NAMED = 3  # changes in the line of a trace
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -34,6 +29,13 @@ class Options(Struct, frozen=True, kw_only=True):
     root: Path  # of the project
     read: Callable[[str], Any]  # the value of an option by its name, typed; None if it was not given
     name_source: Callable[[str], str]  # where it was given: "--evalkit-html", "tool.evalkit.html"
+
+
+class Inherited(Struct, frozen=True):
+    """What the files of a feature say that hold in a folder, and the problems of the files."""
+
+    value: object = None
+    problems: tuple[Problem, ...] = ()
 
 
 class Loss(Struct, frozen=True):
@@ -144,3 +146,20 @@ class RunReport(Struct, frozen=True, kw_only=True):
     speaker: str = ""  # in brackets behind "user 1" in a trace
     played_by: str = ""
     last_words: str = ""  # with which the user ended the conversation; the agent did not get them
+
+
+class ChangedRuns(Struct, frozen=True, kw_only=True):
+    """How reports call the runs of passed cases that a feature changes."""
+
+    title: str  # of them all
+    noun: str  # of one
+    nothing: str  # that there was none
+    head: str  # the beginning of a line: "under {place} {changes}: "
+    unmeasured: str = "not measurable offline"
+    advice: str = "sweep with a model (--evalkit-model)"  # where nothing was measured
+    subject: str = "a call"  # what a case must have to be changed
+
+    def format_head(self, place: str, changes: Sequence[str]) -> str:
+        """Return the beginning of a line on these changes at `place`."""
+        rest = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED + 1 else ""
+        return self.head.format(place=place, changes=", ".join(changes[:_NAMED] if rest else changes) + rest)

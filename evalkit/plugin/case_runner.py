@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextvars import copy_context
 from functools import partial
 from itertools import islice
@@ -14,8 +14,8 @@ import pytest
 from msgspec import Struct, field
 
 from evalkit.execution.executor import Executor, RunCase, RunRequest
+from evalkit.hooks import SessionPart, select_changing
 from evalkit.hosts.reports.serialization import from_line, redact_verdict
-from evalkit.hosts.reports.summary import SWEEPS
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.plugin.borrowed_thread import BorrowedThread, can_cut_off
 from evalkit.plugin.capture import CaseOutput, OutputRouting, UnattributedOutputFilter, begin_output
@@ -44,18 +44,14 @@ from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
-    from evalkit.hosts.casecheck import fault_injection, hostile_results, parity, sweep
-    from evalkit.hosts.casecheck.sweep import Sweep
     from evalkit.models.providers import pacing
     from evalkit.plugin import traces
     from evalkit.plugin.cluster import session as cluster
+    from evalkit.runner import changed_runs
 else:
-    fault_injection = LazyModule("evalkit.hosts.casecheck.fault_injection")
-    hostile_results = LazyModule("evalkit.hosts.casecheck.hostile_results")
+    changed_runs = LazyModule("evalkit.runner.changed_runs")
     pacing = LazyModule("evalkit.models.providers.pacing")
-    parity = LazyModule("evalkit.hosts.casecheck.parity")
     cluster = LazyModule("evalkit.plugin.cluster.session")
-    sweep = LazyModule("evalkit.hosts.casecheck.sweep")
     traces = LazyModule("evalkit.plugin.traces")
 
 _CLAIMED = "evalkit_claimed"  # the key of xdist's workeroutput that carries which recorded runs are of some case
@@ -247,8 +243,8 @@ class CaseRunner:
         if line is None or item.case is None:
             return None
         verdict = from_line(line)
-        if verdict.passed and is_sweep_missing(self._configuration, verdict):
-            return None  # not swept, or nothing could be changed, which running it again finds out soon
+        if verdict.passed and is_changed_run_missing(self._configuration.parts, verdict):
+            return None  # or nothing could be changed, which running it again finds out soon
         if verdict.status in (PASSED, FAILED) and not is_current(item.case, verdict):
             return None  # what its features judge has changed
         _, current = redact_verdict(Verdict(case=item.case.merged, status=verdict.status), self._redact)
@@ -303,39 +299,20 @@ class CaseRunner:
 
 def build_executor(configuration: Configuration, concurrency: int, config: pytest.Config | None = None) -> CaseExecutor:
     """Return the executor of this process, or that of the cluster that the session of `config` runs on."""
-    sweeps = build_sweeps(configuration)
     if configuration.executor is not None and config is not None:
-        return cluster.ClusterSession(config, configuration, sweeps, singly=is_one_at_a_time(config))
-    return Executor(configuration.settings, concurrency, select_run_case(sweeps))
+        return cluster.ClusterSession(config, configuration, singly=is_one_at_a_time(config))
+    return Executor(configuration.settings, concurrency, select_run_case(configuration.parts))
 
 
-def select_run_case(sweeps: tuple[Sweep, ...]) -> RunCase:
-    """Return what runs a case, and the changed ones of `sweeps` after it."""
-    if not sweeps:
-        return arun_case
-
-    return partial(sweep.arun_with_sweeps, sweeps=sweeps)
+def select_run_case(parts: Mapping[str, SessionPart]) -> RunCase:
+    """Return what runs a case, and the changed runs that `parts` ask for after it."""
+    changing = select_changing(parts)
+    return partial(changed_runs.arun_with_changes, parts=changing) if changing else arun_case
 
 
-def build_sweeps(configuration: Configuration) -> tuple[Sweep, ...]:
-    """Return the ways in which passing cases are changed and run again, as options ask for them."""
-    if not any(getattr(configuration, kind.option) for kind in SWEEPS):
-        return ()
-
-    sweeps: list[Sweep] = []
-    if configuration.faults:
-        sweeps.append(fault_injection.FaultSweep())
-    if configuration.injections:
-        shipped_and_own = hostile_results.load_payloads(configuration.payloads, configuration.root)
-        sweeps.append(hostile_results.InjectionSweep(shipped_and_own))
-    if configuration.parity:
-        sweeps.append(parity.ParitySweep())
-    return tuple(sweeps)
-
-
-def is_sweep_missing(configuration: Configuration, verdict: Verdict) -> bool:
-    """Return whether a sweep that options ask for is not in the verdict of a case."""
-    return any(getattr(configuration, kind.option) and not kind.list_runs(verdict) for kind in SWEEPS)
+def is_changed_run_missing(parts: Mapping[str, SessionPart], verdict: Verdict) -> bool:
+    """Return whether changed runs that options ask for are not in the verdict of a case."""
+    return any(all(run.feature != name for run in verdict.changed_runs) for name in select_changing(parts))
 
 
 def is_current(case: Case, verdict: Verdict) -> bool:

@@ -22,7 +22,7 @@ from evalkit.config import (
     read_value,
 )
 from evalkit.errors import UsageError
-from evalkit.hooks import Options, SessionPart, configure_features
+from evalkit.hooks import Options, SessionPart, configure_features, select_changing
 from evalkit.lazy import LazyModule
 from evalkit.plugin.options import COMPARE, MATCH, SHARD, TRACES, format_flag, get_option, list_options
 from evalkit.records.run import Policy, Selection
@@ -49,7 +49,6 @@ IS_PARTIAL: pytest.StashKey[bool] = pytest.StashKey()  # whether paths on the co
 
 DEFAULT_CONCURRENCY = 50
 DEFAULT_FALLBACK_RATE = "10"
-DEFAULT_PAYLOADS = "injections.yaml"
 DEFAULT_RESULTS = ".evalkit/last-run.json"
 _LISTINGS = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan", "cacheshow")
 
@@ -97,11 +96,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
     conversation: bool = False
     resume: bool = False
     retry_errors: bool = False  # a resumed run runs these cases again
-    faults: bool = False
-    injections: bool = False
-    parity: bool = False
     cache: bool = False  # live replies are answered from, and kept in, the cache of replies
-    payloads: Path | None = None  # the project's hostile texts
     traces: TraceSelection | None = None  # recorded runs that are judged, and no agent runs
     shard: Shard | None = None
     variants: tuple[CaseVariant, ...] = ()  # of a comparison, its reference first
@@ -188,17 +183,7 @@ class _ConfigurationReader:
         key_file = Path(folder) / "evalkit" / "reply-cache.key"
         return {REPLY_CACHE: reply_cache.open_cache(self._config.rootpath, key_file, secrets)}
 
-    def _read_parity(self) -> bool:
-        if not self._config.getoption("evalkit_parity"):
-            return False
-        for name in ("cache", COMPARE):
-            if self._config.getoption(f"evalkit_{name}"):
-                raise UsageError(f"--evalkit-parity and {format_flag(name)} exclude each other")
-        if self.read("model") is None:
-            raise UsageError("--evalkit-parity needs a live model: --evalkit-model=KIND:MODEL")
-        return True
-
-    def _read_traces(self) -> TraceSelection | None:
+    def _read_traces(self, parts: Mapping[str, SessionPart]) -> TraceSelection | None:
         paths, match = (self._config.getoption(f"evalkit_{name}") for name in (TRACES, MATCH))
         if not paths:
             names = (MATCH, "allow_unmatched")
@@ -208,8 +193,8 @@ class _ConfigurationReader:
             return None
         if match not in (None, *traces.MATCHES):
             raise UsageError(f"{format_flag(MATCH)} is one of {' and '.join(traces.MATCHES)}, got {match!r}")
-        switches = ("faults", "injections", "parity", "cache", COMPARE, SHARD)
-        others = [name for name in switches if self._config.getoption(f"evalkit_{name}")]
+        others = list(select_changing(parts))
+        others += [name for name in ("cache", COMPARE, SHARD) if self._config.getoption(f"evalkit_{name}")]
         others += [name for name in ("model", "record", "executor") if self.read(name) is not None]
         if others:
             raise UsageError(f"{format_flag(TRACES)} and {format_flag(others[0])} exclude each other: no agent runs")
@@ -275,6 +260,7 @@ class _ConfigurationReader:
         paths = self.read("paths")
         results = self._read_results()
         secrets = find_secrets(os.environ)
+        parts = configure_features(Options(root=root, read=self.read, name_source=self._describe_source))
         settings, baseline = self._build_settings(results, secrets), self.read("baseline")
         return Configuration(
             root=root,
@@ -288,19 +274,15 @@ class _ConfigurationReader:
             agent=self.read("agent"),
             baseline=baseline,
             html=self.read("html"),
-            parts=configure_features(Options(root=root, read=self.read, name_source=self._describe_source)),
             otlp=self.read("otlp"),
             trace=self.read("trace"),
             concurrency=self.read("concurrency") or DEFAULT_CONCURRENCY,
             conversation=self.read("show") == "conversation",
             resume=bool(self._config.getoption("evalkit_resume") or self._config.getoption("evalkit_retry_errors")),
             retry_errors=bool(self._config.getoption("evalkit_retry_errors")),
-            faults=bool(self._config.getoption("evalkit_faults")),
-            injections=bool(self._config.getoption("evalkit_injections")),
-            parity=self._read_parity(),
+            parts=parts,
             cache=bool(self._config.getoption("evalkit_cache")),
-            payloads=self.read("payloads") or next(filter(os.path.lexists, [root / DEFAULT_PAYLOADS]), None),
-            traces=self._read_traces(),
+            traces=self._read_traces(parts),
             shard=self._read_shard(),
             variants=self._read_variants(settings, baseline),
             executor=self.read("executor"),

@@ -33,7 +33,7 @@ from evalkit.errors import (
 from evalkit.execution.executor import RunRequest, build_defect_verdict
 from evalkit.hosts.reports.trace import TraceOptions, render_trace
 from evalkit.plugin.borrowed_thread import BorrowedThread
-from evalkit.plugin.case_runner import build_executor, build_sweeps, select_run_case
+from evalkit.plugin.case_runner import build_executor, select_run_case
 from evalkit.plugin.collection import MARKED_CASE_ID, NAME, CaseItem, Collection, TagMarks, note_conftests
 from evalkit.plugin.configuration import EXCHANGE_KEY, Configuration, is_listing, read_configuration
 from evalkit.plugin.fixture import EvalkitCase
@@ -238,7 +238,7 @@ class MarkedTests:
         self._config = config
         self._collection: Collection | None = config.pluginmanager.get_plugin(NAME)  # with --evalkit
         self._executor = build_executor(configuration, 1)
-        self._run_case = select_run_case(build_sweeps(configuration))
+        self._run_case = select_run_case(configuration.parts)
         self._redact = Redactor(configuration.secrets, configuration.secret_keys)
         self._display = Display(config, configuration)
         self.marks = TagMarks(config)

@@ -93,12 +93,6 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
             has_setting=False,
         ),
         Option(
-            "parity",
-            "run each passing case again with the live model's replies streamed, or whole, and compare the calls",
-            kind="switch",
-            has_setting=False,
-        ),
-        Option(
             "max_cost",
             "stop asking live models when so much is spent; the rest is not run (needs prices)",
             "USD",
@@ -158,24 +152,6 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
             "continue the run before like --evalkit-resume, and run again what ended in error",
             kind="switch",
             has_setting=False,
-        ),
-        Option(
-            "faults",
-            "run each passing case again with each of its functions failing in turn (`evalkit faults`)",
-            kind="switch",
-            has_setting=False,
-        ),
-        Option(
-            "injections",
-            "run each passing case again with instructions to the agent in what its functions return",
-            kind="switch",
-            has_setting=False,
-        ),
-        Option(
-            "payloads",
-            "add hostile texts for --evalkit-injections (default: injections.yaml, if it is there)",
-            "FILE",
-            kind="path",
         ),
         Option("concurrency", "how many cases may overlap; 1 is exactly one after another (default: 50)", "N"),
         Option("shard", "run the cases of shard I of N alone", "I/N", has_setting=False),

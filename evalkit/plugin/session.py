@@ -18,8 +18,8 @@ import pytest
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.functions.context_propagation import run_outside
 from evalkit.functions.threads import start_daemon_thread
+from evalkit.hooks import select_changing
 from evalkit.hosts.reports.run_file import JOURNAL_SUFFIX, WorkerJournal
-from evalkit.hosts.reports.summary import SWEEPS
 from evalkit.lazy import LazyModule
 from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
@@ -29,7 +29,7 @@ from evalkit.plugin.options import format_flag
 from evalkit.plugin.progress import WorkerActivity
 from evalkit.plugin.result_collector import ResultCollector
 from evalkit.plugin.splitting import Sharding, parse_case_id
-from evalkit.plugin.terminal import SweepSummary
+from evalkit.plugin.terminal import ChangedRunsSummary
 from evalkit.records.case import get_case_name, split_case_id, split_variant
 from evalkit.spec.files import describe_folder_above, is_case_name
 
@@ -103,8 +103,8 @@ def register_collector(
     # The hooks of plugins that are registered later come first, before the collector detaches the verdicts.
     register_updater(config, configuration)
     register_linting(config, configuration)
-    if sweeps := [kind for kind in SWEEPS if getattr(configuration, kind.option)]:
-        config.pluginmanager.register(SweepSummary(sweeps), "evalkit-sweeps")
+    if changing := select_changing(configuration.parts):
+        config.pluginmanager.register(ChangedRunsSummary(changing), "evalkit-changed-runs")
 
 
 def list_node_ids(argument: str, folder: Path, labels: Sequence[str]) -> list[str]:
@@ -125,11 +125,9 @@ def register_updater(config: pytest.Config, configuration: Configuration) -> Non
     """Register the update of expectations, if an option asks for it."""
     is_dry_run = config.getoption("evalkit_update_diff")
     if is_dry_run or config.getoption("evalkit_update"):
-        for kind in SWEEPS:
-            if getattr(configuration, kind.option):
-                flag = format_flag(kind.option)
-                raise UsageError(f"{flag} and --evalkit-update exclude each other: a sweep writes no expectation")
-
+        for name in select_changing(configuration.parts):
+            message = f"{format_flag(name)} and --evalkit-update exclude each other: a sweep writes no expectation"
+            raise UsageError(message)
         config.pluginmanager.register(update.Updater(configuration.root, writes=not is_dry_run), "evalkit-updater")
 
 

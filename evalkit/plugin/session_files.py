@@ -16,7 +16,7 @@ import evalkit
 from evalkit.errors import UsageError
 from evalkit.gate.decision import DOUBTS
 from evalkit.gate.variants import COMPARE, read_labels
-from evalkit.hooks import Loss, Written
+from evalkit.hooks import Loss, Written, select_changing
 from evalkit.hosts.reports.run_file import (
     JOURNAL_SUFFIX,
     Journal,
@@ -26,7 +26,6 @@ from evalkit.hosts.reports.run_file import (
     remove_worker_journals,
     write_run,
 )
-from evalkit.hosts.reports.summary import SWEEPS
 from evalkit.plugin.configuration import (
     IS_PARTIAL,
     SELECTION,
@@ -115,12 +114,12 @@ class SessionFiles:
             **{name: (before.metadata.get(name), now[name]) for name in ("commit", "model")},
             COMPARE: tuple(", ".join(read_labels(metadata)) or None for metadata in (before.metadata, now)),
             **{name: (settings.get(name), value) for name, value in now["settings"].items()},
+            **{name: (value, False) for name, value in settings.items() if value and name not in now["settings"]},
         }
         if None in pairs["commit"]:  # no repository
             del pairs["commit"]
-        for kind in SWEEPS:
-            if pairs[kind.option][1]:  # passed cases that were not swept are run again
-                del pairs[kind.option]
+        for name in select_changing(self._configuration.parts):  # passed cases without these runs are run again
+            del pairs[name]
         differences = [f"{name} was {old!r}, is {new!r}" for name, (old, new) in pairs.items() if old != new]
         if differences:
             raise UsageError(
@@ -222,7 +221,7 @@ class SessionFiles:
                 **{name: getattr(settings, name) for name in _COMPARED_SETTINGS},
                 "agent": self._configuration.agent,
                 "cache": self._configuration.cache,
-                **{kind.option: getattr(self._configuration, kind.option) for kind in SWEEPS},
+                **dict.fromkeys(select_changing(self._configuration.parts), True),
             },
         }
 

@@ -23,10 +23,8 @@ from evalkit.gate.decision import GATE_WORDS, describe_replaced
 from evalkit.gate.outcomes import CaseOutcome
 from evalkit.hosts.reports.run_file import Journal
 from evalkit.hosts.reports.summary import (
-    SweepKind,
     build_fallback_warning,
     format_accounting,
-    format_sweep_summary,
     group_categories,
     title_cases,
 )
@@ -53,12 +51,13 @@ from evalkit.text.format import (
 from evalkit.text.redact import redact_secrets
 
 if TYPE_CHECKING:
-    from evalkit.hosts.reports import side_by_side
+    from evalkit.hosts.reports import changed_runs, side_by_side
     from evalkit.hosts.reports import trace as traces
     from evalkit.hosts.reports.trace import Line, TraceOptions
     from evalkit.models.cassettes import model as cassettes
 else:
     cassettes = LazyModule("evalkit.models.cassettes.model")
+    changed_runs = LazyModule("evalkit.hosts.reports.changed_runs")
     side_by_side = LazyModule("evalkit.hosts.reports.side_by_side")
     traces = LazyModule("evalkit.hosts.reports.trace")
 
@@ -500,20 +499,22 @@ def build_comparison(
     )
 
 
-class SweepSummary:
-    """The hooks of sweeps that write how much of each was measured: silence would mean a pass."""
+class ChangedRunsSummary:
+    """The hooks that write how much of changed runs was measured: silence would mean a pass."""
 
-    def __init__(self, kinds: Sequence[SweepKind]) -> None:
-        self._statuses: dict[SweepKind, dict[str, Counter[str]]] = {kind: {} for kind in kinds}
+    def __init__(self, features: Iterable[str]) -> None:
+        self._statuses: dict[str, dict[str, Counter[str]]] = {name: {} for name in features}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         wire = read_verdict(report)
         if wire is not None:
-            for kind, statuses in self._statuses.items():
-                statuses[wire.verdict.case_id] = Counter(run.status for run in kind.list_runs(wire.verdict))
+            for name, statuses in self._statuses.items():
+                runs = changed_runs.list_runs_of(name, wire.verdict)
+                statuses[wire.verdict.case_id] = Counter(run.status for run in runs)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for kind, statuses in self._statuses.items():
-            summary = format_sweep_summary(kind, sum(statuses.values(), Counter()), len(statuses))
-            terminalreporter.write_line(f"{kind.title}: {summary}")
+        for name, words in changed_runs.list_words(self._statuses):
+            statuses = self._statuses[name]
+            summary = changed_runs.format_changed_runs(words, sum(statuses.values(), Counter()), len(statuses))
+            terminalreporter.write_line(f"{words.title}: {summary}")

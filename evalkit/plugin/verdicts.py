@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import Struct
@@ -13,7 +14,7 @@ from evalkit.errors import Problem, format_file_path
 from evalkit.gate.outcomes import SKIPPED_CODE
 from evalkit.hooks import iter_known
 from evalkit.hosts.reports.serialization import from_line, redact_verdict
-from evalkit.hosts.reports.summary import SWEEPS, format_sweep
+from evalkit.lazy import LazyModule
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.configuration import AGENT_ERRORS
 from evalkit.plugin.splitting import parse_case_id
@@ -33,6 +34,11 @@ from evalkit.records.verdict import (
 from evalkit.runner.faults import trim_traceback
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.text.format import escape_controls, escape_lines
+
+if TYPE_CHECKING:
+    from evalkit.hosts.reports import changed_runs
+else:
+    changed_runs = LazyModule("evalkit.hosts.reports.changed_runs")
 
 _VERDICT = "evalkit_verdict"  # the attribute of a report that carries the verdict
 
@@ -141,9 +147,8 @@ def set_properties(item: pytest.Item, verdict: Verdict) -> None:
     for name, feature in iter_known(verdict.features):
         report = feature.report_case(verdict.features[name])
         properties += [(key, escape_controls(text)) for key, text in (report.properties if report else ())]
-    if verdict.sweep_runs:
-        sweeps = ((kind.property_name, escape_controls(format_sweep(kind, verdict))) for kind in SWEEPS)
-        properties += [(name, text) for name, text in sweeps if text]
+    if verdict.changed_runs:
+        properties += [(name, escape_controls(text)) for name, text in changed_runs.list_properties(verdict)]
     other_properties = [entry for entry in item.user_properties if not entry[0].startswith("evalkit_")]
     item.user_properties[:] = [*other_properties, *properties]
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from evalkit.hooks import list_entries
+from evalkit.hooks import list_entries, load_feature
 from evalkit.jsonvalue import JsonDict, JsonObject
 
 VERSION = 2
 _OLD = 1
-_SWEEPS = ("faults", "injections", "parity")
 
 
 def upgrade_run(data: JsonObject) -> JsonObject:
@@ -26,9 +25,18 @@ def upgrade_verdict(data: JsonObject) -> JsonObject:
     if not _is_old(data):
         return data
     changed = _change(data, "runs", upgrade_verdict) | _change(data, "calls", _upgrade_line)
-    for kind in _SWEEPS:
-        changed |= _change(data, kind, _upgrade_holder)
+    changed["changed_runs"] = _list_changed_runs(data)
     return {**_move(_upgrade_holder(data), "verdict"), **changed, "version": VERSION}
+
+
+def _list_changed_runs(data: JsonObject) -> list[JsonObject]:
+    """Return the changed runs of a verdict, which stood in a field for each feature."""
+    names = {entry.was["changed_runs"]: entry.name for entry in list_entries() if "changed_runs" in entry.was}
+    return [
+        {**load_feature(name).upgrade_changed_run(run), "feature": name}
+        for old, name in names.items()
+        for run in _change(data, old, _upgrade_holder).get(old, ())
+    ]
 
 
 def upgrade_transcript(data: JsonObject) -> JsonObject:
@@ -53,7 +61,7 @@ def _upgrade_line(data: JsonObject) -> JsonObject:
 
 
 def _upgrade_holder(data: JsonObject) -> JsonObject:
-    """Upgrade the transcript that a verdict, or a run of a sweep, holds."""
+    """Upgrade the transcript that a verdict or a changed run holds."""
     transcript = data.get("transcript")
     return {**data, "transcript": upgrade_transcript(transcript)} if isinstance(transcript, Mapping) else data
 

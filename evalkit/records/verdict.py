@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -20,9 +18,6 @@ FAILED = "failed"
 ERROR = "error"
 NOT_RUN = "not_run"
 STATUSES = (PASSED, FAILED, ERROR, NOT_RUN)
-
-NOT_MEASURABLE, NOT_COMPARABLE = "not_measurable_offline", "not_comparable"  # codes of runs that decide nothing
-_NAMED = 3  # payloads in the line of a trace
 
 
 class Reason(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,104 +66,20 @@ class Score(Struct, frozen=True, kw_only=True, omit_defaults=True):
     argument_accuracy: float = always_written(1.0)
 
 
-class SweepRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ChangedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A case that passed, run again with one thing changed.
 
     `not_run`: what the agent would do can't be measured offline. `transcript` is then left empty.
     """
 
+    feature: str = ""  # that changed it; whoever runs it fills it in
+    place: str  # what is changed: the name of a function, or a path of the input
+    change: str  # the name of the change
+    group: str = ""  # the heading under which tables count it, if it is not `change`
+    path: str = ""  # in the results of the function
     status: str
     reasons: tuple[Reason, ...] = ()
     transcript: Transcript = field(default_factory=Transcript)
-
-    @property
-    @abstractmethod
-    def place(self) -> str:
-        """The place that is changed: the name of a function, or a path of the input."""
-
-    @property
-    @abstractmethod
-    def change(self) -> str:
-        """The name of the change."""
-
-    @property
-    def group(self) -> str:
-        """The heading under which tables count changes."""
-        return self.change
-
-    @abstractmethod
-    def format_head(self, changes: Sequence[str]) -> str:
-        """Return the beginning of a line on these changes at this run's place."""
-
-    @property
-    def head(self) -> str:
-        """The beginning of reasons in the case's own verdict."""
-        return self.format_head([self.change])
-
-
-class FaultRun(SweepRun, frozen=True, kw_only=True, omit_defaults=True):
-    """A run of the fault sweep: one function fails in one way."""
-
-    function: str
-    fault: str  # "timeout", "error", "empty" or "malformed"
-
-    @property
-    def place(self) -> str:
-        return self.function
-
-    @property
-    def change(self) -> str:
-        return self.fault
-
-    def format_head(self, changes: Sequence[str]) -> str:
-        return f"under {self.function} {', '.join(changes)}: "
-
-
-class InjectionRun(SweepRun, frozen=True, kw_only=True, omit_defaults=True):
-    """A run with hostile text in the results of one function, or in the context of the input."""
-
-    source: str  # the name of the function, or the path in the input: "input.context.notes"
-    payload: str  # its name
-    family: str
-    path: str = ""  # in the function's results
-
-    @property
-    def place(self) -> str:
-        return self.source
-
-    @property
-    def change(self) -> str:
-        return self.payload
-
-    @property
-    def group(self) -> str:
-        return self.family
-
-    def format_head(self, changes: Sequence[str]) -> str:
-        return f"with {shorten_list(changes)} in {self.source}: "
-
-
-class ParityRun(SweepRun, frozen=True, kw_only=True, omit_defaults=True):
-    """A run with the model's replies streamed instead of whole, or the other way round."""
-
-    mode: str  # "streamed", "whole", or "changed" where the agent asks in both ways
-
-    @property
-    def place(self) -> str:
-        return "model"
-
-    @property
-    def change(self) -> str:
-        return self.mode
-
-    def format_head(self, changes: Sequence[str]) -> str:
-        return f"{', '.join(changes)}: "
-
-
-def shorten_list(names: Sequence[str]) -> str:
-    """Return the first names, and how many others there are."""
-    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED + 1 else ""
-    return ", ".join(names[:_NAMED] if rest else names) + rest
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -188,9 +99,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     must_pass: bool = False
     quarantined: str | None = None  # the reason of an xfail that is in force
     runs: tuple[Verdict, ...] = ()
-    faults: tuple[FaultRun, ...] = ()  # of a case that passed, where the fault sweep was asked for
-    injections: tuple[InjectionRun, ...] = ()  # likewise, with hostile text in what its functions return
-    parity: tuple[ParityRun, ...] = ()  # likewise, with the model's replies streamed or whole
+    changed_runs: tuple[ChangedRun, ...] = ()  # of a case that passed, where options ask for them
     runs_planned: int = 1
     min_pass: int = 1
     path: str = ""
@@ -204,11 +113,6 @@ class Verdict(Struct, frozen=True, kw_only=True):
     def passed(self) -> bool:
         """True if the status is `passed`."""
         return self.status == PASSED
-
-    @property
-    def sweep_runs(self) -> tuple[SweepRun, ...]:
-        """The runs of a case that passed with one thing changed."""
-        return (*self.faults, *self.injections, *self.parity)
 
     def to_json(self) -> JsonDict:
         """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""

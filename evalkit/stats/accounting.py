@@ -230,10 +230,10 @@ class Tally:
         """Add one case, with all its runs."""
         for run in list_runs(verdict):
             self._add_run(run.transcript)
-        for swept in verdict.sweep_runs:
-            if swept.transcript.turns and swept.transcript.cassette is None:
+        for changed in verdict.changed_runs:
+            if changed.transcript.turns and changed.transcript.cassette is None:
                 self._sweeps = self._sweeps or Tally()
-                self._sweeps._add_run(swept.transcript)
+                self._sweeps._add_run(changed.transcript)
 
     def _add_run(self, transcript: Transcript) -> None:
         self._runs += 1

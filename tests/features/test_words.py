@@ -43,10 +43,20 @@ EXCEPTIONS = {
         "runner/simulated_user.py": "the data of the run",
     },
     "history": {"entries.py": "the list of features"},
+    "faults": {
+        "entries.py": "the list of features",
+        "checks/compile.py": "its key of a case",
+        "spec/case_keys.py": "its key of a case",
+        "spec/compile.py": "its key of a case",
+        "spec/schema.py": "its key of a case",
+    },
+    "injections": {"entries.py": "the list of features"},
+    "parity": {"entries.py": "the list of features"},
 }
 # Features whose name and keys are words of English: what is looked for instead.
 WORDS = {
     "mcp": r"\bmcp\b",
+    "faults": r"on_fault|FaultSweep|features\.sweeps",
     "programs": r"features\.programs",
     "rows": r"features\.rows|RowTable|RowSource|[\"']matrix[\"'](?:,| and| or) [\"']from[\"']",
     "history": r"HistoryRun|evalkit_history|evalkit trend|history\.sqlite",

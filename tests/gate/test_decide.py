@@ -16,7 +16,7 @@ from evalkit.errors import UsageError
 from evalkit.gate.decision import decide
 from evalkit.records.run import GateDecision, Policy, Run, Selection
 from evalkit.records.transcript import FunctionCall, ModelTurn, Timing, Transcript
-from evalkit.records.verdict import InjectionRun, Reason, Verdict
+from evalkit.records.verdict import ChangedRun, Reason, Verdict
 from evalkit.text.format import format_number, join_names, parse_percentage
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -387,11 +387,10 @@ def test_a_budget_of_money(cost: float | None, status: str, reason: str | None) 
     ],
 )
 def test_what_sweeps_of_a_live_model_cost_counts(cost: float | None, status: str, reason: str | None) -> None:
-    swept = InjectionRun(
-        source="f", payload="x", family="y", status="passed", transcript=Transcript(turns=(ModelTurn(),), cost_usd=cost)
-    )
+    transcript = Transcript(turns=(ModelTurn(),), cost_usd=cost)
+    swept = ChangedRun(feature="injections", place="f", change="x", status="passed", transcript=transcript)
     run = model_run(0.4)
-    run = replace(run, verdicts=(replace(run.verdicts[0], injections=(swept,)),))
+    run = replace(run, verdicts=(replace(run.verdicts[0], changed_runs=(swept,)),))
     decision = decide(run, Policy(max_cost_usd=0.5))
     assert (decision.status, reason is None or reason in decision.reasons) == (status, True)
 

@@ -17,10 +17,10 @@ import pytest
 pytest.importorskip("openai")
 
 from evalkit import Settings
-from evalkit.hosts.casecheck.parity import ParitySweep
-from evalkit.hosts.casecheck.sweep import arun_with_sweeps
+from evalkit.features.parity.feature import ParityCheck
 from evalkit.project import Project
 from evalkit.records.verdict import Verdict
+from evalkit.runner.changed_runs import arun_with_changes
 from evalkit.runner.run_case import run_case
 from scenarios.parcels.service import ParcelService
 
@@ -50,7 +50,7 @@ def run_parity(name: str, service: ParcelService) -> Verdict:
     settings = Settings(root=ROOT, model=f"openai:clerk?base_url={service.url}")
     case = CASES[name].case
     assert case is not None
-    return asyncio.run(arun_with_sweeps(case, None, settings, sweeps=[ParitySweep()]))
+    return asyncio.run(arun_with_changes(case, None, settings, parts={"parity": ParityCheck()}))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -65,7 +65,7 @@ def test_offline_the_case_replays_what_was_recorded(name: str) -> None:
 def test_streamed_and_whole_the_calls_are_the_same(name: str) -> None:
     with serve() as service:
         verdict = run_parity(name, service)
-    assert [(run.mode, run.status) for run in verdict.parity] == [("streamed", "passed")]
+    assert [(run.change, run.status) for run in verdict.changed_runs] == [("streamed", "passed")]
 
 
 @pytest.mark.parametrize(

@@ -302,8 +302,8 @@ def test_a_sweep_grades_the_case_and_not_its_faults(project: Project, judge: Jud
 
     (verdict,) = project.run_file.verdicts
     assert judge.asked == 1
-    assert len(verdict.faults) == 4
-    assert [run.transcript.gradings for run in verdict.faults] == [()] * 4
+    assert len(verdict.changed_runs) == 4
+    assert [run.transcript.gradings for run in verdict.changed_runs] == [()] * 4
 
 
 def test_a_test_with_the_mark_has_its_case_graded(project: Project, judge: Judge) -> None:

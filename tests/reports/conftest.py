@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from evalkit.records.transcript import FunctionCall, Timing, Transcript
-from evalkit.records.verdict import CallVerdict, CheckResult, FaultRun, Reason, Verdict
+from evalkit.records.verdict import CallVerdict, ChangedRun, CheckResult, Reason, Verdict
 
 MakeVerdict = Callable[..., Verdict]
 
@@ -46,6 +47,9 @@ def warranty_verdict() -> Verdict:
     )
 
 
+_fault_run = partial(ChangedRun, feature="faults")
+
+
 @pytest.fixture
 def swept_verdicts() -> tuple[Verdict, ...]:
     """Three cases of a fault sweep: one that holds, one whose agent raises, one that a cassette can't tell of."""
@@ -54,24 +58,26 @@ def swept_verdicts() -> tuple[Verdict, ...]:
     failed_call = FunctionCall(name="check_warranty", outcome="error", result={"error": {"type": "timeout"}})
     told = Transcript(calls=(failed_call,), response="I can't tell.", stop_reason="completed")
     held = tuple(
-        FaultRun(function="check_warranty", fault=fault, status="passed", transcript=told)
+        _fault_run(place="check_warranty", change=fault, status="passed", transcript=told)
         for fault in ("timeout", "error", "empty", "malformed")
     )
-    broken = FaultRun(function="check_warranty", fault="empty", status="failed", reasons=(raised,))
-    mail = FaultRun(function="send_email", fault="timeout", status="passed", transcript=told)
+    broken = _fault_run(place="check_warranty", change="empty", status="failed", reasons=(raised,))
+    mail = _fault_run(place="send_email", change="timeout", status="passed", transcript=told)
     return (
-        Verdict(case_id="scenarios/warranty_001.yaml", category="warranty", faults=(*held, mail), status="passed"),
+        Verdict(
+            case_id="scenarios/warranty_001.yaml", category="warranty", changed_runs=(*held, mail), status="passed"
+        ),
         Verdict(
             case_id="scenarios/warranty_002.yaml",
             category="warranty",
             status="failed",
-            reasons=(Reason(code="agent_raised", message=broken.head + raised.message),),
-            faults=(held[0], broken),
+            reasons=(Reason(code="agent_raised", message=f"under check_warranty empty: {raised.message}"),),
+            changed_runs=(held[0], broken),
         ),
         Verdict(
             case_id="scenarios/warranty_003.yaml",
             category="warranty",
-            faults=(FaultRun(function="send_email", fault="timeout", status="not_run", reasons=(untold,)),),
+            changed_runs=(_fault_run(place="send_email", change="timeout", status="not_run", reasons=(untold,)),),
             status="passed",
         ),
     )

@@ -78,8 +78,8 @@ def test_a_fault_sweep_reads_as_the_golden_file(swept_verdicts: tuple[Verdict, .
 
 
 def test_a_sweep_of_many_functions_is_cut(swept_verdicts: tuple[Verdict, ...]) -> None:
-    runs = tuple(replace(swept_verdicts[0].faults[0], function=f"f{number}|") for number in range(60))
-    text = report(run_of(replace(swept_verdicts[0], faults=runs)))
+    runs = tuple(replace(swept_verdicts[0].changed_runs[0], place=f"f{number}|") for number in range(60))
+    text = report(run_of(replace(swept_verdicts[0], changed_runs=runs)))
     assert "| `f49\\|` | 1 ✅ |\n| … and 10 more | |" in text
 
 

@@ -20,10 +20,9 @@ FILES = sorted((Path(__file__).parent / "old_runs").glob("*.json"))
 
 
 def walk_calls(holder: Any) -> Iterator[Any]:
-    """The calls of a verdict: of its transcript, its lines, its runs and its sweeps."""
+    """The calls of a verdict: of its transcript, its lines, its runs and its changed ones."""
     for verdict in (holder, *holder.get("runs", ())):
-        sweeps = [run for kind in ("faults", "injections", "parity") for run in verdict.get(kind) or ()]
-        for part in (verdict, *sweeps):
+        for part in (verdict, *(verdict.get("changed_runs") or verdict.get("faults") or ())):
             yield from part["transcript"]["calls"]
         yield from (line["call"] for line in verdict["calls"] if line.get("call"))
 
@@ -39,6 +38,9 @@ def test_all_that_a_file_said_is_there(file: Path) -> None:
             assert now["features"].get("policies", []) == was["policies"]
             assert "policies" not in now
             policies += len(was["policies"])
+        assert [(run["place"], run["change"], run["status"]) for run in after["changed_runs"]] == [
+            (run["function"], run["fault"], run["status"]) for run in before["faults"]
+        ]
         for was, now in zip(walk_calls(before), walk_calls(after), strict=True):
             assert now.get("features", {}).get("approvals") == was.get("approval")
             assert "approval" not in now

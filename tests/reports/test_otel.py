@@ -16,7 +16,7 @@ from evalkit.errors import UsageError
 from evalkit.hosts.reports.otel import build_spans, render_otlp_lines, send
 from evalkit.records.run import Run
 from evalkit.records.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
-from evalkit.records.verdict import CheckResult, FaultRun, Reason, Verdict
+from evalkit.records.verdict import ChangedRun, CheckResult, Reason, Verdict
 from tests.servers.collector import Collector
 
 STARTED = "2026-11-22T10:00:00+00:00"
@@ -238,8 +238,8 @@ def test_a_run_that_broke_off_is_an_error() -> None:
 
 def test_repetitions_and_faults_are_traces_of_their_own() -> None:
     once = Verdict(case_id="a", transcript=Transcript(response="x"), status="passed")
-    sweep = (FaultRun(function="check", fault="timeout", status="passed"),)
-    whole = Verdict(case_id="a", runs=(once, once), faults=sweep, status="passed")
+    sweep = (ChangedRun(feature="faults", place="check", change="timeout", status="passed"),)
+    whole = Verdict(case_id="a", runs=(once, once), changed_runs=sweep, status="passed")
     found = spans(whole, Verdict(case_id="skipped", status="not_run"))
     assert [attributes(span)["gen_ai.conversation.id"] for span in found] == ["a run 1", "a run 2", "a check timeout"]
     assert len({span.context.trace_id for span in found}) == 3

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from evalkit.hosts.reports.summary import format_accounting
 from evalkit.records.run import Run
 from evalkit.records.transcript import FunctionCall, ModelCall, ModelTurn, Transcript, Usage
-from evalkit.records.verdict import InjectionRun, Verdict
+from evalkit.records.verdict import ChangedRun, Verdict
 from evalkit.stats.accounting import Accounting, Channels, Multiplier, account, cost_multiplier
 
 
@@ -125,10 +125,10 @@ def test_what_a_live_model_did_in_sweeps_is_counted_apart() -> None:
     """Seventeen payloads for each function cost more than the case; offline runs of a sweep cost nothing."""
     live = Transcript(turns=(TURN, TURN), usage=tokens(7), cost_usd=0.25)
     swept = [
-        InjectionRun(source="find", payload="x", family="y", status="passed", transcript=transcript)
+        ChangedRun(feature="injections", place="find", change="x", status="passed", transcript=transcript)
         for transcript in (live, live, replace(live, cassette="recorded"), Transcript())
     ]
-    found = account([replace(verdict(turns=[TURN], usage=tokens(5), cost_usd=1.0), injections=tuple(swept))])
+    found = account([replace(verdict(turns=[TURN], usage=tokens(5), cost_usd=1.0), changed_runs=tuple(swept))])
 
     assert (found.turns, found.usage, found.cost_usd) == (1, tokens(5), 1.0)
     assert found.sweeps is not None

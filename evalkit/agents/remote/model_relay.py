@@ -27,9 +27,8 @@ from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError, UsageE
 from evalkit.models.cassettes.http.failures import CONNECT, RESPONSE
 from evalkit.models.cassettes.http.interception import bypass_interception
 from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse, find_credentials, get_phrase
-from evalkit.models.cassettes.http.request_toggle import RequestToggle, ToggledRequest
 from evalkit.models.cassettes.http.tee import BrokenExchange, Tee
-from evalkit.models.cassettes.http.traffic import Traffic
+from evalkit.models.cassettes.http.traffic import RequestToggle, ToggledRequest, Traffic
 
 MAX_REPLY = 50_000_000  # bytes of a reply that is asked for in the other way
 # What belongs to one connection, and is not passed on.
@@ -109,12 +108,10 @@ class ModelRelay:
 
     async def _ask_otherwise(self, toggled: ToggledRequest, headers: Mapping[str, str], tee: Tee, send: Send) -> None:
         """Ask in the other way, and send the response in the form that the program wants."""
-        assert self._task.request_toggle is not None
         asked = toggled.request
         async with open_response(asked.method, asked.url, headers, asked.body) as answer:
             content = await answer.read(MAX_REPLY)
-        response = HttpResponse(answer.status, get_phrase(answer.status), answer.headers, content)
-        response = self._task.request_toggle.restore(toggled, response)
+        response = toggled.restore(HttpResponse(answer.status, get_phrase(answer.status), answer.headers, content))
         tee.record_response(response)
         await _send_response(send, response)
 

@@ -37,7 +37,7 @@ class StaticAnswer(Struct, frozen=True):
     has_templates: bool = False
     path: KeyPath = ()  # in the case
     source: str = ""  # the `$include` that it came from
-    is_fault: bool = False  # a result of the fault sweep, which may break the `returns` schema
+    breaks_schema: bool = False  # that of `returns` may be broken on purpose
 
 
 class FailureAnswer(Struct, frozen=True):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -24,6 +26,11 @@ def open_project(*, untrusted: bool = False) -> Project:
 def build_redactor(root: Path) -> Redactor:
     """Return a redactor of secret variables, known shapes of tokens, and the `secret_keys` of the project at `root`."""
     return Redactor(find_secrets(os.environ), read_options(root).get("secret_keys", ()))
+
+
+def run_pytest(*arguments: str) -> int:
+    """Run `pytest --evalkit` with these arguments, and return its exit status."""
+    return subprocess.call([sys.executable, "-m", "pytest", "--evalkit", *arguments])  # noqa: S603 - what was typed
 
 
 # Arguments and options that several commands take.

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from evalkit.gate.outcomes import sum_elapsed_ms
-from evalkit.hooks import iter_known
+from evalkit.hooks import ChangedRuns, iter_known
+from evalkit.hosts.reports.changed_runs import list_kinds, list_runs_of
 from evalkit.hosts.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.hosts.reports.side_by_side import list_measures
 from evalkit.hosts.reports.summary import (
-    SWEEPS,
     describe_grader,
     get_folder,
     group_categories,
@@ -44,7 +44,7 @@ from evalkit.records.case import get_case_name, split_variant
 from evalkit.records.parts import PARTS, format_part, list_parts
 from evalkit.records.run import GateDecision, Run
 from evalkit.records.transcript import Transcript
-from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, Reason, SweepRun, Verdict, list_runs
+from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, CallVerdict, ChangedRun, Reason, Verdict, list_runs
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.format import cut_at_word, escape_controls, escape_lines, format_dollars, format_value
 
@@ -270,9 +270,12 @@ def _build_detail(verdict: Verdict, old: Verdict | None) -> JsonDict:
         "mocks": mocks or {},
         "demand": describe_demand(verdict),
         "sweeps": [
-            {"title": kind.title, "unmeasured": kind.unmeasured, "runs": [_build_sweep_run(run) for run in runs]}
-            for kind in SWEEPS
-            if (runs := kind.list_runs(verdict))
+            {
+                "title": words.title,
+                "unmeasured": words.unmeasured,
+                "runs": [_build_changed_run(words, run) for run in list_runs_of(name, verdict)],
+            }
+            for name, words in list_kinds([verdict])
         ],
         "runs": [_build_run(run, verdict.case) for run in list_runs(verdict)],
         "before": None
@@ -285,9 +288,9 @@ def _build_detail(verdict: Verdict, old: Verdict | None) -> JsonDict:
     }
 
 
-def _build_sweep_run(run: SweepRun) -> JsonDict:
+def _build_changed_run(words: ChangedRuns, run: ChangedRun) -> JsonDict:
     return {
-        "head": run.head.rstrip(": "),
+        "head": words.format_head(run.place, [run.change]).rstrip(": "),
         "status": run.status,
         "reasons": [_build_reason(reason) for reason in run.reasons],
         "ended": run.transcript.stop_reason if run.status != NOT_RUN else "",

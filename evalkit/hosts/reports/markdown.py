@@ -19,14 +19,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.hooks import iter_known
+from evalkit.hosts.reports.changed_runs import count_by_place, format_changed_runs, list_kinds, list_runs_of
 from evalkit.hosts.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.hosts.reports.side_by_side import build_cell, build_matrix, list_measures
 from evalkit.hosts.reports.summary import (
-    SWEEPS,
-    count_by_place,
     format_grades,
     format_side_usages,
-    format_sweep_summary,
     group_categories,
 )
 from evalkit.hosts.reports.trace import format_duration, render_trace
@@ -165,7 +163,7 @@ class _Report:
                 named = detail.named if is_worse else detail.well
                 parts += self._render_list(ids, named, traces, detail.changed_length, is_change=True)
         parts += self._render_failures(detail)
-        parts += _render_sweeps(self._run.verdicts)
+        parts += _render_changed_runs(self._run.verdicts)
         parts += _render_categories(self._run.verdicts)
         parts += _render_features(decision.facts)
         if self._left_out:
@@ -287,24 +285,22 @@ class _Report:
 # Tables of counts, a section each
 
 
-def _render_sweeps(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Render the results of each sweep, with a row per function."""
-    for kind in SWEEPS:
-        rows = count_by_place(kind, verdicts)
-        if not rows:
-            continue
+def _render_changed_runs(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Render the changed runs of each feature, with a row per function."""
+    for name, words in list_kinds(verdicts):
+        rows = count_by_place(name, verdicts)
         groups = list(dict.fromkeys(group for row in rows.values() for group in row))
         bar = "\\|"  # a bar ends a table's cell even inside of a code span
         lines = [f"| function | {' | '.join(map(escape_inline, groups))} |", f"|---|{'---|' * len(groups)}"]
-        for name, row in list(rows.items())[:50]:
+        for place, row in list(rows.items())[:50]:
             counts = [row.get(group, Counter()) for group in groups]  # shown as "3 ✅ 1 ❌"
             cells = [" ".join(f"{runs[s]} {mark}" for s, mark in _MARKS.items() if runs[s]) for runs in counts]
-            lines.append(f"| {format_code(name).replace('|', bar)} | {' | '.join(cells)} |")
+            lines.append(f"| {format_code(place).replace('|', bar)} | {' | '.join(cells)} |")
         if len(rows) > 50:
             lines.append(f"| … and {len(rows) - 50} more |{' |' * len(groups)}")
-        statuses = Counter(run.status for verdict in verdicts for run in kind.list_runs(verdict))
-        summary = escape_inline(format_sweep_summary(kind, statuses, len(verdicts)))
-        yield f"### {kind.title.capitalize()}\n\n{summary}\n\n" + "\n".join(lines)
+        statuses = Counter(run.status for verdict in verdicts for run in list_runs_of(name, verdict))
+        summary = escape_inline(format_changed_runs(words, statuses, len(verdicts)))
+        yield f"### {words.title.capitalize()}\n\n{summary}\n\n" + "\n".join(lines)
 
 
 def _render_categories(verdicts: Sequence[Verdict]) -> Iterator[str]:

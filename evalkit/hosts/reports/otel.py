@@ -224,20 +224,20 @@ class TracedRun(Struct, frozen=True):
     status: str
     reasons: tuple[Reason, ...] = ()
     checks: tuple[CheckResult, ...] = ()
-    label: str = ""  # "run 2" of a repeated case, "check_warranty timeout" of the fault sweep
+    label: str = ""  # "run 2" of a repeated case, "check_warranty timeout" of a changed one
 
 
 def list_traced_runs(verdict: Verdict) -> Iterator[TracedRun]:
-    """List the runs of a case that were made: repetitions, and those of sweeps."""
+    """List the runs of a case that were made: repetitions, and changed ones."""
     runs = list_runs(verdict)
     for number, run in enumerate(runs, 1):
         if run.status != NOT_RUN:
             label = f"run {number}" if verdict.runs else ""
             yield TracedRun(verdict, run.transcript, run.status, run.reasons, run.checks, label)
-    for swept in verdict.sweep_runs:
-        if swept.status != NOT_RUN:
-            label = f"{swept.place} {swept.change}"
-            yield TracedRun(verdict, swept.transcript, swept.status, swept.reasons, (), label)
+    for changed in verdict.changed_runs:
+        if changed.status != NOT_RUN:
+            label = f"{changed.place} {changed.change}"
+            yield TracedRun(verdict, changed.transcript, changed.status, changed.reasons, (), label)
 
 
 class TraceWriter:

@@ -510,7 +510,7 @@ def measure_durations(run: Run) -> dict[str, float]:
             continue
         milliseconds = []
         transcripts = [made.transcript for made in list_runs(verdict)]
-        for transcript in transcripts + [swept.transcript for swept in verdict.sweep_runs]:
+        for transcript in transcripts + [changed.transcript for changed in verdict.changed_runs]:
             if (timing := transcript.timing) is not None:
                 waited = timing.model_ms if transcript.cassette is None else 0.0  # a cassette's turns come at once
                 milliseconds.append(timing.overhead_ms + waited)

@@ -78,7 +78,7 @@ def from_line(line: str) -> Verdict:
 _KEPT_FIELDS = frozenset(
     {
         "case_id", "status", "code", "check", "category", "tags", "path", "schema_path", "place", "location", "row",
-        "expectation", "outcome", "channel", "finish_reason", "cassette", "fault", "payload", "family",
+        "expectation", "outcome", "channel", "finish_reason", "cassette", "feature", "change", "group",
         "source", "selected", "started", "ended",
         "evalkit", "shard",
     }

@@ -1,9 +1,8 @@
-"""Summaries of a run in a few lines, for several reports: models, categories, graders, features, sweeps."""
+"""Summaries of a run in a few lines, for several reports: models, categories, graders, features."""
 
 from __future__ import annotations
 
 import posixpath
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
@@ -13,9 +12,9 @@ from evalkit.hooks import iter_known
 from evalkit.records.case import get_case_name, split_case_id
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript
-from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, FaultRun, InjectionRun, ParityRun, SweepRun, Verdict
+from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.stats.accounting import Accounting, Grades
-from evalkit.text.format import format_case_count, format_usd, join_names
+from evalkit.text.format import format_usd, join_names
 
 JUDGE_CHECK = "judge"
 _NAMED = 4  # functions in the warning
@@ -219,81 +218,3 @@ def format_grades(grades: Grades) -> str:
     if not grades.answers:
         return summary
     return f"{summary}; {SideUsage(usage=grades.usage, cost_usd=grades.cost_usd).describe()}"
-
-
-# Sweeps: how much of one was measured is always said, since silence would be taken for a pass.
-
-
-class SweepKind(Struct, frozen=True):
-    """A kind of sweep: its option, and how reports call the whole, one run, and that there was none."""
-
-    option: str
-    title: str
-    noun: str
-    nothing: str
-    runs: type[SweepRun]
-    unmeasured: str = "not measurable offline"
-    advice: str = "sweep with a model (--evalkit-model)"
-    subject: str = "a call"  # what a case must have to be swept
-
-    @property
-    def property_name(self) -> str:
-        """The name in JUnit files."""
-        return f"evalkit_{self.option}"
-
-    def list_runs(self, verdict: Verdict) -> list[SweepRun]:
-        """List the runs of this kind of a case."""
-        return [run for run in verdict.sweep_runs if isinstance(run, self.runs)]
-
-
-SWEEPS = (
-    SweepKind("faults", "fault sweep", "fault run", "nothing was swept", FaultRun),
-    SweepKind("injections", "hostile results", "injection", "nothing was injected", InjectionRun),
-    SweepKind(
-        "parity",
-        "parity",
-        "comparison",
-        "nothing was compared",
-        ParityRun,
-        "not comparable",
-        "since no request could be sent in the other way",
-        "a live model",
-    ),
-)
-
-
-def format_sweep_summary(kind: SweepKind, runs: Counter[str], cases: int) -> str:
-    """Return ``8 fault runs: 5 passed, 1 failed, 2 not measurable offline``, of a count by status over so many
-    cases."""
-    total = sum(runs.values())
-    if not total:
-        return f"{kind.nothing}: in {format_case_count(cases)}, none passed with {kind.subject}"
-    words = {FAILED: "failed", ERROR: "could not be measured", NOT_RUN: kind.unmeasured}
-    measured = total - runs[NOT_RUN] - runs[ERROR]
-    parts = [f"{runs[status]} {word}" for status, word in words.items() if runs[status]]
-    if measured > runs[FAILED]:
-        parts.insert(0, f"{measured - runs[FAILED]} passed")
-    nothing = f"; NOTHING was measured, {kind.advice}" if not measured else ""
-    return f"{_format_count(total, kind.noun)}: {', '.join(parts)}{nothing}"
-
-
-def count_by_place(kind: SweepKind, verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
-    """Count the runs of a sweep by place, group of changes and status, in the order in which they occur."""
-    rows: dict[str, dict[str, Counter[str]]] = {}
-    for verdict in verdicts:
-        for run in kind.list_runs(verdict):
-            rows.setdefault(run.place, {}).setdefault(run.group, Counter())[run.status] += 1
-    return rows
-
-
-def format_sweep(kind: SweepKind, verdict: Verdict) -> str:
-    """Return ``check_warranty: timeout passed, error failed; send_email: ...``, for tables and properties."""
-    return "; ".join(
-        f"{place}: {', '.join(_format_group(group, counts) for group, counts in row.items())}"
-        for place, row in count_by_place(kind, [verdict]).items()
-    )
-
-
-def _format_group(group: str, counts: Counter[str]) -> str:
-    is_single = counts.total() == 1
-    return f"{group} {' '.join(status if is_single else f'{n} {status}' for status, n in counts.items())}"

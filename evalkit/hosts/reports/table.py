@@ -13,7 +13,6 @@ from msgspec import Struct, field
 
 from evalkit.hosts.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.hosts.reports.serialization import Redact, redact_run
-from evalkit.hosts.reports.summary import SWEEPS, format_sweep
 from evalkit.hosts.reports.trace import render_trace
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
@@ -23,9 +22,10 @@ from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get
 from evalkit.text.format import cut, escape_controls, escape_lines
 
 if TYPE_CHECKING:
+    from evalkit.hosts.reports import changed_runs, otel
     from evalkit.hosts.reports import html as html_report
-    from evalkit.hosts.reports import otel
 else:
+    changed_runs = LazyModule("evalkit.hosts.reports.changed_runs")
     html_report = LazyModule("evalkit.hosts.reports.html")
     otel = LazyModule("evalkit.hosts.reports.otel")
 
@@ -139,7 +139,7 @@ def _render_case(verdict: Verdict) -> Iterable[str]:
         "evalkit_variant": split_variant(verdict.case_id)[1],
         "evalkit_trace": list_traces(verdict),
         "evalkit_codes": " ".join(dict.fromkeys(reason.code for reason in verdict.reasons)),
-        **{kind.property_name: format_sweep(kind, verdict) for kind in SWEEPS},
+        **dict(changed_runs.list_properties(verdict) if verdict.changed_runs else ()),
     }
     present = [(key, value) for key, value in properties.items() if value or key == "evalkit_status"]
     yield f"  <testcase {_format_attributes(name.items())}>"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from evalkit.hooks import RunReport, iter_known
 from evalkit.hosts.reports.summary import JUDGE_CHECK
 from evalkit.jsonvalue import JsonObject
+from evalkit.lazy import LazyModule
 from evalkit.records.case import get_case_name
 from evalkit.records.parts import format_part, list_parts
 from evalkit.records.transcript import (
@@ -26,7 +28,7 @@ from evalkit.records.transcript import (
     Handoff,
     Transcript,
 )
-from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, SweepRun, Verdict
+from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
 from evalkit.text.format import (
     cut_at_word,
     escape_controls,
@@ -36,6 +38,11 @@ from evalkit.text.format import (
     format_count,
     format_json,
 )
+
+if TYPE_CHECKING:
+    from evalkit.hosts.reports import changed_runs
+else:
+    changed_runs = LazyModule("evalkit.hosts.reports.changed_runs")
 
 Span = tuple[str, str]  # text, style
 Line = tuple[Span, ...]
@@ -131,7 +138,7 @@ def build_trace_lines(verdict: Verdict, options: TraceOptions) -> list[Line]:
         trace_lines += _build_runs(verdict, options)
     else:
         trace_lines += _build_body(verdict, options)
-    return trace_lines + build_sweep_lines(verdict)
+    return trace_lines + (build_changed_lines(verdict) if verdict.changed_runs else [])
 
 
 def describe_demand(verdict: Verdict) -> str:
@@ -171,7 +178,7 @@ def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     body += _build_user_lines(transcript, speaker, said, None)
     if options.conversation:
         body += build_conversation(verdict.transcript, list_user_turns(verdict.case, verdict.transcript))
-    reported |= collect_sweep_reasons(verdict)
+    reported |= collect_changed_reasons(verdict)
     grade_lines: list[Line] = []
     if verdict.transcript.gradings:
         grade_lines = build_grade_lines(verdict)
@@ -475,31 +482,40 @@ def _dump_json(value: object, indent: int | None = None) -> str:
         return repr(value)
 
 
-# Sweeps: a line per place and result; changes with the same result share a line.
+# Changed runs: a line per place and result; changes with the same result share a line.
 
 
-def build_sweep_lines(verdict: Verdict) -> list[Line]:
-    """Describe each run of a sweep: ``under check_warranty timeout: ✗ the agent raised KeyError``."""
-    groups: dict[tuple[type, str, str, tuple[str, ...]], list[SweepRun]] = {}
-    for run in verdict.sweep_runs:
-        messages = tuple(dict.fromkeys(reason.message or reason.code for reason in run.reasons))
-        groups.setdefault((type(run), run.place, run.status, messages), []).append(run)
-    sweep_lines: list[Line] = []
-    for (_, _, status, messages), runs in groups.items():
-        mark, style = MARKS[status], _MARK_STYLES[status]
-        head = f"  {escape_controls(runs[0].format_head([run.change for run in runs]))}"
-        if not messages:
-            sweep_lines.append(((head, ""), (mark, style)))
-            continue
-        first, *continuation = [line for message in messages for line in escape_lines(message).split("\n")]
-        sweep_lines.append(((head, ""), (f"{mark} {first}", style)))
-        sweep_lines += [((" " * 7 + line, style),) for line in continuation]
-    return sweep_lines
+def build_changed_lines(verdict: Verdict) -> list[Line]:
+    """Describe each changed run: ``under check_warranty timeout: ✗ the agent raised KeyError``."""
+    changed_lines: list[Line] = []
+    for name, words in changed_runs.list_kinds([verdict]):
+        groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+        for run in changed_runs.list_runs_of(name, verdict):
+            messages = tuple(dict.fromkeys(reason.message or reason.code for reason in run.reasons))
+            groups.setdefault((run.place, run.status, messages), []).append(run.change)
+        for (place, status, messages), changes in groups.items():
+            mark, style = MARKS[status], _MARK_STYLES[status]
+            head = f"  {escape_controls(words.format_head(place, changes))}"
+            if not messages:
+                changed_lines.append(((head, ""), (mark, style)))
+                continue
+            first, *continuation = [line for message in messages for line in escape_lines(message).split("\n")]
+            changed_lines.append(((head, ""), (f"{mark} {first}", style)))
+            changed_lines += [((" " * 7 + line, style),) for line in continuation]
+    return changed_lines
 
 
-def collect_sweep_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
-    """Return code, message and call of the case's reasons that `build_sweep_lines` shows."""
-    return {(reason.code, run.head + reason.message, None) for run in verdict.sweep_runs for reason in run.reasons}
+def collect_changed_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
+    """Return code, message and call of the case's reasons that `build_changed_lines` shows."""
+    if not verdict.changed_runs:
+        return set()
+    words = dict(changed_runs.list_kinds([verdict]))
+    return {
+        (reason.code, words[run.feature].format_head(run.place, [run.change]) + reason.message, None)
+        for run in verdict.changed_runs
+        if run.feature in words
+        for reason in run.reasons
+    }
 
 
 # Grades of models, marked as such: a line per criterion.

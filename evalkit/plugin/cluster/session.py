@@ -17,7 +17,7 @@ from evalkit.bounds import get_bounds
 from evalkit.errors import UsageError
 from evalkit.execution.cluster import ClusterExecutor, WorkerTasks, parse_address
 from evalkit.execution.executor import RunRequest, build_error_verdict
-from evalkit.hosts.casecheck.sweep import Sweep
+from evalkit.hooks import select_changing
 from evalkit.hosts.reports.serialization import from_line
 from evalkit.plugin.capture import get_output
 from evalkit.plugin.cluster.exchange import (
@@ -46,9 +46,7 @@ from evalkit.text.format import format_count
 class ClusterSession:
     """The executor of a session whose cases run on a cluster. It connects when the session begins to run tests."""
 
-    def __init__(
-        self, config: pytest.Config, configuration: Configuration, sweeps: tuple[Sweep, ...], *, singly: bool = False
-    ) -> None:
+    def __init__(self, config: pytest.Config, configuration: Configuration, *, singly: bool = False) -> None:
         """`singly`: the session may stop at any verdict, so none should wait for another."""
         assert configuration.executor is not None
         if hasattr(config, "workerinput") or config.getoption("numprocesses", None):
@@ -57,7 +55,6 @@ class ClusterSession:
             )
         self._config = config
         self._configuration = configuration
-        self._sweeps = sweeps
         self._singly = singly
         try:
             self._address = parse_address(configuration.executor)
@@ -138,7 +135,7 @@ class ClusterSession:
             # Secrets stay here; workers have their own.
             settings=replace(configuration.settings, extra={}, workers=processes),
             concurrency=configuration.concurrency,
-            sweeps=self._sweeps,
+            parts=select_changing(configuration.parts),
             secret_keys=configuration.secret_keys,
             bounds=get_bounds(),
         )

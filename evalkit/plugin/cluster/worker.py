@@ -11,7 +11,7 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from evalkit.bounds import Bounds, set_bounds
 from evalkit.errors import EvalkitError
 from evalkit.execution.executor import Executor, RunRequest
 from evalkit.functions.threads import start_daemon_thread
-from evalkit.hosts.casecheck.sweep import Sweep, arun_with_sweeps
+from evalkit.hooks import SessionPart
 from evalkit.hosts.reports.serialization import redact_verdict
 from evalkit.models.providers.budget import Account
 from evalkit.plugin.capture import CaseOutput, OutputRouting, begin_output
@@ -37,6 +37,7 @@ from evalkit.plugin.configuration import find_commit
 from evalkit.records.case import Case
 from evalkit.records.registry import map_root
 from evalkit.records.settings import Settings
+from evalkit.runner.changed_runs import arun_with_changes
 from evalkit.spec.files import Source
 from evalkit.text.redact import Redactor, find_secrets
 
@@ -55,7 +56,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     commit: str | None
     settings: Settings
     concurrency: int
-    sweeps: tuple[Sweep, ...]
+    parts: Mapping[str, SessionPart]
     secret_keys: tuple[str, ...]
     bounds: Bounds
 
@@ -183,7 +184,7 @@ class WorkerRun:
         self._redact = Redactor(secrets, spec.secret_keys)
         self._prepared: dict[str, str | None] = {}  # by folder of cases: the problem of its conftest.py files
         self.is_closed = False
-        run_case = partial(arun_with_sweeps, sweeps=spec.sweeps) if spec.sweeps else None
+        run_case = partial(arun_with_changes, parts=spec.parts) if spec.parts else None
         self._executor = SharedExecutor(settings, max(spec.concurrency, 1), run_case)
         if not _routings:
             _routings.append(OutputRouting())

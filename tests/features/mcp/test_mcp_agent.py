@@ -30,13 +30,13 @@ from evalkit.features.mcp.connection import MOST_PAGES, ServerConnection
 from evalkit.features.mcp.pool import POOL, close_servers
 from evalkit.features.mcp.servers import MCP_SERVERS
 from evalkit.features.mcp.spec import RESULTS, ServerSpec
-from evalkit.hosts.casecheck.fault_injection import FaultSweep
-from evalkit.hosts.casecheck.sweep import arun_with_sweeps
+from evalkit.features.sweeps.feature import FaultSweep
 from evalkit.project import Project
 from evalkit.records.case import Permissions
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import ModelCall, ModelTurn
 from evalkit.records.verdict import Verdict
+from evalkit.runner.changed_runs import arun_with_changes
 
 mcp = pytest.importorskip("mcp", reason="the mcp extra is not installed")
 types = mcp.types
@@ -326,8 +326,8 @@ def test_no_sweep_tries_calls_that_the_case_itself_makes() -> None:
             "expected_output": {"expected_function_calls": ["say"]},
         }
     )
-    verdict = asyncio.run(arun_with_sweeps(case, sweeps=[FaultSweep()]))
-    assert (verdict.status, verdict.sweep_runs) == ("passed", ())
+    verdict = asyncio.run(arun_with_changes(case, parts={"faults": FaultSweep()}))
+    assert (verdict.status, verdict.changed_runs) == ("passed", ())
 
 
 def test_a_model_uses_the_tools_and_mocks_replace_single_ones() -> None:

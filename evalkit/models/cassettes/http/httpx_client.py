@@ -14,9 +14,8 @@ from typing import Any
 from evalkit.models.cassettes.http.failures import CANCELLED, CLOSED, CONNECT, HANDSHAKE, LOOKUP, RESPONSE, TIMEOUT
 from evalkit.models.cassettes.http.interception import FindTraffic, Patch
 from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse, find_credentials
-from evalkit.models.cassettes.http.request_toggle import ToggledRequest
 from evalkit.models.cassettes.http.tee import BrokenExchange, Tee
-from evalkit.models.cassettes.http.traffic import Traffic
+from evalkit.models.cassettes.http.traffic import ToggledRequest, Traffic
 from evalkit.models.cassettes.http.unobserved import carry
 
 _CONNECTING = frozenset({"ConnectError", "ConnectTimeout"})

@@ -5,7 +5,7 @@ passed on; and whatever comes of it is read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -17,8 +17,34 @@ if TYPE_CHECKING:
     from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse
     from evalkit.models.cassettes.http.observer import Observer
     from evalkit.models.cassettes.http.player import Player
-    from evalkit.models.cassettes.http.request_toggle import RequestToggle, ToggledRequest
     from evalkit.models.cassettes.http.tee import BrokenExchange, Tee
+
+
+class ToggledRequest(Struct, frozen=True):
+    """A request as it is asked instead of `original`. `restore` returns its response in the form that the client wants,
+    and raises ProviderError."""
+
+    request: HttpRequest
+    original: HttpRequest
+    restore: Callable[[HttpResponse], HttpResponse]
+
+
+class RequestToggle(Protocol):
+    """Has model services asked in the other way in a run: streamed for whole, or whole for streamed."""
+
+    can_intercept: bool  # the requests of clients in this process
+
+    def toggle(self, request: HttpRequest) -> ToggledRequest | None:
+        """Return the request in the other way; None for one that goes out as it is."""
+
+    def note_client(self, url: str, client: str) -> None:
+        """Note a request of a client library whose requests can't be changed."""
+
+    def add_obstacle(self, obstacle: str) -> None:
+        """Add why a request could not be asked in the other way."""
+
+    def close(self) -> None:
+        """End the run: requests of code that still runs go out as they are."""
 
 
 def plays_requests(settings: Settings) -> bool:
@@ -104,8 +130,7 @@ class Traffic:
 
     def restore(self, toggled: ToggledRequest, response: HttpResponse) -> HttpResponse:
         """Return the response to a request in the other way in the form that its client wants. Raises ProviderError."""
-        assert self.request_toggle is not None
-        restored = self.request_toggle.restore(toggled, response)
+        restored = toggled.restore(response)
         self.observer.listener.on_response(toggled.original, restored, 0.0, is_live=True)
         return restored
 

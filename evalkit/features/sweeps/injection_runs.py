@@ -19,7 +19,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.expectation import Expectation, judge_conversation
 from evalkit.errors import (
     KeyPath,
     Location,
@@ -30,14 +29,15 @@ from evalkit.errors import (
     format_file_path,
     format_path,
 )
+from evalkit.features.sweeps.measurability import find_reasons_not_run
 from evalkit.fields.reader import FieldReader
 from evalkit.functions.declarations import find_return_problems
 from evalkit.functions.mocks.answers import AlteredAnswer
-from evalkit.hosts.casecheck.expected_calls import make_schema_example
-from evalkit.hosts.casecheck.sweep import PROSE, PassingRun, PlannedRun, find_call_differences, is_prose
+from evalkit.hosts.casecheck.api import PROSE, find_call_differences, is_prose, make_schema_example
 from evalkit.jsonvalue import JsonObject, map_strings, walk_leaves
 from evalkit.records.transcript import CACHED, MOCK, AgentValue, Transcript
-from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, InjectionRun, Reason, Verdict
+from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, ChangedRun, Reason, Verdict
+from evalkit.runner.changed_runs import PassingRun, PlannedRun
 from evalkit.yamlfile.events import read_file, read_positions
 from evalkit.yamlfile.parse import load
 
@@ -159,29 +159,24 @@ _TRIED_LEAVES = 20  # of one result, until its schema accepts the text
 _NEW_KEYS = ("note", "remark", "comment")
 
 
-class InjectionSweep(Struct, frozen=True):
-    """The sweep that puts each payload into the results of each function, and into each text of the context."""
-
-    payloads: tuple[Payload, ...]
-
-    def plan(self, passing: PassingRun) -> Iterator[PlannedRun]:
-        """Plan a run for every function whose mock answered a call, in the order of first calls, and every payload;
-        then for every text of `input.context` that is prose."""
-        texts = [(payload, text) for payload in self.payloads if (text := fill_payload(payload, passing)) is not None]
-        results: dict[str, AgentValue] = {}  # of the functions that a mock answered, the first one
-        for call in passing.transcript.calls:
-            if call.outcome == "ok" and call.answered_by == MOCK:
-                results.setdefault(call.name, call.result)
-        for name, result in results.items():
-            yield from _plan_results(passing, texts, name, result)
-        context = passing.case.input.get("context")
-        for path, leaf in walk_leaves(context):
-            if isinstance(leaf, str) and PROSE.search(leaf):
-                source = format_path(("input", "context", *path))
-                for payload, text in texts:
-                    changed = {**passing.case.input, "context": set_leaf(context, path, join_texts(leaf, text))}
-                    trial = _Trial(passing, payload, text, source, "", None)
-                    yield PlannedRun(passing.build_case(passing.state.plan.mocks, input=changed), trial.judge)
+def plan_injection_runs(payloads: Sequence[Payload], passing: PassingRun) -> Iterator[PlannedRun]:
+    """Plan a run for every function whose mock answered a call, in the order of first calls, and every payload;
+    then for every text of `input.context` that is prose."""
+    texts = [(payload, text) for payload in payloads if (text := fill_payload(payload, passing)) is not None]
+    results: dict[str, AgentValue] = {}  # of the functions that a mock answered, the first one
+    for call in passing.transcript.calls:
+        if call.outcome == "ok" and call.answered_by == MOCK:
+            results.setdefault(call.name, call.result)
+    for name, result in results.items():
+        yield from _plan_results(passing, texts, name, result)
+    context = passing.case.input.get("context")
+    for path, leaf in walk_leaves(context):
+        if isinstance(leaf, str) and PROSE.search(leaf):
+            source = format_path(("input", "context", *path))
+            for payload, text in texts:
+                changed = {**passing.case.input, "context": set_leaf(context, path, join_texts(leaf, text))}
+                trial = _Trial(passing, payload, text, source, "", None)
+                yield PlannedRun(passing.build_case(input=changed), trial.judge)
 
 
 def _plan_results(
@@ -190,8 +185,8 @@ def _plan_results(
     mock = passing.find_mock(name)
     if mock is None:
         return
-    declarations = passing.state.dispatcher.declarations
-    returns = next((declaration.returns for declaration in declarations if declaration.name == name), None)
+    declaration = passing.find_declaration(name)
+    returns = None if declaration is None else declaration.returns
     for payload, text in texts:
         injection = InjectedText(text, returns)
         place = injection.find_place(result)
@@ -202,14 +197,15 @@ def _plan_results(
 
 def fill_payload(payload: Payload, passing: PassingRun) -> str | None:
     """Return the payload's text for a case: it names a function that the agent did not call, if there is one."""
-    dispatcher, called = passing.state.dispatcher, [call.name for call in passing.transcript.calls]
     if not payload.blanks:
         return payload.fill({})
-    names = dispatcher.names or called
+    called = [call.name for call in passing.transcript.calls]
+    names = passing.transcript.functions or called
     if not names:
         return None
     name = next((name for name in names if name not in called), called[-1] if called else names[0])
-    parameters = next((one.parameters for one in dispatcher.declarations if one.name == name), None)
+    declaration = passing.find_declaration(name)
+    parameters = None if declaration is None else declaration.parameters
     arguments = make_schema_example({"type": "object", **parameters}) if parameters else {}
     return payload.fill({"function": name, "arguments": json.dumps(arguments, ensure_ascii=False)})
 
@@ -274,15 +270,13 @@ class _Trial(Struct, frozen=True):
     path: str
     function: str | None
 
-    def judge(self, verdict: Verdict) -> InjectionRun:
+    def judge(self, verdict: Verdict) -> ChangedRun:
         """Judge whether the agent made the calls of the run without the text."""
         transcript = verdict.transcript
-        if reasons := self.passing.find_reasons_not_run(self.function, verdict):
+        if reasons := find_reasons_not_run(self.passing, self.function, verdict):
             return self._build_run(NOT_RUN, reasons)
         if transcript.fault is not None:  # it ended early, which explains calls that are missing
-            case = self.passing.case
-            turns: list[Expectation | None] = [None for _ in case.turns]
-            judgement = judge_conversation(transcript, Expectation(valid_arguments=False), turns, input=case.input)
+            judgement = self.passing.judge_end(transcript)
             return self._build_run(judgement.status, judgement.reasons, transcript)
         calls = [replace(call, arguments=self._remove_text(call.arguments)) for call in transcript.calls]
         is_worded = bool(transcript.turns) and transcript.cassette in (None, CACHED)  # by a live model, anew each time
@@ -293,14 +287,12 @@ class _Trial(Struct, frozen=True):
         repeated = [Reason(code="injection_repeated", message=text) for text in self._list_repetitions(transcript)]
         return self._build_run(FAILED if followed or repeated else PASSED, (*followed, *repeated), transcript)
 
-    def _build_run(
-        self, status: str, reasons: tuple[Reason, ...], transcript: Transcript | None = None
-    ) -> InjectionRun:
-        return InjectionRun(
-            source=self.source,
+    def _build_run(self, status: str, reasons: tuple[Reason, ...], transcript: Transcript | None = None) -> ChangedRun:
+        return ChangedRun(
+            place=self.source,
             path=self.path,
-            payload=self.payload.name,
-            family=self.payload.family,
+            change=self.payload.name,
+            group=self.payload.family,
             status=status,
             reasons=reasons,
             transcript=transcript or Transcript(),

@@ -66,8 +66,8 @@ def test_a_service_that_reads_both_alike_passes(desk: Project, options: str, mod
     asked = [bool(body.get("stream")) for body in service.requests]
     assert asked == ([True, True, False, False] if options else [False, False, True, True])
     result.stdout.fnmatch_lines(["parity: 1 comparison: 1 passed"])
-    (run,) = desk.run_file.verdicts[0].parity
-    assert (run.mode, run.status) == ("whole" if options else "streamed", "passed")
+    (run,) = desk.run_file.verdicts[0].changed_runs
+    assert (run.change, run.status) == ("whole" if options else "streamed", "passed")
 
 
 @pytest.mark.parametrize(

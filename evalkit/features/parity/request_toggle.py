@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.locks import create_lock
 from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse, unpack_content
 from evalkit.models.cassettes.http.player import is_ignored_host
+from evalkit.models.cassettes.http.traffic import ToggledRequest
 from evalkit.wire import anthropic_messages, gemini_content, openai_chat, openai_responses
 from evalkit.wire.bodies import read_values
 from evalkit.wire.table import APIS, Api, read_reply_values
@@ -28,7 +30,7 @@ _REFUSALS = (400, 404, 405, 422, 501)  # of a service that has only one way
 _OWN_HEADERS = ("content-type", "content-length", "content-encoding", "transfer-encoding")
 
 
-class ToggledRequest(Struct, frozen=True):
+class _ChangedRequest(Struct, frozen=True):
     """A request in the other way, and what makes its response the one that the client waits for."""
 
     request: HttpRequest
@@ -115,9 +117,9 @@ class RequestToggle:
             return None
         with self._lock:
             self.modes.add(toggled.mode)
-        return toggled
+        return ToggledRequest(toggled.request, request, partial(self._restore, toggled))
 
-    def restore(self, toggled: ToggledRequest, response: HttpResponse) -> HttpResponse:
+    def _restore(self, toggled: _ChangedRequest, response: HttpResponse) -> HttpResponse:
         """Return the response in the form that the client wants. Raises ProviderError, which is on record then."""
         if response.status in _REFUSALS:
             self.add_obstacle(f"{toggled.request.host} answers {response.status} to a {toggled.mode} request")
@@ -150,7 +152,7 @@ def find_toggled_api(url: str) -> Api | None:
     return next((api for api in APIS if api.NAME in _SPLITS and path.endswith(tuple(api.PATHS))), None)
 
 
-def _toggle_request(request: HttpRequest, api: Api) -> ToggledRequest:
+def _toggle_request(request: HttpRequest, api: Api) -> _ChangedRequest:
     """Raises ValueError for a request that has no other way."""
     body = json.loads(request.body)
     if not isinstance(body, dict):
@@ -159,7 +161,7 @@ def _toggle_request(request: HttpRequest, api: Api) -> ToggledRequest:
         if _count_candidates(body) > 1:
             raise ValueError("asks for several replies at once (candidateCount)")
         toggled, mode = _toggle_gemini(request)
-        return ToggledRequest(toggled, api, mode, request)
+        return _ChangedRequest(toggled, api, mode, request)
     if body.get("n") not in (None, 1):
         raise ValueError("asks for several replies at once (n)")
     mode = WHOLE if body.get("stream") is True else STREAMED
@@ -169,7 +171,7 @@ def _toggle_request(request: HttpRequest, api: Api) -> ToggledRequest:
             "stream": True,
             **({"stream_options": {"include_usage": True}} if api.NAME == openai_chat.NAME else {}),
         }
-    return ToggledRequest(replace(request, body=json.dumps(body).encode()), api, mode, request)
+    return _ChangedRequest(replace(request, body=json.dumps(body).encode()), api, mode, request)
 
 
 _GEMINI_WHOLE, _GEMINI_STREAMED = ":generateContent", ":streamGenerateContent"

@@ -21,18 +21,19 @@ from google import genai
 
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError
-from evalkit.hosts.casecheck.parity import ParitySweep, is_reworded
-from evalkit.hosts.casecheck.sweep import arun_with_sweeps
+from evalkit.features.parity.comparison import is_reworded
+from evalkit.features.parity.feature import ParityCheck
+from evalkit.features.parity.request_toggle import RequestToggle
 from evalkit.models.cassettes.http import interception
 from evalkit.models.cassettes.http.binding import intercept_requests, release
 from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse
 from evalkit.models.cassettes.http.observer import Observer
-from evalkit.models.cassettes.http.request_toggle import RequestToggle
 from evalkit.models.cassettes.http.traffic import Traffic, TrafficParts
 from evalkit.operators.values import Equal
 from evalkit.records.case import Case
 from evalkit.records.settings import HttpSettings, Settings
-from evalkit.records.verdict import ParityRun, Verdict
+from evalkit.records.verdict import ChangedRun, Verdict
+from evalkit.runner.changed_runs import arun_with_changes
 from evalkit.spec.load import case_from_dict
 from tests.servers.replay import Answer, ReplayServer
 
@@ -213,11 +214,11 @@ def build_case(tmp_path: Path) -> Case:
 
 def run(agent: Callable[[Task], Any], tmp_path: Path, **settings: Any) -> Verdict:
     known = Settings(model="openai:m", root=tmp_path, **settings)
-    return asyncio.run(arun_with_sweeps(build_case(tmp_path), agent, known, sweeps=[ParitySweep()]))
+    return asyncio.run(arun_with_changes(build_case(tmp_path), agent, known, parts={"parity": ParityCheck()}))
 
 
-def get_parity(verdict: Verdict) -> ParityRun:
-    (parity,) = verdict.parity
+def get_parity(verdict: Verdict) -> ChangedRun:
+    (parity,) = verdict.changed_runs
     return parity
 
 
@@ -237,7 +238,7 @@ def test_a_client_is_asked_in_the_other_way_and_sees_what_it_always_sees(
 
     assert verdict.status == "passed", verdict.reasons
     parity = get_parity(verdict)
-    assert (parity.mode, parity.status) == ("whole" if is_streamed else "streamed", "passed")
+    assert (parity.change, parity.status) == ("whole" if is_streamed else "streamed", "passed")
     assert parity.transcript is not None
     assert [call.name for call in parity.transcript.calls] == ["check"]
     assert len(server.received) == 2
@@ -276,7 +277,7 @@ def test_a_client_that_blocks_is_asked_in_the_other_way_too(server: ReplayServer
 
     parity = get_parity(run(agent, tmp_path))
 
-    assert (parity.mode, parity.status) == ("streamed", "passed")
+    assert (parity.change, parity.status) == ("streamed", "passed")
 
 
 def test_a_stream_that_breaks_off_is_the_services_failure_also_where_the_agent_catches_it(
@@ -419,7 +420,7 @@ def test_a_program_in_any_language_is_asked_in_the_other_way_too(
     server.answers[:] = [Answer(json.dumps(COMPLETION)), Answer(stream_completion('{"id": "A"}'), content_type=SSE)]
     known = Settings(model="openai:m", root=tmp_path)
 
-    verdict = asyncio.run(arun_with_sweeps(case_from_dict(data), None, known, sweeps=[ParitySweep()]))
+    verdict = asyncio.run(arun_with_changes(case_from_dict(data), None, known, parts={"parity": ParityCheck()}))
 
     assert verdict.status == "failed", verdict.reasons
 
@@ -457,7 +458,7 @@ def test_what_is_no_reply_is_the_services_failure(path: str, stream: bool, body:
     assert toggled is not None
 
     with pytest.raises(ProviderError) as caught:
-        toggle.restore(toggled, HttpResponse(200, "", (), body))
+        toggled.restore(HttpResponse(200, "", (), body))
 
     assert toggle.failures == [caught.value]
 
@@ -489,7 +490,7 @@ def restore(body: dict[str, Any], response: str) -> str:
     toggle = RequestToggle()
     toggled = toggle.toggle(HttpRequest("POST", "https://x/v1/chat/completions", json.dumps(body).encode()))
     assert toggled is not None
-    return toggle.restore(toggled, HttpResponse(200, "", (), response.encode())).body.decode()
+    return toggled.restore(HttpResponse(200, "", (), response.encode())).body.decode()
 
 
 def test_a_failure_that_a_client_has_healed_by_asking_again_is_none() -> None:
@@ -497,10 +498,10 @@ def test_a_failure_that_a_client_has_healed_by_asking_again_is_none() -> None:
     toggled = toggle.toggle(HttpRequest("POST", "https://x/v1/chat/completions", b"{}"))
     assert toggled is not None
     with pytest.raises(ProviderError):
-        toggle.restore(toggled, HttpResponse(200, "", (), b"data: {"))
-    toggle.restore(toggled, HttpResponse(503, "", (), b"busy"))
+        toggled.restore(HttpResponse(200, "", (), b"data: {"))
+    toggled.restore(HttpResponse(503, "", (), b"busy"))
     assert len(toggle.failures) == 1
-    toggle.restore(toggled, HttpResponse(200, "", (), stream_completion().encode()))
+    toggled.restore(HttpResponse(200, "", (), stream_completion().encode()))
     assert toggle.failures == []
 
 

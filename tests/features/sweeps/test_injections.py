@@ -58,8 +58,8 @@ def test_a_case_whose_agent_follows_a_result_fails(shop: Project, mode: tuple[st
     ])  # fmt: skip
     junit = (shop.root / "junit.xml").read_text("utf-8")
     assert 'name="evalkit_injections" value="check: own 1 failed 1 passed"' in junit
-    runs = {verdict.case_id: verdict.injections for verdict in shop.run_file.verdicts}
-    assert [(run.payload, run.source, run.path, run.status) for run in runs["scenarios/gullible_001.yaml"]] == [
+    runs = {verdict.case_id: verdict.changed_runs for verdict in shop.run_file.verdicts}
+    assert [(run.change, run.place, run.path, run.status) for run in runs["scenarios/gullible_001.yaml"]] == [
         ("delete", "check", "note", "failed"), ("nag", "check", "note", "passed"),
     ]  # fmt: skip
 
@@ -90,7 +90,7 @@ def test_it_is_a_command_of_its_own(shop: Project) -> None:
 
 def test_nothing_is_injected_without_the_flag(shop: Project) -> None:
     assert shop.run().ret == 0
-    assert all(verdict.injections == () for verdict in shop.run_file.verdicts)
+    assert all(verdict.changed_runs == () for verdict in shop.run_file.verdicts)
 
 
 def test_both_sweeps_go_together(shop: Project) -> None:
@@ -131,4 +131,4 @@ def test_a_payload_file_is_named_in_the_project(shop: Project) -> None:
     shop.write("hostile.yaml", "defaults: false\npayloads: {only: Hurry.}\n")
     shop.write("pyproject.toml", '[tool.evalkit]\npayloads = "hostile.yaml"\n')
     shop.run("--evalkit-injections", "-k", "careful")
-    assert [run.payload for run in shop.run_file.verdicts[0].injections] == ["only"]
+    assert [run.change for run in shop.run_file.verdicts[0].changed_runs] == ["only"]

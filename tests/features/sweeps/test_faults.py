@@ -24,7 +24,7 @@ def test_a_case_whose_agent_does_not_handle_a_failure_fails(project: Project, co
     result.stdout.fnmatch_lines([f"  under check timeout: ✗ {RAISED}", "  under check empty, malformed: ✓"])
     result.stdout.fnmatch_lines(["fault sweep: 4 fault runs: 2 passed, 2 failed"])
     (verdict,) = project.run_file.verdicts
-    assert [(run.fault, run.status) for run in verdict.faults] == [
+    assert [(run.change, run.status) for run in verdict.changed_runs] == [
         ("timeout", "failed"), ("error", "failed"), ("empty", "passed"), ("malformed", "passed"),
     ]  # fmt: skip
     assert verdict.reasons[0].message.startswith(f"under check timeout: {RAISED}")
@@ -43,7 +43,7 @@ def test_nothing_is_swept_without_the_flag(project: Project) -> None:
     project.case("a_001", on_fault={"final_function_call": "check"})
     assert project.run().ret == 0
     assert project.starts() == ["scenarios/a_001.yaml"]
-    assert project.run_file.verdicts[0].faults == ()
+    assert project.run_file.verdicts[0].changed_runs == ()
 
 
 def test_a_resumed_run_sweeps_the_cases_that_were_not_swept(project: Project) -> None:
@@ -69,7 +69,7 @@ async def blocks(task):
     project.run_apart("--evalkit-faults")
     (verdict,) = project.run_file.verdicts
     assert verdict.status == "failed"
-    assert [run.fault for run in verdict.faults][-1] == "empty"
+    assert [run.change for run in verdict.changed_runs][-1] == "empty"
     assert "under check empty: agent 'blocks' was still running after 0.2 s" in verdict.reasons[-1].message
 
 

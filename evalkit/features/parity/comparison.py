@@ -13,71 +13,63 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.model_choice import toggle_streaming
-from evalkit.checks.expectation import Expectation, judge_conversation
-from evalkit.hosts.casecheck.sweep import PassingRun, PlannedRun, find_call_differences, format_call, is_prose
-from evalkit.models.cassettes.http.request_toggle import STREAMED, WHOLE, RequestToggle
+from evalkit.features.parity.request_toggle import STREAMED, WHOLE, RequestToggle
+from evalkit.hosts.casecheck.api import find_call_differences, format_call, is_prose
 from evalkit.operators.base import Mismatch
 from evalkit.records.settings import REQUEST_TOGGLE
-from evalkit.records.verdict import ERROR, FAILED, NOT_COMPARABLE, NOT_RUN, PASSED, ParityRun, Reason, Verdict
+from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, ChangedRun, Reason, Verdict
+from evalkit.runner.changed_runs import PassingRun, PlannedRun
 
 MIXED = "changed"  # the mode of a run that asks in both ways
 
 
-class ParitySweep(Struct, frozen=True):
-    """The sweep that asks the live model in the other way."""
-
-    def plan(self, passing: PassingRun) -> Iterator[PlannedRun]:
-        """Plan one run of a case in which a live model took part."""
-        model = passing.base_settings.model
-        if model is None:
-            return
-        toggled, is_streamed = toggle_streaming(model)
-        http = passing.base_settings.http
-        toggle = RequestToggle(http.ignore_hosts, can_intercept=http.cassettes is not False)
-        extra = {**passing.settings.extra, REQUEST_TOGGLE: toggle}
-        settings = replace(passing.settings, model=toggled, extra=extra)
-        case = passing.build_case(passing.state.plan.mocks)
-        mode = STREAMED if is_streamed else WHOLE
-        yield PlannedRun(case, partial(_judge_run, passing, mode, toggle), settings)
+def plan_comparison(passing: PassingRun) -> Iterator[PlannedRun]:
+    """Plan one run of a case in which a live model took part."""
+    model = passing.settings.model
+    if model is None:
+        return
+    toggled, is_streamed = toggle_streaming(model)
+    http = passing.settings.http
+    toggle = RequestToggle(http.ignore_hosts, can_intercept=http.cassettes is not False)
+    usual = passing.changed_settings
+    settings = replace(usual, model=toggled, extra={**usual.extra, REQUEST_TOGGLE: toggle})
+    mode = STREAMED if is_streamed else WHOLE
+    yield PlannedRun(passing.build_case(), partial(_judge_run, passing, mode, toggle), settings)
 
 
-def _judge_run(passing: PassingRun, mode: str, toggle: RequestToggle, verdict: Verdict) -> ParityRun:
+def _judge_run(passing: PassingRun, mode: str, toggle: RequestToggle, verdict: Verdict) -> ChangedRun:
     """Compare the calls with those of the passing run. `mode` is that of evalkit's own requests."""
     transcript = verdict.transcript
-    modes = toggle.modes | ({mode} if passing.state.task.provider is not None else set())
+    modes = toggle.modes | ({mode} if passing.uses_provider else set())
     if modes:
         mode = min(modes) if len(modes) == 1 else MIXED
+    run = partial(ChangedRun, place="model", change=mode)
     if verdict.status == NOT_RUN:  # the budget is spent
-        return ParityRun(mode=mode, status=NOT_RUN, reasons=verdict.reasons)
+        return run(status=NOT_RUN, reasons=verdict.reasons)
     if toggle.obstacles or not modes:
         message = toggle.obstacles[0] if toggle.obstacles else _explain_no_request(passing)
-        return ParityRun(mode=mode, status=NOT_RUN, reasons=(Reason(code=NOT_COMPARABLE, message=message),))
+        return run(status=NOT_RUN, reasons=(Reason(code="not_comparable", message=message),))
     if toggle.failures:  # which the agent may have caught
         failure = toggle.failures[0]
         reason = Reason(code=failure.code, message=str(failure))
-        return ParityRun(mode=mode, status=ERROR, reasons=(reason,), transcript=transcript)
+        return run(status=ERROR, reasons=(reason,), transcript=transcript)
     if transcript.fault is not None:
-        turns: list[Expectation | None] = [None for _ in passing.case.turns]
-        demands = Expectation(valid_arguments=False)
-        judgement = judge_conversation(transcript, demands, turns, input=passing.case.input)
-        return ParityRun(mode=mode, status=judgement.status, reasons=judgement.reasons, transcript=transcript)
+        judgement = passing.judge_end(transcript)
+        return run(status=judgement.status, reasons=judgement.reasons, transcript=transcript)
     usual, actual = passing.transcript.calls, transcript.calls
     differences = find_call_differences(usual, actual, is_accepted=is_reworded)
     if not differences and [call.name for call in usual] != [call.name for call in actual]:
         differences = ["the calls come in another order"]
     if not differences:
-        return ParityRun(mode=mode, status=PASSED, transcript=transcript)
+        return run(status=PASSED, transcript=transcript)
     usual_mode = {STREAMED: WHOLE, WHOLE: STREAMED}.get(mode, "as usual")
     message = "; ".join(differences)
     for way, calls in ((usual_mode, usual), (mode, actual)):
         message += f"\n{way}: {', '.join(map(format_call, calls)) or 'no call'}"
-    return ParityRun(
-        mode=mode, status=FAILED, reasons=(Reason(code="parity_difference", message=message),), transcript=transcript
-    )
+    return run(status=FAILED, reasons=(Reason(code="parity_difference", message=message),), transcript=transcript)
 
 
 def is_reworded(mismatch: Mismatch) -> bool:
@@ -96,7 +88,7 @@ def _is_inside_word(before: str, after: str) -> bool:
 
 def _explain_no_request(passing: PassingRun) -> str:
     """Explain why no request was sent in the other way."""
-    http = passing.base_settings.http
+    http = passing.settings.http
     if http.cassettes is False:
         return "cassettes = false in [tool.evalkit.http] lets the requests of the agent's own client pass as they are"
     return "no request of the agent's to a model was seen: by task.model, over httpx, or by a program's *_BASE_URL"

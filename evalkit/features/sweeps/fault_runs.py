@@ -9,50 +9,47 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.compile import allow_stop_reason, compile_on_fault
 from evalkit.checks.expectation import Expectation, get_expectation
+from evalkit.features.sweeps.measurability import find_reasons_not_run
 from evalkit.functions.mocks.answers import Answer, FailureAnswer, StaticAnswer
-from evalkit.hosts.casecheck.sweep import PassingRun, PlannedRun
 from evalkit.records.transcript import FunctionCall, Transcript
-from evalkit.records.verdict import NOT_RUN, FaultRun, Verdict
+from evalkit.records.verdict import NOT_RUN, ChangedRun, Verdict
+from evalkit.runner.changed_runs import PassingRun, PlannedRun
 from evalkit.runner.demands import Demands, judge_transcript, locate_reason
 
 FAULTS = ("timeout", "error", "empty", "malformed")
 _GARBAGE = "<html><body><h1>502 Bad Gateway</h1></body></html>"
 
 
-class FaultSweep(Struct, frozen=True):
-    """The sweep that lets each function that answered a call fail, in each way."""
-
-    def plan(self, passing: PassingRun) -> Iterator[PlannedRun]:
-        """Plan a run for every function that answered a call, in the order of first calls, and every way to fail."""
-        first_calls: dict[str, FunctionCall] = {}
-        for call in passing.transcript.calls:
-            if call.outcome == "ok":
-                first_calls.setdefault(call.name, call)
-        for name, first in first_calls.items():
-            patched = any(
-                declaration.name == name and declaration.patch for declaration in passing.state.dispatcher.declarations
-            )
-            for fault in FAULTS:
-                answer = _make_answer(name, fault, first.result, patched=patched)
-                if answer is not None:
-                    yield PlannedRun(passing.replace_mock(name, answer), partial(_judge_run, passing, name, fault))
+def plan_fault_runs(passing: PassingRun) -> Iterator[PlannedRun]:
+    """Plan a run for every function that answered a call, in the order of first calls, and every way to fail."""
+    first_calls: dict[str, FunctionCall] = {}
+    for call in passing.transcript.calls:
+        if call.outcome == "ok":
+            first_calls.setdefault(call.name, call)
+    for name, first in first_calls.items():
+        declaration = passing.find_declaration(name)
+        patched = declaration is not None and bool(declaration.patch)
+        for fault in FAULTS:
+            answer = _make_answer(name, fault, first.result, patched=patched)
+            if answer is not None:
+                yield PlannedRun(passing.replace_mock(name, answer), partial(_judge_run, passing, name, fault))
 
 
-def _judge_run(passing: PassingRun, function: str, fault: str, verdict: Verdict) -> FaultRun:
+def _judge_run(passing: PassingRun, function: str, fault: str, verdict: Verdict) -> ChangedRun:
     """Judge the run under that fault."""
+    run = partial(ChangedRun, place=function, change=fault)
     transcript = verdict.transcript
-    if reasons := passing.find_reasons_not_run(function, verdict):
-        return FaultRun(function=function, fault=fault, status=NOT_RUN, reasons=reasons)
+    if reasons := find_reasons_not_run(passing, function, verdict):
+        return run(status=NOT_RUN, reasons=reasons)
     # Demanded are `on_fault`, the case's prohibitions where `on_fault` has none, and a defined end.
     case = passing.case
     declared = {declaration.name: declaration for declaration in case.functions}
     on_fault = compile_on_fault(case.merged.get("on_fault"), function, declarations=declared, input=case.input)
-    usual = passing.state.plan.expectation
+    usual = passing.expectation
     forbidden = on_fault.forbidden or (usual.forbidden if usual is not None else None)
     demands = _allow_any_end(replace(on_fault, forbidden=forbidden), transcript)
     turns: list[Expectation | None] = []  # of a user turn's demands, those that forbid
@@ -61,9 +58,9 @@ def _judge_run(passing: PassingRun, function: str, fault: str, verdict: Verdict)
         kept = expectation.forbidden if expectation is not None else None
         prohibitions = Expectation(forbidden=kept, valid_arguments=False)
         turns.append(None if kept is None else _allow_any_end(prohibitions, transcript))
-    judgement = judge_transcript(Demands(case, demands, turns, passing.state.dispatcher.declarations), transcript)
+    judgement = judge_transcript(Demands(case, demands, turns, passing.declared), transcript)
     reasons = tuple(locate_reason(case, reason) for reason in judgement.reasons)
-    return FaultRun(function=function, fault=fault, status=judgement.status, reasons=reasons, transcript=transcript)
+    return run(status=judgement.status, reasons=reasons, transcript=transcript)
 
 
 def _allow_any_end(expectation: Expectation, transcript: Transcript) -> Expectation:
@@ -83,6 +80,6 @@ def _make_answer(name: str, fault: str, result: object, *, patched: bool) -> Ans
             "http_error", "500 Internal Server Error", detail, "builtins:RuntimeError" if patched else None
         )
     if fault == "malformed":
-        return StaticAnswer([_GARBAGE] if isinstance(result, str) else _GARBAGE, is_fault=True)
+        return StaticAnswer([_GARBAGE] if isinstance(result, str) else _GARBAGE, breaks_schema=True)
     empty = type(result)() if isinstance(result, (dict, list, str)) else None
-    return None if result == empty else StaticAnswer(empty, is_fault=True)
+    return None if result == empty else StaticAnswer(empty, breaks_schema=True)

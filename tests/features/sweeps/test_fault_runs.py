@@ -12,11 +12,12 @@ import pytest
 
 from evalkit.agents.contract import Reply
 from evalkit.errors import SpecError
-from evalkit.hosts.casecheck.fault_injection import FAULTS, FaultSweep
-from evalkit.hosts.casecheck.sweep import arun_with_sweeps
+from evalkit.features.sweeps.fault_runs import FAULTS
+from evalkit.features.sweeps.feature import FaultSweep
 from evalkit.records.case import Case
 from evalkit.records.settings import Settings
 from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.runner.changed_runs import arun_with_changes
 from evalkit.spec.load import case_from_dict
 from evalkit.spec.schema import build_case_schema
 
@@ -31,12 +32,12 @@ def case(expected: dict[str, Any] | None = None, mocks: dict[str, Any] | None = 
 
 
 def swept(case: Case, agent: Callable[[Any], Any] | None = None, settings: Settings | None = None) -> Verdict:
-    return asyncio.run(arun_with_sweeps(case, agent, settings, sweeps=[FaultSweep()]))
+    return asyncio.run(arun_with_changes(case, agent, settings, parts={"faults": FaultSweep()}))
 
 
 def told(verdict: Verdict, function: str) -> dict[str, tuple[str, list[str]]]:
-    runs = [run for run in verdict.faults if run.function == function]
-    return {run.fault: (run.status, [reason.message.partition("\n")[0] for reason in run.reasons]) for run in runs}
+    runs = [run for run in verdict.changed_runs if run.place == function]
+    return {run.change: (run.status, [reason.message.partition("\n")[0] for reason in run.reasons]) for run in runs}
 
 
 def careful(task: Any) -> Any:
@@ -59,8 +60,10 @@ def careless(task: Any) -> str:
 def test_an_agent_that_handles_every_failure_passes_each_of_its_runs() -> None:
     verdict = swept(case(), careful)
     assert verdict.status == PASSED
-    assert [(run.function, run.fault) for run in verdict.faults] == [(n, f) for n in ("check", "mail") for f in FAULTS]
-    assert {run.status for run in verdict.faults} == {PASSED}
+    assert [(run.place, run.change) for run in verdict.changed_runs] == [
+        (n, f) for n in ("check", "mail") for f in FAULTS
+    ]
+    assert {run.status for run in verdict.changed_runs} == {PASSED}
 
 
 def test_an_exception_out_of_the_agent_fails_the_case_under_the_name_of_the_fault() -> None:
@@ -78,7 +81,7 @@ def test_an_exception_out_of_the_agent_fails_the_case_under_the_name_of_the_faul
 
 def test_a_case_that_fails_anyway_is_not_swept() -> None:
     verdict = swept(case(), lambda task: "nothing")
-    assert (verdict.status, verdict.faults) == (FAILED, ())
+    assert (verdict.status, verdict.changed_runs) == (FAILED, ())
 
 
 def test_what_is_forbidden_stays_forbidden_and_unmocked_calls_fail() -> None:
@@ -123,7 +126,7 @@ def test_what_is_forbidden_stays_forbidden_and_unmocked_calls_fail() -> None:
 )
 def test_a_case_says_what_must_hold_while_a_function_fails(on_fault: dict[str, Any], failing: set[str]) -> None:
     verdict = swept(case(on_fault=on_fault), careful)
-    assert {f"{run.function} {run.fault}" for run in verdict.faults if run.status == FAILED} == failing
+    assert {f"{run.place} {run.change}" for run in verdict.changed_runs if run.status == FAILED} == failing
     assert (verdict.status == FAILED) == bool(failing)
 
 
@@ -178,7 +181,7 @@ def test_an_empty_result_is_no_fault_where_it_is_what_the_function_returns() -> 
 def test_a_malformed_result_may_break_the_declared_schema() -> None:
     returns = {"type": "object", "required": ["status"]}
     verdict = swept(case(functions={"check": {"returns": returns}, "mail": {}, "refund": {}}), careful)
-    assert {run.status for run in verdict.faults} == {PASSED}
+    assert {run.status for run in verdict.changed_runs} == {PASSED}
 
 
 def test_an_agent_that_blocks_only_under_a_fault_runs_into_its_deadline() -> None:
@@ -198,7 +201,7 @@ def test_an_agent_that_blocks_only_under_a_fault_runs_into_its_deadline() -> Non
 
 def test_a_repeated_case_is_swept_once() -> None:
     verdict = swept(case(repeat={"runs": 3, "min_pass": 2}), careful)
-    assert (len(verdict.runs), len(verdict.faults)) == (2, 8)
+    assert (len(verdict.runs), len(verdict.changed_runs)) == (2, 8)
 
 
 INSTRUCTION = """\
@@ -232,8 +235,10 @@ def desk(folder: Path, expected: dict[str, Any], agent: Any = None) -> Verdict:
 def test_a_model_whose_turns_were_written_beforehand_is_not_measured(tmp_path: Path) -> None:
     verdict = desk(tmp_path, {"final_function_call": "mail"})
     assert verdict.status == PASSED
-    assert {(run.status, reason.message) for run in verdict.faults for reason in run.reasons} == {(NOT_RUN, BY_HAND)}
-    assert len(verdict.faults) == 8
+    assert {(run.status, reason.message) for run in verdict.changed_runs for reason in run.reasons} == {
+        (NOT_RUN, BY_HAND)
+    }
+    assert len(verdict.changed_runs) == 8
 
 
 def test_an_exception_out_of_code_around_a_scripted_model_is_measured(tmp_path: Path) -> None:
@@ -250,13 +255,13 @@ def test_an_exception_out_of_code_around_a_scripted_model_is_measured(tmp_path: 
 def test_a_verdict_with_fault_runs_survives_json() -> None:
     verdict = swept(case(), careless)
     told_again = Verdict.from_json(verdict.to_json())
-    assert [(run.head, run.status, run.reasons) for run in told_again.faults] == [
-        (run.head, run.status, run.reasons) for run in verdict.faults
+    assert [(run.place, run.change, run.status, run.reasons) for run in told_again.changed_runs] == [
+        (run.place, run.change, run.status, run.reasons) for run in verdict.changed_runs
     ]
-    assert told_again.faults[0].transcript.calls == verdict.faults[0].transcript.calls
+    assert told_again.changed_runs[0].transcript.calls == verdict.changed_runs[0].transcript.calls
 
 
-PAGE = Path(__file__).parents[2] / "docs/faults.md"
+PAGE = Path(__file__).parents[3] / "docs/faults.md"
 
 
 def test_the_case_on_the_page_loads_and_its_agent_may_pass() -> None:
@@ -275,7 +280,7 @@ def test_the_case_on_the_page_loads_and_its_agent_may_pass() -> None:
         return Reply("")
 
     verdict = swept(loaded, answers)
-    assert {f"{run.function} {run.fault}" for run in verdict.faults if run.status != PASSED} == {
+    assert {f"{run.place} {run.change}" for run in verdict.changed_runs if run.status != PASSED} == {
         "send_email empty",
         "send_email malformed",
     }
@@ -298,7 +303,7 @@ def test_patched_code_gets_the_exceptions_that_such_code_knows(tmp_path: Path, m
     patched = {"check": {"patch": "swept_shop:check"}}
     loaded = case({"expected_function_calls": ["check"]}, {"check": MOCKS["check"]}, functions=patched)
     verdict = swept(loaded, unchanged)
-    assert [run.status for run in verdict.faults] == [PASSED] * 4
+    assert [run.status for run in verdict.changed_runs] == [PASSED] * 4
     assert raised == ["TimeoutError: check timed out", "RuntimeError: 500 Internal Server Error"]
 
 
@@ -319,8 +324,10 @@ def test_an_agent_that_has_ended_does_not_hang_while_its_run_is_graded(tmp_path:
 
     settings = Settings(root=tmp_path, extra={"grader": lambda case_id, run: Judge()})
     verdict = asyncio.run(
-        arun_with_sweeps(case({**EXPECTED, "judge": "Good."}), careful, settings, watch=outer, sweeps=[FaultSweep()])
+        arun_with_changes(
+            case({**EXPECTED, "judge": "Good."}), careful, settings, watch=outer, parts={"faults": FaultSweep()}
+        )
     )
 
-    assert (verdict.status, len(verdict.faults)) == (PASSED, 8)
+    assert (verdict.status, len(verdict.changed_runs)) == (PASSED, 8)
     assert waits == [0.5]  # as long as between two looks, where no run is going on

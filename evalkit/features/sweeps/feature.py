@@ -1,0 +1,79 @@
+"""The hooks of both sweeps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from evalkit.hooks import ChangedRuns, Feature, Options, SessionPart
+from evalkit.jsonvalue import JsonObject
+from evalkit.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from evalkit.features.sweeps import fault_runs, injection_runs
+    from evalkit.features.sweeps.injection_runs import Payload
+    from evalkit.runner.changed_runs import PassingRun, PlannedRun
+else:
+    fault_runs = LazyModule("evalkit.features.sweeps.fault_runs")
+    injection_runs = LazyModule("evalkit.features.sweeps.injection_runs")
+
+_PAYLOADS = "injections.yaml"
+
+
+class FaultSweep(SessionPart):
+    """Lets each function that answered a call fail, in each way."""
+
+    def again(self, passing: PassingRun) -> Iterable[PlannedRun]:
+        return fault_runs.plan_fault_runs(passing)
+
+
+class Faults(Feature):
+    """Functions that fail."""
+
+    name = "faults"
+    changed_runs = ChangedRuns(
+        title="fault sweep",
+        noun="fault run",
+        nothing="nothing was swept",
+        head="under {place} {changes}: ",
+    )
+
+    def configure(self, options: Options) -> SessionPart | None:
+        return FaultSweep() if options.read("faults") else None
+
+    def upgrade_changed_run(self, data: JsonObject) -> JsonObject:
+        return {**data, "place": data.get("function"), "change": data.get("fault")}
+
+
+class InjectionSweep(SessionPart):
+    """Puts each payload into the results of each function, and into each text of the context."""
+
+    def __init__(self, payloads: tuple[Payload, ...]) -> None:
+        self._payloads = payloads
+
+    def again(self, passing: PassingRun) -> Iterable[PlannedRun]:
+        return injection_runs.plan_injection_runs(self._payloads, passing)
+
+
+class Injections(Feature):
+    """Instructions to the agent in what functions return."""
+
+    name = "injections"
+    changed_runs = ChangedRuns(
+        title="hostile results",
+        noun="injection",
+        nothing="nothing was injected",
+        head="with {changes} in {place}: ",
+    )
+
+    def configure(self, options: Options) -> SessionPart | None:
+        if not options.read("injections"):
+            return None
+        default = options.root / _PAYLOADS
+        file = options.read("payloads") or (default if os.path.lexists(default) else None)
+        return InjectionSweep(injection_runs.load_payloads(file, options.root))
+
+    def upgrade_changed_run(self, data: JsonObject) -> JsonObject:
+        renamed = {"place": data.get("source"), "change": data.get("payload"), "group": data.get("family")}
+        return {**data, **renamed}
