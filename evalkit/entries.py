@@ -146,6 +146,13 @@ BUILT_IN = (
         mutants=("deny_approval", "skip_approval"),
         was={"call": "approval"},
     ),
+    Entry(
+        name="handoffs",
+        target="evalkit.features.handoffs.feature:Handoffs",
+        keys={EXPECTED: ("expected_handoffs", "expected_delegations")},
+        codes={"wrong_handoffs": Code(after="wrong_outcome")},
+        was={"transcript": "handoffs"},
+    ),
     Entry(name="programs", target="evalkit.features.programs.feature:Programs", agent_forms=("command", "url")),
     Entry(
         name="mcp",

@@ -147,6 +147,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors",
         "features",
         "functions",
+        "hooks",
         "jsonvalue",
         "records",
         "models/providers",
@@ -326,7 +327,7 @@ def test_a_room_imports_only_what_its_row_allows(name: str) -> None:
 
 
 def test_no_feature_knows_another() -> None:
-    """Adapters answer approvals: they alone know a feature. The rest goes by the hooks."""
+    """Adapters answer approvals, and tell of hand-offs: they alone know features. The rest goes by the hooks."""
     found = {
         (module, imported)
         for module in own_modules()
@@ -335,7 +336,7 @@ def test_no_feature_knows_another() -> None:
     }
     assert {room(module) for module, _ in found} == {"adapters", "cli", "public"}
     known = {imported.removeprefix("evalkit.features.") for _, imported in found}
-    assert known == {"approvals.desk", "approvals.records", "mcp.agent", "mcp.servers"}
+    assert known == {"approvals.desk", "approvals.records", "handoffs.log", "mcp.agent", "mcp.servers"}
 
 
 def test_a_feature_goes_by_the_api_of_a_host() -> None:

@@ -34,14 +34,16 @@ from evalkit.agents.pending_calls import is_equal
 from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, FunctionError, MeasurementError, MockError
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest
+from evalkit.features.handoffs.log import HandoffLog
 from evalkit.functions.call_log import MockedError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.functions.targets import find_object
+from evalkit.hooks import AgentChange
 from evalkit.jsonvalue import JsonObject, parse_arguments
 from evalkit.locks import create_lock
 from evalkit.records.case import Declaration
 from evalkit.records.parts import TEXT, InputPart
-from evalkit.records.transcript import HANDOFF, NOBODY, ModelCall, ModelTurn, Usage
+from evalkit.records.transcript import NOBODY, ModelCall, ModelTurn, Usage
 from evalkit.records.unobserved import ADAPTER
 from evalkit.wire.records import Answer, Call
 
@@ -139,7 +141,7 @@ class TaskRecorder:
                 calls = join_calls(turn.calls, self.task.turns[index].calls)
                 self.task.claim_turn(index, calls, turn.agent, outputs)
             self._recorded.add(index)
-            self.task.handoffs.note_turn(turn.agent)
+            self.task.take_part(HandoffLog).note_turn(turn.agent)
             return index, calls
 
     def expect_answer(self, turn: int, call: ModelCall) -> None:
@@ -302,7 +304,7 @@ class AgentRunRecorder:
         task = self.recorder.task
         if real is not None:
             agent = None if turn is None else task.turns[turn].agent
-            real = task.handoffs.wrap_tool(real, agent, call.name)
+            real = task.take_part(HandoffLog).wrap_tool(real, agent, call.name)
         if unconverted and call.malformed is None and not is_equal(call.arguments, arguments):
             call = replace(call, arguments=arguments)
         try:
@@ -335,7 +337,7 @@ class AgentRunRecorder:
         if source is None:
             source = next((task.turns[turn].agent for turn, _ in self._calls.get(call_id or "", ())), None)
         if target != source:
-            task.handoffs.record(source, target, HANDOFF, name)
+            task.record_agent_change(AgentChange(source=source, target=target, function=name))
 
     def record_answer(
         self, call_id: str | None, result: object = None, *, name: str | None = None, error: FunctionError | None = None

@@ -22,9 +22,9 @@ from evalkit.errors import (
     StaleCassetteError,
     UsageError,
 )
+from evalkit.functions.acting import get_acting_agent
 from evalkit.functions.call_log import CallContext, CallLog, FunctionTable
 from evalkit.functions.context_propagation import run_outside
-from evalkit.functions.handoffs import get_acting_agent
 from evalkit.jsonvalue import JsonObject, JsonValue
 from evalkit.locks import create_lock
 from evalkit.models.cassettes.fingerprint import describe_request

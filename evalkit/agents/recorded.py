@@ -22,6 +22,7 @@ from evalkit.checks.call_keys import FunctionKey, list_call_keys
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import GROUP_KEYS, DemandKey
 from evalkit.errors import FunctionError, IncompleteTraceError, MissingTraceError, ProviderError, UsageError
+from evalkit.hooks import AgentChange
 from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
@@ -36,7 +37,7 @@ from evalkit.hosts.traces.read_log import read_log
 from evalkit.hosts.traces.spans import TRANSFER
 from evalkit.jsonvalue import JsonObject, filter_mappings, to_hashable, walk_leaves
 from evalkit.records.case import TRACE, Case, get_case_name
-from evalkit.records.transcript import APPLICATION, DELEGATION, HANDOFF, SERVICE, FunctionCall, ModelCall, ModelTurn
+from evalkit.records.transcript import APPLICATION, SERVICE, FunctionCall, ModelCall, ModelTurn
 from evalkit.records.unobserved import ARGUMENTS
 from evalkit.wire.reading import allow_items
 from evalkit.wire.records import CLIENT, Call
@@ -298,9 +299,14 @@ class RunRecorder:
         if asker == self._agent and not is_transfer:
             return  # it goes on with the answer of the agent that it has asked
         if is_transfer or reply.within is None:
-            self._task.handoffs.record(before, str(self._agent), HANDOFF, self._last_call or None)
+            self._record_change(before, returns=False)
         elif reply.within == before:
-            self._task.handoffs.record(before, str(self._agent), DELEGATION, self._last_call or None)
+            self._record_change(before, returns=True)
+
+    def _record_change(self, before: str, *, returns: bool) -> None:
+        function = self._last_call or None
+        change = AgentChange(source=before, target=str(self._agent), returns=returns, function=function)
+        self._task.record_agent_change(change)
 
     def _record_answer(self, answer: FunctionAnswer) -> None:
         self.text = None

@@ -28,10 +28,11 @@ from evalkit.agents.task_input import MessageParts, format_message
 from evalkit.agents.task_settings import TaskSettings
 from evalkit.agents.unseen_parts import UnseenParts
 from evalkit.errors import EvalkitError, FunctionError, UsageError
+from evalkit.functions.acting import act_as, hand_over
 from evalkit.functions.call_log import DIRECT, SEARCHED, CallContext, build_error_result
 from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
 from evalkit.functions.mocks.answers import compile_static, render_answer
-from evalkit.hooks import RunPart
+from evalkit.hooks import AgentChange, RunPart
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from evalkit.agents.remote import model_relay, server
     from evalkit.agents.remote.server import Endpoint, FunctionsServer
     from evalkit.agents.task_functions import TaskFunctions
-    from evalkit.functions.handoffs import HandoffLog
     from evalkit.hosts.traces import log_formats
     from evalkit.hosts.traces.log_formats import Conversation
     from evalkit.models.cassettes.http import traffic
@@ -71,6 +71,7 @@ else:
     traffic = LazyModule("evalkit.models.cassettes.http.traffic")
 
 T = TypeVar("T")
+_AGENT_CHANGES = "handoffs"  # the feature that records them
 PartT = TypeVar("PartT", bound=RunPart)
 
 
@@ -546,16 +547,17 @@ class Task:
 
         Inside another agent's ``with`` it is a delegation: that agent asks this one, and goes on with its answer.
         """
-        return self._dispatcher.handoffs.act_as(agent)
+        return act_as(agent, self.record_agent_change)
 
     def hand_over(self, agent: str) -> None:
         """Pass the run to another agent, to the end of the ``with task.act_as(...)`` around this: a hand-off."""
-        self._dispatcher.handoffs.hand_over(agent)
+        hand_over(agent, self.record_agent_change)
 
-    @property
-    def handoffs(self) -> HandoffLog:
-        """The hand-offs and delegations of this run, for adapters of frameworks."""
-        return self._dispatcher.handoffs
+    def record_agent_change(self, change: AgentChange) -> None:
+        """Record that the run passes from one agent to another."""
+        part = self._dispatcher.call_log.take_part(_AGENT_CHANGES)
+        if part is not None:
+            part.change_agent(change)
 
     def replace_last_turn(self, turn: ModelTurn) -> None:
         """Record `turn` in place of the latest one, now that its text has been read."""

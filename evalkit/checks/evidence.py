@@ -41,6 +41,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from evalkit.errors import KeyPath
+from evalkit.hooks import iter_known
 from evalkit.jsonvalue import (
     ARRAY,
     BOOLEAN,
@@ -444,7 +445,7 @@ class Evidence:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The names of the agents that took part, by the calls, the turns and the hand-offs."""
+        """The names of the agents that took part, by the calls, the turns and what features tell."""
         if self._agents is None:
             self._agents = self.transcript.agents
         return self._agents
@@ -547,11 +548,12 @@ def extract_turn(transcript: Transcript, user_turn: int) -> Transcript:
     answered = user_turn < len(transcript.responses)
     went_on = user_turn < find_last_turn(transcript)
     turns = _list_model_turns(transcript, user_turn)
+    data = transcript.features
     usages = [turn.usage for turn in turns if turn.usage is not None]
     return replace(
         transcript,
         calls=tuple(call for call in transcript.calls if call.user_turn == user_turn),
-        handoffs=tuple(handoff for handoff in transcript.handoffs if handoff.user_turn == user_turn),
+        features={name: feature.extract_turn(data[name], user_turn) for name, feature in iter_known(data)},
         turns=turns,
         response=transcript.responses[user_turn] if answered else "",
         stop_reason=COMPLETED if went_on else transcript.stop_reason,

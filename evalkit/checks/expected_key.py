@@ -85,6 +85,7 @@ class ExpectedKey(DemandKey):
     is_modifier: bool = False  # only says how others are judged: a case that holds nothing else demands nothing
     in_turns: bool = True  # a user turn may have it; otherwise it is measured over the whole run
     in_every_turn: bool = False  # user turns have it from the case
+    synonyms: tuple[str, ...] = ()  # what people write for it
     counts_calls: bool = False  # it is judged by the names and the number of calls alone
 
     def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> Demanded | None:
@@ -109,6 +110,10 @@ class ExpectedKey(DemandKey):
             raise refuse_update(failed.result)
         require_own(editor, path)
         editor.set(path, actual)
+
+    def list_agents(self, value: Any) -> list[str]:
+        """Return the names of agents in its value, which lint looks for in the code."""
+        return []
 
     def mutate(self, transcript: Transcript) -> Iterator[RunChange]:
         """Yield the mistakes in a run that it would notice."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from evalkit.checks.budgets import BUDGET_KEYS, IdenticalCallsKey
 from evalkit.checks.expected_key import ExpectedKey
-from evalkit.checks.handoffs import HANDOFF_KEYS
 from evalkit.checks.judge_criteria import JudgeKey
 from evalkit.checks.key_table import KeyTable
 from evalkit.checks.legacy_keys import LEGACY_KEYS
@@ -41,7 +40,6 @@ _KEYS: tuple[ExpectedKey, ...] = (
     ValidArgumentsKey(),
     IgnoredArgumentsKey(),
     FinalCallKey(),
-    *HANDOFF_KEYS,
     *RESPONSE_KEYS,
     ResponseJsonKey(),
     StateKey(),

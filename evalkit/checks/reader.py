@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.fields.reader import FieldReader, suggest_key
+from evalkit.hooks import EXPECTED, find_key
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.operators.base import Matcher, Resolve
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
@@ -56,14 +57,15 @@ SYNONYMS = {
     "agent": "by",
     "by_agent": "by",
     "made_by": "by",
-    "handoffs": "expected_handoffs",
-    "delegations": "expected_delegations",
 }
 
 
 def suggest(key: str, names: list[str]) -> str:
     """End a message with the key that was probably meant; with all keys where they are few and none is near."""
-    return suggest_key(key, names, SYNONYMS)
+    of_features = {
+        word: name for name in names if (found := find_key(EXPECTED, name)) is not None for word in found.synonyms
+    }
+    return suggest_key(key, names, SYNONYMS | of_features)
 
 
 class ExpectationReader(FieldReader):

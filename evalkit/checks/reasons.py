@@ -39,7 +39,6 @@ _ORDER = (
     ("invalid_arguments",),
     ("wrong_outcome", "result_mismatch", "wrong_channel", "wrong_answerer", "wrong_agent", "wrong_user_turn"),
     ("state_mismatch",),
-    ("wrong_handoffs",),
     ("wrong_order", "not_parallel"),
     ("missing_call",),
     ("unexpected_call",),

@@ -23,6 +23,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.errors import FunctionError, MockError
+from evalkit.functions.acting import get_acting_agent
 from evalkit.functions.call_log import (
     SEARCHED,
     CallContext,
@@ -35,7 +36,6 @@ from evalkit.functions.call_log import (
 )
 from evalkit.functions.context_propagation import run_outside
 from evalkit.functions.declarations import explain_broken_returns, find_return_problems
-from evalkit.functions.handoffs import HandoffLog, get_acting_agent
 from evalkit.functions.mocks.answers import (
     CallableAnswer,
     FailureAnswer,
@@ -100,7 +100,6 @@ class FakeDispatcher:
         self.model_calls: ModelCalls | None = None
         self.call_log = CallLog(mocks, self._functions, input, self.state, case_id, features)
         self._start_parts(self._functions.declarations)
-        self.handoffs = HandoffLog(self.call_log)
         self._responder = MockResponder(self._functions, self._settings, input, self.state, self.call_log.build_roots)
 
     @property

@@ -42,6 +42,7 @@ from evalkit.hooks.loading import (
 )
 from evalkit.hooks.parts import CasePart, RunPart, SessionPart, select_changing
 from evalkit.hooks.records import (
+    AgentChange,
     AgentForm,
     AgentRequest,
     CaseDraft,
@@ -66,6 +67,7 @@ __all__ = [
     "EXPECTED",
     "FUNCTION",
     "INPUT",
+    "AgentChange",
     "AgentForm",
     "AgentRequest",
     "CaseDraft",

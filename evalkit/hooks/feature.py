@@ -107,6 +107,14 @@ class Feature:
         """Return what reports say of the run."""
         return None
 
+    def list_agents(self, data: Any) -> Iterable[str]:
+        """Return the names of agents that its data of a run tells of, beside those of calls and of turns of models."""
+        return ()
+
+    def extract_turn(self, data: Any, user_turn: int) -> Any:
+        """Return what of its data of a run belongs to one message of the user in a conversation."""
+        return data
+
     # At the end. `data` is what `PartJudgement.data` was, as JSON
 
     def add_up(self, runs: Sequence[Any]) -> Any:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from evalkit.checks.expectation import Expectation
     from evalkit.errors import EvalkitError
     from evalkit.functions.call_log import CallLog, PendingCall
-    from evalkit.hooks.records import Forecast, JudgedRun, Loss, PartJudgement, Written
+    from evalkit.hooks.records import AgentChange, Forecast, JudgedRun, Loss, PartJudgement, Written
     from evalkit.hosts.reports.api import FinishedRun, Redact
     from evalkit.jsonvalue import JsonDict
     from evalkit.records.run import Run
@@ -56,6 +56,9 @@ class RunPart:
     def answer(self, call: PendingCall) -> EvalkitError | None:
         """A call is about to be answered by its mock. Change it if need be; return the error that it gets instead."""
         return None
+
+    def change_agent(self, change: AgentChange) -> None:
+        """The run passes from one agent to another. Called without the lock of the call log."""
 
     def finish(self, transcript: Transcript, expectations: Sequence[Expectation | None]) -> Transcript:
         """The run is over: return its record, as it is to be judged."""

@@ -60,6 +60,15 @@ class Written(Struct, frozen=True):
     path: Path
 
 
+class AgentChange(Struct, frozen=True, kw_only=True):
+    """A run passes from one agent to another. `source` is None for an agent without a name."""
+
+    source: str | None
+    target: str
+    returns: bool = False  # the other one is asked, and its answer goes on in the first
+    function: str | None = None  # by a call of this function
+
+
 class CaseDraft(Struct, frozen=True, kw_only=True):
     """A case that is being compiled. `reader` takes the problems."""
 
@@ -145,6 +154,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
     facts: Mapping[str, str] = field(default_factory=dict)
     speaker: str = ""  # in brackets behind "user 1" in a trace
     played_by: str = ""
+    lines: Mapping[int | None, Sequence[str]] = field(default_factory=dict)  # behind calls, by index; None: before all
     last_words: str = ""  # with which the user ended the conversation; the agent did not get them
 
 

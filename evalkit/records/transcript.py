@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, ClassVar
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from evalkit.errors import KeyPath, UsageError
+from evalkit.hooks import iter_known
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.records.case import Declaration
 from evalkit.records.codec import always_written, decode, to_plain_json
@@ -223,22 +225,6 @@ class Timing(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.model_ms + self.function_ms + self.overhead_ms
 
 
-HANDOFF, DELEGATION = ("handoff", "delegation")
-
-
-class Handoff(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The passing of a run from one agent to another: for good, or as a delegation, until the other has answered."""
-
-    target: str
-    source: str | None = None  # None: an agent without a name
-    kind: str = always_written(HANDOFF)
-    call: int | None = None  # index of the function call after which it happened; None: before any
-    user_turn: int = always_written(0)
-
-    def __str__(self) -> str:
-        return f"{self.source or '(no name)'} -> {self.target}"
-
-
 class RunFault(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a run ended early. `measured` tells the agent's fault (`failed`) from the world's (`error`)."""
 
@@ -358,7 +344,6 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: JsonObject = field(default_factory=dict)
     state: AgentValue = None  # at the end of the run, of a case that has a state or a probe of it
     gradings: tuple[Grading, ...] = ()  # of a case with `judge`
-    handoffs: tuple[Handoff, ...] = ()  # from agent to agent, delegations too, in the order of the run
     messages: tuple[UserMessage, ...] = ()  # what the user said, of a case that does not hold it word for word
     features: JsonObject = field(default_factory=dict)  # what features say of the run, by their names
     unobserved: tuple[Unobserved, ...] = ()  # parts of the run that nothing saw
@@ -374,9 +359,9 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def agents(self) -> tuple[str, ...]:
         """The names of the agents that took part, in the order of their first appearance."""
-        passed = (name for handoff in self.handoffs for name in (handoff.source, handoff.target))
+        told = (feature.list_agents(self.features[name]) for name, feature in iter_known(self.features))
         made = (item.agent for items in (self.turns, self.calls) for item in items)
-        return tuple(dict.fromkeys(name for name in (*made, *passed) if name))
+        return tuple(dict.fromkeys(name for name in (*made, *chain.from_iterable(told)) if name))
 
     def to_json(self) -> JsonDict:
         """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""

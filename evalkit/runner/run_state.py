@@ -301,7 +301,6 @@ def build_transcript(run: RunState) -> Transcript:
         warnings=tuple(run.warnings),
         metadata=data,
         state=state,
-        handoffs=dispatcher.handoffs.list_handoffs(),
         unobserved=task.unseen_parts.list_unseen(),
         features={} if run.simulation is None else {"simulated_users": to_builtins(run.simulation)},
         unused_dimensions=() if run.plan.case.variant is None else _list_unused_dimensions(run),

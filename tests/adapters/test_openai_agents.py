@@ -35,6 +35,7 @@ from mcp.types import Tool as MCPTool
 from openai.types.responses.response_custom_tool_call import ResponseCustomToolCall
 
 from evalkit.adapters.openai_agents import answered_by, open_model, run_agent
+from evalkit.features.handoffs.records import get_handoffs
 from evalkit.models.providers.table import parse_model_spec
 from tests.adapters.desk import MOCKS, VALID, case, codes, never, run_with
 from tests.adapters.desks.openai_agents import Scripted, check_warranty, desk
@@ -168,7 +169,7 @@ def test_an_agent_used_as_a_tool_is_answered_too_and_its_turns_are_recorded() ->
     verdict = run(support, {"check_warranty": VALID}, {**EXPERT_CALLS, "expected_delegations": "Desk -> Expert"})
     assert verdict.passed, verdict.reasons
     assert [call.agent for call in verdict.transcript.calls] == ["Desk", "Expert"]
-    assert [handoff.call for handoff in verdict.transcript.handoffs] == [0]
+    assert [handoff.call for handoff in get_handoffs(verdict.transcript)] == [0]
     assert [(call.name, call.turn) for call in verdict.transcript.calls] == [("ask_expert", 0), ("check_warranty", 1)]
     assert [turn.text for turn in verdict.transcript.turns] == ["", "", "it is valid", "done"]
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
 from evalkit.records.rubric import parse_rubric
-from evalkit.records.transcript import FunctionCall, Grade, Grading, Handoff, Timing, Transcript
+from evalkit.records.transcript import FunctionCall, Grade, Grading, Timing, Transcript
 from evalkit.yamlfile.parse import load
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
@@ -63,7 +63,7 @@ def transcript(given: str) -> Transcript:
     run = re.search(r"a run with `(.*)`", given)
     fields: dict[str, Any] = json.loads(run[1]) if run else {}
     if handoff := re.search(r"the hand-off `(\w+) -> (\w+)`", given):
-        fields["handoffs"] = (Handoff(source=handoff[1], target=handoff[2]),)
+        fields["features"] = {"handoffs": [{"source": handoff[1], "target": handoff[2]}]}
     if "timing" in fields:
         fields["timing"] = Timing(**fields["timing"])
     return Transcript(

@@ -13,7 +13,7 @@ from evalkit.errors import UsageError
 from evalkit.hosts.casecheck.mutants import Observation, generate_mutants, list_kinds, observe
 from evalkit.hosts.casecheck.mutation_score import compute_score
 from evalkit.records.settings import Settings
-from evalkit.records.transcript import APPLICATION, Handoff
+from evalkit.records.transcript import APPLICATION
 from evalkit.spec.load import load_case
 from evalkit.yamlfile.parse import load
 from evalkit.yamlfile.write import dump
@@ -171,7 +171,9 @@ def test_every_kind_of_mutant_is_made(desk: Desk) -> None:
     transcript = observed.verdict.transcript
     approved = replace(transcript.calls[0], features={"approvals": {"answer": "approved"}})
     of_agents = replace(
-        transcript, calls=(approved, *transcript.calls[1:]), handoffs=(Handoff(source="desk", target="billing"),)
+        transcript,
+        calls=(approved, *transcript.calls[1:]),
+        features={"handoffs": [{"source": "desk", "target": "billing"}]},
     )
     observed = replace(observed, verdict=replace(observed.verdict, transcript=of_agents))
     assert {mutant.kind for mutant in generate_mutants(observed)} == set(list_kinds())

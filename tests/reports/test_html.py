@@ -24,7 +24,7 @@ from evalkit.hosts.reports.html import (
     to_script_json,
 )
 from evalkit.records.run import GateDecision, Policy, Run
-from evalkit.records.transcript import FunctionCall, Handoff, ModelTurn, RunFault, Timing, Transcript, Usage
+from evalkit.records.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.records.verdict import CallVerdict, CheckResult, Reason, Verdict
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -296,10 +296,12 @@ def test_agents_hand_offs_and_approvals_are_shown(opened: Open) -> None:
     transcript = Transcript(
         calls=calls,
         turns=(ModelTurn(agent="triage"),),
-        handoffs=(
-            Handoff(source=None, target="triage", kind="delegation"),
-            Handoff(source="triage", target="<b>billing</b>", call=0),
-        ),
+        features={
+            "handoffs": [
+                {"source": None, "target": "triage", "kind": "delegation"},
+                {"source": "triage", "target": "<b>billing</b>", "call": 0},
+            ]
+        },
     )
     verdict = case("refund_001", transcript=transcript, calls=tuple(CallVerdict(call=call) for call in calls))
     page = opened(page_of(verdict), "#case=scenarios/refund_001.yaml")

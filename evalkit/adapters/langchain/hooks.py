@@ -48,10 +48,11 @@ from evalkit.adapters.versions import KnownVersions
 from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.functions.targets import wait_for
+from evalkit.hooks import AgentChange
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.locks import create_lock
 from evalkit.records.parts import IMAGE, TEXT, InputPart
-from evalkit.records.transcript import HANDOFF, ModelCall, ModelTurn, Usage
+from evalkit.records.transcript import ModelCall, ModelTurn, Usage
 from evalkit.wire import reading as wire_reading
 from evalkit.wire.gemini_content import FINISH_REASONS
 from evalkit.wire.records import SERVICE, Answer, Item, Reply
@@ -158,7 +159,7 @@ class GraphRun:
         for target in targets:
             if target not in (END, agent):
                 self._routed.add(step)
-                self.recorder.task.handoffs.record(agent, target, HANDOFF)
+                self.recorder.task.record_agent_change(AgentChange(source=agent, target=target))
 
     def drop_request(self, request: UUID) -> None:
         self._open_requests.pop(request, None)

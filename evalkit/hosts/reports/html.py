@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from evalkit.gate.outcomes import sum_elapsed_ms
-from evalkit.hooks import ChangedRuns, iter_known
+from evalkit.hooks import ChangedRuns
 from evalkit.hosts.reports.changed_runs import list_kinds, list_runs_of
 from evalkit.hosts.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.hosts.reports.side_by_side import list_measures
@@ -33,9 +33,10 @@ from evalkit.hosts.reports.summary import (
 from evalkit.hosts.reports.trace import (
     TraceOptions,
     describe_demand,
-    describe_handoff,
     format_duration,
+    iter_run_reports,
     list_feature_notes,
+    list_run_notes,
     list_user_turns,
     render_trace,
 )
@@ -313,6 +314,7 @@ def sum_cost_usd(verdict: Verdict) -> float | None:
 
 def _build_run(verdict: Verdict, case: JsonObject) -> JsonDict:
     transcript, users = verdict.transcript, list_user_turns(case, verdict.transcript)
+    notes = list_run_notes(transcript)
     turns: list[JsonDict] = []
     for turn in transcript.turns:
         usage = turn.usage
@@ -329,7 +331,7 @@ def _build_run(verdict: Verdict, case: JsonObject) -> JsonDict:
     return {
         "status": verdict.status,
         "reasons": [_build_reason(reason) for reason in verdict.reasons],
-        "calls": [_build_call(call, case, transcript) for call in verdict.calls],
+        "calls": [_build_call(call, case, notes) for call in verdict.calls],
         "checks": [
             {"check": c.check, "status": c.status, "message": c.message, "note": c.note} for c in verdict.checks
         ],
@@ -337,7 +339,7 @@ def _build_run(verdict: Verdict, case: JsonObject) -> JsonDict:
         "ran": transcript != Transcript(),
         "facts": _list_facts(verdict) if transcript != Transcript() else [],
         "input": {**inputs, "turns": [*map(_shorten_parts, users)]} if users else _shorten_parts(transcript.input),
-        "handoffs": _list_handoffs(transcript, None),
+        "notes": notes.get(None, []),
         "answers": list(transcript.responses[:-1]),  # of the user's turns before the last
         "response": transcript.response,
         "unused": list(transcript.unused_mocks),
@@ -367,9 +369,8 @@ def _list_facts(verdict: Verdict) -> list[list[str]]:
         pairs["cost"] = f"${transcript.cost_usd:.6f}"
     if transcript.gradings:
         pairs |= describe_grader(transcript)
-    for _, feature in iter_known(transcript.features):
-        if (report := feature.report_run(transcript)) is not None:
-            pairs |= report.facts
+    for report in iter_run_reports(transcript):
+        pairs |= report.facts
     if (timing := transcript.timing) is not None:
         pairs["model time"] = format_duration(timing.model_ms)
         pairs["function time"] = format_duration(timing.function_ms)
@@ -389,12 +390,7 @@ def _build_reason(reason: Reason) -> JsonDict:
     }
 
 
-def _list_handoffs(transcript: Transcript, call: int | None) -> list[str]:
-    """List the agents that the run passed to after this call, or before any, in words."""
-    return [describe_handoff(handoff) for handoff in transcript.handoffs if handoff.call == call]
-
-
-def _build_call(verdict: CallVerdict, case: JsonObject, transcript: Transcript) -> JsonDict:
+def _build_call(verdict: CallVerdict, case: JsonObject, notes: Mapping[int | None, list[str]]) -> JsonDict:
     bad = [result for result in verdict.results if result.status != "passed"]
     data: JsonDict = {
         "status": verdict.status,
@@ -412,7 +408,7 @@ def _build_call(verdict: CallVerdict, case: JsonObject, transcript: Transcript) 
             for name in (*names, "requested_name", "repairs", "answered_by", "mock_rule", "problem", "agent")
         }
         data["feature_notes"] = list_feature_notes(call)
-        data["handoffs"] = _list_handoffs(transcript, call.index)
+        data["notes_after"] = notes.get(call.index, [])
     return data
 
 

@@ -281,6 +281,10 @@ def read_verdicts(path: Path) -> Iterator[Verdict]:
 _SCALAR_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
+# What features say, by the record that holds it: the attribute of a feature that has the type of its data.
+_FEATURE_DATA = {"Verdict": "verdict_data", "Transcript": "transcript_data", "FunctionCall": "call_data"}
+
+
 def build_run_schema() -> JsonDict:
     """Build the schema, draft 2020-12. Keys that a later minor version adds are allowed; its version is not."""
     definitions: JsonDict = {}

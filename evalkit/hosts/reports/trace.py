@@ -7,7 +7,7 @@ model or a file passes `escape_controls`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -21,11 +21,9 @@ from evalkit.records.case import get_case_name
 from evalkit.records.parts import format_part, list_parts
 from evalkit.records.transcript import (
     APPLICATION,
-    DELEGATION,
     HISTORY,
     SERVICE,
     FunctionCall,
-    Handoff,
     Transcript,
 )
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, CallVerdict, CheckResult, Reason, Verdict
@@ -165,8 +163,9 @@ def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     body: list[Line] = []
     reported: set[tuple[str, str, int | None]] = set()
     transcript = verdict.transcript
-    body += _build_handoff_lines(transcript, None)
     speaker = find_speaker(transcript)
+    notes = list_run_notes(transcript)
+    body += _build_note_lines(notes.get(None))
     said = 0  # messages of the user that stand above
     for line in verdict.calls:
         if line.call is not None:
@@ -174,7 +173,7 @@ def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
             said = max(said, line.call.user_turn + 1)
         body += _build_call_lines(line, reported, options, shows_agent=len(transcript.agents) > 1)
         if line.call is not None:
-            body += _build_handoff_lines(transcript, line.call.index)
+            body += _build_note_lines(notes.get(line.call.index))
     body += _build_user_lines(transcript, speaker, said, None)
     if options.conversation:
         body += build_conversation(verdict.transcript, list_user_turns(verdict.case, verdict.transcript))
@@ -195,10 +194,15 @@ def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     return body
 
 
+def iter_run_reports(transcript: Transcript) -> Iterator[RunReport]:
+    """Yield what features report of a run."""
+    reports = (feature.report_run(transcript) for _, feature in iter_known(transcript.features))
+    yield from (report for report in reports if report is not None)
+
+
 def find_speaker(transcript: Transcript) -> RunReport:
     """Return what the feature that said the user's messages reports of the run; empty where the case says them."""
-    reports = (feature.report_run(transcript) for _, feature in iter_known(transcript.features))
-    return next((report for report in reports if report is not None and report.speaker), RunReport())
+    return next((report for report in iter_run_reports(transcript) if report.speaker), RunReport())
 
 
 def _build_user_lines(transcript: Transcript, speaker: RunReport, start: int, end: int | None) -> list[Line]:
@@ -213,19 +217,17 @@ def _build_user_lines(transcript: Transcript, speaker: RunReport, start: int, en
     ]
 
 
-def _build_handoff_lines(transcript: Transcript, call: int | None) -> list[Line]:
-    """Return a line for each agent that the run passed to after this call, or before any."""
-    return [
-        ((f"       {escape_controls(describe_handoff(handoff))}", "quiet"),)
-        for handoff in transcript.handoffs
-        if handoff.call == call
-    ]
+def list_run_notes(transcript: Transcript) -> dict[int | None, list[str]]:
+    """Return what features say between the calls of a run, by the index of the call before it."""
+    notes: dict[int | None, list[str]] = {}
+    for report in iter_run_reports(transcript):
+        for call, lines in report.lines.items():
+            notes.setdefault(call, []).extend(lines)
+    return notes
 
 
-def describe_handoff(handoff: Handoff) -> str:
-    """Return ``triage hands over to billing``, or ``billing asks expert``."""
-    verb = "asks" if handoff.kind == DELEGATION else "hands over to"
-    return f"→ {handoff.source or 'the agent'} {verb} {handoff.target}"
+def _build_note_lines(notes: Sequence[str] | None) -> list[Line]:
+    return [((f"       {escape_controls(text)}", "quiet"),) for text in notes or ()]
 
 
 def _get_style(status: str) -> str:

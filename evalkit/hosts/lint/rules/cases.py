@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from evalkit.checks.handoffs import ARROW, HANDOFF_KINDS
+from evalkit.checks.expected_keys import find_expected_key
 from evalkit.errors import KeyPath, Problem, did_you_mean, find_nearest
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.declarations import find_argument_names, find_return_problems
@@ -562,9 +562,7 @@ def list_agents(case: CaseFacts) -> Iterator[tuple[str, KeyPath]]:
             if isinstance(name, str):
                 yield name, (*call.root, "by")
     for output, path in case.list_expectations():
-        for key in HANDOFF_KINDS:
-            listed = output.get(key)
-            for handoff in listed if isinstance(listed, list) else [listed]:
-                for name in str(handoff).split(ARROW) if isinstance(handoff, str) else ():
-                    if name.strip():
-                        yield name.strip(), (*path, key)
+        for name, value in output.items():
+            key = find_expected_key(name)
+            for agent in () if key is None else key.list_agents(value):
+                yield agent, (*path, name)

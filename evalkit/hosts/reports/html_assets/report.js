@@ -170,7 +170,7 @@
     if (table) box.append(table);
     if (!missing) box.append(make("h6", { class: "quiet" }, "returned"), tree(item.result === undefined ? null : item.result, []));
     if (item.repairs && item.repairs.length) box.append(make("p", { class: "quiet" }, `mended: ${item.repairs.join("; ")}`));
-    for (const text of item.handoffs || []) box.append(make("p", { class: "quiet" }, text));
+    for (const text of item.notes_after || []) box.append(make("p", { class: "quiet" }, text));
     return box;
   };
   const turn = (title, facts, text, calls, extra) => make("section", { class: "turn" },
@@ -179,7 +179,7 @@
   const timeline = (run) => {
     const shown = [turn("Input", [], run.input, [], [])];
     const made = run.calls.filter((item) => has(item.name));
-    shown[0].append(...run.handoffs.map((text) => make("p", { class: "quiet" }, text)));
+    shown[0].append(...run.notes.map((text) => make("p", { class: "quiet" }, text)));
     run.turns.forEach((one, i) => shown.push(turn(`Turn ${i + 1}`, one.facts, one.text, made.filter((item) => item.turn === i),
       one.malformed.map((text) => make("p", { class: "problem" }, `malformed call ${text}`)))));
     const rest = made.filter((item) => !has(item.turn) || item.turn >= run.turns.length);

@@ -9,8 +9,9 @@ import pytest
 
 import evalkit
 from evalkit.checks.compile import compile_expectation
+from evalkit.features.handoffs.records import Handoff, get_handoffs
 from evalkit.hosts.reports.trace import TraceOptions, render_trace
-from evalkit.records.transcript import FunctionCall, Handoff, Transcript
+from evalkit.records.transcript import FunctionCall, Transcript
 
 FUNCTIONS = {"find_order": {"total": 40}, "find_policy": {"text": "within 30 days"}, "issue_refund": {"status": "done"}}
 
@@ -39,7 +40,7 @@ def test_the_record_says_who_made_a_call_and_how_the_run_passed_on() -> None:
     verdict = evalkit.run_case(make_case(expected_handoffs=["triage -> billing"]), desk)
     assert verdict.passed, verdict.reasons
     assert [call.agent for call in verdict.transcript.calls] == ["triage", "expert", "billing"]
-    assert verdict.transcript.handoffs == (
+    assert get_handoffs(verdict.transcript) == (
         Handoff(source="triage", target="expert", kind="delegation", call=0),
         Handoff(source="triage", target="billing", call=1),
     )
@@ -141,7 +142,7 @@ def test_agents_side_by_side_keep_their_names() -> None:
 
     verdict = evalkit.run_case(make_case(), several)
     assert {call.name: call.agent for call in verdict.transcript.calls} == {name: name for name in FUNCTIONS}
-    assert verdict.transcript.handoffs == ()
+    assert get_handoffs(verdict.transcript) == ()
 
 
 def test_turns_of_the_model_are_the_agents_own() -> None:

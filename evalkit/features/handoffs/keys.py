@@ -18,8 +18,9 @@ from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import build_failure, build_pass, build_unmeasured
 from evalkit.checks.updates import Editor, require_own
 from evalkit.errors import KeyPath, format_path
+from evalkit.features.handoffs.records import DELEGATION, HANDOFF, Handoff, get_handoffs, put_handoffs
 from evalkit.jsonvalue import JsonObject, JsonValue
-from evalkit.records.transcript import DELEGATION, HANDOFF, Handoff, Transcript
+from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import CheckResult
 from evalkit.text.format import format_count
 
@@ -52,7 +53,7 @@ class HandoffsCheck(AbsenceDemand, Struct, frozen=True):
         """Compare the lists."""
         kind = HANDOFF_KINDS[self.key]
         word, place = HANDOFF_WORDS[kind], format_path(self.path)
-        actual = [handoff for handoff in evidence.transcript.handoffs if handoff.kind == kind]
+        actual = [handoff for handoff in get_handoffs(evidence.transcript) if handoff.kind == kind]
         if not evidence.agents:
             message = "can't be judged: no agent of this run has a name (with task.act_as(...), or in its framework)"
             return build_unmeasured(self.key, message, place, evidence.mode)
@@ -84,7 +85,7 @@ class HandoffsCheck(AbsenceDemand, Struct, frozen=True):
         )
 
 
-def read_handoffs(reader: ExpectationReader, path: KeyPath, value: object, key: str) -> HandoffsCheck | None:
+def read_expected(reader: ExpectationReader, path: KeyPath, value: object, key: str) -> HandoffsCheck | None:
     """Read ``a -> b``, a chain ``a -> b -> c``, the name of a target alone, or a list of these."""
     items = [((*path, index), item) for index, item in enumerate(value)] if isinstance(value, list) else [(path, value)]
     expected: list[ExpectedHandoff] = []
@@ -122,18 +123,24 @@ class HandoffsKey(ExpectedKey):
 
     def __init__(self, name: str, kind: str, doc: str) -> None:
         self.name, self.kind, self.doc = name, kind, doc
+        self.synonyms = (name.removeprefix("expected_"),)
 
     def get_actual(self, transcript: Transcript) -> list[JsonValue]:
-        actual = (handoff for handoff in transcript.handoffs if handoff.kind == self.kind)
+        actual = (handoff for handoff in get_handoffs(transcript) if handoff.kind == self.kind)
         return [handoff.target if handoff.source is None else str(handoff) for handoff in actual]
 
     def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> HandoffsCheck | None:
-        return read_handoffs(draft.reader, path, value, self.name)
+        return read_expected(draft.reader, path, value, self.name)
+
+    def list_agents(self, value: Any) -> list[str]:
+        listed = value if isinstance(value, list) else [value]
+        names = (name.strip() for item in listed if isinstance(item, str) for name in item.split(ARROW))
+        return [name for name in names if name]
 
     def update(self, editor: Editor, path: KeyPath, failed: FailedCheck) -> None:
         """Write the hand-offs, or the delegations; entries that still hold stay."""
         require_own(editor, path)
-        actual = [handoff for handoff in failed.transcript.handoffs if handoff.kind == self.kind]
+        actual = [handoff for handoff in get_handoffs(failed.transcript) if handoff.kind == self.kind]
         names = self.get_actual(failed.transcript)
         item = editor.get(path)
         if not isinstance(item, list) or not names:
@@ -149,10 +156,11 @@ class HandoffsKey(ExpectedKey):
 
     def mutate(self, transcript: Transcript) -> Iterator[RunChange]:
         """Yield a hand-off to another agent, and one less; what its target called is the other agent's then."""
-        for place, handoff in enumerate(transcript.handoffs):
+        handoffs = get_handoffs(transcript)
+        for place, handoff in enumerate(handoffs):
             if handoff.kind != self.kind:
                 continue
-            before, after = transcript.handoffs[:place], transcript.handoffs[place + 1 :]
+            before, after = handoffs[:place], handoffs[place + 1 :]
             agents = (*transcript.agents, _SOMEBODY_ELSE)
             target = next(name for name in agents if name not in (handoff.source, handoff.target))
             since = -1 if handoff.call is None else handoff.call
@@ -164,7 +172,8 @@ class HandoffsKey(ExpectedKey):
                     replace(call, agent=agent) if call.agent == handoff.target and call.index > since else call
                     for call in transcript.calls
                 )
-                changed = replace(transcript, calls=calls, handoffs=(*before, *kept, *after))
+                features = put_handoffs(transcript, (*before, *kept, *after))
+                changed = replace(transcript, calls=calls, features=features)
                 description = f"the {HANDOFF_WORDS[self.kind]} {handoff} {what}"
                 yield RunChange(kind, description, changed, self.get_actual(transcript))
 

@@ -1,0 +1,1 @@
+"""Runs of several agents: how a run passed from one to another, `expected_handoffs`. docs/agents.md."""
