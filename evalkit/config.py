@@ -7,6 +7,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from iniconfig import IniConfig, ParseError
 from evalkit.bounds import read_bounds
 from evalkit.errors import UsageError
 from evalkit.fields.reader import describe_unknown_key, suggest_key
-from evalkit.hooks import find_option, list_options
+from evalkit.hooks import find_option, list_options, list_settings, load_feature
 from evalkit.records.case import Permissions
 from evalkit.records.settings import RECORD_MODES
 from evalkit.text.format import parse_percentage
@@ -37,7 +38,8 @@ def read_project_table(root: Path) -> Mapping[str, Any]:
         raise UsageError(f"{file.name}: tool.evalkit is a table, got {table!r}")
     unknown = [key for key in table if not is_setting(key)]
     if unknown:
-        known = [*CONFIG_KEYS, *(option.name for option in list_options().values() if option.has_setting)]
+        options = (option.name for option in list_options().values() if option.has_setting)
+        known = [*CONFIG_KEYS, *list_settings(), *options]
         problems = [describe_unknown_key(key, "[tool.evalkit]", known) for key in unknown]
         raise UsageError(f"{file.name}: {', '.join(problems)}")
     return table
@@ -53,7 +55,7 @@ def read_options(root: Path) -> dict[str, Any]:
     }
     options = {name: read_value(name, value, f"tool.evalkit.{name}") for name, value in table.items()}
     for name, value in ini.items():
-        is_list = find_reader(name) is _read_strings and isinstance(value, str)
+        is_list = find_reader(name) is read_strings and isinstance(value, str)
         options[name] = read_value(name, shlex.split(value) if is_list else value, f"evalkit_{name}")
     return options
 
@@ -109,7 +111,7 @@ def _read_section(file: Path, sections: tuple[str, ...]) -> Mapping[str, Any]:
     return dict(parsed[sections[0]].items()) if sections[0] in parsed else {}
 
 
-def _read_text(value: object) -> str:
+def read_text(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value.strip()
     raise ValueError("a text")
@@ -163,7 +165,7 @@ def _read_rate(value: object) -> str:
     return text
 
 
-def _read_strings(value: object) -> tuple[str, ...]:
+def read_strings(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
@@ -189,7 +191,7 @@ def _read_table(value: object) -> dict[str, Any]:
     raise ValueError("a table")
 
 
-def _build_choice_reader(*choices: str) -> Callable[[Any], str]:
+def build_choice_reader(*choices: str) -> Callable[[Any], str]:
     def read_choice(value: object) -> str:
         if value in choices:
             return str(value)
@@ -198,7 +200,7 @@ def _build_choice_reader(*choices: str) -> Callable[[Any], str]:
     return read_choice
 
 
-def _read_amount(value: Any) -> float:
+def read_amount(value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -209,13 +211,13 @@ def _read_amount(value: Any) -> float:
 
 
 def _read_per_minute(value: object) -> float:
-    number = _read_amount(value)
+    number = read_amount(value)
     if not number:
         raise ValueError("a number above 0")
     return number
 
 
-def _read_texts(value: object) -> dict[str, str]:
+def read_texts(value: object) -> dict[str, str]:
     if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
         return value
     raise ValueError("a table of texts")
@@ -251,7 +253,7 @@ def _build_table_reader(readers: Mapping[str, Callable[[Any], Any]]) -> Callable
 
 def _read_covered(value: object) -> tuple[str, ...]:
     try:
-        return _read_strings(value)
+        return read_strings(value)
     except ValueError:
         raise ValueError("a table whose covers is a list of criteria, with * for any text") from None
 
@@ -263,7 +265,7 @@ def _read_share(value: object) -> float:
 
 
 def _read_patterns(value: object) -> tuple[str, ...]:
-    patterns = _read_strings(value)
+    patterns = read_strings(value)
     try:
         for pattern in patterns:
             re.compile(pattern)
@@ -272,56 +274,20 @@ def _read_patterns(value: object) -> tuple[str, ...]:
     return patterns
 
 
-_SERVER_KEYS: dict[str, Callable[[Any], Any]] = {
-    "command": _read_strings,
-    "url": _read_text,
-    "cwd": _read_text,
-    "env": _read_texts,
-    "headers": _read_texts,
-    "timeout": _read_amount,
-    "scope": _build_choice_reader("worker", "case"),
-    "results": _build_choice_reader("value", "json", "whole"),
-}
-
-
-def _read_servers(value: object) -> tuple[tuple[str, str], ...]:
-    """Read the MCP servers by name: each is started by `command`, a list of words, or reached at `url`."""
-    if not isinstance(value, dict):
-        raise ValueError("a table of MCP servers")
-    servers = []
-    for name, data in value.items():
-        if not isinstance(data, dict):
-            raise UsageError(f".{name} must be a table with command or url, got {data!r}")
-        unknown = [key for key in data if key not in _SERVER_KEYS]
-        if unknown:
-            raise UsageError(f": {describe_unknown_key(unknown[0], f'mcp_servers.{name}', _SERVER_KEYS)}")
-        if ("command" in data) == ("url" in data):
-            raise UsageError(f".{name} must have one of command and url, got {data!r}")
-        servers.append((name, json.dumps({key: _read_server_key(name, key, item) for key, item in data.items()})))
-    return tuple(servers)
-
-
-def _read_server_key(name: str, key: str, value: object) -> object:
-    try:
-        return _SERVER_KEYS[key](value)
-    except ValueError as error:
-        raise UsageError(f".{name}.{key}: {value!r} is not {error}") from None
-
-
 _JUDGE_CHECK_KEYS: dict[str, Callable[[Any], Any]] = {
-    "labels": _read_text,
+    "labels": read_text,
     "min_kappa": _read_share,
     "min_kappa_low": _read_share,
     "covers": _read_covered,
 }
 _HTTP_KEYS: dict[str, Callable[[Any], Any]] = {
     "cassettes": _read_flag,
-    "ignore_hosts": _read_strings,
-    "ignore_fields": _read_strings,
+    "ignore_hosts": read_strings,
+    "ignore_fields": read_strings,
     "ignore_text": _read_patterns,
-    "harmless": _read_strings,
-    "harmless_programs": _read_strings,
-    "own_calls": _read_strings,
+    "harmless": read_strings,
+    "harmless_programs": read_strings,
+    "own_calls": read_strings,
 }
 
 
@@ -342,8 +308,8 @@ def _read_http(value: object) -> dict[str, Any]:
 
 # Every key of [tool.evalkit] but for those of features, and how its value is read.
 CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
-    "paths": _read_strings,
-    "agent": _read_text,
+    "paths": read_strings,
+    "agent": read_text,
     "min_pass_rate": _read_rate,
     "min_lower_bound": _read_rate,
     "category_floors": _read_floors,
@@ -354,53 +320,52 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "max_text_call_rate": _read_rate,
     "max_malformed_rate": _read_rate,
     "no_regressions": _read_flag,
-    "results": _read_text,
-    "html": _read_text,
-    "otlp": _read_text,
-    "baseline": _read_text,
-    "durations": _read_text,
-    "executor": _read_text,
-    "model": _read_text,
+    "results": read_text,
+    "html": read_text,
+    "otlp": read_text,
+    "baseline": read_text,
+    "durations": read_text,
+    "executor": read_text,
+    "model": read_text,
     "grader": _read_graders,
-    "simulator": _read_text,
+    "simulator": read_text,
     "judge_check": _build_table_reader(_JUDGE_CHECK_KEYS),
-    "record": _build_choice_reader(*RECORD_MODES),
+    "record": build_choice_reader(*RECORD_MODES),
     "concurrency": _read_positive,
-    "trace": _build_choice_reader(*TRACES),
-    "show": _build_choice_reader(*SHOWN),
+    "trace": build_choice_reader(*TRACES),
+    "show": build_choice_reader(*SHOWN),
     "repeat": _read_positive,
-    "cassettes": _read_text,
-    "mocks": _read_text,
+    "cassettes": read_text,
+    "mocks": read_text,
     "deadline_s": _read_number,
     "max_iterations": _read_count,
     "temperature": _read_number,
     "seed": _read_count,
     "strict_mocks": _read_flag,
     "prices": _read_prices,
-    "max_cost": _read_amount,
+    "max_cost": read_amount,
     "max_tokens": _read_positive,
     "max_fallback_rate": _read_rate,
     "limits": _read_limits,
     "requests_per_minute": _read_per_minute,
     "tokens_per_minute": _read_per_minute,
     "http": _read_http,
-    "secret_keys": _read_strings,
-    "allow_commands": _read_strings,
-    "allow_imports": _read_strings,
-    "allow_urls": _read_strings,
-    "allow_paths": _read_strings,
-    "allow_env": _read_strings,
-    "mcp_servers": _read_servers,
+    "secret_keys": read_strings,
+    "allow_commands": read_strings,
+    "allow_imports": read_strings,
+    "allow_urls": read_strings,
+    "allow_paths": read_strings,
+    "allow_env": read_strings,
     "bounds": read_bounds,
     "lint": _read_table,  # its own keys are checked by evalkit.hosts.lint.options
 }
 _KINDS: dict[str, Callable[[Any], Any]] = {  # of options of features
-    "text": _read_text,
-    "path": _read_text,
+    "text": read_text,
+    "path": read_text,
     "switch": _read_flag,
     "count": _read_count,
-    "number": _read_amount,
-    "texts": _read_strings,
+    "number": read_amount,
+    "texts": read_strings,
 }
 
 
@@ -408,16 +373,21 @@ def find_reader(name: str) -> Callable[[Any], Any] | None:
     """Return what reads the value of a key of [tool.evalkit], or of an option of a feature; None for any other name."""
     if name in CONFIG_KEYS:
         return CONFIG_KEYS[name]
+    if name in list_settings():
+        return partial(load_feature(list_settings()[name]).read_setting, name)
     option = find_option(name)
     return None if option is None else _KINDS[option.kind]
 
 
 def is_setting(name: str) -> bool:
     """Return whether `name` is a key of [tool.evalkit]."""
-    return name in CONFIG_KEYS or ((option := find_option(name)) is not None and option.has_setting)
+    if name in CONFIG_KEYS or name in list_settings():
+        return True
+    option = find_option(name)
+    return option is not None and option.has_setting
 
 
-PERMISSION_KEYS = ("allow_commands", "allow_imports", "allow_urls", "allow_paths", "allow_env", "mcp_servers")
+PERMISSION_KEYS = ("allow_commands", "allow_imports", "allow_urls", "allow_paths", "allow_env")
 
 
 def read_least_agreement(judge_check: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -465,5 +435,5 @@ def build_permissions(
         paths=options.get("allow_paths", ()),
         variables=options.get("allow_env", ()),
         untrusted=untrusted,
-        mcp_servers=options.get("mcp_servers", ()),
+        tables=tuple((name, json.dumps(options[name])) for name in list_settings() if name in options),
     )

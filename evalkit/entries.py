@@ -101,6 +101,7 @@ class Entry(NamedTuple):
     endpoint: str = ""  # a path below the URL of a run's functions, for programs and services
     mutants: tuple[str, ...] = ()  # kinds
     has_schemas: tuple[str, ...] = ()  # kinds of `evalkit schema`
+    settings: tuple[str, ...] = ()  # keys of [tool.evalkit] that it reads itself; its agents may depend on them
     options: tuple[Option, ...] = ()
     commands: tuple[Command, ...] = ()
     was: Mapping[str, str] = _NOTHING  # fields of records that held its data before version 2
@@ -161,6 +162,15 @@ BUILT_IN = (
         messages=("calls",),
         agent_forms=("mcp",),
         endpoint="mcp",
+        settings=("mcp_servers",),
+        commands=(
+            Command(
+                name="mcp",
+                target="evalkit.features.mcp.command:mcp_command",
+                help="Print the tools of an MCP server.",
+                group=LOOK_UP,
+            ),
+        ),
     ),
     Entry(
         name="simulated_users",

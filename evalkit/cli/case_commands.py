@@ -1,11 +1,9 @@
-"""The commands that write cases, those that check them, and those that look things up: explain, schema, mcp."""
+"""The commands that write cases, those that check them, and those that look things up: explain, schema."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,22 +11,19 @@ import click
 
 from evalkit.cli.new import AGENTS, explain_next_step, explain_uncollected, write_case, write_configuration, write_suite
 from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
-from evalkit.errors import RemoteAgentError, UnknownAgentError, UsageError
+from evalkit.errors import UsageError
 from evalkit.hooks import find_schema, list_schemas
 from evalkit.hosts.commands.api import OUTPUT, format_examples, open_project, run_pytest, write_output
 from evalkit.hosts.reports.run_file import build_run_schema
 from evalkit.hosts.traces.read_log import FORMATS
-from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
-from evalkit.records.registry import CHECKS, OPERATORS, look_up_from
+from evalkit.records.registry import CHECKS, OPERATORS
 from evalkit.spec.schema import build_case_schema, build_suite_schema
-from evalkit.text.format import escape_json_commands, escape_lines
+from evalkit.text.format import escape_lines
 
 if TYPE_CHECKING:
     from evalkit.cli import case_checks, lint, recordings
-    from evalkit.features.mcp import agent as mcp_agents
 else:
-    mcp_agents = LazyModule("evalkit.features.mcp.agent")
     case_checks = LazyModule("evalkit.cli.case_checks")
     lint = LazyModule("evalkit.cli.lint")
     recordings = LazyModule("evalkit.cli.recordings")
@@ -352,51 +347,6 @@ def explain(code: str | None, *, whole: bool) -> None:
         click.echo(line)
 
 
-@click.command(
-    name="mcp",
-    short_help="Print the tools of an MCP server.",
-    epilog=format_examples("evalkit mcp tools stock > scenarios/stock/tools.json"),
-)
-@click.argument("what", type=click.Choice(["tools"]))
-@click.argument("server")
-@OUTPUT
-def mcp_command(what: str, server: str, output: Path | None) -> None:
-    """Start SERVER, and print its tools as JSON: its name in [tool.evalkit.mcp_servers], or the path of a case whose
-    agent it is.
-
-    `evalkit lint` reads the file, and knows the tools from then on; a difference under version control shows what has
-    changed. Extra `mcp`.
-    """
-    text = describe_tools(server)
-    if output is None:
-        click.echo(escape_json_commands(text))
-    else:
-        write_output(output, text)
-
-
-def describe_tools(server: str) -> str:
-    """Return the tools of a server as JSON, as `tools/list` has them: of a name, or of the agent of a case."""
-
-    project = open_project()
-    described: str | JsonObject = server
-    folder: Path | None = None
-    permissions = project.settings.permissions
-    if server.endswith((".yaml", ".yml")):
-        case = project.load_case(server)
-        agent, folder = case.agent, case.folder
-        if not isinstance(agent, Mapping) or "mcp" not in agent:
-            raise UsageError(f"{server}: its agent is no MCP server; it would be one with `agent: {{mcp: ...}}`")
-        described = agent["mcp"]
-    if isinstance(described, str) and folder is None:
-        project.import_all_conftests()
-    try:
-        with look_up_from(folder):
-            tools = asyncio.run(mcp_agents.fetch_tools(mcp_agents.find_server(described, permissions), project.root))
-    except (RemoteAgentError, UnknownAgentError) as error:
-        raise UsageError(str(error)) from None
-    return json.dumps({"tools": [{"name": name, **tool} for name, tool in tools.items()]}, indent=2, ensure_ascii=False)
-
-
 WRITING = (init, new_command, import_command, record_mocks_command)
 CHECKING = (lint_command, smoke, mutate, judge_check, judge_traces)
-REFERENCE = (explain, schema, mcp_command)
+REFERENCE = (explain, schema)

@@ -37,6 +37,7 @@ from evalkit.hooks.loading import (
     list_options,
     list_own_keys,
     list_schemas,
+    list_settings,
     load_all,
     load_feature,
 )
@@ -119,6 +120,7 @@ __all__ = [
     "list_options",
     "list_own_keys",
     "list_schemas",
+    "list_settings",
     "load_all",
     "load_feature",
     "select_changing",

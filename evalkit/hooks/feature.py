@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from evalkit.functions.call_log import CallLog
     from evalkit.hooks.parts import CasePart, RunPart, SessionPart
     from evalkit.hosts.lint.api import RuleFamily
-    from evalkit.jsonvalue import JsonDict, JsonObject
+    from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
     from evalkit.records.side_usage import SideUsage
     from evalkit.records.transcript import FunctionCall, Transcript
 
@@ -76,6 +76,10 @@ class Feature:
     def compile(self, draft: CaseDraft) -> CasePart | None:
         """Compile what the case says, or its folder; None if there is nothing."""
         return None
+
+    def read_setting(self, key: str, value: object) -> JsonValue:
+        """Check and convert the value of one of its `settings`. ValueError says what was expected, UsageError all."""
+        raise NotImplementedError
 
     def list_agent_forms(self) -> Mapping[str, AgentForm]:
         """Return the forms of a mapping under `agent` that it builds agents of, by the key that tells them apart."""

@@ -195,6 +195,12 @@ def find_agent_form(agent: object) -> AgentForm | None:
 
 
 @cache
+def list_settings() -> dict[str, str]:
+    """Return the keys of [tool.evalkit] that features read themselves, each with the name of the feature."""
+    return {key: entry.name for entry in list_entries() for key in entry.settings}
+
+
+@cache
 def list_messages() -> tuple[str, ...]:
     """Return the keys of `input` that say what the agent gets, as `message` does."""
     return tuple(key for entry in list_entries() for key in entry.messages)

@@ -22,7 +22,7 @@ from evalkit.config import (
     read_value,
 )
 from evalkit.errors import UsageError
-from evalkit.hooks import Options, SessionPart, configure_features, select_changing
+from evalkit.hooks import Options, SessionPart, configure_features, list_settings, select_changing
 from evalkit.lazy import LazyModule
 from evalkit.plugin.options import COMPARE, MATCH, SHARD, TRACES, format_flag, get_option, list_options
 from evalkit.records.run import Policy, Selection
@@ -244,7 +244,7 @@ class _ConfigurationReader:
             allow_real=bool(self._config.getoption("evalkit_allow_real")),
             real_sleep=bool(self._config.getoption("evalkit_real_sleep")),
             permissions=build_permissions(
-                self._read_present(PERMISSION_KEYS),
+                self._read_present((*PERMISSION_KEYS, *list_settings())),
                 self._config.rootpath,
                 [Path(path) for path in self._config.getini("pythonpath")],
                 untrusted=bool(self._config.getoption("evalkit_untrusted")),

@@ -167,7 +167,7 @@ class Permissions(Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...] = ()  # folders outside of the project, from the root
     variables: tuple[str, ...] = ()  # of the environment of programs
     untrusted: bool = False
-    mcp_servers: tuple[tuple[str, str], ...] = ()  # name and description, as JSON, of those in [tool.evalkit]
+    tables: tuple[tuple[str, str], ...] = ()  # of features in [tool.evalkit]: name and JSON
 
 
 class CompiledMocks(Protocol):

@@ -35,7 +35,6 @@ EXCEPTIONS = {
     "mcp": {
         "entries.py": "the list of features",
         "agents/remote/server.py": "`mcp_url` and `mcp_command` are public names",
-        "cli/case_commands.py": "the command `evalkit mcp`",
         "public.py": "the place of `evalkit.mcp_server`",
         "hosts/lint/facts/data_files.py": "a type of tool that model services have",
         "hosts/lint/facts/records.py": "a form of declarations",

@@ -68,11 +68,12 @@ def find_server(described: str | JsonObject, permissions: Permissions | None) ->
         words = command if isinstance(command, str) else " ".join(command or ())
         name = str(described.get("url") or words)
         return parse_server(shorten(name, 80), described)
-    configured = dict(() if permissions is None else permissions.mcp_servers)
+    tables = dict(() if permissions is None else permissions.tables)
+    configured = json.loads(tables.get("mcp_servers", "{}"))
     if (registration := MCP_SERVERS.find(described)) is not None:
         return ServerSpec(name=described, factory=registration.item, **registration.options)
     if described in configured:
-        return parse_server(described, json.loads(configured[described]))
+        return parse_server(described, configured[described])
     names = [*configured, *MCP_SERVERS]
     listed = f"; there are {', '.join(names)}" if names else ""
     advice = f"describe it in [tool.evalkit.mcp_servers.{described}], or register it with @evalkit.mcp_server"

@@ -13,10 +13,11 @@ from evalkit.lazy import LazyModule
 if TYPE_CHECKING:
     from evalkit.agents.contract import AgentUnderTest
     from evalkit.agents.remote.server import CallFunction, FunctionsEndpoint, ListFunctions
-    from evalkit.features.mcp import agent, endpoint
+    from evalkit.features.mcp import agent, endpoint, settings
 else:
     agent = LazyModule("evalkit.features.mcp.agent")
     endpoint = LazyModule("evalkit.features.mcp.endpoint")
+    settings = LazyModule("evalkit.features.mcp.settings")
 
 
 class Mcp(Feature):
@@ -35,6 +36,9 @@ class Mcp(Feature):
 
     def compile(self, draft: CaseDraft) -> None:
         keys.check_calls(draft)
+
+    def read_setting(self, key: str, value: object) -> JsonDict:
+        return settings.read_servers(value)
 
     def build_agent(self, request: AgentRequest) -> AgentUnderTest:
         return agent.build_mcp_agent(request)

@@ -857,8 +857,8 @@ def test_a_wrong_table_of_servers_is_a_usage_error(tmp_path: Path, table: str, p
 def test_each_form_of_results_may_stand_in_the_configuration_and_in_code(results: str, tmp_path: Path) -> None:
     table = f"[tool.evalkit.mcp_servers.small]\nurl = 'http://localhost/mcp'\nresults = '{results}'\n"
     (tmp_path / "pyproject.toml").write_text(table)
-    ((_, data),) = Project(tmp_path).settings.permissions.mcp_servers
-    assert json.loads(data)["results"] == results
+    ((_, data),) = Project(tmp_path).settings.permissions.tables
+    assert json.loads(data)["small"]["results"] == results
     evalkit.mcp_server("sums", results=results)(make_server)
 
 
