@@ -202,6 +202,7 @@ BUILT_IN = (
     Entry(
         name="faults",
         target="evalkit.features.sweeps.feature:Faults",
+        keys={CASE: ("on_fault",)},
         options=(
             Option(
                 name="faults",

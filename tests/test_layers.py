@@ -242,6 +242,7 @@ LAZY: dict[str, str] = {
     "evalkit.features.policies.lint": "lint: a command that few runs need",
     "evalkit.features.sweeps.fault_runs": "--evalkit-faults",
     "evalkit.features.sweeps.injection_runs": "--evalkit-injections",
+    "evalkit.features.sweeps.on_fault": "a case has the key",
     "evalkit.fields.patterns": "a pattern is expected",
     "evalkit.fields.schema": "a function has parameters, or a schema is expected",
     "evalkit.functions.mocks.state": "mocks change a state",

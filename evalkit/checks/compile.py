@@ -1,12 +1,10 @@
-"""Compiling `expected_output` and `on_fault` into expectations, with everything that is wrong with them."""
+"""Compiling `expected_output` into expectations, with everything that is wrong with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
-
-from msgspec.structs import replace
 
 from evalkit.checks.call_checks import find_text_argument
 from evalkit.checks.call_keys import list_call_keys
@@ -18,17 +16,16 @@ from evalkit.checks.expectation import Expectation
 from evalkit.checks.expected_calls import ExpectedCallList
 from evalkit.checks.expected_key import Demanded, ExpectationDraft
 from evalkit.checks.expected_keys import find_expected_key, list_expected_keys
-from evalkit.checks.judge_criteria import JudgeCriteria, JudgeKey
+from evalkit.checks.judge_criteria import JudgeCriteria
 from evalkit.checks.list_keys import ExpectedCallsKey
 from evalkit.checks.reader import ExpectationReader, suggest
 from evalkit.checks.run_checks import StopReason
-from evalkit.errors import KeyPath, PathProblem, format_path
-from evalkit.fields.reader import describe_unknown_key
+from evalkit.errors import KeyPath, PathProblem
 from evalkit.jsonvalue import JsonObject
-from evalkit.operators.base import JUDGE, SIMILAR, holds_judge, holds_operator
+from evalkit.operators.base import JUDGE, SIMILAR, holds_operator
 from evalkit.records.case import Declaration
 from evalkit.records.registry import CHECKS
-from evalkit.text.format import describe_type, format_value
+from evalkit.text.format import format_value
 
 _CALLS = ExpectedCallsKey.name
 # Demands that have fields of their own in an `Expectation`.
@@ -120,98 +117,3 @@ class _Compilation:
         content = f"only {keys}, which {verb} nothing" if self.expected else "empty"
         message = f"{self.reader.format_place(self.path)} is {content}; write what must hold, for example {_CALLS}"
         self.reader.add_problem(self.path, message, "no_expectation")
-
-
-_ON_FAULT: KeyPath = ("on_fault",)
-_NO_DEMANDS = Expectation(valid_arguments=False)
-
-
-def compile_on_fault(
-    on_fault: object, function: str, *, declarations: Mapping[str, Declaration] | None = None, input: object = None
-) -> Expectation:
-    """Compile the demands on a run in which `function` fails: its own, and those for every function.
-
-    A key under the function's name replaces the same key for every function; null takes it away. Without any key the
-    run must not raise, and make no call that nothing answers.
-    """
-    if not isinstance(on_fault, dict):
-        return _NO_DEMANDS
-    demands = on_fault.get(function) or {}
-    shared = {key: value for key, value in _list_shared(on_fault).items() if key not in demands}
-    function_keys = _drop_nulls(demands) if not _is_expectation(function) else {}
-    expectation = _NO_DEMANDS
-    for keys, path in ((shared, _ON_FAULT), (function_keys, (*_ON_FAULT, function))):
-        if keys:
-            second, _ = compile_expectation(keys, path=path, declarations=declarations, input=input)
-            first = expectation
-            expectation = replace(
-                second,
-                calls=second.calls or first.calls,
-                forbidden=second.forbidden or first.forbidden,
-                grounded=second.grounded or first.grounded,
-                valid_arguments=keys.get("valid_arguments", first.valid_arguments),
-                stop_reason=second.stop_reason if second.stop_reason.is_explicit else first.stop_reason,
-                checks=(*first.checks, *second.checks),
-            )
-    return expectation
-
-
-def find_on_fault_problems(
-    on_fault: object,
-    functions: Iterable[str],
-    *,
-    declarations: Mapping[str, Declaration] | None = None,
-    input: object = None,
-) -> list[PathProblem]:
-    """Find everything that is wrong with `on_fault`. `functions` are those that the case declares, mocks or expects."""
-
-    def find_problems(keys: dict[str, Any], path: KeyPath) -> list[PathProblem]:
-        problems = compile_expectation(keys, path=path, declarations=declarations, input=input)[1] if keys else []
-        for key, value in keys.items():
-            if key == JudgeKey.name or holds_judge(value):
-                message = (
-                    f"{format_path((*path, key))}: no model grades what happens under a fault; say it by other keys"
-                )
-                problems.append(PathProblem((*path, key), message, at_key=True))
-        return problems
-
-    if on_fault is None:
-        return []
-    if not isinstance(on_fault, dict):
-        message = f"on_fault must be a mapping of expectations and of function names, got {describe_type(on_fault)}"
-        return [PathProblem(_ON_FAULT, message)]
-    names = list(dict.fromkeys(functions))
-    problems = find_problems(_list_shared(on_fault), _ON_FAULT)
-    for key, value in on_fault.items():
-        if _is_expectation(key):
-            continue
-        if key not in names:
-            place = "on_fault, which is neither an expectation nor a function of this case"
-            message = describe_unknown_key(key, place, [*names, *list_expected_keys(), *CHECKS])
-            problems.append(PathProblem((*_ON_FAULT, str(key)), message, at_key=True))
-        elif value is not None and not isinstance(value, dict):
-            message = f"on_fault.{key} must be a mapping of what is expected, got {describe_type(value)}"
-            problems.append(PathProblem((*_ON_FAULT, key), message))
-        else:
-            problems += find_problems(_drop_nulls(value), (*_ON_FAULT, key))
-    return problems
-
-
-def _is_expectation(key: object) -> bool:
-    return key in list_expected_keys() or key in CHECKS
-
-
-def _list_shared(on_fault: dict[Any, Any]) -> dict[str, Any]:
-    return {key: value for key, value in _drop_nulls(on_fault).items() if _is_expectation(key)}
-
-
-def _drop_nulls(keys: object) -> dict[Any, Any]:
-    """Drop the keys that null takes away."""
-    return {key: value for key, value in keys.items() if value is not None} if isinstance(keys, dict) else {}
-
-
-def allow_stop_reason(expectation: Expectation, stop_reason: str) -> Expectation:
-    """Return an expectation for which a run that ended with `stop_reason` is as good as one that completed."""
-    if expectation.stop_reason.is_explicit or stop_reason == COMPLETED:
-        return expectation
-    return replace(expectation, stop_reason=StopReason(stop_reason, (), is_explicit=False))

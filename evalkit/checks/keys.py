@@ -59,11 +59,11 @@ _DEFINITIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def build_definitions() -> dict[str, Any]:
-    """Build what the schemas of keys refer to."""
+def build_definitions(checks: Iterable[str] = ()) -> dict[str, Any]:
+    """Build what the schemas of keys refer to. `checks` are names that a project registers."""
     keys: list[DemandKey] = [*list_call_keys().values(), *list_expected_keys().values()]
     own = (key.definitions for key in keys)
-    of_features = (feature.list_definitions() for feature in load_all())
+    of_features = (feature.list_definitions(checks) for feature in load_all())
     return {
         **_DEFINITIONS,
         **{name: schema for definitions in (*own, *of_features) for name, schema in definitions.items()},

@@ -47,8 +47,8 @@ class Feature:
         """Return its keys by place: a `CaseKey` at `CASE`, `INPUT` and `FUNCTION`, an `ExpectedKey`, a `CallKey`."""
         return {}
 
-    def list_definitions(self) -> Mapping[str, JsonDict]:
-        """Return what the schemas of its keys refer to, by name."""
+    def list_definitions(self, checks: Iterable[str]) -> Mapping[str, JsonDict]:
+        """Return what the schemas of its keys refer to, by name, in a project with these checks of its own."""
         return {}
 
     def list_schemas(self) -> Mapping[str, Callable[[Iterable[str]], JsonDict]]:

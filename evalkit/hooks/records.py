@@ -75,6 +75,7 @@ class CaseDraft(Struct, frozen=True, kw_only=True):
     reader: FieldReader
     data: Mapping[str, Any]
     declarations: Mapping[str, Declaration]
+    functions: Mapping[str, Declaration] = {}  # those, and functions that are mocked beside them
     mocks: MockSet | None
     inherited: Any = None  # the value of `Inherited`
     is_untrusted: bool = False

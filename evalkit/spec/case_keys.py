@@ -95,12 +95,6 @@ CASE_KEYS: dict[str, CaseKey] = {
     "expected_output": CaseKey(
         CaseReader.read_mapping, {"$ref": "#/$defs/expected_output"}, "What must hold for the run."
     ),
-    "on_fault": CaseKey(
-        CaseReader.read_anything,
-        {"$ref": "#/$defs/on_fault"},
-        "What must hold while a function fails (`--evalkit-faults`): keys of `expected_output`, and under the name of "
-        "a function those for that one.",
-    ),
     "functions": CaseKey(
         CaseReader.read_anything,
         {"$ref": "#/$defs/functions"},

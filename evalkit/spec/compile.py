@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.checks.calls import ForbiddenCalls
-from evalkit.checks.compile import compile_expectation, find_on_fault_problems
+from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.expected_keys import find_expected_key, merge_turn_keys
-from evalkit.checks.key_schemas import GROUP_KEYS
-from evalkit.checks.list_keys import ExpectedCallsKey
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath, PathProblem, find_nearest, format_path
 from evalkit.fields.reader import explain_quoting
@@ -99,7 +97,14 @@ def compile_case(
     if case_input.get(USER) is not None:
         case.user = _read_user(reader, case_input, known_functions, check_targets, permissions)
     untrusted = permissions is not None and permissions.untrusted
-    draft = CaseDraft(reader=reader, data=data, declarations=declared, mocks=case.mocks, is_untrusted=untrusted)
+    draft = CaseDraft(
+        reader=reader,
+        data=data,
+        declarations=declared,
+        functions=known_functions,
+        mocks=case.mocks,
+        is_untrusted=untrusted,
+    )
     case.features = compile_parts(draft, inherited or {})
     _compile_expectations(reader, case, data, case_input, known_functions)
     case.problems = tuple(reader.problems)
@@ -113,10 +118,7 @@ def _compile_expectations(
     case_input: JsonDict,
     known_functions: Mapping[str, Declaration],
 ) -> None:
-    """Compile what must hold for the run, for its turns, and when a function fails."""
-    if (on_fault := data.get("on_fault")) is not None:
-        names = (*(known_functions or case.mocks or ()), *_find_expected_names(data.get("expected_output")))
-        reader.problems += find_on_fault_problems(on_fault, names, declarations=known_functions, input=case_input)
+    """Compile what must hold for the run, and for its turns."""
     defaults = {} if data.get("defaults") is None else _read_defaults(reader, data["defaults"], known_functions)
     expectations = _ExpectationCompiler(reader, case_input, known_functions, data.get("expected_output"), defaults)
     case.turns = expectations.compile_turns() if "turns" in case_input else ()
@@ -305,17 +307,6 @@ def _read_input(reader: CaseReader, data: JsonDict, case_input: JsonDict) -> Non
     if OLD_MOCKS in case_input:
         message = f"'{OLD_MOCKS}' is the older name of '{MOCKS}', which stands beside it; keep one"
         reader.add_problem((*path, OLD_MOCKS), message, at_key=True)
-
-
-def _find_expected_names(expected: object) -> Iterator[str]:
-    """Find the functions that `expected_output` names: an instruction file may declare them in the run."""
-    if isinstance(expected, dict):
-        for key, value in expected.items():
-            if key == "function_name" and isinstance(value, str):
-                yield value
-            elif key in (ExpectedCallsKey.name, *GROUP_KEYS):
-                for item in value if isinstance(value, list) else [value]:
-                    yield from [item] if isinstance(item, str) else _find_expected_names(item)
 
 
 class _ExpectationCompiler:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from evalkit.checks.expected_keys import list_expected_keys
@@ -25,7 +25,7 @@ _FROM_ROW = {"$ref": "#/$defs/from_row"}
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def build_case_schema(checks: Iterable[str] = (), operators: Iterable[str] = ()) -> JsonDict:
+def build_case_schema(checks: Collection[str] = (), operators: Iterable[str] = ()) -> JsonDict:
     """Build the schema of a case file. `checks` and `operators` are names that a project registers."""
     expected = describe_keys(list_expected_keys())
     expected |= {name: {"description": "A check of this project."} for name in checks}
@@ -41,14 +41,14 @@ def build_case_schema(checks: Iterable[str] = (), operators: Iterable[str] = ())
             "required": ["input"],
             "properties": {"input": {"oneOf": messages}},
         },
-        "$defs": _build_definitions(expected, operators),
+        "$defs": _build_definitions(expected, checks, operators),
     }
 
 
-def _build_definitions(expected: JsonDict, operators: Iterable[str]) -> JsonDict:
+def _build_definitions(expected: JsonDict, checks: Collection[str], operators: Iterable[str]) -> JsonDict:
     """Build what the schema of a case refers to; `expected` are the keys of `expected_output`."""
     return {
-        **build_definitions(),
+        **build_definitions(checks),
         **describe_user_schemas(),
         "value": describe_value(operators),
         **_build_agents(),
@@ -64,11 +64,6 @@ def _build_definitions(expected: JsonDict, operators: Iterable[str]) -> JsonDict
         },
         "settings": _build_object(_describe_keys(SETTINGS_KEYS)),
         "expected_output": {**_build_object(expected), "minProperties": 1},
-        "on_fault": {
-            "type": "object",
-            "properties": {key: {"$ref": f"#/$defs/expected_output/properties/{key}"} for key in expected},
-            "additionalProperties": {"anyOf": [{"$ref": "#/$defs/expected_output"}, {"type": "null"}]},
-        },
         "mocks": {"type": "object", "additionalProperties": {"$ref": "#/$defs/answer"}},
         "answer": _build_answer(),
         "functions": _build_functions(),
@@ -86,7 +81,7 @@ def _build_functions() -> JsonDict:
     return {"oneOf": [{"type": "object", "additionalProperties": entry}, listed]}
 
 
-def build_suite_schema(checks: Iterable[str] = (), operators: Iterable[str] = ()) -> JsonDict:
+def build_suite_schema(checks: Collection[str] = (), operators: Iterable[str] = ()) -> JsonDict:
     """Build the schema of a suite.yaml: any key of a case that a suite may hand down."""
     schema = build_case_schema(checks, operators)
     definitions = schema["$defs"]

@@ -47,13 +47,7 @@ EXCEPTIONS = {
         "runner/simulated_user.py": "the data of the run",
     },
     "history": {"entries.py": "the list of features"},
-    "faults": {
-        "entries.py": "the list of features",
-        "checks/compile.py": "its key of a case",
-        "spec/case_keys.py": "its key of a case",
-        "spec/compile.py": "its key of a case",
-        "spec/schema.py": "its key of a case",
-    },
+    "faults": {"entries.py": "the list of features"},
     "injections": {"entries.py": "the list of features"},
     "parity": {"entries.py": "the list of features"},
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import field
@@ -55,7 +55,7 @@ class Approvals(Feature):
             EXPECTED: {ExpectedApprovalsKey.name: ExpectedApprovalsKey()},
         }
 
-    def list_definitions(self) -> Mapping[str, JsonDict]:
+    def list_definitions(self, checks: Iterable[str]) -> Mapping[str, JsonDict]:
         return build_definitions()
 
     def compile(self, draft: CaseDraft) -> CasePart | None:

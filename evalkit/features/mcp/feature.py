@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from evalkit.features.mcp import keys
@@ -28,7 +28,7 @@ class Mcp(Feature):
     def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
         return {INPUT: {"calls": keys.CALLS_KEY}}
 
-    def list_definitions(self) -> Mapping[str, JsonDict]:
+    def list_definitions(self, checks: Iterable[str]) -> Mapping[str, JsonDict]:
         return {"direct_call": keys.DIRECT_CALL}
 
     def list_agent_forms(self) -> Mapping[str, AgentForm]:

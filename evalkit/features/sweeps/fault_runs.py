@@ -11,9 +11,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from evalkit.checks.compile import allow_stop_reason, compile_on_fault
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.features.sweeps.measurability import find_reasons_not_run
+from evalkit.features.sweeps.on_fault import allow_stop_reason, compile_on_fault
 from evalkit.functions.mocks.answers import Answer, FailureAnswer, StaticAnswer
 from evalkit.records.transcript import FunctionCall, Transcript
 from evalkit.records.verdict import NOT_RUN, ChangedRun, Verdict

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from evalkit.hooks import ChangedRuns, Feature, Options, SessionPart
-from evalkit.jsonvalue import JsonObject
+from evalkit.hooks import CASE, CaseDraft, ChangedRuns, Feature, Options, Place, SessionPart
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from evalkit.features.sweeps import fault_runs, injection_runs
+    from evalkit.features.sweeps import fault_runs, injection_runs, on_fault
     from evalkit.features.sweeps.injection_runs import Payload
     from evalkit.runner.changed_runs import PassingRun, PlannedRun
 else:
     fault_runs = LazyModule("evalkit.features.sweeps.fault_runs")
     injection_runs = LazyModule("evalkit.features.sweeps.injection_runs")
+    on_fault = LazyModule("evalkit.features.sweeps.on_fault")
 
 _PAYLOADS = "injections.yaml"
 
@@ -38,6 +39,15 @@ class Faults(Feature):
         nothing="nothing was swept",
         head="under {place} {changes}: ",
     )
+
+    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+        return {CASE: {on_fault.ON_FAULT: on_fault.KEY}}
+
+    def list_definitions(self, checks: Iterable[str]) -> Mapping[str, JsonDict]:
+        return {on_fault.ON_FAULT: on_fault.build_definition(checks)}
+
+    def compile(self, draft: CaseDraft) -> None:
+        on_fault.check_case(draft)
 
     def configure(self, options: Options) -> SessionPart | None:
         return FaultSweep() if options.read("faults") else None
