@@ -104,10 +104,27 @@ class Entry(NamedTuple):
     settings: tuple[str, ...] = ()  # keys of [tool.evalkit] that it reads itself; its agents may depend on them
     options: tuple[Option, ...] = ()
     commands: tuple[Command, ...] = ()
+    divides_runs: bool = False  # into parts, which a run's metadata lists under its name, each with its `label`
     was: Mapping[str, str] = _NOTHING  # fields of records that held its data before version 2
 
 
 BUILT_IN = (
+    Entry(
+        name="compare",
+        target="evalkit.features.compare.feature:Compare",
+        divides_runs=True,
+        options=(
+            Option(
+                name="compare",
+                help="run each case with each of these agents, models, prompts, ..., side by side",
+                metavar="NAME=A,B",
+                group=SELECTED,
+                has_setting=False,
+                is_repeatable=True,
+            ),
+        ),
+        was={"transcript": "unused_dimensions"},
+    ),
     Entry(
         name="rows",
         target="evalkit.features.rows.feature:Rows",

@@ -232,6 +232,7 @@ LAZY: dict[str, str] = {
     "evalkit.cli.lint": "a command",
     "evalkit.cli.recordings": "a command",
     "evalkit.execution.shards": "--evalkit-shard",
+    "evalkit.features.compare.judging": "the gate on a comparison",
     "evalkit.features.approvals.mutants": "mutants: a command that few runs need",
     "evalkit.features.mcp.agent": "an MCP server is the subject",
     "evalkit.features.mcp.endpoint": "an agent is another process",

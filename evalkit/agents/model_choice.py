@@ -14,22 +14,22 @@ from evalkit.models.cassettes.reply_cache import CachedProvider
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.budget import MeteredProvider
 from evalkit.models.providers.table import open_provider, parse_model_spec
+from evalkit.records.case import split_variant
 from evalkit.records.settings import REPLY_CACHE, Settings, goes_live
-from evalkit.records.variant import CaseVariant
 
 _shared_providers: dict[str, Provider] = {}
 _lock = create_lock()
 
 
 def select_provider(
-    case_id: str, run: int, settings: Settings, task_settings: TaskSettings, variant: CaseVariant | None = None
+    case_id: str, run: int, settings: Settings, task_settings: TaskSettings, *, asks_otherwise: bool = False
 ) -> Provider:
     """Select the provider of one run of a case.
 
     Without `record`: the model that an option names, else the cassette. `record` records what ``missing`` or, beyond
     that, what ``stale`` says (a stale cassette is replayed first, and the run made again); ``all`` records everything.
     `settings.extra["provider"]`, a callable ``(case_id, run) -> Provider``, overrides the choice: tests bring a script
-    that way. A hand-written cassette of the case answers for a `variant` that changes the case if only code differs.
+    that way. `asks_otherwise`: what a person has written for the case without its label does not answer.
     """
     factory = settings.extra.get("provider")
     if factory is not None:
@@ -47,8 +47,8 @@ def select_provider(
     if is_recorded and settings.record != "all":  # its own file answers, or the first run's if it was written by hand
         is_hand_written = first is not None and load_cassette(first).kind == "hand-written"
         is_recorded = find_cassette(own_path) is None and not is_hand_written
-    if variant is not None and first is not None and path != folder / build_cassette_name(case_id):
-        _refuse_shared_script(first, variant, folder / build_cassette_name(case_id), root)
+    if asks_otherwise and first is not None and path != folder / build_cassette_name(case_id):
+        _refuse_shared_script(first, case_id, folder / build_cassette_name(case_id), root)
     if not is_recorded:
         return CassetteProvider(first or path, run=run, root=root, model=model, secrets=secrets)
     if model is None:
@@ -61,13 +61,13 @@ def select_provider(
     )
 
 
-def _refuse_shared_script(file: Path, variant: CaseVariant, own_path: Path, root: Path) -> None:
-    """Raise MissingCassetteError if a person wrote what the model of all variants says, and the variants are to have
-    models, prompts or settings of their own: they would be the same run."""
-    if variant.changes_requests and load_cassette(file).kind == "hand-written":
+def _refuse_shared_script(file: Path, case_id: str, own_path: Path, root: Path) -> None:
+    """Raise MissingCassetteError if a person wrote what the model says in all parts of the run, which have models,
+    prompts or settings of their own: they would be the same run."""
+    if load_cassette(file).kind == "hand-written":
         raise MissingCassetteError(
             f"{format_file_path(file, root)} is hand-written, and would say the same for each variant: write or record "
-            f"{format_file_path(own_path, root)}, what the model says under {variant.label}"
+            f"{format_file_path(own_path, root)}, what the model says under {split_variant(case_id)[1]}"
         )
 
 

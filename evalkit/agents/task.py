@@ -18,6 +18,7 @@ from collections.abc import (
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -40,7 +41,6 @@ from evalkit.records.case import Declaration
 from evalkit.records.parts import PARTS, InputPart, build_user_message
 from evalkit.records.settings import HttpSettings
 from evalkit.records.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
-from evalkit.records.variant import MODEL, TEMPERATURE, VariantValues
 
 if TYPE_CHECKING:
     from evalkit.agents import instruction as instructions
@@ -92,6 +92,8 @@ class Task:
     client_budget: ClientBudget | None = None  # for agents whose own client goes live
     is_live = False  # a model is asked, and nothing is recorded or played
     is_out_of_time = False  # the agent is being stopped
+    has_read_model = False  # the agent opens a model of its own, by these settings
+    variant: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -103,7 +105,6 @@ class Task:
         root: Path = Path(),
         case_id: str = "",
         run: int = 0,
-        variant: Mapping[str, str] | None = None,
         http: HttpSettings | None = None,
     ) -> None:
         self.input = input
@@ -111,7 +112,6 @@ class Task:
         self._message_parts = MessageParts(root)
         self.state: JsonDict = {}
         self.settings = settings
-        self.variant = VariantValues(variant or {})
         self.case_id = case_id
         self.run_index = run
         self.warnings: list[str] = []  # of the function-calling loop, for the transcript
@@ -132,8 +132,7 @@ class Task:
     @property
     def model(self) -> str | None:
         """The model that the run asks for, ``kind:name``; None if it names none."""
-        self.variant.mark_read(MODEL)
-        self.variant.mark_read(TEMPERATURE)  # who opens a model of its own reads the settings, too
+        self.has_read_model = True
         return self.settings.model
 
     @property

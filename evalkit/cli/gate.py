@@ -18,7 +18,8 @@ from evalkit.errors import UsageError
 from evalkit.execution.shards import compute_fingerprint
 from evalkit.gate.decision import GATE_WORDS, decide, decide_outcomes
 from evalkit.gate.outcomes import build_outcome, build_outcomes
-from evalkit.gate.variants import COMPARE, read_labels
+from evalkit.gate.parts import read_labels
+from evalkit.hooks import list_dividing
 from evalkit.hosts.reports.run_file import JOURNAL_SUFFIX, StoredRun, load_run, write_run
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.run import AGREEMENT, GateDecision, GraderAgreement, Policy, Run
@@ -153,7 +154,7 @@ def _join(stored: Sequence[StoredRun], output: Path) -> MergeResult:
         part=part,
         baseline=None if baseline is None else build_outcomes(baseline),
         doubts=[doubt for stored_run in stored for doubt in find_doubts(stored_run.path, stored_run.run)],
-        variants=read_labels(common),
+        labels=read_labels(common),
         agreement=GraderAgreement.from_metadata(common),
     )
     metadata = {
@@ -198,7 +199,7 @@ def _order_cases(runs: Sequence[Run]) -> tuple[str, ...]:
 def _find_common_metadata(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the model, commit, branch and settings of the runs, None where they differ."""
     first = runs[0].metadata
-    keys = ("model", "commit", "branch", "settings", *([COMPARE] if COMPARE in first else []))
+    keys = ("model", "commit", "branch", "settings", *(name for name in list_dividing() if name in first))
     common = {
         key: first.get(key) if all(run.metadata.get(key) == first.get(key) for run in runs) else None for key in keys
     }
@@ -242,7 +243,7 @@ def _refuse_unlike_shards(paths: Sequence[Path], runs: Sequence[Run]) -> None:
     first, *others = (
         {
             "evalkit": run.evalkit,
-            **{name: run.metadata.get(name) for name in ("model", COMPARE)},
+            **{name: run.metadata.get(name) for name in ("model", *list_dividing())},
             **(run.metadata.get("settings") or {}),
         }
         for run in runs

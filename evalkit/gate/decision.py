@@ -11,6 +11,7 @@ from evalkit.errors import UsageError
 from evalkit.gate.outcomes import (
     CaseCounts,
     CaseOutcome,
+    Finding,
     GateEvidence,
     build_outcomes,
     count_codes,
@@ -19,17 +20,10 @@ from evalkit.gate.outcomes import (
     find_changes,
     summarize_features,
 )
-from evalkit.gate.variants import (
-    collect_variant_facts,
-    describe_variants,
-    list_unused_dimensions,
-    read_labels,
-    split_evidence,
-)
-from evalkit.hooks import Summary
+from evalkit.gate.parts import judge_parts, read_labels, split_evidence
+from evalkit.hooks import Comparison, Summary
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.run import MET, MISSED, NOT_MEASURED, GateDecision, GateNote, GraderAgreement, Policy, Run
-from evalkit.records.variant import MODEL, TEMPERATURE
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.stats.accounting import UNNAMED, Channels, nearest_rank
 from evalkit.stats.pass_rates import clean_runs_needed, wilson
@@ -63,7 +57,7 @@ def decide(run: Run, policy: Policy, baseline: Run | None = None, *, doubts: Seq
         total=None if run.selection is None else run.selection.count,
         baseline=None if baseline is None else build_outcomes(baseline),
         doubts=(*doubts, *noted_doubts),
-        variants=labels,
+        labels=labels,
         agreement=GraderAgreement.from_metadata(run.metadata),
     )
 
@@ -79,14 +73,14 @@ def decide_outcomes(
     total: int | None = None,
     baseline: Sequence[CaseOutcome] | None = None,
     doubts: Sequence[str] = (),
-    variants: Sequence[str] = (),
+    labels: Sequence[str] = (),
     agreement: GraderAgreement | None = None,
 ) -> GateDecision:
     """Decide like `decide`, from outcomes alone. Of several outcomes of a case the last one counts.
 
     `part`: not all cases were looked at, so that none can be missing. `total`, of a shard: the number of cases that
     were split; those of the other shards may still pass. `doubts`: why the run itself can't be trusted.
-    `variants`: the labels of a comparison, the reference first; each is judged on its own, and all must meet the gate.
+    `labels`: those of the parts of the run, the reference first; each is judged on its own, and all must meet the gate.
     """
     outcome_by_id = {outcome.case_id: outcome for outcome in outcomes}
     ids = tuple(dict.fromkeys((*selected, *outcome_by_id)))
@@ -103,16 +97,19 @@ def decide_outcomes(
         doubts=tuple(doubts),
         agreement=agreement,
     )
-    return _decide_parts(evidence, split_evidence(evidence, variants))
+    return _decide_parts(evidence, split_evidence(evidence, labels))
 
 
 def _decide_parts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> GateDecision:
-    """Decide on a run, or on the parts of a comparison."""
-    findings = sorted(_apply_rules(evidence, parts), key=lambda finding: _WEIGHT.index(finding[0]))
+    """Decide on a run, or on its parts."""
+    comparison = judge_parts(parts)
+    findings = sorted(
+        (*_apply_rules(evidence, parts), *comparison.findings), key=lambda finding: _WEIGHT.index(finding[0])
+    )
     status = findings[0][0] if findings else MET
     summaries = dict(summarize_features(evidence.list_outcomes(), is_whole=evidence.is_whole))
-    notes = tuple(_list_notes(evidence, parts, summaries))
-    facts = {**_collect_facts(evidence, parts), "notes": [note.text for note in notes]}
+    notes = tuple(_list_notes(evidence, parts, comparison, summaries))
+    facts = {**_collect_facts(evidence, parts, comparison), "notes": [note.text for note in notes]}
     return GateDecision(
         status=status,
         reasons=tuple(text for _, text in findings),
@@ -123,16 +120,14 @@ def _decide_parts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Gate
 
 
 def _apply_rules(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterator[Finding]:
-    """Yield the findings of all rules, most of them on each variant."""
+    """Yield the findings of all rules, most of them on each part."""
     for rule in RULES:
         for part in (evidence,) if rule in _RULES_OF_RUNS else parts:
-            head = f"{part.variant}: " if part.variant else ""
+            head = f"{part.label}: " if part.label else ""
             yield from ((status, head + text) for status, text in rule(part))
-    if parts[0].variant:
-        yield from check_dimensions(parts)
 
 
-def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> JsonDict:
+def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence], comparison: Comparison) -> JsonDict:
     counts, rate = evidence.counts, evidence.counts.compute_rate()
     facts: JsonDict = {
         "collected": evidence.collected,
@@ -148,8 +143,8 @@ def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Jso
     }
     if counts.measured:
         facts["interval"] = [100 * bound for bound in wilson(len(counts.passed), counts.measured)]
-    if parts[0].variant:
-        facts["side_by_side"] = collect_variant_facts(parts)
+    if comparison.facts:
+        facts["side_by_side"] = comparison.facts
     if (baseline := parts[0].baseline) is not None:
         facts["changes"] = find_changes(parts[0], baseline)
         facts["how_sure"] = list(describe_significance(parts[0], baseline))
@@ -164,7 +159,10 @@ def describe_replaced(outcomes: Iterable[CaseOutcome]) -> str:
 
 
 def _list_notes(
-    evidence: GateEvidence, parts: Sequence[GateEvidence], summaries: Mapping[str, Summary]
+    evidence: GateEvidence,
+    parts: Sequence[GateEvidence],
+    comparison: Comparison,
+    summaries: Mapping[str, Summary],
 ) -> Iterator[GateNote]:
     """Yield notes beside the reasons."""
     counts = evidence.counts
@@ -173,8 +171,7 @@ def _list_notes(
     for part in parts:
         if part.counts.measured:
             yield GateNote(_describe_interval(part), "interval")
-    if parts[0].variant:
-        yield from (GateNote(line, "variants") for line in describe_variants(parts))
+    yield from comparison.notes
     if counts.failed:
         yield GateNote(f"failed: {join_names(counts.failed)}", "failed")
     reasons = [f"{code} {number}" for code, number in count_codes(evidence.list_outcomes()).items()]
@@ -213,11 +210,11 @@ def _describe_sources(evidence: GateEvidence) -> Iterator[str]:
 
 
 def _describe_interval(part: GateEvidence) -> str:
-    """Describe how sure the pass rate of a run, or of a variant, is."""
+    """Describe how sure the pass rate of a run, or of a part, is."""
     passed, measured = len(part.counts.passed), part.counts.measured
     low, high = (format_rate(Fraction(bound) * 100) for bound in wilson(passed, measured))
-    of_variant = f", {part.variant}" if part.variant else ""
-    text = f"95 % interval of the pass rate: {low} to {high} ({format_case_count(measured)}{of_variant})"
+    of_part = f", {part.label}" if part.label else ""
+    text = f"95 % interval of the pass rate: {low} to {high} ({format_case_count(measured)}{of_part})"
     target = parse_percentage(part.policy.min_pass_rate)
     if 0 < target < 100:
         text += f"; {clean_runs_needed(target / 100)} clean runs would show {format_rate(target)}"
@@ -277,13 +274,11 @@ def _list_repeat_rates(evidence: GateEvidence) -> Iterator[str]:
             shares.append(f"{name}{runs} {share} ({passed} of {format_case_count(count)}{left_open})")
         is_early = any(None in (o.all_passed, o.one_passed) and o.status in (PASSED, FAILED) for o in members)
         hint = f"; --evalkit-repeat {runs} makes all runs of every case" if is_early else ""
-        of_variant = f"{evidence.variant}, " if evidence.variant else ""
-        yield f"{of_variant}repeated {runs} times: {', '.join(shares)}{hint}"
+        of_part = f"{evidence.label}, " if evidence.label else ""
+        yield f"{of_part}repeated {runs} times: {', '.join(shares)}{hint}"
 
 
 # What a policy demands, one function a rule. Each yields findings: what it means for the gate, and why.
-
-Finding = tuple[str, str]  # MET, MISSED or NOT_MEASURED; the reason in words
 
 
 def check_trust(evidence: GateEvidence) -> Iterator[Finding]:
@@ -531,7 +526,7 @@ def _judge_kappa(agreement: GraderAgreement, policy: Policy) -> Iterator[Finding
 def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
     if not evidence.policy.no_regressions:
         return
-    if evidence.baseline is None and evidence.variant:
+    if evidence.baseline is None and evidence.label:
         return  # the reference, without an earlier run
     where = evidence.baseline_place
     if evidence.baseline is None:
@@ -564,15 +559,6 @@ def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
         )
 
 
-def check_dimensions(parts: Sequence[GateEvidence]) -> Iterator[Finding]:
-    """Variants that are one and the same run tell nothing of each other, however green they are."""
-    for name, labels in list_unused_dimensions(parts).items():
-        why = f"no agent read task.variant['{name}']"
-        if name in (MODEL, TEMPERATURE):
-            why = "no reply of a model was seen, and no agent read `task.model`"
-        yield NOT_MEASURED, f"{name} is compared, and made no difference under {join_names(labels)}: {why}"
-
-
 RULES: tuple[Callable[[GateEvidence], Iterator[Finding]], ...] = (
     check_trust,
     check_selection,
@@ -594,4 +580,4 @@ _RULES_OF_RUNS = (
     check_selection,
     check_cost,
     check_agreement,
-)  # one selection, one budget, however many variants
+)  # one selection, one budget, however many parts

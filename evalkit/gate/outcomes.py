@@ -54,7 +54,6 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     tokens: int | None = None  # of all runs, read and written; None if some are unknown
     graders: tuple[str, ...] = ()  # models that graded it; a person's grades are no model's
     criteria: tuple[str, ...] = ()  # by which they did, as `Rubric.describe` names them
-    unused_dimensions: tuple[str, ...] = ()  # of a comparison: what made no difference in any measured run
 
     @property
     def all_passed(self) -> bool | None:
@@ -103,14 +102,13 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         model_calls=len(channels),
         models=_sum_channels(runs),
         codes=tuple(dict.fromkeys(reason.code for reason in verdict.reasons)) if verdict.status in _BAD else (),
-        features=_add_up_features(runs),
+        features=_add_up_features(runs, measured),
         cached=any(run.transcript.cassette == CACHED for run in runs),
         is_replaced=TRACE in (verdict.case.get("input") or {}),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
         tokens=_count_tokens(runs),
         graders=tuple(dict.fromkeys(grading.grader or "" for grading in gradings)),
         criteria=_list_criteria(gradings),
-        unused_dimensions=_list_unused_dimensions(measured),
         can_vary=0 < runs_passed < len(measured) or any(_can_vary(run, is_live=is_live) for run in runs),
     )
 
@@ -152,14 +150,19 @@ _SHARED: dict[Any, Any] = {}
 _MOST_SHARED = 10_000
 
 
-def _add_up_features(runs: Sequence[Verdict]) -> dict[str, Any]:
-    """Return what features keep of a case. Most cases of a folder have the same: equal values are shared."""
+def _add_up_features(runs: Sequence[Verdict], measured: Sequence[Verdict]) -> dict[str, Any]:
+    """Return what features keep of a case, of its verdicts or else of the transcripts of measured runs.
+
+    Most cases of a folder have the same: equal values are shared.
+    """
     names = {name for run in runs for name in run.features}
+    names |= {name for run in measured for name in run.transcript.features}
     kept = {}
     if len(_SHARED) > _MOST_SHARED:
         _SHARED.clear()
     for name, feature in iter_known(names) if names else ():
-        value = feature.add_up([run.features[name] for run in runs if name in run.features])
+        data = [run.features[name] for run in runs if name in run.features]
+        value = feature.add_up(data or [run.transcript.features.get(name) for run in measured])
         if value is not None:
             kept[name] = _SHARED.setdefault(value, value)
     return kept
@@ -208,11 +211,6 @@ def _count_tokens(runs: Iterable[Verdict]) -> int | None:
         for t in transcripts
     ]
     return None if None in counts else sum(count for count in counts if count is not None)
-
-
-def _list_unused_dimensions(measured: Sequence[Verdict]) -> tuple[str, ...]:
-    names = [set(run.transcript.unused_dimensions) for run in measured]
-    return tuple(sorted(set.intersection(*names))) if names else ()
 
 
 class CaseCounts(Struct):
@@ -277,6 +275,9 @@ def summarize_features(outcomes: Sequence[CaseOutcome], *, is_whole: bool) -> It
             yield name, summary
 
 
+Finding = tuple[str, str]  # MET, MISSED or NOT_MEASURED; the reason in words
+
+
 class GateEvidence(Struct, frozen=True, kw_only=True):
     """The input of the rules. `baseline` is None where there is none."""
 
@@ -291,7 +292,7 @@ class GateEvidence(Struct, frozen=True, kw_only=True):
     doubts: tuple[str, ...] = ()  # why the run itself can't be trusted
     agreement: GraderAgreement | None = None  # None: not measured
     baseline_place: str = "in the baseline"  # where its cases passed, in words
-    variant: str = ""  # the label of the variant of a comparison that this is about
+    label: str = ""  # of the part of the run that this is about
 
     @property
     def is_whole(self) -> bool:

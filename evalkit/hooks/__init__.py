@@ -13,6 +13,7 @@ from evalkit.entries import BUILT_IN, CALL, CASE, EXPECTED, FUNCTION, INPUT, Cod
 from evalkit.hooks.cases import CaseFileData, FileCase, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.loading import (
+    compare_parts,
     compile_parts,
     configure_features,
     expand,
@@ -29,6 +30,7 @@ from evalkit.hooks.loading import (
     iter_known,
     list_agent_forms,
     list_commands,
+    list_dividing,
     list_entries,
     list_expanding_keys,
     list_files,
@@ -49,6 +51,7 @@ from evalkit.hooks.records import (
     CaseDraft,
     CaseReport,
     ChangedRuns,
+    Comparison,
     Forecast,
     Inherited,
     JudgedRun,
@@ -78,6 +81,7 @@ __all__ = [
     "ChangedRuns",
     "Code",
     "Command",
+    "Comparison",
     "Entry",
     "Feature",
     "FileCase",
@@ -96,6 +100,7 @@ __all__ = [
     "Summary",
     "Table",
     "Written",
+    "compare_parts",
     "compile_parts",
     "configure_features",
     "expand",
@@ -112,6 +117,7 @@ __all__ = [
     "iter_known",
     "list_agent_forms",
     "list_commands",
+    "list_dividing",
     "list_entries",
     "list_expanding_keys",
     "list_files",

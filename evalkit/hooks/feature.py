@@ -12,6 +12,7 @@ from evalkit.hooks.records import (
     CaseDraft,
     CaseReport,
     ChangedRuns,
+    Comparison,
     Inherited,
     Options,
     RunReport,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from evalkit.agents.remote.server import CallFunction, FunctionsEndpoint, ListFunctions
     from evalkit.entries import Place
     from evalkit.functions.call_log import CallLog
+    from evalkit.gate.outcomes import GateEvidence
     from evalkit.hooks.parts import CasePart, RunPart, SessionPart
     from evalkit.hosts.lint.api import RuleFamily
     from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
@@ -128,6 +130,10 @@ class Feature:
     def summarize(self, outcomes: Sequence[tuple[str, Any]], is_whole: bool) -> Summary | None:
         """Sum up the cases, each its id and what `add_up` returned. `is_whole`: no case was left out."""
         return None
+
+    def compare_parts(self, parts: Sequence[GateEvidence]) -> Comparison:
+        """Compare the parts of a run, the reference first. Its entry says `divides_runs`."""
+        raise NotImplementedError
 
     def build_table(self, facts: Any) -> Table | None:
         """Return the table for reports of what `summarize` returned as facts."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,12 @@ from evalkit.errors import FeatureError, SpecError, UsageError, did_you_mean
 from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.parts import CasePart, SessionPart
-from evalkit.hooks.records import AgentForm, CaseDraft, Inherited, Options
+from evalkit.hooks.records import AgentForm, CaseDraft, Comparison, Inherited, Options
 from evalkit.lazy import load
 from evalkit.locks import create_lock
 
 if TYPE_CHECKING:
+    from evalkit.gate.outcomes import GateEvidence
     from evalkit.jsonvalue import JsonDict
 
 GROUP = "evalkit.features"
@@ -219,6 +220,12 @@ def list_expanding_keys() -> Mapping[str, str]:
 
 
 @cache
+def list_dividing() -> tuple[str, ...]:
+    """Return the names of the features that divide runs into parts."""
+    return tuple(entry.name for entry in list_entries() if entry.divides_runs)
+
+
+@cache
 def list_files() -> tuple[Entry, ...]:
     """Return the features that have files."""
     return tuple(entry for entry in list_entries() if entry.file)
@@ -304,6 +311,15 @@ def expand(name: str, file: CaseFileData) -> FileCases:
         return feature.expand(file)
     except SpecError:
         raise
+    except Exception as error:
+        raise FeatureError(name, get_features().packages[name], error) from error
+
+
+def compare_parts(name: str, parts: Sequence[GateEvidence]) -> Comparison:
+    """Compare the parts into which a feature has divided a run. FeatureError where it raises."""
+    feature = load_feature(name)
+    try:
+        return feature.compare_parts(parts)
     except Exception as error:
         raise FeatureError(name, get_features().packages[name], error) from error
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from evalkit.agents.task import Task
     from evalkit.checks.expectation import Expectation
     from evalkit.errors import EvalkitError
     from evalkit.functions.call_log import CallLog, PendingCall
     from evalkit.hooks.records import AgentChange, Forecast, JudgedRun, Loss, PartJudgement, Written
     from evalkit.hosts.reports.api import FinishedRun, Redact
-    from evalkit.jsonvalue import JsonDict
+    from evalkit.jsonvalue import JsonDict, JsonValue
+    from evalkit.records.case import Case
     from evalkit.records.run import Run
     from evalkit.records.transcript import Transcript
     from evalkit.runner.changed_runs import PassingRun, PlannedRun
@@ -53,6 +58,9 @@ class RunPart:
 
     feature: ClassVar[str]
 
+    def join(self, task: Task) -> None:
+        """The agent is about to be called with `task`."""
+
     def answer(self, call: PendingCall) -> EvalkitError | None:
         """A call is about to be answered by its mock. Change it if need be; return the error that it gets instead."""
         return None
@@ -73,6 +81,24 @@ class SessionPart:
     """What the options of a feature switch on, for a session as a whole. Each process of the session makes its own."""
 
     shows_baseline: ClassVar[bool] = False  # `publish` needs the cases of `--evalkit-baseline`, not only their outcomes
+    # Of the parts into which it divides the run, the reference first, with words for -k. Each case is run in each part.
+    labels: Mapping[str, Iterable[str]] = MappingProxyType({})
+    models: tuple[str, ...] = ()  # live ones that it names
+
+    def describe(self) -> Iterator[str]:
+        """Yield lines for the head of the session."""
+        return iter(())
+
+    def get_circumstances(self) -> JsonValue:
+        """Return what must be equal in runs that are joined, for the run's metadata; of parts records with `label`."""
+        return None
+
+    def prepare(self, case: Case, label: str) -> Case:
+        """A case has been loaded, for the part `label` of the run; "" without parts. Return it as it is to be run."""
+        return case
+
+    def check_selection(self, selected: Iterable[tuple[str, Path]]) -> None:
+        """Cases were selected, each by its label and folder, and their conftest files imported. UsageError refuses."""
 
     def again(self, passing: PassingRun) -> Iterable[PlannedRun]:
         """A case has passed: plan runs of it with one thing changed, in the order in which they run.

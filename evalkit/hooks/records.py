@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from evalkit.errors import Problem
     from evalkit.fields.reader import FieldReader
     from evalkit.functions.mocks.answers import MockSet
+    from evalkit.gate.outcomes import Finding
     from evalkit.jsonvalue import JsonObject
     from evalkit.records.case import Case, Declaration
+    from evalkit.records.run import GateNote
     from evalkit.records.transcript import Transcript
     from evalkit.records.verdict import CheckResult
     from evalkit.spec.case_reader import CaseKey
@@ -140,6 +142,14 @@ class Summary(Struct, frozen=True, kw_only=True):
 
     notes: tuple[str, ...] = ()
     facts: Any = None
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """What a feature says of the parts of a run beside each other: findings of the gate, notes, facts for reports."""
+
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[GateNote, ...] = ()
+    facts: JsonObject = field(default_factory=dict)
 
 
 class CaseReport(Struct, frozen=True, kw_only=True):

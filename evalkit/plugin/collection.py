@@ -17,11 +17,10 @@ import pytest
 from msgspec import Struct
 
 from evalkit.agents.registry import note_imported
-from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, format_file_path
+from evalkit.errors import Location, Problem, SpecError, UsageError, format_file_path
 from evalkit.plugin.configuration import Configuration, is_listing
 from evalkit.records.case import Case, split_case_id, split_variant
-from evalkit.records.registry import AGENTS, CONFTEST, look_up_from
-from evalkit.records.variant import AGENT, CaseVariant
+from evalkit.records.registry import CONFTEST
 from evalkit.spec.expansion import ExpandedFile, open_cases
 from evalkit.spec.files import FoundFile, check_file, find_cases, find_unreadable, is_case_name, may_name_python
 from evalkit.spec.load import FileScan, TagScanner, load_case
@@ -88,7 +87,8 @@ class Collection:
         self._is_collecting = True
         self._python_items: list[CaseItem] = []  # those that name Python code, of equal ones the first
         self._can_ignore: bool | None = None  # whether any file may be ignored; None: not known yet
-        self.variant_count = max(len(configuration.variants), 1)  # how many items a case is
+        self._labels = configuration.part_labels
+        self.label_count = max(len(self._labels), 1)  # how many items a case is
         self.selected_ids: list[str] = []
         self.collected_count = 0
 
@@ -160,21 +160,22 @@ class Collection:
                 report.result = [*(report.result or ()), found]
         return report
 
-    def load(self, path: str, variant: CaseVariant | None) -> Case:
-        """Load a case. While pytest collects, none of the code that it names is imported."""
+    def load(self, path: str, label: str) -> Case:
+        """Load a case for a part of the run. While pytest collects, none of the code that it names is imported."""
         case = load_case(
             path,
             root=self._configuration.root,
             settings=self._configuration.settings,
             check_targets=not self._is_collecting,
         )
-        return case if variant is None else case.apply_variant(variant, self._configuration.agent)
+        for part in self._configuration.parts.values():
+            case = part.prepare(case, label)
+        return case
 
     def load_again(self, case_id: str) -> Case:
         """Load the case of an id, in the process that collects the results. None of its code is imported."""
         plain_id, label = split_variant(case_id)
-        variant = next((variant for variant in self._configuration.variants if variant.label == label), None)
-        return self.load(os.path.join(self._configuration.root, plain_id), variant)
+        return self.load(os.path.join(self._configuration.root, plain_id), label)
 
     def load_tags(self, item: CaseItem) -> tuple[str, ...]:
         """Return the tags of a case that must be loaded for them. The code that it names is imported later."""
@@ -203,13 +204,13 @@ class Collection:
                 yield item
 
     def make_items(self, file: CaseFile, name: str) -> Iterator[CaseItem]:
-        """Yield the item of a case, or one for each variant of a comparison."""
-        for variant in self._configuration.variants or (None,):
-            full_name = name if variant is None else f"{name}[{variant.label}]"
+        """Yield the item of a case, or one for each part of the run."""
+        for label in self._labels or ("",):
+            full_name = f"{name}[{label}]" if label else name
             # With the whole id, which pytest takes apart as it does that of `--lf`: the brackets are no part of a name.
             node_id = f"{file.nodeid}::{full_name}"
-            item: CaseItem = CaseItem.from_parent(file, name=full_name, nodeid=node_id, variant=variant)
-            item.extra_keyword_matches.update(() if variant is None else variant.values.values())
+            item: CaseItem = CaseItem.from_parent(file, name=full_name, nodeid=node_id, label=label)
+            item.extra_keyword_matches.update(self._labels.get(label, ()))
             yield item
 
     @pytest.hookimpl(tryfirst=True)
@@ -217,28 +218,21 @@ class Collection:
         """Import the code that the selected cases name before any agent runs."""
         self._is_collecting = False
         if not is_listing(self._config):
-            self._check_agents(session.items)
+            self._check_selection(session.items)
             selected = set(session.items)
             for item in self._python_items:
                 if item in selected and item.case is not None:
                     item.release()
 
-    def _check_agents(self, items: Iterable[pytest.Item]) -> None:
-        """Raise UsageError for a compared agent of no known name. A worker of xdist leaves that to the verdicts."""
-        if hasattr(self._config, "workerinput"):
-            return
-        compared = dict.fromkeys(
-            (item.variant.values.get(AGENT, ""), item.path.parent)
-            for item in items
-            if isinstance(item, CaseItem) and item.variant
-        )
-        for name, folder in compared:
-            is_name = name and ":" not in name and not name.endswith(".md")
-            with look_up_from(folder):
-                if is_name and name not in AGENTS:
-                    listed = ", ".join(f"'{registered}'" for registered in AGENTS) or "none"
-                    unknown = f"unknown agent '{name}'{did_you_mean(name, AGENTS) or '.'}"
-                    raise pytest.UsageError(f"evalkit: --evalkit-compare: {unknown} Registered: {listed}")
+    def _check_selection(self, items: Iterable[pytest.Item]) -> None:
+        """Let features refuse what was selected. A worker of xdist leaves that to the verdicts."""
+        if self._configuration.parts and not hasattr(self._config, "workerinput"):
+            selected = dict.fromkeys((item.label, item.path.parent) for item in items if isinstance(item, CaseItem))
+            for part in self._configuration.parts.values():
+                try:
+                    part.check_selection(selected)
+                except UsageError as error:
+                    raise pytest.UsageError(f"evalkit: {error}") from None
 
     def mark(self, item: CaseItem, tags: tuple[str, ...]) -> None:
         """Make marks of tags; a tag that is no mark's name is a keyword."""
@@ -310,14 +304,14 @@ class CaseFile(pytest.File):
         super().__init__(**node)
         self._hooks = hooks
         self._problem = problem
-        self.case_count = hooks.variant_count
+        self.case_count = hooks.label_count
 
     def collect(self) -> Iterator[CaseItem]:
         name = self.path.name.partition(".")[0]
         scan = FileScan(()) if self._problem is not None else self._hooks.scan(self.path)
         opened = self._open_cases() if scan.may_hold_several else None
         if opened is not None:
-            self.case_count = len(opened.cases.ids) * self._hooks.variant_count
+            self.case_count = len(opened.cases.ids) * self._hooks.label_count
             yield from self._hooks.collect_several(self, name, opened)
             return
         tags = scan.tags
@@ -337,12 +331,12 @@ class CaseFile(pytest.File):
         opened = self._open_cases()
         return opened.cases.locate(row_id) if opened is not None and row_id in opened.cases.ids else None
 
-    def load(self, row: str = "", variant: CaseVariant | None = None) -> LoadedCase:
+    def load(self, row: str = "", label: str = "") -> LoadedCase:
         """Return the case, or that of a row (``[gold]``); None for a broken one, with its problems."""
         if self._problem is not None:
             return None, (self._problem,)
         try:
-            return self._hooks.load(f"{self.path}{row}", variant), ()
+            return self._hooks.load(f"{self.path}{row}", label), ()
         except SpecError as error:
             return None, error.problems
         except UsageError as error:  # a name that is registered twice
@@ -360,12 +354,12 @@ class CaseFile(pytest.File):
 class CaseItem(pytest.Item):
     """A case as an item of pytest, loaded when it is first read and released after its run: few are in memory."""
 
-    def __init__(self, *, variant: CaseVariant | None = None, **node: Any) -> None:
+    def __init__(self, *, label: str = "", **node: Any) -> None:
         super().__init__(**node)
         assert isinstance(self.parent, CaseFile)
-        self.variant = variant
+        self.label = label  # of the part of the run
         suffix = self.name[len(self.parent.path.name.partition(".")[0]) :]
-        self.row = suffix if variant is None else suffix.removesuffix(f"[{variant.label}]")  # in brackets
+        self.row = suffix.removesuffix(f"[{label}]")  # in brackets
         self.case_id = self.parent.case_id + suffix
         self._loaded: LoadedCase | None = None
 
@@ -381,7 +375,7 @@ class CaseItem(pytest.Item):
     def _load(self) -> LoadedCase:
         if self._loaded is None:
             assert isinstance(self.parent, CaseFile)
-            self._loaded = self.parent.load(self.row, self.variant)
+            self._loaded = self.parent.load(self.row, self.label)
         return self._loaded
 
     def release(self) -> None:

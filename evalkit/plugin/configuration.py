@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,9 @@ from evalkit.config import (
 from evalkit.errors import UsageError
 from evalkit.hooks import Options, SessionPart, configure_features, list_settings, select_changing
 from evalkit.lazy import LazyModule
-from evalkit.plugin.options import COMPARE, MATCH, SHARD, TRACES, format_flag, get_option, list_options
+from evalkit.plugin.options import MATCH, SHARD, TRACES, format_flag, get_option, list_options
 from evalkit.records.run import Policy, Selection
 from evalkit.records.settings import REPLY_CACHE, HttpSettings, Settings
-from evalkit.records.variant import MODEL, CaseVariant, read_comparison
 from evalkit.spec.files import DEFAULT_PATHS
 from evalkit.text.redact import find_secrets
 
@@ -99,7 +98,6 @@ class Configuration(Struct, frozen=True, kw_only=True):
     cache: bool = False  # live replies are answered from, and kept in, the cache of replies
     traces: TraceSelection | None = None  # recorded runs that are judged, and no agent runs
     shard: Shard | None = None
-    variants: tuple[CaseVariant, ...] = ()  # of a comparison, its reference first
     executor: str | None = None  # the address of a cluster
     durations: Path | None = None  # what shards are balanced by
     secrets: tuple[str, ...] = ()  # values, from the environment
@@ -108,9 +106,14 @@ class Configuration(Struct, frozen=True, kw_only=True):
     lint: Mapping[str, Any] | None = None  # what lint has to know, if it is to warn of its findings
 
     def list_models(self) -> tuple[str, ...]:
-        """List the live models that options name: one for all cases, or those of a comparison."""
-        compared = dict.fromkeys(variant.values[MODEL] for variant in self.variants if MODEL in variant.values)
-        return tuple(compared) if self.settings.model is None else (self.settings.model,)
+        """List the live models that options name: one for all cases, or those of features."""
+        models = (model for part in self.parts.values() for model in part.models)
+        return tuple(dict.fromkeys(models)) if self.settings.model is None else (self.settings.model,)
+
+    @property
+    def part_labels(self) -> Mapping[str, Iterable[str]]:
+        """The labels of the parts into which a feature divides the run, the reference first, with words for -k."""
+        return next((part.labels for part in self.parts.values() if part.labels), {})
 
 
 def read_configuration(config: pytest.Config) -> Configuration:
@@ -165,12 +168,11 @@ class _ConfigurationReader:
             raise UsageError(f"{source}: {results} is no regular file, and reports are made of it; name another")
         return results
 
-    def _open_cache(self, secrets: tuple[str, ...]) -> dict[str, ReplyCache]:
+    def _open_cache(self, secrets: tuple[str, ...], parts: Mapping[str, SessionPart]) -> dict[str, ReplyCache]:
         """Open the cache of replies, if it is asked for. Raise UsageError where it could pass for a measurement."""
         if not self._config.getoption("evalkit_cache"):
             return {}
-        compared = self._config.getoption(f"evalkit_{COMPARE}") or ()
-        if self.read("model") is None and not any(text.startswith(f"{MODEL}=") for text in compared):
+        if self.read("model") is None and not any(part.models for part in parts.values()):
             raise UsageError("--evalkit-cache needs a live model: --evalkit-model=KIND:MODEL")
         for name in ("record", "executor"):
             if self.read(name) is not None:
@@ -194,7 +196,8 @@ class _ConfigurationReader:
         if match not in (None, *traces.MATCHES):
             raise UsageError(f"{format_flag(MATCH)} is one of {' and '.join(traces.MATCHES)}, got {match!r}")
         others = list(select_changing(parts))
-        others += [name for name in ("cache", COMPARE, SHARD) if self._config.getoption(f"evalkit_{name}")]
+        dividing = (name for name, part in parts.items() if part.labels)
+        others += [name for name in ("cache", *dividing, SHARD) if self._config.getoption(f"evalkit_{name}")]
         others += [name for name in ("model", "record", "executor") if self.read(name) is not None]
         if others:
             raise UsageError(f"{format_flag(TRACES)} and {format_flag(others[0])} exclude each other: no agent runs")
@@ -215,21 +218,19 @@ class _ConfigurationReader:
         except ValueError as error:
             raise UsageError(f"{format_flag(SHARD)}: {text!r} is not {error}") from None
 
-    def _read_variants(self, settings: Settings, baseline: Path | None) -> tuple[CaseVariant, ...]:
-        flag = format_flag(COMPARE)
-        variants = read_comparison(self._config.getoption(f"evalkit_{COMPARE}") or (), flag)
-        if variants and MODEL in variants[0].values and settings.model is not None:
-            raise UsageError(f"{flag} names the models, and so does {self._describe_source('model')}; leave one out")
-        if variants and any(self._config.getoption(f"evalkit_{name}") for name in ("update", "update_diff")):
-            raise UsageError(f"{flag} and --evalkit-update exclude each other: variants share one file of expectations")
-        if self.read("no_regressions") and baseline is None and not variants:
-            raise UsageError(f"{format_flag('no_regressions')} needs a baseline: {format_flag('baseline')} FILE")
-        return variants
+    def _configure_features(self) -> dict[str, SessionPart]:
+        """Configure the features that are asked for. UsageError where two of them divide the run."""
+        options = Options(root=self._config.rootpath, read=self.read, name_source=self._describe_source)
+        parts = configure_features(options)
+        dividing = [name for name, part in parts.items() if part.labels]
+        if len(dividing) > 1:
+            raise UsageError(f"the features {' and '.join(dividing)} both divide the run into parts; leave one out")
+        return parts
 
     def _read_present(self, names: tuple[str, ...]) -> dict[str, Any]:
         return {name: value for name in names if (value := self.read(name)) is not None}
 
-    def _build_settings(self, results: Path, secrets: tuple[str, ...]) -> Settings:
+    def _build_settings(self, results: Path, secrets: tuple[str, ...], parts: Mapping[str, SessionPart]) -> Settings:
         folders: dict[str, Any] = {name: Path(value) for name, value in self._read_present(_FOLDERS).items()}
         errors = self._config.stash.setdefault(AGENT_ERRORS, [])
         on_error = {"on_agent_error": errors.append} if self._config.getoption("usepdb", False) else {}
@@ -239,7 +240,7 @@ class _ConfigurationReader:
                 "secrets": secrets,
                 "secret_keys": self.read("secret_keys") or (),
                 **on_error,
-                **self._open_cache(secrets),
+                **self._open_cache(secrets, parts),
             },
             allow_real=bool(self._config.getoption("evalkit_allow_real")),
             real_sleep=bool(self._config.getoption("evalkit_real_sleep")),
@@ -260,8 +261,10 @@ class _ConfigurationReader:
         paths = self.read("paths")
         results = self._read_results()
         secrets = find_secrets(os.environ)
-        parts = configure_features(Options(root=root, read=self.read, name_source=self._describe_source))
-        settings, baseline = self._build_settings(results, secrets), self.read("baseline")
+        parts = self._configure_features()
+        settings, baseline = self._build_settings(results, secrets, parts), self.read("baseline")
+        if self.read("no_regressions") and baseline is None and not any(part.labels for part in parts.values()):
+            raise UsageError(f"{format_flag('no_regressions')} needs a baseline: {format_flag('baseline')} FILE")
         return Configuration(
             root=root,
             paths=tuple(root / path for path in paths or DEFAULT_PATHS),
@@ -284,7 +287,6 @@ class _ConfigurationReader:
             cache=bool(self._config.getoption("evalkit_cache")),
             traces=self._read_traces(parts),
             shard=self._read_shard(),
-            variants=self._read_variants(settings, baseline),
             executor=self.read("executor"),
             durations=self.read("durations"),
             secret_keys=self.read("secret_keys") or (),

@@ -11,7 +11,7 @@ import pytest
 
 from evalkit.entries import ALLOWED, BUILT_IN, FIRST, GATE, GROUPS, LIVE, SELECTED, WRITTEN, Option
 
-COMPARE, MATCH, SHARD, TRACES = "compare", "match", "shard", "traces"
+MATCH, SHARD, TRACES = "match", "shard", "traces"
 _OWN: Mapping[str, tuple[Option, ...]] = {
     FIRST: (
         Option(
@@ -133,13 +133,6 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
             "with --evalkit-traces: skip cases without a trace, and let traces without a case be",
             kind="switch",
             has_setting=False,
-        ),
-        Option(
-            "compare",
-            "run each case with each of these agents, models, prompts, ..., side by side",
-            "NAME=A,B",
-            has_setting=False,
-            is_repeatable=True,
         ),
         Option(
             "resume",

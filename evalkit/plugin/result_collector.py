@@ -53,6 +53,7 @@ from evalkit.plugin.verdicts import (
 )
 from evalkit.records.case import split_case_id
 from evalkit.records.run import NOT_MEASURED, GateDecision
+from evalkit.records.settings import choose_model
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.stats.accounting import Tally
@@ -286,7 +287,8 @@ class ResultCollector:
     def _show_progress(self, total: int) -> None:
         if self._progress is None and total:
             stream, resumed = self._display.stream, len(self._resumed_lines)
-            settings = self._configuration.settings.apply_variant(next(iter(self._configuration.variants), None))
+            models = self._configuration.list_models()
+            settings = choose_model(self._configuration.settings, models[0] if models else None)
             self._progress = show_progress(self._config, stream, self._measure_activity, settings, total, resumed)
 
     def _measure_activity(self) -> Activity:
@@ -348,7 +350,7 @@ class ResultCollector:
             total=None if selection is None else selection.count,
             baseline=self._baseline_outcomes,
             doubts=(*lost, *self._files.list_missing_files(), *self._files.doubts),
-            variants=[variant.label for variant in self._configuration.variants],
+            labels=tuple(self._configuration.part_labels),
             agreement=self._files.agreement,
         )
 

@@ -110,7 +110,7 @@ def register_collector(
 def list_node_ids(argument: str, folder: Path, labels: Sequence[str]) -> list[str]:
     """Return pytest's node ids for an argument that may be the id of a case as reports write it.
 
-    That of a row stands for all its variants, whose labels are `labels`.
+    That of a row is in each part of the run, whose labels are `labels`.
     """
     case_id = argument if (node_case_id := parse_case_id(argument)) is None else node_case_id
     file, row = split_case_id(case_id)
@@ -118,7 +118,7 @@ def list_node_ids(argument: str, folder: Path, labels: Sequence[str]) -> list[st
     if (row is None and not label) or not (folder / file).is_file():
         return [argument]
     node_id = f"{file}::{get_case_name(case_id)}"
-    return [node_id] if label or not labels else [f"{node_id}[{variant}]" for variant in labels]
+    return [node_id] if label or not labels else [f"{node_id}[{part}]" for part in labels]
 
 
 def register_updater(config: pytest.Config, configuration: Configuration) -> None:
@@ -168,7 +168,7 @@ def select_paths(config: pytest.Config, configuration: Configuration) -> CasePat
     xdist hands its workers the original arguments, so each process applies the rule for itself.
     """
     if config.args_source is config.ArgsSource.ARGS:
-        labels = [variant.label for variant in configuration.variants]
+        labels = list(configuration.part_labels)
         node_ids = (list_node_ids(argument, config.invocation_params.dir, labels) for argument in config.args)
         config.args[:] = chain.from_iterable(node_ids)
         names = [argument.partition("::")[0] for argument in config.args]

@@ -15,8 +15,8 @@ from msgspec import to_builtins
 import evalkit
 from evalkit.errors import UsageError
 from evalkit.gate.decision import DOUBTS
-from evalkit.gate.variants import COMPARE, read_labels
-from evalkit.hooks import Loss, Written, select_changing
+from evalkit.gate.parts import read_labels
+from evalkit.hooks import Loss, Written, list_dividing, select_changing
 from evalkit.hosts.reports.run_file import (
     JOURNAL_SUFFIX,
     Journal,
@@ -112,7 +112,10 @@ class SessionFiles:
         pairs = {
             "evalkit": (before.evalkit or None, evalkit.__version__),
             **{name: (before.metadata.get(name), now[name]) for name in ("commit", "model")},
-            COMPARE: tuple(", ".join(read_labels(metadata)) or None for metadata in (before.metadata, now)),
+            **{
+                name: tuple(", ".join(read_labels(metadata)) or None for metadata in (before.metadata, now))
+                for name in list_dividing()
+            },
             **{name: (settings.get(name), value) for name, value in now["settings"].items()},
             **{name: (value, False) for name, value in settings.items() if value and name not in now["settings"]},
         }
@@ -209,12 +212,12 @@ class SessionFiles:
 
     def _describe_circumstances(self) -> dict[str, Any]:
         """Return the facts that must be equal in runs that are joined."""
-        settings, variants = self._configuration.settings, self._configuration.variants
-        compared = [{"label": variant.label, "values": dict(variant.values)} for variant in variants]
+        settings, parts = self._configuration.settings, self._configuration.parts
+        circumstances = {name: value for name, part in parts.items() if (value := part.get_circumstances()) is not None}
         models = ", ".join(self._configuration.list_models()) or None
         return {
             "model": redact_secrets(models, self._configuration.secrets),  # a base_url may hold a password
-            **({COMPARE: redact_secrets(compared, self._configuration.secrets)} if compared else {}),
+            **redact_secrets(circumstances, self._configuration.secrets),
             "part": self.is_partial,
             "commit": find_commit(self._configuration.root),
             "settings": {

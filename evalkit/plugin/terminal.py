@@ -207,7 +207,7 @@ class Display:
             extremes = list_extremes(outcomes, 10 if verbosity else 3, is_live=is_live)
             for row in (*build_category_table(outcomes, selected), *extremes):
                 reporter.write_line(fit_to_encoding(row, self._encoding))
-            labels = [variant.label for variant in self._configuration.variants]
+            labels = list(self._configuration.part_labels)
             for line in build_comparison(decision, outcomes, labels, self._columns, is_whole=verbosity > 0):
                 reporter.write_line(self._encode(line))
         self._write_gate(reporter, decision, verbosity)
@@ -405,7 +405,7 @@ _RECORDED = {
 
 
 def describe_run(configuration: Configuration) -> Iterator[str]:
-    """Yield lines on where models' turns and grades come from, and on what is compared."""
+    """Yield lines on where models' turns and grades come from, and those of features."""
     settings, models = configuration.settings, ", ".join(configuration.list_models())
     models = redact_secrets(models, configuration.secrets)
     grades = f"; {settings.grader.partition('?')[0]} grades what has no recorded grade" if settings.grader else ""
@@ -419,9 +419,8 @@ def describe_run(configuration: Configuration) -> Iterator[str]:
     elif configuration.cache:
         source += f", and what {CACHE_FOLDER.as_posix()} has of its replies: no live measurement"
     yield f"evalkit {evalkit.__version__}: {source}{grades}"
-    if configuration.variants:
-        reference, *other_labels = (variant.label for variant in configuration.variants)
-        yield f"evalkit: side by side: {reference} (the reference), {', '.join(other_labels)}"
+    for part in configuration.parts.values():
+        yield from (f"evalkit: {line}" for line in part.describe())
 
 
 def describe_recording(settings: Settings, models: str) -> str:

@@ -9,14 +9,12 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, Location, UsageError
 from evalkit.hooks import FUNCTION, INPUT, CasePart, list_keys, list_messages
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
-from evalkit.records.variant import AGENT, MODEL, PROMPT, TEMPERATURE, CaseVariant
 
-# The id of a row holds no "=", and that of a variant does.
+# The id of a row holds no "=", and a label does.
 USER = "user"  # key of `input`: a simulated user talks with the agent
 TRACE = "trace"  # key of `input`: the case judges a run that was recorded elsewhere
 # Keys of `input` that belong to the test: the answers of the functions, later messages of the user, what a simulated
@@ -33,20 +31,20 @@ def list_hidden_inputs() -> frozenset[str]:
 def split_case_id(case_id: str) -> tuple[str, str | None]:
     """Split the id of a case, or its path, into that of its file and the id of its row: ``a_001.yaml[gold]``.
 
-    The label of its variant, ``a_001.yaml[gold][agent=b]``, is in neither.
+    The label of the part of the run that it is in, ``a_001.yaml[gold][agent=b]``, is in neither.
     """
     match = _ID.fullmatch(case_id) if case_id.endswith("]") else None
     return (case_id, None) if match is None else (match[1], match[2])
 
 
 def split_variant(case_id: str) -> tuple[str, str]:
-    """Split the id of a case into that of the case without a variant, and the variant's label; "" without one."""
+    """Split the id of a case into that of the case without a label, and the label; "" without one."""
     match = _ID.fullmatch(case_id) if case_id.endswith("]") else None
     return (case_id, "") if match is None or match[3] is None else (case_id[: match.start(3) - 1], match[3])
 
 
 def get_case_name(case_id: str) -> str:
-    """Return the name of a case for people: that of its file without the ending, its row and its variant."""
+    """Return the name of a case for people: that of its file without the ending, its row and its label."""
     file, row = split_case_id(case_id)
     label = split_variant(case_id)[1]
     return PurePosixPath(file).stem + ("" if row is None else f"[{row}]") + (f"[{label}]" if label else "")
@@ -204,8 +202,8 @@ class UserTurn(Struct, frozen=True, kw_only=True):
 class Case(Struct, frozen=True, kw_only=True):
     """A case. `id` (the path from the project's root) is its identity everywhere; `scenario_id` is a label.
 
-    The id of a case that is a row of its file ends in the row's: ``scenarios/refund_001.yaml[gold-eur]``. That of a
-    variant of a comparison ends in the variant's label: ``scenarios/refund_001.yaml[gold-eur][agent=terse]``.
+    The id of a case that is a row of its file ends in the row's: ``scenarios/refund_001.yaml[gold-eur]``. In a run that
+    has parts it ends in the label of one: ``scenarios/refund_001.yaml[gold-eur][agent=terse]``.
     """
 
     id: str
@@ -236,38 +234,9 @@ class Case(Struct, frozen=True, kw_only=True):
     permissions: Permissions | None = None  # of its file; None: it was written in Python, and may name anything
     source: Locator | None = None  # finds the line of a path when a message needs it
     row: str = ""  # where its row stands: "scenarios/orders.csv:3"; "" for a case that is no row
-    variant: CaseVariant | None = None  # of a comparison
     has_chosen_agent: bool = False  # the person who started the run named the agent, which may be any
-    is_as_written: bool = True  # no variant makes it another case than its file says
-
-    def apply_variant(self, variant: CaseVariant, default_agent: str | None = None) -> Case:
-        """Return this case under `variant`. `default_agent` is the agent of cases that name none.
-
-        `prompt` takes the place of an agent that is an instruction file. What is in force stands in `merged`.
-        """
-        values, agent = variant.values, default_agent if self.agent is None else self.agent
-        in_force, chosen = {AGENT, MODEL, TEMPERATURE}, values.get(AGENT)
-        if chosen is None and isinstance(agent, str) and agent.endswith(".md"):
-            in_force.add(PROMPT)
-            chosen = values.get(PROMPT)
-        settings, data = self.settings, dict(self.merged.get("settings") or {})
-        if MODEL in values:
-            settings, data[MODEL] = replace(settings, model=values[MODEL]), values[MODEL]
-        if TEMPERATURE in values:
-            temperature = float(values[TEMPERATURE])
-            settings = replace(settings, temperature=temperature, temperature_is_set=True)
-            data[TEMPERATURE] = temperature
-        merged = {**self.merged, "agent": chosen or agent, "variant": dict(values)}
-        return replace(
-            self,
-            id=f"{self.id}[{variant.label}]",
-            agent=chosen or agent,
-            settings=settings,
-            merged={**merged, "settings": data} if data else merged,
-            variant=variant,
-            has_chosen_agent=chosen is not None,
-            is_as_written=chosen in (None, agent) and settings == self.settings and values.keys() <= in_force,
-        )
+    chosen_model: str | None = None  # that person named the model
+    asks_otherwise: bool = False  # its model is asked something else than the same case without a label
 
     @property
     def folder(self) -> Path | None:

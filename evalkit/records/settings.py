@@ -17,7 +17,6 @@ from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonObject
 from evalkit.records.case import Permissions
 from evalkit.records.transcript import ModelTurn, Usage
-from evalkit.records.variant import MODEL, CaseVariant
 
 DEFAULT_DEADLINE_S = 60.0
 DEFAULT_MAX_ITERATIONS = 10
@@ -81,10 +80,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         if repeat is not None and (type(repeat) is not int or repeat < 1):
             raise UsageError(f"Settings(repeat=...) is a whole number from 1, got {repeat!r}")
 
-    def apply_variant(self, variant: CaseVariant | None) -> Settings:
-        """Return the settings for cases of `variant`: a model that is compared is asked live, as by an option."""
-        model = None if variant is None else variant.values.get(MODEL)
-        return self if model is None else replace(self, model=model)
+
+def choose_model(settings: Settings, model: str | None) -> Settings:
+    """Return the settings with a model that was chosen for a case, which is asked live, as by an option."""
+    return settings if model is None else replace(settings, model=model)
 
 
 def goes_live(settings: Settings) -> bool:

@@ -17,7 +17,7 @@ from evalkit.functions.mocks.answers import Answer, MockSet
 from evalkit.hooks import SessionPart, get_features, load_feature
 from evalkit.records.case import TRACE, Case, Declaration, Repeat
 from evalkit.records.registry import look_up_from
-from evalkit.records.settings import Settings
+from evalkit.records.settings import Settings, choose_model
 from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, ChangedRun, Reason, Verdict
 from evalkit.runner.run_case import Watchdog, arun_case
@@ -104,7 +104,7 @@ async def arun_with_changes(
     watch.clear_run()
     if verdict.status != PASSED or inner_watch.state is None or not case.input.keys().isdisjoint(_FIXED_RUNS):
         return verdict
-    passing = _describe_run(inner_watch.state, verdict, (settings or Settings()).apply_variant(case.variant))
+    passing = _describe_run(inner_watch.state, verdict, choose_model(settings or Settings(), case.chosen_model))
     try:
         planned_runs = _plan_runs(passing, parts)
     except FeatureError as error:

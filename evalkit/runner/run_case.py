@@ -187,18 +187,20 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             state=copy_state(case),
             features=case.features,
         )
-        compared = None if case.is_as_written else case.variant
         task = Task(
             dispatcher,
             input=copy_visible_input(case.input),
             settings=plan.task_settings,
-            open_model=lambda: model_choice.select_provider(case.id, number, settings, plan.task_settings, compared),
+            open_model=lambda: model_choice.select_provider(
+                case.id, number, settings, plan.task_settings, asks_otherwise=case.asks_otherwise
+            ),
             root=plan.root,
             case_id=case.id,
             run=number,
-            variant=None if case.variant is None else case.variant.values,
             http=settings.http,
         )
+        for part in dispatcher.call_log.parts.values():
+            part.join(task)
         task.http_traffic = None if plan.agent.is_recorded else http_recording.create_traffic(task, settings)
         task.request_toggle = find_request_toggle(settings)
         is_played = not plan.agent.is_recorded and plays_requests(settings)

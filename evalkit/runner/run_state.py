@@ -40,7 +40,7 @@ from evalkit.models.cassettes.paths import (
     build_user_path,
 )
 from evalkit.records.case import TRACE, Case, Declaration, Repeat, split_variant
-from evalkit.records.settings import REPLY_CACHE, Settings, compute_cost, compute_turns_cost
+from evalkit.records.settings import REPLY_CACHE, Settings, choose_model, compute_cost, compute_turns_cost
 from evalkit.records.transcript import (
     CACHE,
     CACHED,
@@ -56,7 +56,6 @@ from evalkit.records.transcript import (
     Usage,
     UserMessage,
 )
-from evalkit.records.variant import AGENT, MODEL, PROMPT, TEMPERATURE
 from evalkit.runner.faults import SERVICE_FAILED, build_phase_fault, build_unmeasured_fault, locate_frame
 from evalkit.text.format import format_count
 
@@ -103,7 +102,7 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
     Raises UnknownAgentError, and SpecError for a case built in code whose parts don't compile.
     """
     case = replace(case, repeat=case.repeat.override(settings.repeat))
-    settings = settings.apply_variant(case.variant)
+    settings = choose_model(settings, case.chosen_model)
     if settings.root:
         root = settings.root
     elif case.permissions is not None and case.permissions.folders:
@@ -303,7 +302,6 @@ def build_transcript(run: RunState) -> Transcript:
         state=state,
         unobserved=task.unseen_parts.list_unseen(),
         features={} if run.simulation is None else {"simulated_users": to_builtins(run.simulation)},
-        unused_dimensions=() if run.plan.case.variant is None else _list_unused_dimensions(run),
         trace=task.trace.source if task.trace else None,
     )
     return _finish_parts(run, transcript)
@@ -369,17 +367,6 @@ def _copy_reply_data(run: RunState, reply: Reply) -> JsonDict:
     if problem:
         run.warnings.append(f"Reply.data is not JSON: {problem}")
     return data
-
-
-def _list_unused_dimensions(run: RunState) -> tuple[str, ...]:
-    """List what is compared and was of no effect in this run. A model's turns depend on model and temperature."""
-    case = run.plan.case
-    in_force = {AGENT}
-    if case.variant is not None and case.agent == case.variant.values.get(PROMPT):  # an instruction file
-        in_force.add(PROMPT)
-    if run.task.turns:
-        in_force |= {MODEL, TEMPERATURE}
-    return tuple(name for name in run.task.variant.list_unread() if name not in in_force)
 
 
 def copy_state(case: Case) -> JsonDict:

@@ -13,6 +13,12 @@ from evalkit.hooks import BUILT_IN, Entry
 PACKAGE = Path(evalkit.__file__).parent
 # Where a feature is named besides, each with its reason. Adapters answer approvals for their frameworks.
 EXCEPTIONS = {
+    "compare": {
+        "entries.py": "the list of features",
+        "hosts/reports/html.py": "the table of the parts of a run",
+        "hosts/reports/markdown.py": "the table of the parts of a run",
+        "hosts/reports/side_by_side.py": "the table of the parts of a run",
+    },
     "rows": {
         "entries.py": "the list of features",
         "records/template.py": "`row` is a root of templates, which needs one of the keys",
@@ -55,6 +61,7 @@ EXCEPTIONS = {
 WORDS = {
     "mcp": r"\bmcp\b",
     "faults": r"on_fault|FaultSweep|features\.sweeps",
+    "compare": r"features\.compare|CaseVariant|[\"']variants?[\"']",
     "programs": r"features\.programs",
     "rows": r"features\.rows|RowTable|RowSource|[\"']matrix[\"'](?:,| and| or) [\"']from[\"']",
     "history": r"HistoryRun|evalkit_history|evalkit trend|history\.sqlite",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evalkit.gate.variants import count_needed
+from evalkit.features.compare.judging import count_needed
 from evalkit.spec.case_reader import SEQUENTIAL_TEST
 from evalkit.stats.comparison import fisher_worse, mcnemar
 from evalkit.stats.pass_rates import SequentialTest, clean_runs_needed, wilson

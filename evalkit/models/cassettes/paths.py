@@ -22,7 +22,7 @@ def find_cassette(base: Path) -> Path | None:
 def build_cassette_name(case_id: str) -> str:
     """Return the cassette's path below the cassette folder: the case's own path, without ways out of the folder.
 
-    That of the row ``refund_001.yaml[gold]`` is ``refund_001[gold].yaml``, that of its variant `agent=b` is
+    That of the row ``refund_001.yaml[gold]`` is ``refund_001[gold].yaml``, that under the label `agent=b` is
     ``refund_001[gold][agent=b].yaml``.
     """
     file, row = split_case_id(case_id)
@@ -35,7 +35,7 @@ def build_cassette_name(case_id: str) -> str:
 def locate_cassette(folder: Path, case_id: str, *, is_recording: bool) -> Path:
     """Return the path of a case's cassette in `folder`, beside which its HTTP cassette and its grades stand.
 
-    A variant of a comparison that has no file of its own is answered by those of its case.
+    A case with a label that has no file of its own is answered by those of the case without it.
     """
     path = folder / build_cassette_name(case_id)
     plain_id, label = split_variant(case_id)

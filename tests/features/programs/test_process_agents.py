@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from evalkit.agents.remote.reaper import find_survivors
+from evalkit.features.compare.variants import read_comparison
 from evalkit.records.case import Case
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import FunctionCall, Usage
-from evalkit.records.variant import read_comparison
 from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 
@@ -149,11 +149,11 @@ def test_it_is_handed_the_values_of_a_comparison(make_case: MakeCase, tmp_path: 
     case = make_case(agent={"command": ["python", "-c", show]})
     (variant, _) = read_comparison(["prompt=v1.md,v2.md"])
 
-    transcript = passed(run_case(case.apply_variant(variant), settings=Settings(root=tmp_path))).transcript
+    transcript = passed(run_case(variant.apply(case), settings=Settings(root=tmp_path))).transcript
 
     assert transcript.metadata["in"]["variant"] == {"prompt": "v1.md"}
     assert json.loads(transcript.metadata["EVALKIT_VARIANT"]) == {"prompt": "v1.md"}
-    assert transcript.unused_dimensions == ()
+    assert transcript.features["compare"] == []
 
 
 def test_it_runs_in_the_project_s_root_or_in_its_folder(desk: Desk) -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.errors import UsageError
+from evalkit.features.compare.variants import VariantValues, read_comparison
 from evalkit.records.case import Case, CaseSettings, get_case_name, split_case_id, split_variant
-from evalkit.records.settings import Settings
-from evalkit.records.variant import VariantValues, read_comparison
+from evalkit.records.settings import Settings, choose_model
 
 FLAG = "--evalkit-compare"
 KNOWN = "Dimensions are agent, model, temperature, and names of your own that agents read from task.variant"
@@ -110,7 +110,7 @@ def test_every_label_can_be_read_back_from_the_id(values: list[str]) -> None:
 def test_agent_model_and_temperature_are_put_in_force_and_stand_in_the_merged_case() -> None:
     (variant, *_) = read_comparison(["agent=b,c", "model=openai:m,n", "temperature=0.5,1"])
     case = Case(id="s/a_001.yaml", agent="a", settings=CaseSettings(seed=3), merged={"settings": {"seed": 3}})
-    varied = case.apply_variant(variant)
+    varied = variant.apply(case)
     assert varied.id == "s/a_001.yaml[agent=b,model=openai:m,temperature=0.5]"
     assert (varied.agent, varied.has_chosen_agent) == ("b", True)
     settings = CaseSettings(seed=3, model="openai:m", temperature=0.5, temperature_is_set=True)
@@ -120,8 +120,8 @@ def test_agent_model_and_temperature_are_put_in_force_and_stand_in_the_merged_ca
         "variant": {"agent": "b", "model": "openai:m", "temperature": "0.5"},
         "settings": {"seed": 3, "model": "openai:m", "temperature": 0.5},
     }
-    assert Settings().apply_variant(variant).model == "openai:m"
-    assert Settings().apply_variant(None) == Settings()
+    assert choose_model(Settings(), varied.chosen_model).model == "openai:m"
+    assert choose_model(Settings(), case.chosen_model) == Settings()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_prompt_takes_the_place_of_an_instruction_file(
     own: str | None, default: str | None, expected: str, is_chosen: bool
 ) -> None:
     (variant, _) = read_comparison(["prompt=v1.md,v2.md"])
-    varied = Case(id="a", agent=own, path=Path("a")).apply_variant(variant, default)
+    varied = variant.apply(Case(id="a", agent=own, path=Path("a")), default)
     assert (varied.agent, varied.has_chosen_agent) == (expected, is_chosen)
 
 
@@ -148,5 +148,5 @@ def test_values_record_which_of_them_were_read() -> None:
     assert values.get("other", "x") == "x"
     assert values["prompt"] == "v1"
     assert values.list_unread() == ("model",)
-    values.mark_read("model")
+    assert values["model"] == "m"
     assert values.list_unread() == ()

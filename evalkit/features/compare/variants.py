@@ -11,11 +11,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.errors import UsageError, did_you_mean
+from evalkit.hooks import CasePart, RunPart
 
+if TYPE_CHECKING:
+    from evalkit.agents.task import Task
+    from evalkit.functions.call_log import CallLog
+    from evalkit.records.case import Case
+    from evalkit.records.transcript import Transcript
+
+NAME = "compare"
 AGENT, MODEL, TEMPERATURE, PROMPT = "agent", "model", "temperature", "prompt"
 _OWN_DIMENSIONS = (AGENT, MODEL, TEMPERATURE)
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -23,16 +33,74 @@ _LONGEST_LABEL = 60  # characters of a value in ids
 _EXAMPLE = "write agent=a,b"
 
 
-class CaseVariant(Struct, frozen=True):
+class CaseVariant(CasePart, frozen=True):
     """A variant: its values by dimension, as they were written, and the label that ids of its cases end in."""
 
     label: str  # "agent=a", "agent=a,model=m1": no brackets, slashes or spaces
     values: Mapping[str, str]
+    in_force: frozenset[str] = frozenset({AGENT})  # what has an effect in a case without being read
 
     @property
     def changes_requests(self) -> bool:
         """True if a model is asked something else, or another model; False for agents that are code."""
         return set(self.values) != {AGENT} or self.values[AGENT].endswith(".md")
+
+    def apply(self, case: Case, default_agent: str | None = None) -> Case:
+        """Return `case` under this variant. `default_agent` is the agent of cases that name none.
+
+        `prompt` takes the place of an agent that is an instruction file. What is in force stands in `merged`.
+        """
+        values, agent = self.values, default_agent if case.agent is None else case.agent
+        known, chosen = {AGENT, MODEL, TEMPERATURE}, values.get(AGENT)
+        if chosen is None and isinstance(agent, str) and agent.endswith(".md"):
+            known.add(PROMPT)
+            chosen = values.get(PROMPT)
+        settings, data = case.settings, dict(case.merged.get("settings") or {})
+        if MODEL in values:
+            settings, data[MODEL] = replace(settings, model=values[MODEL]), values[MODEL]
+        if TEMPERATURE in values:
+            temperature = float(values[TEMPERATURE])
+            settings = replace(settings, temperature=temperature, temperature_is_set=True)
+            data[TEMPERATURE] = temperature
+        merged = {**case.merged, "agent": chosen or agent, "variant": dict(values)}
+        is_as_written = chosen in (None, agent) and settings == case.settings and values.keys() <= known
+        is_prompt = (chosen or agent) == values.get(PROMPT)
+        return replace(
+            case,
+            id=f"{case.id}[{self.label}]",
+            agent=chosen or agent,
+            settings=settings,
+            merged={**merged, "settings": data} if data else merged,
+            features={**case.features, NAME: replace(self, in_force=frozenset({AGENT, PROMPT})) if is_prompt else self},
+            has_chosen_agent=chosen is not None,
+            chosen_model=values.get(MODEL),
+            asks_otherwise=not is_as_written and self.changes_requests,
+        )
+
+    def start(self, log: CallLog) -> RunPart:
+        return VariantRun(self)
+
+
+class VariantRun(RunPart):
+    """A run under a variant: which of the values had an effect."""
+
+    feature = NAME
+
+    def __init__(self, variant: CaseVariant) -> None:
+        self._variant = variant
+        self._values = VariantValues(variant.values)
+        self._task: Task | None = None
+
+    def join(self, task: Task) -> None:
+        self._task, task.variant = task, self._values
+
+    def finish(self, transcript: Transcript, expectations: Any) -> Transcript:
+        """Note what is compared and was of no effect. A model's turns depend on model and temperature."""
+        in_force = set(self._variant.in_force)
+        if self._task is not None and (self._task.turns or self._task.has_read_model):
+            in_force |= {MODEL, TEMPERATURE}
+        unused = [name for name in self._values.list_unread() if name not in in_force]
+        return replace(transcript, features={**transcript.features, NAME: unused})
 
 
 class Dimension(Struct, frozen=True):
@@ -115,7 +183,7 @@ class VariantValues(Mapping[str, str]):
         self._read: set[str] = set()
 
     def __getitem__(self, name: str) -> str:
-        self.mark_read(name)
+        self._read.add(name)
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -126,10 +194,6 @@ class VariantValues(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return repr(self._values)
-
-    def mark_read(self, name: str) -> None:
-        """Record that the run depends on the value of `name`."""
-        self._read.add(name)
 
     def list_unread(self) -> tuple[str, ...]:
         """List the names whose values the run has not depended on."""

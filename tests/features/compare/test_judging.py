@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from evalkit.errors import UsageError
+from evalkit.features.compare.judging import count_needed
 from evalkit.gate.decision import decide
-from evalkit.gate.variants import count_needed, read_labels
+from evalkit.gate.parts import read_labels
 from evalkit.records.run import GateDecision, Policy, Run
 from evalkit.records.transcript import ModelTurn, Timing, Transcript, Usage
 from evalkit.records.verdict import Verdict
@@ -176,7 +177,7 @@ def test_labels_are_read_from_metadata_that_may_be_anything() -> None:
 
 
 def test_a_dimension_that_made_no_difference_is_not_measured() -> None:
-    unused = Transcript(unused_dimensions=("v",))
+    unused = Transcript(features={"compare": ["v"]})
     decision = compared("p", "p", unused)
     assert decision.status == "not_measured"
     assert decision.reasons[0] == (

@@ -1,90 +1,39 @@
 """Variants of a comparison, side by side: what became of each, and what differs from the reference by more than luck.
 
-Cases are pairs: the same case with the reference and with another variant. Each variant is judged by the rules of the
-gate on its own, so that a good one hides no bad one, and the reference is the baseline of the others.
+Cases are pairs: the same case with the reference and with another variant. The gate judges each variant on its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.features.compare.variants import MODEL, NAME, TEMPERATURE
 from evalkit.gate.outcomes import (
     CaseOutcome,
+    Finding,
     GateEvidence,
     compute_run_cost,
     compute_run_tokens,
     compute_share,
     compute_time,
     count_codes,
-    count_outcomes,
     describe_means,
     describe_repeated,
 )
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.hooks import Comparison
+from evalkit.jsonvalue import JsonDict
 from evalkit.records.case import split_variant
+from evalkit.records.run import NOT_MEASURED, GateNote
 from evalkit.records.verdict import FAILED, PASSED
 from evalkit.stats.comparison import LEVEL, holm, mcnemar
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.format import format_case_count, join_names
 
 _FEWEST_PAIRS = 6  # of fewer cases, the interval of a mean says next to nothing
-
-COMPARE = "compare"  # the key of a run's metadata
-
-
-def read_labels(metadata: JsonObject) -> tuple[str, ...]:
-    """Return the labels of a run's variants, the reference first; nothing for a run without a comparison."""
-    listed = metadata.get(COMPARE)
-    entries = listed if isinstance(listed, (list, tuple)) else ()
-    labels = (entry.get("label") for entry in entries if isinstance(entry, Mapping))
-    return tuple(label for label in labels if isinstance(label, str) and label)
-
-
-def split_evidence(evidence: GateEvidence, labels: Sequence[str]) -> list[GateEvidence]:
-    """Return the evidence on each variant, the reference first, and on cases that have none; without variants, all of
-    it.
-
-    The baseline of the reference is that of the run, whose cases may have no variants; that of the others is the
-    reference.
-    """
-    ids_by_label: dict[str, list[str]] = {}
-    for case_id in evidence.selected:
-        ids_by_label.setdefault(split_variant(case_id)[1], []).append(case_id)
-    if not any(ids_by_label):
-        return [evidence]
-    ordered = [label for label in dict.fromkeys((*labels, *filter(None, ids_by_label))) if label in ids_by_label]
-    reference = labels[0] if labels else ordered[0]
-    parts = []
-    for label in (*ordered, *([""] if "" in ids_by_label else [])):
-        ids = ids_by_label[label]
-        baseline, source = evidence.baseline, evidence.baseline_place
-        if label not in ("", reference):
-            baseline, source = rename_variant(evidence.outcomes, reference, label), f"with {reference}"
-        elif label and baseline is not None:
-            baseline = {**rename_variant(baseline, "", label), **rename_variant(baseline, label, label)}
-        parts.append(
-            replace(
-                evidence,
-                selected=tuple(ids),
-                outcomes={case_id: evidence.outcomes[case_id] for case_id in ids if case_id in evidence.outcomes},
-                counts=count_outcomes(evidence.outcomes, ids, evidence.counts.elsewhere),
-                collected=len(ids) + evidence.collected - len(evidence.selected),
-                baseline=baseline,
-                baseline_place=source,
-                variant=label,
-            )
-        )
-    return parts
-
-
-def rename_variant(outcomes: Mapping[str, CaseOutcome], label: str, new_label: str) -> dict[str, CaseOutcome]:
-    """Return the outcomes of the variant `label` under the ids that their cases have under `new_label`."""
-    pairs = ((split_variant(case_id), outcome) for case_id, outcome in outcomes.items())
-    return {f"{plain_id}[{new_label}]": outcome for (plain_id, old_label), outcome in pairs if old_label == label}
 
 
 class VariantChange(Struct, frozen=True):
@@ -142,7 +91,7 @@ def compare_variants(parts: Sequence[GateEvidence]) -> list[VariantChange]:
     """
     changes = []
     for part in parts[1:]:
-        if not part.variant or part.baseline is None:
+        if not part.label or part.baseline is None:
             continue
         pairs = list(_iter_pairs(part))
         worse = [case_id for case_id, before, now in pairs if compute_share(now) < compute_share(before)]
@@ -151,8 +100,8 @@ def compare_variants(parts: Sequence[GateEvidence]) -> list[VariantChange]:
         p_value = mcnemar(len(varying.intersection(worse)), len(varying.intersection(better))) if varying else None
         changes.append(
             VariantChange(
-                part.variant,
-                parts[0].variant,
+                part.label,
+                parts[0].label,
                 len(pairs),
                 tuple(split_variant(case_id)[0] for case_id in worse),
                 tuple(split_variant(case_id)[0] for case_id in better),
@@ -177,7 +126,7 @@ def _iter_pairs(part: GateEvidence) -> Iterator[tuple[str, CaseOutcome, CaseOutc
 def describe_variants(parts: Sequence[GateEvidence]) -> Iterator[str]:
     """Yield a line on each variant against the reference, and lines on single cases, time, tokens and cost."""
     changes = compare_variants(parts)
-    parts_by_label = {part.variant: part for part in parts}
+    parts_by_label = {part.label: part for part in parts}
     for change in changes:
         yield change.describe(len(changes))
         pairs = list(_iter_pairs(parts_by_label[change.label]))
@@ -191,8 +140,8 @@ def collect_variant_facts(parts: Sequence[GateEvidence]) -> JsonDict:
     changes = compare_variants(parts)
     return {
         "lines": list(describe_variants(parts)),
-        "reference": parts[0].variant,
-        "variants": [_describe_variant(part) for part in parts if part.variant],
+        "reference": parts[0].label,
+        "variants": [_describe_variant(part) for part in parts if part.label],
         "against": [
             {
                 "label": change.label,
@@ -212,7 +161,7 @@ def _describe_variant(part: GateEvidence) -> JsonDict:
     measured = [outcome for outcome in outcomes if outcome.status in (PASSED, FAILED) and outcome.runs_measured]
     rate = counts.compute_rate()
     record: JsonDict = {
-        "label": part.variant,
+        "label": part.label,
         "passed": len(counts.passed),
         "failed": len(counts.failed),
         "errors": len(counts.errors),
@@ -267,7 +216,25 @@ def list_unused_dimensions(parts: Sequence[GateEvidence]) -> dict[str, list[str]
     unused: dict[str, list[str]] = {}
     for part in parts:
         measured = [outcome for outcome in part.list_outcomes() if outcome.runs_measured]
-        if part.variant and measured:
-            for name in sorted(set.intersection(*(set(outcome.unused_dimensions) for outcome in measured))):
-                unused.setdefault(name, []).append(part.variant)
+        if part.label and measured:
+            for name in sorted(set.intersection(*(set(outcome.features.get(NAME, ())) for outcome in measured))):
+                unused.setdefault(name, []).append(part.label)
     return unused
+
+
+def find_idle_dimensions(parts: Sequence[GateEvidence]) -> Iterator[Finding]:
+    """Variants that are one and the same run tell nothing of each other, however green they are."""
+    for name, labels in list_unused_dimensions(parts).items():
+        why = f"no agent read task.variant['{name}']"
+        if name in (MODEL, TEMPERATURE):
+            why = "no reply of a model was seen, and no agent read `task.model`"
+        yield NOT_MEASURED, f"{name} is compared, and made no difference under {join_names(labels)}: {why}"
+
+
+def judge_variants(parts: Sequence[GateEvidence]) -> Comparison:
+    """Return what the gate and reports say of the variants beside each other."""
+    return Comparison(
+        findings=tuple(find_idle_dimensions(parts)),
+        notes=tuple(GateNote(line, "variants") for line in describe_variants(parts)),
+        facts=collect_variant_facts(parts),
+    )
