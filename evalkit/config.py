@@ -321,8 +321,6 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "max_malformed_rate": _read_rate,
     "no_regressions": _read_flag,
     "results": read_text,
-    "html": read_text,
-    "otlp": read_text,
     "baseline": read_text,
     "durations": read_text,
     "executor": read_text,

@@ -55,6 +55,16 @@ COMMAND_GROUPS = (
 )
 
 
+class ReportOption(NamedTuple):
+    """The form that an option has for `evalkit report`."""
+
+    flags: str  # "--history", "--content/--no-content"
+    help: str
+    metavar: str = ""
+    default: str | bool = ""  # a file is taken if it is there
+    sends: str = ""  # what is sent to its value ("spans"); nothing is rendered then
+
+
 class Option(NamedTuple):
     """An option of a run: the flag ``--evalkit-NAME``, the ini option ``evalkit_NAME``, the key NAME of [tool.evalkit].
 
@@ -70,8 +80,17 @@ class Option(NamedTuple):
     has_setting: bool = True  # False: a flag alone, for what only the person who types the command may allow
     is_repeatable: bool = False
     for_marked_tests: bool = False  # it also holds for tests with the mark, which run without --evalkit
-    report_help: str = ""  # `evalkit report` has it, too, as ``--NAME``; a path alone
-    report_default: str = ""  # a file that `evalkit report` takes if it is there
+    report: ReportOption | None = None
+
+
+class ReportFormat(NamedTuple):
+    """A value of `evalkit report --format`."""
+
+    name: str
+    target: str  # "module:function", which gets a `ReportInput` and returns pieces of text
+    needs: tuple[str, ...] = ()  # what it shows besides the run, by the names of fields of `ReportInput`
+    extra: str = ""  # the optional dependency without which it raises UsageError
+    is_json: bool = False
 
 
 class Command(NamedTuple):
@@ -80,7 +99,7 @@ class Command(NamedTuple):
     name: str
     target: str  # "module:function"
     help: str  # one sentence in `evalkit --help`; the command's `short_help` is the same
-    group: str = READ_RUNS
+    group: str = READ_RUNS  # "": not listed
 
 
 class Entry(NamedTuple):
@@ -105,6 +124,7 @@ class Entry(NamedTuple):
     options: tuple[Option, ...] = ()
     commands: tuple[Command, ...] = ()
     divides_runs: bool = False  # into parts, which a run's metadata lists under its name, each with its `label`
+    reports: tuple[ReportFormat, ...] = ()
     was: Mapping[str, str] = _NOTHING  # fields of records that held its data before version 2
 
 
@@ -203,8 +223,9 @@ BUILT_IN = (
                 help="add the run to this history (SQLite), which `evalkit trend` reads",
                 metavar="FILE",
                 kind="path",
-                report_help="Show the runs of this history, too (html).",
-                report_default=".evalkit/history.sqlite",
+                report=ReportOption(
+                    "--history", "Show the runs of this history, too (html).", default=".evalkit/history.sqlite"
+                ),
             ),
         ),
         commands=(
@@ -282,5 +303,45 @@ BUILT_IN = (
             ),
         ),
         was={"changed_runs": "parity"},
+    ),
+    Entry(
+        name="html",
+        target="evalkit.features.html.feature:HtmlReport",
+        options=(Option("html", "write an HTML report here: one file that opens from disk", "FILE", "path", FIRST),),
+        reports=(
+            ReportFormat(
+                "html",
+                "evalkit.features.html.page:render_page",
+                needs=("decision", "baseline", "title", "verdicts", "sections"),
+            ),
+        ),
+    ),
+    Entry(
+        name="otel",
+        target="evalkit.features.otel.feature:OpenTelemetry",
+        options=(
+            Option(
+                "otlp",
+                "send the run as OpenTelemetry spans to this OTLP/HTTP endpoint (extra otel)",
+                "URL",
+                report=ReportOption(
+                    "--to", "Send it as OpenTelemetry spans to this OTLP/HTTP endpoint.", "URL", sends="spans"
+                ),
+            ),
+            Option(
+                "otlp_content",
+                "send what was said, called and answered, too",
+                kind="switch",
+                has_flag=False,
+                has_setting=False,
+                report=ReportOption(
+                    "--content/--no-content", "Send what was said, called and answered, too (--to).", default=True
+                ),
+            ),
+        ),
+        commands=(
+            Command("export", "evalkit.features.otel.command:export", "Now `evalkit report --to URL`.", group=""),
+        ),
+        reports=(ReportFormat("otel", "evalkit.features.otel.spans:render_spans", extra="otel", is_json=True),),
     ),
 )

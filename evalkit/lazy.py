@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 # What was loaded so far. Agents and tests take away what was imported meanwhile, as `patch.dict(sys.modules)` does: a
 # second copy of a module would have budgets, locks and classes of its own.
@@ -47,6 +48,12 @@ def load(name: str) -> ModuleType:
     evalkits = {other: found for other, found in list(sys.modules.items()) if other.startswith("evalkit.")}
     _loaded.update({other: found for other, found in evalkits.items() if not _is_half_imported(found)})
     return module
+
+
+def load_name(target: str) -> Any:
+    """Return what ``module:name`` names, imported if need be."""
+    module, _, name = target.partition(":")
+    return getattr(load(module), name)
 
 
 def _is_half_imported(module: ModuleType) -> bool:

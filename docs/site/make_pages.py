@@ -191,12 +191,13 @@ def make_commands() -> str:
     for option in sorted(OPTIONS.values(), key=lambda option: not option.has_setting):
         flag = f"`{format_flag(option.name)}{f' {escape_cell(option.metavar)}' if option.metavar else ''}`"
         setting = f"`{option.name}`" if option.has_setting else ""
+        if not (option.has_flag or setting):  # of `evalkit report` alone
+            continue
         page.append(f"| {flag if option.has_flag else ''} | {setting} | {escape_cell(option.help)} |\n")
     context = click.Context(commands)
     for name in commands.list_commands(context):
         command = commands.get_command(context, name)
-        assert command is not None
-        if not command.hidden:
+        if command is not None and not command.hidden:
             page.append(show_command(name, command))
     return "".join(page)
 

@@ -13,7 +13,7 @@ from evalkit.cli import case_commands, run_commands
 from evalkit.entries import CHECK_CASES, LOOK_UP, READ_RUNS, WRITE_CASES
 from evalkit.errors import EvalkitError, UsageError
 from evalkit.hooks import find_command, list_commands
-from evalkit.lazy import load
+from evalkit.lazy import load_name
 from evalkit.text.format import escape_lines
 
 USAGE = 4
@@ -56,8 +56,7 @@ class GroupedCommands(click.Group):
         """Called by click to find a command."""
         command = super().get_command(ctx, cmd_name)
         if command is None and (found := find_command(cmd_name)) is not None:
-            module, _, name = found.target.partition(":")
-            command = getattr(load(module), name)
+            command = load_name(found.target)
         return command
 
     def resolve_command(
@@ -80,7 +79,8 @@ class GroupedCommands(click.Group):
             for title, members in GROUPS.items()
         }
         for command in list_commands().values():
-            rows.setdefault(command.group, []).append((command.name, command.help))
+            if command.group:
+                rows.setdefault(command.group, []).append((command.name, command.help))
         width = max(len(name) for group in rows.values() for name, _ in group)
         for title, group in rows.items():
             with formatter.section(title):

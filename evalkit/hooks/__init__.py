@@ -9,7 +9,21 @@ Two things are asked once for each case, and so go by no list of plugins: the ca
 `RunPart`s. A case without features pays for none.
 """
 
-from evalkit.entries import BUILT_IN, CALL, CASE, EXPECTED, FUNCTION, INPUT, Code, Command, Entry, Option, Place
+from evalkit.entries import (
+    BUILT_IN,
+    CALL,
+    CASE,
+    EXPECTED,
+    FUNCTION,
+    INPUT,
+    Code,
+    Command,
+    Entry,
+    Option,
+    Place,
+    ReportFormat,
+    ReportOption,
+)
 from evalkit.hooks.cases import CaseFileData, FileCase, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.loading import (
@@ -38,6 +52,7 @@ from evalkit.hooks.loading import (
     list_messages,
     list_options,
     list_own_keys,
+    list_report_formats,
     list_schemas,
     list_settings,
     load_all,
@@ -58,7 +73,9 @@ from evalkit.hooks.records import (
     Loss,
     Options,
     PartJudgement,
+    Published,
     RunReport,
+    Sent,
     Summary,
     Table,
     Written,
@@ -94,8 +111,12 @@ __all__ = [
     "Options",
     "PartJudgement",
     "Place",
+    "Published",
+    "ReportFormat",
+    "ReportOption",
     "RunPart",
     "RunReport",
+    "Sent",
     "SessionPart",
     "Summary",
     "Table",
@@ -125,6 +146,7 @@ __all__ = [
     "list_messages",
     "list_options",
     "list_own_keys",
+    "list_report_formats",
     "list_schemas",
     "list_settings",
     "load_all",

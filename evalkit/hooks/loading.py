@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.entries import BUILT_IN, CASE, FACTS, INPUT, Code, Command, Entry, Option, Place
+from evalkit.entries import BUILT_IN, CASE, FACTS, INPUT, Code, Command, Entry, Option, Place, ReportFormat
 from evalkit.errors import FeatureError, SpecError, UsageError, did_you_mean
 from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.parts import CasePart, SessionPart
 from evalkit.hooks.records import AgentForm, CaseDraft, Comparison, Inherited, Options
-from evalkit.lazy import load
+from evalkit.lazy import load_name
 from evalkit.locks import create_lock
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class FeatureList(Struct, frozen=True):
     codes: Mapping[str, Code]
     options: Mapping[str, Option]
     commands: Mapping[str, Command]
+    reports: Mapping[str, ReportFormat]
 
     @classmethod
     def build(cls, found: Iterable[tuple[Entry, str]]) -> FeatureList:
@@ -44,6 +45,7 @@ class FeatureList(Struct, frozen=True):
         entries: list[Entry] = []
         options: dict[str, Option] = {}
         commands: dict[str, Command] = {}
+        reports: dict[str, ReportFormat] = {}
         for entry, package in found:
             if entry.name in FACTS:
                 raise UsageError(f"{package} has a feature '{entry.name}', as a fact of the gate is named; rename it")
@@ -56,6 +58,7 @@ class FeatureList(Struct, frozen=True):
             claims |= {("code", code): f"code '{code}'" for code in entry.codes}
             claims |= {("option", option.name): f"option '{option.name}'" for option in entry.options}
             claims |= {("command", command.name): f"command '{command.name}'" for command in entry.commands}
+            claims |= {("report", form.name): f"report '{form.name}'" for form in entry.reports}
             for claim, words in claims.items():
                 other = owners.setdefault(claim, entry.name)
                 if other != entry.name:
@@ -66,8 +69,9 @@ class FeatureList(Struct, frozen=True):
             codes |= {code: said._replace(number=len(codes) + 1) for code, said in entry.codes.items()}
             options |= {option.name: option for option in entry.options}
             commands |= {command.name: command for command in entry.commands}
+            reports |= {form.name: form for form in entry.reports}
             entries.append(entry)
-        return cls(tuple(entries), packages, owners, codes, options, commands)
+        return cls(tuple(entries), packages, owners, codes, options, commands, reports)
 
 
 _LOADED: dict[str, Feature] = {}
@@ -127,9 +131,8 @@ def load_feature(name: str) -> Feature:
     if found is None:
         raise KeyError(name)
     entry, package = found
-    module, _, attribute = entry.target.partition(":")
     try:
-        cls: type[Feature] = getattr(load(module), attribute)
+        cls: type[Feature] = load_name(entry.target)
         feature = cls()
         _check_feature(feature, entry)
     except Exception as error:
@@ -256,6 +259,11 @@ def list_options(own: Container[str] = ()) -> Mapping[str, Option]:
 def find_option(name: str) -> Option | None:
     """Return the option of a feature by its name; None if no feature has it."""
     return get_built_in().options.get(name) or get_features().options.get(name)
+
+
+def list_report_formats() -> Mapping[str, ReportFormat]:
+    """Return the formats of `evalkit report` that features add, by name."""
+    return get_features().reports
 
 
 def list_commands() -> Mapping[str, Command]:

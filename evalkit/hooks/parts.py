@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evalkit.checks.expectation import Expectation
     from evalkit.errors import EvalkitError
     from evalkit.functions.call_log import CallLog, PendingCall
-    from evalkit.hooks.records import AgentChange, Forecast, JudgedRun, Loss, PartJudgement, Written
+    from evalkit.hooks.records import AgentChange, Forecast, JudgedRun, PartJudgement, Published
     from evalkit.hosts.reports.api import FinishedRun, Redact
     from evalkit.jsonvalue import JsonDict, JsonValue
     from evalkit.records.case import Case
@@ -108,10 +108,10 @@ class SessionPart:
         """
         return ()
 
-    def publish(self, report: FinishedRun) -> Iterator[Loss | Written]:
+    def publish(self, report: FinishedRun) -> Iterator[Published]:
         """The run file is written: write or send something else of the run, in the process that collects the results.
 
-        Yield what could not be written, and files that are to be named at the end. An exception is a `Loss`, too.
+        Yield what could not be written or sent, and what was. An exception is a `Loss`, too.
         """
         return iter(())
 

@@ -71,6 +71,15 @@ class AgentChange(Struct, frozen=True, kw_only=True):
     function: str | None = None  # by a call of this function
 
 
+class Sent(Struct, frozen=True):
+    """What was sent elsewhere, in a line that `evalkit report` prints."""
+
+    line: str
+
+
+Published = Loss | Written | Sent
+
+
 class CaseDraft(Struct, frozen=True, kw_only=True):
     """A case that is being compiled. `reader` takes the problems."""
 

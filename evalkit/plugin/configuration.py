@@ -87,9 +87,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     baseline: Path | None = None
     labels: str | None = None  # of people, by which graders are measured
-    html: Path | None = None
     parts: Mapping[str, SessionPart] = field(default_factory=dict)  # of features that options switch on
-    otlp: str | None = None  # an OTLP/HTTP endpoint
     trace: str | None = None
     concurrency: int = DEFAULT_CONCURRENCY
     conversation: bool = False
@@ -276,8 +274,6 @@ class _ConfigurationReader:
             secrets=secrets,
             agent=self.read("agent"),
             baseline=baseline,
-            html=self.read("html"),
-            otlp=self.read("otlp"),
             trace=self.read("trace"),
             concurrency=self.read("concurrency") or DEFAULT_CONCURRENCY,
             conversation=self.read("show") == "conversation",

@@ -39,7 +39,6 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
             kind="switch",
             has_setting=False,
         ),
-        Option("html", "write an HTML report here: one file that opens from disk", "FILE", kind="path"),
     ),
     GATE: (
         Option("min_pass_rate", "the gate: how many percent of the measured cases must pass (default: 99)", "PERCENT"),
@@ -61,7 +60,6 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
             for_marked_tests=True,
         ),
         Option("results", "write the run file here (default: .evalkit/last-run.json)", "FILE", kind="path"),
-        Option("otlp", "send the run as OpenTelemetry spans to this OTLP/HTTP endpoint (extra otel)", "URL"),
         Option(
             "update_diff",
             "show what --evalkit-update would rewrite, and write nothing",
@@ -210,7 +208,7 @@ def add_options(parser: pytest.Parser, config: pytest.Config) -> None:
     for option in options.values():
         group = groups.get(option.group) or parser.getgroup(option.group)
         text = option.help.replace("%", "%%")
-        if option.kind == "switch":
+        if option.has_flag and option.kind == "switch":
             group.addoption(format_flag(option.name), action="store_true", default=None, help=text)
         elif option.has_flag:
             action = "append" if option.is_repeatable else "store"

@@ -1,4 +1,4 @@
-"""Reports beside the run file: the HTML page, spans, and on a GitHub runner summary and annotations.
+"""Reports beside the run file: those of features, and on a GitHub runner summary and annotations.
 
 Everything is rendered from the run file, which holds no secrets.
 """
@@ -12,10 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalkit.errors import UsageError
 from evalkit.gate.outcomes import CaseOutcome, build_outcomes, iter_outcomes
-from evalkit.hooks import Loss, SessionPart, Written
-from evalkit.hosts.reports.run_file import StoredRun, load_run, read_verdicts, replace_file
+from evalkit.hooks import Loss, Published, SessionPart
+from evalkit.hosts.reports.run_file import StoredRun, load_run, read_verdicts
 from evalkit.lazy import LazyModule
 from evalkit.plugin.configuration import Configuration
 from evalkit.records.run import GateDecision, GraderAgreement, Run
@@ -23,11 +22,11 @@ from evalkit.records.verdict import ERROR, FAILED
 
 if TYPE_CHECKING:
     from evalkit.hosts.casecheck import judge_check
-    from evalkit.hosts.reports import api, table
-    from evalkit.hosts.reports.api import FinishedRun
+    from evalkit.hosts.reports import finished, table
+    from evalkit.hosts.reports.finished import FinishedRun
 else:
     judge_check = LazyModule("evalkit.hosts.casecheck.judge_check")
-    api = LazyModule("evalkit.hosts.reports.api")
+    finished = LazyModule("evalkit.hosts.reports.finished")
     table = LazyModule("evalkit.hosts.reports.table")
 
 # pytest's writer escapes < and > in texts and attributes, so that neither stands in another place.
@@ -36,16 +35,15 @@ _TESTSUITE = re.compile(r"<testsuite [^>]*>")
 _COUNT = re.compile(r'\b(?P<tag>tests|failures|errors|skipped)="(?P<number>\d+)"')
 
 
-RUN_FILE, HTML_REPORT = "the run file", "the HTML report"
-STEP_SUMMARY, SPANS = "the step summary", "the spans"
+RUN_FILE = "the run file"
+STEP_SUMMARY = "the step summary"
 
 
 def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | None, Run | None]:
     """Return the baseline's outcomes for the gate, and the run itself if a report shows both."""
     if configuration.baseline is None:
         return None, None
-    shows_baseline = configuration.html is not None or any(part.shows_baseline for part in configuration.parts.values())
-    if shows_baseline or os.environ.get("GITHUB_STEP_SUMMARY"):
+    if any(part.shows_baseline for part in configuration.parts.values()) or os.environ.get("GITHUB_STEP_SUMMARY"):
         run = load_run(configuration.baseline)
         return build_outcomes(run), run
     with closing(StoredRun(configuration.baseline)) as stored:
@@ -62,42 +60,24 @@ def measure_graders(configuration: Configuration, outcomes: Iterable[CaseOutcome
     return judge_check.measure_recorded_agreement(configuration.labels, configuration.settings)
 
 
-def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[Loss | Written]:
-    """Write the reports that are asked for; yield those that could not be written or sent, and those to be named."""
+def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[Published]:
+    """Write and send the reports that are asked for; yield what could not be written or sent, and what was."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not (summary or configuration.parts or configuration.html or configuration.otlp):
+    if not (summary or configuration.parts):
         return
-    report = api.FinishedRun(configuration.results, decision, baseline, configuration.parts)
+    report = finished.FinishedRun(configuration.results, decision, baseline, configuration.parts)
     for name, part in configuration.parts.items():
         yield from _publish_part(name, part, report)
-    if configuration.html is not None:
-        try:
-            with report.open() as stored, replace_file(configuration.html) as file:
-                source = table.ReportInput(
-                    run=stored.run,
-                    decision=decision,
-                    baseline=baseline,
-                    verdicts=stored.iter_verdicts(),
-                    sections=report.build_sections(stored.run),
-                )
-                file.writelines(table.REPORTS["html"].render(source))
-        except OSError as error:
-            yield Loss(HTML_REPORT, str(error))
-    if configuration.otlp is not None:
-        try:
-            table.send_spans(report.run, configuration.otlp)
-        except UsageError as error:
-            yield Loss(SPANS, str(error), is_sent=True)
     if summary:
         try:
             with Path(summary).open("a", encoding="utf-8", newline="\n") as file:
-                source = table.ReportInput(run=report.run, decision=decision, baseline=baseline)
+                source = finished.ReportInput(run=report.run, decision=decision, baseline=baseline)
                 file.writelines((*table.REPORTS["markdown"].render(source), "\n"))
         except OSError as error:
             yield Loss(STEP_SUMMARY, str(error))
 
 
-def _publish_part(name: str, part: SessionPart, report: FinishedRun) -> Iterator[Loss | Written]:
+def _publish_part(name: str, part: SessionPart, report: FinishedRun) -> Iterator[Published]:
     """Let a feature publish the run. What it raises is a loss that names it."""
     try:
         yield from part.publish(report)
@@ -139,6 +119,6 @@ def build_annotations(configuration: Configuration) -> list[str]:
     top = Path(os.environ.get("GITHUB_WORKSPACE") or configuration.root)
     bad = tuple(verdict for verdict in read_verdicts(configuration.results) if verdict.status in (FAILED, ERROR))
     folder = configuration.root.relative_to(top).as_posix() if configuration.root.is_relative_to(top) else ""
-    source = table.ReportInput(run=Run(verdicts=bad), folder="" if folder == "." else folder)
+    source = finished.ReportInput(run=Run(verdicts=bad), folder="" if folder == "." else folder)
     annotations = "".join(table.REPORTS["github"].render(source))
     return annotations.split("\n") if annotations else []

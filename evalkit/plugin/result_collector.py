@@ -16,7 +16,7 @@ from evalkit.bounds import get_bounds
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.gate.decision import EXIT_STATUS, decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome
-from evalkit.hooks import Loss
+from evalkit.hooks import Loss, Written
 from evalkit.hosts.reports.run_file import Journal
 from evalkit.hosts.reports.serialization import from_line
 from evalkit.lazy import LazyModule
@@ -326,7 +326,7 @@ class ResultCollector:
             for outcome in publish(self._configuration, self._decision, self._baseline):
                 if isinstance(outcome, Loss):
                     self._files.record_loss(outcome)
-                else:
+                elif isinstance(outcome, Written):
                     self._files.written.append(outcome)
             self._annotations = build_annotations(self._configuration)
         if self._files.list_missing_files():  # a gate that is met must be there to be seen

@@ -31,7 +31,7 @@ from evalkit.hosts.reports.summary import (
 from evalkit.lazy import LazyModule
 from evalkit.models.cassettes.paths import CACHE_FOLDER
 from evalkit.plugin.configuration import Configuration
-from evalkit.plugin.publish import HTML_REPORT, RUN_FILE
+from evalkit.plugin.publish import RUN_FILE
 from evalkit.plugin.session_files import SessionFiles
 from evalkit.plugin.verdicts import read_verdict
 from evalkit.records.run import MET, MISSED, GateDecision
@@ -217,8 +217,6 @@ class Display:
         if verbosity < 0 or RUN_FILE in lost:  # reports are made of the run file
             return
         reporter.write_line(f"run file: {self._format_path(self._configuration.results)}")
-        if self._configuration.html is not None and HTML_REPORT not in lost:
-            reporter.write_line(f"report: {self._format_path(self._configuration.html)}")
         for file in files.written:
             reporter.write_line(f"{file.label}: {self._format_path(file.path)}")
 

@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 
 from evalkit.features.history.charts import build_history as build_page_section
 from evalkit.features.history.history import CaseRecord, HistoryRun
+from evalkit.features.html.page import generate_html
 from evalkit.gate.decision import decide
-from evalkit.hosts.reports.html import generate_html
 from evalkit.hosts.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.hosts.reports.table import render_github_annotations, render_junit
 from evalkit.hosts.reports.trace import render_trace

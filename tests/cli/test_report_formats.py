@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.hosts.reports.run_file import write_run
-from evalkit.hosts.reports.table import REPORTS
+from evalkit.hosts.reports.table import list_reports
 from evalkit.records.run import Run
 from evalkit.records.transcript import FunctionCall, ModelTurn, Transcript
 from evalkit.records.verdict import CallVerdict, Reason, Verdict
@@ -54,7 +54,7 @@ def test_annotations_name_the_file_from_the_root_of_the_checkout(runs: Desk, mon
     )
 
 
-@pytest.mark.parametrize("form", REPORTS)
+@pytest.mark.parametrize("form", list_reports())
 def test_values_of_secret_variables_are_hidden(runs: Desk, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "canary-of-the-shop")
     out = runs.run("report", "head.json", "--format", form).out
@@ -93,7 +93,7 @@ def test_junit_goes_to_a_file(runs: Desk) -> None:
     assert (runs.root / "junit.xml").read_text("utf-8").startswith('<?xml version="1.0" encoding="utf-8"?>\n')
 
 
-@pytest.mark.parametrize("form", ["trace", "json", *(name for name in REPORTS if name != "github")])
+@pytest.mark.parametrize("form", ["trace", "json", *(name for name in list_reports() if name != "github")])
 def test_a_report_in_the_log_of_a_ci_runner_is_no_command(desk: Desk, form: str) -> None:
     said = "::error::x\n  ::stop-commands::t\na ##[add-mask]t\n##vso[task.complete]x"
     call = FunctionCall(name=said, arguments={said: said}, result=said)

@@ -12,10 +12,9 @@ from evalkit.hooks import BUILT_IN, Entry
 
 PACKAGE = Path(evalkit.__file__).parent
 # Where a feature is named besides, each with its reason. Adapters answer approvals for their frameworks.
-EXCEPTIONS = {
+EXCEPTIONS: dict[str, dict[str, str]] = {
     "compare": {
         "entries.py": "the list of features",
-        "hosts/reports/html.py": "the table of the parts of a run",
         "hosts/reports/markdown.py": "the table of the parts of a run",
         "hosts/reports/side_by_side.py": "the table of the parts of a run",
     },
@@ -56,6 +55,8 @@ EXCEPTIONS = {
     "faults": {"entries.py": "the list of features"},
     "injections": {"entries.py": "the list of features"},
     "parity": {"entries.py": "the list of features"},
+    "html": {},
+    "otel": {"entries.py": "the list of features"},
 }
 # Features whose name and keys are words of English: what is looked for instead.
 WORDS = {
@@ -64,6 +65,8 @@ WORDS = {
     "compare": r"features\.compare|CaseVariant|[\"']variants?[\"']",
     "programs": r"features\.programs",
     "rows": r"features\.rows|RowTable|RowSource|[\"']matrix[\"'](?:,| and| or) [\"']from[\"']",
+    "html": r"evalkit_html|features\.html\.page import|generate_html",
+    "otel": r"\botlp\b",
     "history": r"HistoryRun|evalkit_history|evalkit trend|history\.sqlite",
 }
 

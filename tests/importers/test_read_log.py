@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.hosts.reports.otel import render_otlp_lines
+from evalkit.features.otel.spans import render_otlp_lines
 from evalkit.hosts.traces.log_formats import Conversation, FunctionAnswer, LoggedMessage, ModelReply
 from evalkit.hosts.traces.read_log import read_log
 from evalkit.importers import read_conversations

@@ -65,7 +65,7 @@ UNUSED = {
     "features": "approvals policies rows",
     "functions": "patching",
     "plugin": "cluster lint traces update xdist_scheduling",
-    "hosts.reports": "html markdown otel side_by_side table trace",
+    "hosts.reports": "finished markdown side_by_side table trace",
     "runner": "grading simulated_user",
     "spec": "suites",
 }

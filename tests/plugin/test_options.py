@@ -291,7 +291,7 @@ def test_a_device_is_no_place_for_the_run_file(project: Project) -> None:
 
 def test_the_groups_of_the_help_are_those_of_the_options() -> None:
     assert {option.group for option in OPTIONS.values()} == set(GROUPS)
-    assert all(option.has_flag or option.has_setting for option in OPTIONS.values())
+    assert all(option.has_flag or option.has_setting or option.report for option in OPTIONS.values())
 
 
 def test_the_help_begins_with_what_everybody_needs(project: Project) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
+from evalkit.hosts.reports.finished import ReportInput
 from evalkit.hosts.reports.run_file import load_run, replace_file
-from evalkit.hosts.reports.table import REPORTS, ReportInput
+from evalkit.hosts.reports.table import list_reports
 from evalkit.records.transcript import Usage
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/run.json").read_text("utf-8"))
@@ -81,7 +82,7 @@ def test_a_value_of_another_kind_anywhere_is_a_message_or_a_report(tmp_path: Pat
         except UsageError:
             continue
         for name in ("markdown", "junit", "github"):
-            assert "".join(REPORTS[name].render(ReportInput(run=run))) is not None
+            assert "".join(list_reports()[name].render(ReportInput(run=run))) is not None
 
 
 @pytest.mark.parametrize("count", [-5, True, 1.5, float("nan"), 10**400, "7", None])

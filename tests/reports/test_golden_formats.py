@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from evalkit.hosts.reports.otel import render_otlp_lines
+from evalkit.features.otel.spans import render_otlp_lines
 from evalkit.hosts.reports.table import render_github_annotations, render_junit
 from evalkit.hosts.reports.trace import TraceOptions, render_trace
 from evalkit.records.codec import to_plain_json

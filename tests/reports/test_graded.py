@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.hosts.reports.html import build_cases
+from evalkit.features.html.page import build_cases
 from evalkit.hosts.reports.markdown import render_markdown
 from evalkit.hosts.reports.summary import describe_grader, format_grades
 from evalkit.hosts.reports.trace import render_trace

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 
-from evalkit.cli.run_commands import report as report_command
+from evalkit.cli.report import report as report_command
 from evalkit.gate.decision import decide
-from evalkit.hosts.reports.table import REPORTS, Report, ReportInput
+from evalkit.hosts.reports.finished import ReportInput
+from evalkit.hosts.reports.table import Report, list_reports
 from evalkit.records.run import Policy, Run
 from evalkit.records.verdict import Verdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
 
 
-@pytest.mark.parametrize("report", REPORTS.values(), ids=list(REPORTS))
+@pytest.mark.parametrize("report", list_reports().values(), ids=lambda report: report.name)
 def test_a_report_is_rendered_from_a_run_and_what_it_needs(report: Report, warranty_verdict: Verdict) -> None:
     if report.extra:
         pytest.importorskip("opentelemetry.sdk")
@@ -31,13 +33,15 @@ def test_a_report_is_rendered_from_a_run_and_what_it_needs(report: Report, warra
     assert ("nightly" in text) == ("title" in report.needs)
 
 
-@pytest.mark.parametrize("report", REPORTS.values(), ids=list(REPORTS))
+@pytest.mark.parametrize("report", list_reports().values(), ids=lambda report: report.name)
 def test_a_report_needs_fields_that_there_are_and_is_described(report: Report) -> None:
     assert set(report.needs) <= {field.name for field in msgspec.structs.fields(ReportInput)}
     assert f"| `{report.name}` |" in PAGE.read_text("utf-8")
 
 
 def test_the_command_offers_every_report() -> None:
-    form = next(parameter for parameter in report_command.params if parameter.name == "form")
+    form = next(
+        parameter for parameter in report_command.get_params(click.Context(report_command)) if parameter.name == "form"
+    )
 
-    assert tuple(form.type.choices) == ("trace", "json", *REPORTS)  # type: ignore[attr-defined]
+    assert tuple(form.type.choices) == ("trace", "json", *list_reports())  # type: ignore[attr-defined]

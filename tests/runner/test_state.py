@@ -15,13 +15,13 @@ import pytest
 
 import evalkit
 from evalkit.errors import FunctionError, SpecError
+from evalkit.features.html.page import generate_html
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.gate.decision import decide
 from evalkit.hosts.casecheck.mutants import observe
 from evalkit.hosts.casecheck.mutation_score import compute_score
 from evalkit.hosts.casecheck.smoke import run_smoke_check
-from evalkit.hosts.reports.html import generate_html
 from evalkit.hosts.reports.trace import render_trace
 from evalkit.records.case import Declaration, Permissions
 from evalkit.records.run import Policy, Run

@@ -9,7 +9,7 @@ from evalkit.errors import UsageError
 from evalkit.features.history.charts import build_history
 from evalkit.features.history.history import History, explain_part
 from evalkit.gate.outcomes import iter_outcomes
-from evalkit.hooks import Feature, Loss, Options, SessionPart, Written
+from evalkit.hooks import Feature, Loss, Options, Published, SessionPart
 from evalkit.hosts.reports.api import FinishedRun, Redact
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.run import Run
@@ -32,7 +32,7 @@ class KeptHistory(SessionPart):
         self._adds_runs = adds_runs
         self._is_shown = True
 
-    def publish(self, report: FinishedRun) -> Iterator[Loss | Written]:
+    def publish(self, report: FinishedRun) -> Iterator[Published]:
         try:
             with report.open() as stored:
                 if self._adds_runs and explain_part(stored.run) is None:

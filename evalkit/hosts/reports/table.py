@@ -1,33 +1,33 @@
-"""The table of reports, from which command line and plugin take them, and the two that servers of CI read. To add a
-report, add an entry."""
+"""The table of reports, from which command line and plugin take them, and the two that servers of CI read. Features
+add others."""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from evalkit.errors import UsageError
+from evalkit.hooks import list_report_formats
+from evalkit.hosts.reports.finished import ReportInput
 from evalkit.hosts.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.hosts.reports.serialization import Redact, redact_run
 from evalkit.hosts.reports.trace import render_trace
-from evalkit.jsonvalue import JsonDict
-from evalkit.lazy import LazyModule
+from evalkit.lazy import LazyModule, load_name
 from evalkit.records.case import get_case_name, split_variant
-from evalkit.records.run import NOT_MEASURED, GateDecision, Run
+from evalkit.records.run import Run
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason, list_runs, list_traces
 from evalkit.text.format import cut, escape_controls, escape_lines
 
 if TYPE_CHECKING:
-    from evalkit.hosts.reports import changed_runs, otel
-    from evalkit.hosts.reports import html as html_report
+    from evalkit.hosts.reports import changed_runs
 else:
     changed_runs = LazyModule("evalkit.hosts.reports.changed_runs")
-    html_report = LazyModule("evalkit.hosts.reports.html")
-    otel = LazyModule("evalkit.hosts.reports.otel")
 
 # Annotations for GitHub: one workflow command per case that did not pass, at the line of the YAML file.
 #
@@ -169,19 +169,6 @@ _LINE_FEED = "\n"  # quoteattr writes it as a reference
 # The table.
 
 
-class ReportInput(Struct, frozen=True, kw_only=True):
-    """A run, and whatever a report may be made of besides."""
-
-    run: Run
-    decision: GateDecision = GateDecision(status=NOT_MEASURED)
-    baseline: Run | None = None
-    title: str = "evalkit"
-    redact: Redact | None = None  # None: known shapes of tokens, and keys of secrets
-    folder: str = ""  # of the project, from the root of its repository
-    verdicts: Iterable[Verdict] | None = None  # redacted ones, where `run` is without them
-    sections: Mapping[str, JsonDict] = field(default_factory=dict)  # what features add to a page, by their names
-
-
 class Report(Struct, frozen=True, kw_only=True):
     """A report: `render` yields its text in pieces; `needs` are the fields of its input beside run and `redact`."""
 
@@ -192,30 +179,11 @@ class Report(Struct, frozen=True, kw_only=True):
     is_json: bool = False
 
 
-def _render_html(source: ReportInput) -> Iterator[str]:
-
-    yield from html_report.generate_html(
-        source.run,
-        source.decision,
-        source.baseline,
-        title=source.title,
-        redact=source.redact,
-        verdicts=source.verdicts,
-        sections=source.sections,
-    )
-
-
-def _render_otel(source: ReportInput) -> Iterator[str]:
-
-    for line in otel.render_otlp_lines(source.run, source.redact):
-        yield line + "\n"
-
-
+VIEWS = ("trace", "json")  # of `evalkit report`, which are no reports on a run as a whole
 _DECISION = ("decision", "baseline", "title")
 REPORTS: dict[str, Report] = {
     report.name: report
     for report in (
-        Report(name="html", render=_render_html, needs=(*_DECISION, "verdicts", "sections")),
         Report(
             name="markdown",
             render=lambda source: [
@@ -233,12 +201,23 @@ REPORTS: dict[str, Report] = {
             needs=("folder",),
         ),
         Report(name="junit", render=lambda source: [render_junit(source.run, source.redact)]),
-        Report(name="otel", render=_render_otel, extra="otel", is_json=True),
     )
 }
 
 
-def send_spans(run: Run, endpoint: str, redact: Redact | None = None, *, content: bool = True) -> int:
-    """Send `run` as OpenTelemetry spans, as `evalkit.hosts.reports.otel.send` does. Return how many were taken."""
+def list_reports() -> dict[str, Report]:
+    """Return all reports by name: evalkit's own, then those of features, which are imported when they are rendered."""
+    reports = dict(REPORTS)
+    for form in list_report_formats().values():
+        if form.name in (*REPORTS, *VIEWS):
+            raise UsageError(f"a feature has the report '{form.name}', as evalkit itself has; rename it")
+        render = partial(_render_format, form.target)
+        reports[form.name] = Report(
+            name=form.name, render=render, needs=form.needs, extra=form.extra, is_json=form.is_json
+        )
+    return reports
 
-    return otel.send(run, endpoint, redact, content=content)
+
+def _render_format(target: str, source: ReportInput) -> Iterable[str]:
+    pieces: Iterable[str] = load_name(target)(source)
+    return pieces

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from evalkit.features.history.charts import build_history
 from evalkit.features.history.history import History, HistoryRun
+from evalkit.features.html.page import generate_html
 from evalkit.gate.decision import decide
-from evalkit.hosts.reports.html import generate_html
 from evalkit.records.run import Policy, Run
 from tests.features.history.test_history import make_run
-from tests.reports.test_html import Open, browser, opened
+from tests.features.html.test_html import Open, browser, opened
 
 __all__ = ["browser", "opened"]  # fixtures
 

@@ -21,23 +21,25 @@ from urllib.parse import quote
 
 from evalkit.gate.outcomes import sum_elapsed_ms
 from evalkit.hooks import ChangedRuns
-from evalkit.hosts.reports.changed_runs import list_kinds, list_runs_of
-from evalkit.hosts.reports.serialization import Redact, redact_decision, redact_run
-from evalkit.hosts.reports.side_by_side import list_measures
-from evalkit.hosts.reports.summary import (
-    describe_grader,
-    get_folder,
-    group_categories,
-    label_folders,
-)
-from evalkit.hosts.reports.trace import (
+from evalkit.hosts.reports.api import (
+    Redact,
+    ReportInput,
     TraceOptions,
     describe_demand,
+    describe_grader,
     format_duration,
+    get_folder,
+    group_categories,
     iter_run_reports,
+    label_folders,
     list_feature_notes,
+    list_kinds,
+    list_measures,
     list_run_notes,
+    list_runs_of,
     list_user_turns,
+    redact_decision,
+    redact_run,
     render_trace,
 )
 from evalkit.jsonvalue import JsonDict, JsonObject
@@ -51,6 +53,19 @@ from evalkit.text.format import cut_at_word, escape_controls, escape_lines, form
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+
+def render_page(source: ReportInput) -> Iterator[str]:
+    """Yield the page of a run in pieces."""
+    return generate_html(
+        source.run,
+        source.decision,
+        source.baseline,
+        title=source.title,
+        redact=source.redact,
+        verdicts=source.verdicts,
+        sections=source.sections,
+    )
 
 
 def generate_html(
@@ -106,7 +121,7 @@ def _load_template() -> Template:
 
 
 def _read_asset(name: str) -> str:
-    return files("evalkit.hosts.reports").joinpath("html_assets", name).read_text("utf-8")
+    return files("evalkit.features.html").joinpath("assets", name).read_text("utf-8")
 
 
 # What the page knows: a short row per case, for the list, and everything about it, read when it is opened.

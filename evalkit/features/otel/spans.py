@@ -19,8 +19,13 @@ from msgspec import Struct
 
 from evalkit.errors import UsageError
 from evalkit.hooks import iter_known
-from evalkit.hosts.reports.serialization import Redact, redact_run
-from evalkit.hosts.reports.trace import format_input, list_user_turns
+from evalkit.hosts.reports.api import (
+    Redact,
+    ReportInput,
+    format_input,
+    list_user_turns,
+    redact_run,
+)
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.records.codec import to_plain_json
 from evalkit.records.run import Run
@@ -92,6 +97,11 @@ def render_otlp_lines(run: Run, redact: Redact | None = None, *, content: bool =
                 if key in span:
                     span[key] = base64.b64decode(span[key]).hex()
         yield json.dumps(data)
+
+
+def render_spans(source: ReportInput) -> Iterator[str]:
+    """Yield a run as lines of OTLP/JSON."""
+    return (f"{line}\n" for line in render_otlp_lines(source.run, source.redact))
 
 
 def send(run: Run, endpoint: str, redact: Redact | None = None, *, content: bool = True) -> int:

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 
 from evalkit.errors import UsageError
-from evalkit.hosts.reports.otel import build_spans, render_otlp_lines, send
+from evalkit.features.otel.spans import build_spans, render_otlp_lines, send
 from evalkit.records.run import Run
 from evalkit.records.transcript import FunctionCall, ModelCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.records.verdict import ChangedRun, CheckResult, Reason, Verdict

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evalkit.gate.decision import decide
-from evalkit.hosts.reports.html import (
+from evalkit.features.html.page import (
     build_cases,
     build_tiles,
     find_at_place,
@@ -23,6 +22,7 @@ from evalkit.hosts.reports.html import (
     to_page_data,
     to_script_json,
 )
+from evalkit.gate.decision import decide
 from evalkit.records.run import GateDecision, Policy, Run
 from evalkit.records.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.records.verdict import CallVerdict, CheckResult, Reason, Verdict

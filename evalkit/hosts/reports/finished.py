@@ -1,0 +1,79 @@
+"""A run whose file is written, and what a report of it is rendered from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from evalkit.hosts.reports.run_file import StoredRun, load_run
+from evalkit.hosts.reports.serialization import Redact
+from evalkit.jsonvalue import JsonDict
+from evalkit.records.run import NOT_MEASURED, GateDecision, Run
+from evalkit.records.verdict import Verdict
+
+if TYPE_CHECKING:
+    from evalkit.hooks import SessionPart
+
+
+class ReportInput(Struct, frozen=True, kw_only=True):
+    """A run, and whatever a report may be made of besides."""
+
+    run: Run
+    decision: GateDecision = GateDecision(status=NOT_MEASURED)
+    baseline: Run | None = None
+    title: str = "evalkit"
+    redact: Redact | None = None  # None: known shapes of tokens, and keys of secrets
+    folder: str = ""  # of the project, from the root of its repository
+    verdicts: Iterable[Verdict] | None = None  # redacted ones, where `run` is without them
+    sections: Mapping[str, JsonDict] = field(default_factory=dict)  # what features add to a page, by their names
+
+
+class FinishedRun:
+    """A run whose file is written. `redact`: what hides secrets; None where they were redacted before."""
+
+    def __init__(
+        self,
+        path: Path,
+        decision: GateDecision,
+        baseline: Run | None = None,
+        parts: Mapping[str, SessionPart] | None = None,
+        redact: Redact | None = None,
+    ) -> None:
+        self.path = path
+        self.decision = decision
+        self.baseline = baseline
+        self.redact = redact
+        self._parts = parts or {}
+
+    @contextmanager
+    def open(self) -> Iterator[StoredRun]:
+        """Open the run file, for one verdict at a time."""
+        with closing(StoredRun(self.path)) as stored:
+            yield stored
+
+    @cached_property
+    def run(self) -> Run:
+        """The run with all its verdicts."""
+        return load_run(self.path)
+
+    def build_input(self, stored: StoredRun) -> ReportInput:
+        """Return what a report is rendered from, with one verdict at a time in memory."""
+        return ReportInput(
+            run=stored.run,
+            decision=self.decision,
+            baseline=self.baseline,
+            redact=self.redact,
+            verdicts=stored.iter_verdicts(),
+            sections=build_sections(self._parts, stored.run, self.redact),
+        )
+
+
+def build_sections(parts: Mapping[str, SessionPart], run: Run, redact: Redact | None) -> dict[str, JsonDict]:
+    """Return what features add to a page of a run, by the name of the feature."""
+    sections = {name: part.build_section(run, redact) for name, part in parts.items()}
+    return {name: section for name, section in sections.items() if section is not None}
