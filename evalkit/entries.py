@@ -172,6 +172,12 @@ BUILT_IN = (
         was={"verdict": "policies"},
     ),
     Entry(
+        name="recorded_runs",
+        target="evalkit.features.recorded_runs.feature:RecordedRuns",
+        keys={INPUT: ("trace",)},
+        was={"transcript": "trace"},
+    ),
+    Entry(
         name="approvals",
         target="evalkit.features.approvals.feature:Approvals",
         keys={

@@ -38,7 +38,6 @@ ALLOWED: dict[str, set[str]] = {
     "textcalls": {"errors", "jsonvalue", "records"},
     "wire": {"errors", "jsonvalue", "records", "text"},
     "models/streaming": {"errors", "jsonvalue", "records", "textcalls", "wire"},
-    "hosts/traces": {"bounds", "errors", "jsonvalue", "records", "text", "wire"},
     "models/providers": {"errors", "fields", "jsonvalue", "records", "models/streaming", "text", "textcalls", "wire"},
     "models/cassettes": {
         "bounds",
@@ -80,7 +79,7 @@ ALLOWED: dict[str, set[str]] = {
             "records",
             "models/providers",
         },
-        *{"models/streaming", "text", "textcalls", "hosts/traces", "yamlfile", "wire"},
+        *{"models/streaming", "text", "textcalls", "yamlfile", "wire"},
     },
     "runner": {
         *{
@@ -123,6 +122,7 @@ ALLOWED: dict[str, set[str]] = {
         "text",
         "yamlfile",
     },
+    "hosts/traces": {"agents", "bounds", "checks", "errors", "hooks", "jsonvalue", "records", "text", "wire"},
     "features": {
         *{
             "bounds",
@@ -153,17 +153,6 @@ ALLOWED: dict[str, set[str]] = {
         "models/providers",
         "text",
         "wire",
-    },
-    "importers": {
-        "errors",
-        "functions",
-        "jsonvalue",
-        "hosts/lint",
-        "records",
-        "text",
-        "hosts/traces",
-        "wire",
-        "yamlfile",
     },
     "public": {
         "features",
@@ -215,7 +204,6 @@ LAZY: dict[str, str] = {
     "evalkit.agents.loop": "an agent is an instruction file",
     "evalkit.agents.model_choice": "a model is asked or played",
     "evalkit.agents.model_session": "a model is asked or played",
-    "evalkit.agents.recorded": "a recorded run is judged",
     "evalkit.agents.remote.child_relay": "an agent starts a program",
     "evalkit.agents.remote.model_relay": "an agent is another process",
     "evalkit.agents.remote.server": "an agent is another process",
@@ -240,6 +228,7 @@ LAZY: dict[str, str] = {
     "evalkit.features.programs.command": "an agent is a command",
     "evalkit.features.programs.service": "an agent is a service",
     "evalkit.features.parity.comparison": "--evalkit-parity",
+    "evalkit.features.recorded_runs.selection": "--evalkit-traces",
     "evalkit.features.policies.lint": "lint: a command that few runs need",
     "evalkit.features.sweeps.fault_runs": "--evalkit-faults",
     "evalkit.features.sweeps.injection_runs": "--evalkit-injections",
@@ -252,7 +241,6 @@ LAZY: dict[str, str] = {
     "evalkit.hosts.reports.finished": "a report is asked for",
     "evalkit.plugin.cluster.session": "the cluster needs Dask",
     "evalkit.plugin.lint": "--evalkit-lint",
-    "evalkit.plugin.traces": "--evalkit-traces",
     "evalkit.plugin.update": "--evalkit-update",
     "evalkit.plugin.xdist_scheduling": "-n, with xdist",
     "evalkit.models.providers.anthropic": "a model of this kind",
@@ -270,7 +258,6 @@ LAZY: dict[str, str] = {
     "evalkit.runner.simulated_user": "a user is simulated",
     "evalkit.spec.suites": "there is a suite, or a case extends another one",
     "evalkit.textcalls.search": "a model writes calls as text",
-    "evalkit.hosts.traces.log_formats": "a recorded run is judged",
     "evalkit.wire.anthropic_messages": "a stream of Anthropic's is fed",
     "evalkit.wire.blame": "a request to a model failed",
     "evalkit.wire.building": "functions are declared to a model",
@@ -335,9 +322,16 @@ def test_no_feature_knows_another() -> None:
         for imported in graph().find_modules_directly_imported_by(module)
         if room(imported) == "features" and module.split(".")[2:3] != imported.split(".")[2:3]
     }
-    assert {room(module) for module, _ in found} == {"adapters", "public"}
+    assert {room(module) for module, _ in found} == {"adapters", "cli", "plugin", "public"}
     known = {imported.removeprefix("evalkit.features.") for _, imported in found}
-    assert known == {"approvals.desk", "approvals.records", "handoffs.log", "mcp.servers"}
+    assert known == {
+        "approvals.desk",
+        "approvals.records",
+        "handoffs.log",
+        "mcp.servers",
+        "recorded_runs.importing",
+        "recorded_runs.selection",
+    }
 
 
 def test_a_feature_goes_by_the_api_of_a_host() -> None:

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from evalkit.agents.remote import model_relay, server
     from evalkit.agents.remote.server import Endpoint, FunctionsServer
     from evalkit.agents.task_functions import TaskFunctions
-    from evalkit.hosts.traces import log_formats
-    from evalkit.hosts.traces.log_formats import Conversation
     from evalkit.models.cassettes.http import traffic
     from evalkit.models.cassettes.http.player import Player
     from evalkit.models.cassettes.http.traffic import RequestToggle, Traffic
@@ -62,7 +60,6 @@ if TYPE_CHECKING:
     from evalkit.wire.records import Answer, Call, Exchange, Failure
 else:
     instructions = LazyModule("evalkit.agents.instruction")
-    log_formats = LazyModule("evalkit.hosts.traces.log_formats")
     model_loop = LazyModule("evalkit.agents.loop")
     model_relay = LazyModule("evalkit.agents.remote.model_relay")
     model_session = LazyModule("evalkit.agents.model_session")
@@ -86,7 +83,6 @@ class Task:
 
     message = ""
     instruction_used: str | None = None
-    trace: Conversation | None = None  # the recorded run that is judged, in place of one of an agent
     http_traffic: Traffic | None = None  # handles the requests of the agent's own clients
     request_toggle: RequestToggle | None = None  # asks in the other way what its client asks a live model
     client_budget: ClientBudget | None = None  # for agents whose own client goes live

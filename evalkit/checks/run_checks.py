@@ -20,7 +20,7 @@ from evalkit.jsonvalue import JsonValue
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import Mode
 from evalkit.operators.judged import record_questions
-from evalkit.records.transcript import Transcript
+from evalkit.records.transcript import TRACED, Transcript
 from evalkit.records.verdict import CheckResult
 
 _STOP_REASON_CODES = ("agent_raised", "deadline", "crashed")  # stop reasons that are codes of their own
@@ -85,7 +85,7 @@ class ModelFailure(Demand, Struct, frozen=True):
     def judge(self, evidence: Evidence) -> CheckResult:
         """Look for a failed request."""
         transcript = evidence.transcript
-        if evidence.mode == "judge" or transcript.trace is not None:
+        if evidence.mode == "judge" or transcript.cassette == TRACED:
             message = "can't be judged: a recorded run does not say which requests to a model failed"
             return build_unmeasured(self.key, message, format_path(self.path), evidence.mode)
         if transcript.failed_requests:

@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from evalkit.config import read_options, read_python_path
 from evalkit.errors import SpecError, UsageError
+from evalkit.features.recorded_runs.importing import CaseFiles, build_case_files, read_conversations
 from evalkit.functions.mocks.files import RecordedCall, build_answer, build_returns_schema, record_calls
 from evalkit.hosts.commands.api import build_redactor, open_project
 from evalkit.hosts.traces.log_formats import Conversation, UnreadableLogError
-from evalkit.importers import CaseFiles, build_case_files, read_conversations
 from evalkit.project import put_on_path
 from evalkit.records.settings import HttpSettings
 from evalkit.runner.run_case import run_case

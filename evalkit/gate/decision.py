@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from evalkit.errors import UsageError
@@ -23,7 +23,7 @@ from evalkit.gate.outcomes import (
 from evalkit.gate.parts import judge_parts, read_labels, split_evidence
 from evalkit.hooks import Comparison, Summary
 from evalkit.jsonvalue import JsonDict
-from evalkit.records.run import MET, MISSED, NOT_MEASURED, GateDecision, GateNote, GraderAgreement, Policy, Run
+from evalkit.records.run import KEY, MET, MISSED, NOT_MEASURED, GateDecision, GateNote, GraderAgreement, Policy, Run
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.stats.accounting import UNNAMED, Channels, nearest_rank
 from evalkit.stats.pass_rates import clean_runs_needed, wilson
@@ -151,13 +151,6 @@ def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence], compar
     return facts
 
 
-def describe_replaced(outcomes: Iterable[CaseOutcome]) -> str:
-    """Describe the cases whose agent did not run, since they judge a recorded run in its place; "" without any."""
-    ids = [outcome.case_id for outcome in outcomes if outcome.is_replaced]
-    verb = "judges a recorded run" if len(ids) == 1 else "judge recorded runs"
-    return f"{format_case_count(len(ids))} {verb} (input.trace), and no agent ran: {join_names(ids)}" if ids else ""
-
-
 def _list_notes(
     evidence: GateEvidence,
     parts: Sequence[GateEvidence],
@@ -184,6 +177,7 @@ def _list_notes(
     yield from map(GateNote, _describe_saved_runs(evidence))
     yield from map(GateNote, _describe_sources(evidence))
     for summary in summaries.values():
+        yield from (GateNote(note, KEY) for note in summary.key_notes)
         yield from map(GateNote, summary.notes)
     if counts.skipped:
         yield GateNote(f"skipped: {join_names(counts.skipped)}")
@@ -202,8 +196,6 @@ def _describe_sources(evidence: GateEvidence) -> Iterator[str]:
     if hand_written:
         verb = "replays a hand-written cassette" if hand_written == 1 else "replay hand-written cassettes"
         yield f"{format_case_count(hand_written)} {verb}, no model's own answers"
-    if note := describe_replaced(evidence.list_outcomes()):
-        yield note
     cached = sum(outcome.cached for outcome in evidence.list_outcomes())
     if cached:
         yield f"{format_case_count(cached)} answered from the cache of replies: no live measurement"

@@ -10,7 +10,6 @@ from typing import Any
 from msgspec import Struct, field
 
 from evalkit.hooks import Summary, iter_known
-from evalkit.records.case import TRACE
 from evalkit.records.rubric import name_criterion
 from evalkit.records.run import GraderAgreement, Policy, Run
 from evalkit.records.transcript import CACHED, Grading, Transcript
@@ -48,7 +47,6 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     codes: tuple[str, ...] = ()  # of the reasons for which it failed or could not be measured, each once
     features: Mapping[str, Any] = field(default_factory=dict)  # what features keep of it; equal values are shared
     hand_written: bool = False  # a hand-written cassette played the model
-    is_replaced: bool = False  # a recorded run (`input.trace`) was judged, and its agent did not run
     cached: bool = False  # the cache of replies answered some of its model turns
     can_vary: bool = False  # a live model took part, or something that is not known to stay the same
     tokens: int | None = None  # of all runs, read and written; None if some are unknown
@@ -104,7 +102,6 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         codes=tuple(dict.fromkeys(reason.code for reason in verdict.reasons)) if verdict.status in _BAD else (),
         features=_add_up_features(runs, measured),
         cached=any(run.transcript.cassette == CACHED for run in runs),
-        is_replaced=TRACE in (verdict.case.get("input") or {}),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
         tokens=_count_tokens(runs),
         graders=tuple(dict.fromkeys(grading.grader or "" for grading in gradings)),

@@ -57,6 +57,7 @@ from evalkit.hooks.loading import (
     list_settings,
     load_all,
     load_feature,
+    plan_parts,
 )
 from evalkit.hooks.parts import CasePart, RunPart, SessionPart, select_changing
 from evalkit.hooks.records import (
@@ -73,6 +74,7 @@ from evalkit.hooks.records import (
     Loss,
     Options,
     PartJudgement,
+    PlannedCase,
     Published,
     RunReport,
     Sent,
@@ -111,6 +113,7 @@ __all__ = [
     "Options",
     "PartJudgement",
     "Place",
+    "PlannedCase",
     "Published",
     "ReportFormat",
     "ReportOption",
@@ -151,5 +154,6 @@ __all__ = [
     "list_settings",
     "load_all",
     "load_feature",
+    "plan_parts",
     "select_changing",
 ]

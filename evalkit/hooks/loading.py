@@ -10,11 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.entries import BUILT_IN, CASE, FACTS, INPUT, Code, Command, Entry, Option, Place, ReportFormat
-from evalkit.errors import FeatureError, SpecError, UsageError, did_you_mean
+from evalkit.errors import EvalkitError, FeatureError, SpecError, UsageError, did_you_mean
 from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.parts import CasePart, SessionPart
-from evalkit.hooks.records import AgentForm, CaseDraft, Comparison, Inherited, Options
+from evalkit.hooks.records import AgentForm, CaseDraft, Comparison, Inherited, Options, PlannedCase
 from evalkit.lazy import load_name
 from evalkit.locks import create_lock
 
@@ -350,3 +350,15 @@ def compile_parts(draft: CaseDraft, inherited: Mapping[str, Inherited]) -> dict[
         if part is not None:
             parts[name] = part
     return parts
+
+
+def plan_parts(planned: PlannedCase) -> PlannedCase:
+    """Let the features of a case say what runs. FeatureError where one raises what is no error of evalkit."""
+    for name, part in planned.case.features.items():
+        try:
+            planned = part.plan(planned)
+        except EvalkitError:
+            raise
+        except Exception as error:
+            raise FeatureError(name, get_features().packages[name], error) from error
+    return planned

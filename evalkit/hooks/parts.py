@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evalkit.checks.expectation import Expectation
     from evalkit.errors import EvalkitError
     from evalkit.functions.call_log import CallLog, PendingCall
-    from evalkit.hooks.records import AgentChange, Forecast, JudgedRun, PartJudgement, Published
+    from evalkit.hooks.records import AgentChange, Forecast, JudgedRun, PartJudgement, PlannedCase, Published
     from evalkit.hosts.reports.api import FinishedRun, Redact
     from evalkit.jsonvalue import JsonDict, JsonValue
     from evalkit.records.case import Case
@@ -28,6 +28,12 @@ class CasePart(Struct, frozen=True):
     """What a feature has compiled for a case. Picklable; its methods are called for this case alone."""
 
     judges_unmeasured: ClassVar[bool] = False  # `judge` is asked of runs that could not be measured, too
+    replaces_agent: ClassVar[bool] = False  # `plan` names another agent, whose calls are fixed: no mock answers them
+
+    def plan(self, planned: PlannedCase) -> PlannedCase:
+        """A case is about to run: return what runs. It may change the case, and let another agent act in its agent's
+        place. An EvalkitError is the verdict's; any other exception is an error of the case that names the feature."""
+        return planned
 
     def start(self, log: CallLog) -> RunPart | None:
         """A run begins: return what takes part in it."""

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from evalkit.agents.contract import AgentUnderTest
     from evalkit.errors import Problem
     from evalkit.fields.reader import FieldReader
     from evalkit.functions.mocks.answers import MockSet
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from evalkit.jsonvalue import JsonObject
     from evalkit.records.case import Case, Declaration
     from evalkit.records.run import GateNote
+    from evalkit.records.settings import Settings
     from evalkit.records.transcript import Transcript
     from evalkit.records.verdict import CheckResult
     from evalkit.spec.case_reader import CaseKey
@@ -111,6 +113,15 @@ class AgentRequest(Struct, frozen=True):
     root: Path
 
 
+class PlannedCase(Struct, frozen=True, kw_only=True):
+    """A case that is about to run. `agent` acts in place of the agent that it names; None: that one acts."""
+
+    case: Case
+    settings: Settings
+    root: Path  # of the project
+    agent: AgentUnderTest | None = None
+
+
 class JudgedRun(Struct, frozen=True, kw_only=True):
     """A run that is being judged: what happened, and the names of functions by their aliases."""
 
@@ -150,6 +161,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     """What a feature says at the end of a run: lines beside the gate's reasons, facts for machines."""
 
     notes: tuple[str, ...] = ()
+    key_notes: tuple[str, ...] = ()  # shown with -q, too
     facts: Any = None
 
 
@@ -169,9 +181,11 @@ class CaseReport(Struct, frozen=True, kw_only=True):
 
 
 class RunReport(Struct, frozen=True, kw_only=True):
-    """What reports say of one run: rows of its facts, and who said the user's messages, if the case does not."""
+    """What reports say of one run: rows of its facts, properties for JUnit files, and who said the user's messages, if
+    the case does not."""
 
     facts: Mapping[str, str] = field(default_factory=dict)
+    properties: tuple[tuple[str, str], ...] = ()
     speaker: str = ""  # in brackets behind "user 1" in a trace
     played_by: str = ""
     lines: Mapping[int | None, Sequence[str]] = field(default_factory=dict)  # behind calls, by index; None: before all

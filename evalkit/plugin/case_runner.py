@@ -44,15 +44,15 @@ from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
+    from evalkit.features.recorded_runs import selection as traces
     from evalkit.models.providers import pacing
-    from evalkit.plugin import traces
     from evalkit.plugin.cluster import session as cluster
     from evalkit.runner import changed_runs
 else:
     changed_runs = LazyModule("evalkit.runner.changed_runs")
     pacing = LazyModule("evalkit.models.providers.pacing")
     cluster = LazyModule("evalkit.plugin.cluster.session")
-    traces = LazyModule("evalkit.plugin.traces")
+    traces = LazyModule("evalkit.features.recorded_runs.selection")
 
 _CLAIMED = "evalkit_claimed"  # the key of xdist's workeroutput that carries which recorded runs are of some case
 RESUMED_KEY = "evalkit_resumed"  # the key of xdist's workerinput that carries verdicts of the run before
@@ -186,7 +186,7 @@ class CaseRunner:
         assert case is not None
         agent: object = self._configuration.agent if case.agent is None else None
         if self.traces is not None:
-            case, agent = self.traces.prepare(case)
+            case = self.traces.prepare(case)
         if self._concurrency == 1:
             if not can_cut_off():
                 return RunRequest(case, agent)

@@ -33,14 +33,14 @@ from evalkit.text.redact import find_secrets
 if TYPE_CHECKING:
     from evalkit.execution import shards
     from evalkit.execution.shards import Shard
+    from evalkit.features.recorded_runs import selection as traces
+    from evalkit.features.recorded_runs.selection import TraceSelection
     from evalkit.models.cassettes import reply_cache
     from evalkit.models.cassettes.reply_cache import ReplyCache
-    from evalkit.plugin import traces
-    from evalkit.plugin.traces import TraceSelection
 else:
     reply_cache = LazyModule("evalkit.models.cassettes.reply_cache")
     shards = LazyModule("evalkit.execution.shards")
-    traces = LazyModule("evalkit.plugin.traces")
+    traces = LazyModule("evalkit.features.recorded_runs.selection")
 
 SELECTION: pytest.StashKey[Selection] = pytest.StashKey()  # what the shards were made of, once it is collected
 EXCHANGE_KEY = "evalkit_rendezvous"  # the key of xdist's workerinput that names the folder

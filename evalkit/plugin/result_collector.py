@@ -89,7 +89,6 @@ class ResultCollector:
         self._outcomes: dict[str, CaseOutcome] = {}
         self._tally = Tally()
         self._own_tally = Tally()  # without passed cases whose cassettes are written by hand
-        self._judged_traces: set[str] = set()  # recorded runs that verdicts are about
         self._unpaid: list[str] = []  # messages of the cases that were not run because the budget was spent
         self._cases_with_unused_mocks: dict[str, None] = {}  # passed cases with mocks that no call used
         self._own_answers: dict[str, set[str]] = {}  # cases by function that the application answered itself
@@ -197,7 +196,6 @@ class ResultCollector:
             effective.verdict, is_live=bool(self._configuration.list_models())
         )
         self._count(verdict)
-        self._judged_traces |= {run.transcript.trace for run in (verdict, *verdict.runs) if run.transcript.trace}
         if verdict.status == NOT_RUN:
             self._unpaid += [reason.message for reason in verdict.reasons if reason.code == BudgetSpentError.code]
         has_unused_mocks = verdict.status == PASSED and verdict.transcript.unused_mocks and verdict.transcript.calls
@@ -317,7 +315,9 @@ class ResultCollector:
         )
         self._files.agreement = measure_graders(self._configuration, self._outcomes.values())
         if (traces := self._runner.traces) is not None:
-            self._files.doubts = list(traces.list_doubts(self._judged_traces))
+            name = traces.feature
+            judged = [(o.case_id, o.features[name]) for o in self._outcomes.values() if name in o.features]
+            self._files.doubts = list(traces.list_doubts(judged))
         self._decision = self._decide(selected, collected)
         self._files.write(
             self._decision, self._tally.to_accounting(), selected=selected, collected=collected, interrupted=interrupted
@@ -378,7 +378,8 @@ class ResultCollector:
             self._display.write_unused_mocks(
                 terminalreporter, [case_id for case_id in selected if case_id in self._cases_with_unused_mocks]
             )
-            self._display.write_replaced(terminalreporter, self._outcomes.values())
+            if self._decision is not None:
+                self._display.write_key_notes(terminalreporter, self._decision)
             self._display.write_own_answers(terminalreporter, self._own_answers)
             if self._unpaid or (self._outcomes and not self._is_complete()):  # interrupted, or -x
                 terminalreporter.write_line("pytest --evalkit --evalkit-resume runs the cases that have no verdict yet")

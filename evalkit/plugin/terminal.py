@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 import evalkit
 from evalkit.errors import format_file_path
-from evalkit.gate.decision import GATE_WORDS, describe_replaced
+from evalkit.gate.decision import GATE_WORDS
 from evalkit.gate.outcomes import CaseOutcome
 from evalkit.hosts.reports.run_file import Journal
 from evalkit.hosts.reports.summary import (
@@ -34,7 +34,7 @@ from evalkit.plugin.configuration import Configuration
 from evalkit.plugin.publish import RUN_FILE
 from evalkit.plugin.session_files import SessionFiles
 from evalkit.plugin.verdicts import read_verdict
-from evalkit.records.run import MET, MISSED, GateDecision
+from evalkit.records.run import KEY, MET, MISSED, GateDecision
 from evalkit.records.settings import Settings
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason
 from evalkit.stats.accounting import Accounting
@@ -290,10 +290,11 @@ class Display:
             named = join_names(counts, _MOST_NAMED)
             reporter.write_line(self._encode(f"mocked nowhere, and answered by the application itself: {named}"))
 
-    def write_replaced(self, reporter: pytest.TerminalReporter, outcomes: Iterable[CaseOutcome]) -> None:
-        """Write with -q which cases judge a recorded run in place of their agent; else the gate's notes say so."""
-        if self._config.option.verbose < 0 and (note := describe_replaced(outcomes)):
-            reporter.write_line(self._encode(note))
+    def write_key_notes(self, reporter: pytest.TerminalReporter, decision: GateDecision) -> None:
+        """Write with -q the notes of the gate that nobody may miss; else they stand among the others."""
+        for note in decision.notes if self._config.option.verbose < 0 else ():
+            if note.kind == KEY:
+                reporter.write_line(self._encode(note.text))
 
     def _write_gate(self, reporter: pytest.TerminalReporter, decision: GateDecision, verbosity: int) -> None:
         colour = _COLOURS.get(decision.status, {"yellow": True})

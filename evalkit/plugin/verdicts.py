@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from evalkit.errors import Problem, format_file_path
 from evalkit.gate.outcomes import SKIPPED_CODE
-from evalkit.hooks import iter_known
 from evalkit.hosts.reports.serialization import from_line, redact_verdict
+from evalkit.hosts.reports.summary import list_properties
 from evalkit.lazy import LazyModule
 from evalkit.plugin.collection import CaseItem
 from evalkit.plugin.configuration import AGENT_ERRORS
 from evalkit.plugin.splitting import parse_case_id
 from evalkit.records.case import Case, split_variant
-from evalkit.records.transcript import APPLICATION
+from evalkit.records.transcript import APPLICATION, TRACED
 from evalkit.records.verdict import (
     ERROR,
     FAILED,
@@ -29,7 +29,6 @@ from evalkit.records.verdict import (
     Verdict,
     get_first_reason,
     list_runs,
-    list_traces,
 )
 from evalkit.runner.faults import trim_traceback
 from evalkit.runner.judge import build_unjudged_verdict
@@ -54,7 +53,7 @@ def list_own_answers(verdict: Verdict) -> set[str]:
     return {
         call.name
         for run in list_runs(verdict)
-        if run.transcript.trace is None
+        if run.transcript.cassette != TRACED
         for call in run.transcript.calls
         if call.answered_by == APPLICATION and call.outcome == "ok" and call.mock_rule is None
         if "answered_by" not in (declared.get(call.name) or {})
@@ -140,13 +139,9 @@ def set_properties(item: pytest.Item, verdict: Verdict) -> None:
         properties.append(("evalkit_category", escape_controls(verdict.category)))
     if label := split_variant(verdict.case_id)[1]:
         properties.append(("evalkit_variant", escape_controls(label)))
-    if traces := list_traces(verdict):
-        properties.append(("evalkit_trace", escape_controls(traces)))
     if verdict.reasons:
         properties.append(("evalkit_codes", " ".join(dict.fromkeys(reason.code for reason in verdict.reasons))))
-    for name, feature in iter_known(verdict.features):
-        report = feature.report_case(verdict.features[name])
-        properties += [(key, escape_controls(text)) for key, text in (report.properties if report else ())]
+    properties += [(key, escape_controls(text)) for key, text in list_properties(verdict).items()]
     if verdict.changed_runs:
         properties += [(name, escape_controls(text)) for name, text in changed_runs.list_properties(verdict)]
     other_properties = [entry for entry in item.user_properties if not entry[0].startswith("evalkit_")]

@@ -16,10 +16,9 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 
 # The id of a row holds no "=", and a label does.
 USER = "user"  # key of `input`: a simulated user talks with the agent
-TRACE = "trace"  # key of `input`: the case judges a run that was recorded elsewhere
 # Keys of `input` that belong to the test: the answers of the functions, later messages of the user, what a simulated
 # one knows. The agent does not get them, and nothing of them is known to it.
-_HIDDEN_INPUTS = frozenset({"mock_function_responses", "mock_responses", "state", "state_probe", TRACE, "turns", USER})
+_HIDDEN_INPUTS = frozenset({"mock_function_responses", "mock_responses", "state", "state_probe", "turns", USER})
 _ID = re.compile(r"(.+\.ya?ml)(?:\[([^\[\]=]+)\])?(?:\[([a-z][a-z0-9_]*=[^\[\]]+)\])?", re.DOTALL)
 
 

@@ -97,9 +97,12 @@ class GraderAgreement(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return None if data is None else convert(data, cls)
 
 
+KEY = "key"  # of a note that is shown with -q, too
+
+
 class GateNote(Struct, frozen=True):
     """What the gate says beside its reasons. `kind` is by what reports select notes: "interval", "failed", "reasons",
-    the name of a change against the baseline, that of a feature's notes, or "" for all others."""
+    the name of a change against the baseline, that of a feature's notes, KEY, or "" for all others."""
 
     text: str
     kind: str = ""

@@ -335,7 +335,6 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # "recorded", "hand-written", CACHED: live, but for turns that the cache of replies had; TRACED: all was recorded
     # elsewhere; None: live or no model
     cassette: str | None = None
-    trace: str | None = None  # where the recorded run stands that is judged; None: the run was made here
     saved_usd: float | None = None  # of `cost_usd`, what the cache of replies spared
     functions: tuple[str, ...] = ()  # names declared to the model or mocked
     unused_mocks: tuple[str, ...] = ()

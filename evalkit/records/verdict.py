@@ -130,11 +130,6 @@ def list_runs(verdict: Verdict) -> tuple[Verdict, ...]:
     return verdict.runs or (verdict,)
 
 
-def list_traces(verdict: Verdict) -> str:
-    """List the recorded runs that were judged in place of the agent, in one text; "" if the agent ran."""
-    return " ".join(dict.fromkeys(run.transcript.trace for run in list_runs(verdict) if run.transcript.trace))
-
-
 def get_first_reason(verdict: Verdict) -> str:
     """Return the message or the code of the first reason, else the summary."""
     return next((reason.message or reason.code for reason in verdict.reasons), verdict.summary)

@@ -15,7 +15,7 @@ from evalkit.checks.expectation import Expectation, Judgement, judge_conversatio
 from evalkit.errors import FeatureError
 from evalkit.functions.mocks.answers import Answer, MockSet
 from evalkit.hooks import SessionPart, get_features, load_feature
-from evalkit.records.case import TRACE, Case, Declaration, Repeat
+from evalkit.records.case import Case, Declaration, Repeat
 from evalkit.records.registry import look_up_from
 from evalkit.records.settings import Settings, choose_model
 from evalkit.records.transcript import Transcript
@@ -24,7 +24,6 @@ from evalkit.runner.run_case import Watchdog, arun_case
 from evalkit.runner.run_state import RunState
 
 _SEVERITIES = (PASSED, NOT_RUN, ERROR, FAILED)
-_FIXED_RUNS = ("calls", TRACE)  # the case itself makes the calls, or they were made before: nothing can go otherwise
 
 
 class PlannedRun(Struct, frozen=True):
@@ -89,6 +88,11 @@ class PassingRun(Struct, frozen=True, kw_only=True):
         return next((function.name for function in self.declared if name in function.aliases), name)
 
 
+def _is_fixed(case: Case) -> bool:
+    """Return whether nothing can go otherwise: the case itself makes the calls, or they were made before."""
+    return "calls" in case.input or any(part.replaces_agent for part in case.features.values())
+
+
 async def arun_with_changes(
     case: Case,
     agent: object = None,
@@ -102,7 +106,7 @@ async def arun_with_changes(
     inner_watch = _InnerWatchdog(watch)
     verdict = await arun_case(case, agent, settings, watch=inner_watch)
     watch.clear_run()
-    if verdict.status != PASSED or inner_watch.state is None or not case.input.keys().isdisjoint(_FIXED_RUNS):
+    if verdict.status != PASSED or inner_watch.state is None or _is_fixed(case):
         return verdict
     passing = _describe_run(inner_watch.state, verdict, choose_model(settings or Settings(), case.chosen_model))
     try:

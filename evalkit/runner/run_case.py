@@ -220,7 +220,7 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
 def _check_mocks(run: RunState) -> None:
     """Record a fault where the application has answered a function itself that the case mocks."""
     case, task = run.plan.case, run.task
-    if task.trace is not None:  # it was answered when the trace was recorded
+    if run.plan.agent.is_recorded:  # it was answered elsewhere
         return
     expectations = (run.plan.expectation, *map(get_expectation, case.turns))
     meant = [name for expectation in expectations for name in list_own_functions(expectation)]
@@ -261,7 +261,7 @@ async def _probe_state(run: RunState) -> None:
     probe = run.plan.mocks.state_probe
     if not isinstance(probe, (state.CallProbe, state.SqlProbe)) or run.fault is not None or run.is_abandoned:
         return
-    if run.task.trace is not None:  # the system of now is not that of then
+    if run.plan.agent.is_recorded:  # the system of now is not that of then
         return
     arguments = {"state": run.dispatcher.state, "input": run.plan.case.input, "task": run.task}
     try:
@@ -335,7 +335,7 @@ async def _run_turn(run: RunState, agent: AgentUnderTest, index: int, message: o
     if reply is None:
         return False
     run.replies.append(reply)
-    is_late = task.clock_ms > deadline_s * 1000 and task.trace is None
+    is_late = task.clock_ms > deadline_s * 1000 and not run.plan.agent.is_recorded
     if is_late or reply.stop_reason == "deadline":
         clock = f"{task.clock_ms / 1000:g} s on the run's clock"
         run.fault = RunFault(code="deadline", message=f"the deadline of {deadline_s:g} s has passed: {clock}")

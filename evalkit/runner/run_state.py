@@ -27,9 +27,9 @@ from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet, get_mocks
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.permissions import explain_path
-from evalkit.hooks import CaseDraft, CasePart, compile_parts
+from evalkit.hooks import CaseDraft, CasePart, PlannedCase, compile_parts, plan_parts
 from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
-from evalkit.lazy import LazyModule, is_loaded
+from evalkit.lazy import LazyModule
 from evalkit.models.cassettes.http import binding as http_recording
 from evalkit.models.cassettes.paths import (
     SUFFIXES,
@@ -39,13 +39,12 @@ from evalkit.models.cassettes.paths import (
     build_run_path,
     build_user_path,
 )
-from evalkit.records.case import TRACE, Case, Declaration, Repeat, split_variant
+from evalkit.records.case import Case, Declaration, split_variant
 from evalkit.records.settings import REPLY_CACHE, Settings, choose_model, compute_cost, compute_turns_cost
 from evalkit.records.transcript import (
     CACHE,
     CACHED,
     NOBODY,
-    TRACED,
     FailedRequest,
     FunctionCall,
     ModelTurn,
@@ -60,13 +59,11 @@ from evalkit.runner.faults import SERVICE_FAILED, build_phase_fault, build_unmea
 from evalkit.text.format import format_count
 
 if TYPE_CHECKING:
-    from evalkit.agents import recorded
     from evalkit.models.cassettes.model import Cassette
     from evalkit.wire import blame
     from evalkit.wire.records import Failure
 else:
     blame = LazyModule("evalkit.wire.blame")
-    recorded = LazyModule("evalkit.agents.recorded")
 
 
 class CasePlan(Struct, frozen=True):
@@ -109,23 +106,21 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
         root = Path(case.permissions.folders[0])  # from which the case was loaded, wherever we are now
     else:
         root = Path.cwd()
-    if TRACE in case.input:
-        agent = recorded.load_recorded_agent(case, root, settings.http.harmless)
-    if is_loaded(recorded) and isinstance(agent, recorded.RecordedAgent):
-        functions = tuple(replace(function, patch=None) for function in case.functions)
-        repeat = case.repeat if len(agent.conversations) > 1 else Repeat()  # there is one trace alone
-        case = replace(case, functions=functions, repeat=repeat)
-        resolved_agent = AgentUnderTest(agent.name, agent, is_async=True, is_recorded=True)
+    declarations = {function.name: function for function in case.functions}
+    mocks, expectation = get_mocks(case), get_expectation(case)
+    if case.mocks is None:
+        mocks = _compile_mocks(case, declarations)
+        case = replace(case, features={**case.features, **_compile_features(case, mocks, declarations)})
+    planned = plan_parts(PlannedCase(case=case, settings=settings, root=root)) if case.features else None
+    if planned is not None:
+        case = planned.case
+    if planned is not None and planned.agent is not None:
+        resolved_agent = planned.agent
     else:
         resolved_agent = resolve_agent(case.agent if agent is None else agent, case=case, root=root)
     if case.repeat.runs > 1:  # each repetition is asked anew, or it would be the same run
         settings = replace(settings, extra={key: value for key, value in settings.extra.items() if key != REPLY_CACHE})
     task_settings = merge_settings(case.settings, settings)
-    mocks, expectation = get_mocks(case), get_expectation(case)
-    declarations = {function.name: function for function in case.functions}
-    if case.mocks is None:
-        mocks = _compile_mocks(case, declarations)
-        case = replace(case, features={**case.features, **_compile_features(case, mocks, declarations)})
     if expectation is None and (case.expected_output or all(turn.expectation is None for turn in case.turns)):
         expectation, problems = compile_expectation(case.expected_output, declarations=declarations)
         _raise_problems(case, problems)
@@ -296,13 +291,12 @@ def build_transcript(run: RunState) -> Transcript:
         saved_usd=compute_turns_cost([turn for turn in turns if turn.source == CACHE], model, run.plan.settings.prices),
         functions=dispatcher.names,
         failed_requests=tuple(map(_describe_failure, task.model_failures)),
-        unused_mocks=() if task.trace else dispatcher.find_unused(),
+        unused_mocks=dispatcher.find_unused(),
         warnings=tuple(run.warnings),
         metadata=data,
         state=state,
         unobserved=task.unseen_parts.list_unseen(),
         features={} if run.simulation is None else {"simulated_users": to_builtins(run.simulation)},
-        trace=task.trace.source if task.trace else None,
     )
     return _finish_parts(run, transcript)
 
@@ -328,9 +322,7 @@ def _describe_failure(failure: Failure) -> FailedRequest:
 
 
 def _name_source(run: RunState, cassette: Cassette | None, turns: Sequence[ModelTurn]) -> str | None:
-    """Return what the replies of models came from, if not from a service: a trace, a cassette, the cache."""
-    if run.task.trace is not None:
-        return TRACED
+    """Return what the replies of models came from, if not from a service: a cassette, the cache."""
     if cassette is not None:
         return cassette.kind
     if (player := run.task.used_http_player) is not None:
@@ -338,14 +330,8 @@ def _name_source(run: RunState, cassette: Cassette | None, turns: Sequence[Model
     return CACHED if any(turn.source == CACHE for turn in turns) else None
 
 
-def _measure_time(run: RunState, turns: Sequence[ModelTurn]) -> Timing | None:
-    """Return the times of a run; of a recorded one what its spans say, None if they say nothing."""
+def _measure_time(run: RunState, turns: Sequence[ModelTurn]) -> Timing:
     model_ms = sum(turn.duration_ms for turn in turns)
-    if run.task.trace is not None:
-        total_ms = run.task.trace.duration_ms
-        if total_ms is None:
-            return None
-        return Timing(model_ms=min(model_ms, total_ms), overhead_ms=max(total_ms - model_ms, 0.0))
     overhead_ms = round(max(run.wall_s - run.task.waiting_time.seconds, 0.0) * 1000, 3)
     return Timing(model_ms=model_ms, function_ms=run.dispatcher.virtual_ms, overhead_ms=overhead_ms)
 
@@ -378,7 +364,7 @@ def copy_state(case: Case) -> JsonDict:
 
 def _get_final_state(run: RunState) -> JsonValue:
     """Return the state at the end: what the probe read, else what mocks made of `input.state`; None without either."""
-    if run.probed_state is not None or run.task.trace is not None or "state" not in run.plan.case.input:
+    if run.probed_state is not None or "state" not in run.plan.case.input:
         return run.probed_state
     state: JsonValue
     state, problem = to_json_safe(run.dispatcher.state)
@@ -422,7 +408,7 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
 def _list_unanswered_mocks(run: RunState) -> list[str]:
     """List the mocked functions that the model asked for, and of which no answer is known: not in the next request
     either, for there was none."""
-    if run.task.trace is not None or run.fault is not None:
+    if run.plan.agent.is_recorded or run.fault is not None:
         return []
     mocks = run.plan.mocks.answers
     calls = [call for call in run.dispatcher.calls if call.answered_by == NOBODY and call.problem is None]

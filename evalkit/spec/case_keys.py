@@ -145,12 +145,6 @@ INPUT_KEYS: dict[str, CaseKey] = {
         synonyms=("messages", "conversation"),
         is_message=True,
     ),
-    "trace": CaseKey(
-        CaseReader.read_anything,  # read before the case, by `evalkit.spec.input_files`
-        {"type": "string", "minLength": 1},
-        "A file with a recorded run, which is judged instead of a run of the agent: spans, an export, a logged chat.",
-        in_suite=False,
-    ),
     "user": CaseKey(
         CaseReader.read_anything,
         {"$ref": "#/$defs/user"},

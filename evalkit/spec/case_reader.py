@@ -49,7 +49,8 @@ class CaseKey(Struct, frozen=True):
     """A key: ``read(reader, path, value)``, the schema of its value, one sentence, whether suites may have it.
 
     `synonyms` are words that people write for it. `is_message`: it says what the agent gets, and `input` has one of
-    these.
+    these. `names_file`: a key of `input` with the path of a file, which is compiled to `{file, path, sha256}`, with its
+    path from the project's root.
     """
 
     read: Callable[[Any, KeyPath, Any], Any]
@@ -58,6 +59,7 @@ class CaseKey(Struct, frozen=True):
     in_suite: bool = True
     synonyms: tuple[str, ...] = ()
     is_message: bool = False
+    names_file: bool = False
 
 
 def collect_synonyms(table: Mapping[str, CaseKey]) -> dict[str, str]:

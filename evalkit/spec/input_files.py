@@ -1,5 +1,5 @@
-"""Files that the input of a case names: images and files among the `parts` of a user's message, and the recorded run
-of `input.trace`, which is judged instead of one of the agent.
+"""Files that the input of a case names: images and files among the `parts` of a user's message, and those of features,
+by keys that name a file.
 
 A path counts from the folder of the file that names it. It leads to a file of the project, or to where `allow_paths`
 leads; hidden files, which hold keys, are sent to no model.
@@ -17,8 +17,9 @@ from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import KeyPath, PathProblem, did_you_mean
 from evalkit.fields.reader import FieldReader
 from evalkit.functions.permissions import explain_path
+from evalkit.hooks import INPUT, find_key, find_owner
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.records.case import TRACE, Permissions
+from evalkit.records.case import Permissions
 from evalkit.records.parts import FILE, IMAGE, PART_KINDS, PARTS, TEXT, hash_content
 from evalkit.spec.files import Source
 
@@ -68,15 +69,16 @@ def attach_files(
     Return the problems, too. Data that names no file is returned as it is.
     """
     case_input = data.get("input")
-    if not isinstance(case_input, dict) or case_input.keys().isdisjoint((PARTS, "turns", TRACE)):
+    if not isinstance(case_input, dict):
         return data, []
+    keys = [key for key in case_input if find_owner(INPUT, key) is not None and find_key(INPUT, key).names_file]
     places = list(_find_parts(case_input))
-    if not places and TRACE not in case_input:
+    if not places and not keys:
         return data, []
     reader = _FileReader(source, root, permissions)
     case_input = dict(case_input)
-    if TRACE in case_input:
-        case_input[TRACE] = reader.read_trace(("input", TRACE), case_input[TRACE])
+    for key in keys:
+        case_input[key] = reader.read_file(key, case_input[key])
     for path, parts in places:
         read = reader.read_parts(path, parts)
         if len(path) == 2:
@@ -109,11 +111,13 @@ class _FileReader(FieldReader):
         self._root = root
         self._permissions = permissions
 
-    def read_trace(self, path: KeyPath, value: object) -> object:
+    def read_file(self, key: str, value: object) -> object:
+        """Read a key of a feature that names a file, which is sent to no model."""
+        path = ("input", key)
         name = self.read_text(path, value, "the path of a file", empty=False)
         if name is None:
             return value
-        file, problem = self._find_file(path, TRACE, name)
+        file, problem = self._find_file(path, key, name)
         if problem:
             self.add_problem(path, problem)
             return value
@@ -155,9 +159,9 @@ class _FileReader(FieldReader):
         return {kind: value, "path": self._format_path(file), **facts}
 
     def _find_file(self, path: KeyPath, kind: str, name: str) -> tuple[Path, str]:
-        """Find the file `name`, an image, a file or a trace by its `kind`, and what is wrong with it."""
+        """Find the file `name`, part of a message or named by the key `kind`, and what is wrong with it."""
         folder = Path(self._root, self._source.locate(path).file).parent
-        file, is_sent = folder / name, kind != TRACE
+        file, is_sent = folder / name, kind in PART_KINDS
         if is_sent and "://" in name:
             return file, f"{kind} '{name}' is a URL; evalkit sends files of the project: save it beside the case"
         if reason := explain_path(file, self._permissions):

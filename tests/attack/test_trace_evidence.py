@@ -12,16 +12,15 @@ from typing import Any, cast
 
 import pytest
 
-from evalkit.agents.recorded import match_answers
 from evalkit.agents.remote import http_server
 from evalkit.agents.remote.http_client import get_peer
 from evalkit.agents.remote.server import FunctionsServer, ServedTask
 from evalkit.agents.unseen_parts import UnseenParts
 from evalkit.features.programs.spans import SpanError, SpanReceiver
+from evalkit.hosts.traces.evidence import match_answers
 from evalkit.hosts.traces.log_formats import Conversation, FunctionAnswer, ModelReply
 from evalkit.hosts.traces.read_log import read_log
 from evalkit.records.verdict import ERROR, FAILED, PASSED, Verdict
-from tests.agents.test_recorded import CHAT, CLOSED, judge
 from tests.attack.forms import choose
 from tests.attack.recordings import (
     AGENT,
@@ -36,6 +35,7 @@ from tests.attack.recordings import (
     list_damaged,
     wrap,
 )
+from tests.features.recorded_runs.test_agent import CHAT, CLOSED, judge
 
 Spans = list[dict[str, Any]]
 STRANGE_CHAT = {"gen_ai.output.messages": [{"role": "assistant", "parts": [ask(BAD, {}, "c9")]}]}

@@ -15,7 +15,6 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.agents.recorded import find_missing_evidence
 from evalkit.checks import call_keys
 from evalkit.checks.call_key import BooleanCheck, CallChange, CallCheck, CallDraft, CallKey
 from evalkit.checks.evidence import Evidence
@@ -27,6 +26,7 @@ from evalkit.hosts.casecheck.mutants import generate_mutants, list_kinds, observ
 from evalkit.hosts.casecheck.mutation_score import compute_score
 from evalkit.hosts.casecheck.smoke import run_smoke_check
 from evalkit.hosts.casecheck.update import build_update
+from evalkit.hosts.traces.evidence import find_missing_evidence
 from evalkit.hosts.traces.log_formats import Conversation, Event, FunctionAnswer, LoggedMessage, ModelReply
 from evalkit.jsonvalue import JsonValue
 from evalkit.records.case import Case

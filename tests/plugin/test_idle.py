@@ -50,7 +50,6 @@ UNUSED_ROOMS = (
         "cli",
         "hosts.casecheck",
         "hosts.lint",
-        "importers",
         "models.providers",
         "models.streaming",
         "hosts.traces",
@@ -58,13 +57,13 @@ UNUSED_ROOMS = (
     "wire",
 )
 UNUSED = {
-    "agents": "grader loop model_choice model_session recorded task_functions user_model",
+    "agents": "grader loop model_choice model_session task_functions user_model",
     "models.cassettes": "fingerprint model reply_cache",
     "execution": "cluster shards",
     "fields": "patterns schema",
     "features": "approvals policies rows",
     "functions": "patching",
-    "plugin": "cluster lint traces update xdist_scheduling",
+    "plugin": "cluster lint update xdist_scheduling",
     "hosts.reports": "finished markdown side_by_side table trace",
     "runner": "grading simulated_user",
     "spec": "suites",

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.recorded import match_answers
+from evalkit.features.recorded_runs.importing import build_case_files
 from evalkit.hosts.traces import span_files, spans
+from evalkit.hosts.traces.evidence import match_answers
 from evalkit.hosts.traces.log_formats import Conversation, UnreadableLogError
 from evalkit.hosts.traces.read_log import read_log
-from evalkit.importers import build_case_files
 
 SPEC = importlib.util.spec_from_file_location("trace_files", Path(__file__).parents[2] / "benchmarks/trace_files.py")
 assert SPEC is not None

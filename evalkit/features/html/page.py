@@ -372,7 +372,7 @@ def _shorten_parts(user: object) -> object:
 def _list_facts(verdict: Verdict) -> list[list[str]]:
     transcript = verdict.transcript
     pairs = {"row": verdict.row, "stop reason": transcript.stop_reason, "model": transcript.model}
-    pairs |= {"cassette": transcript.cassette, "recorded in": transcript.trace}
+    pairs["cassette"] = transcript.cassette
     pairs["instruction"] = transcript.instruction_used
     if (usage := transcript.usage) is not None:
         pairs["tokens"] = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from evalkit.agents.child_guard import start_as
 from evalkit.agents.contract import AgentUnderTest, Reply
-from evalkit.agents.recorded import record_exported_run
 from evalkit.agents.remote.child_process import (
     KILL_S,
     ChildProcess,
@@ -31,6 +30,7 @@ from evalkit.errors import IncompleteTraceError, RemoteAgentError, UnknownAgentE
 from evalkit.features.programs.protocol import build_request, mark_own_fault, read_reply
 from evalkit.features.programs.spans import PATH, SpanReceiver, build_span_environment
 from evalkit.hooks import AgentRequest
+from evalkit.hosts.traces.api import record_exported_run
 from evalkit.records.case import Case
 from evalkit.records.unobserved import PROGRAM
 from evalkit.text.format import shorten

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from evalkit.agents.contract import AgentUnderTest, Reply
-from evalkit.agents.recorded import record_exported_run
 from evalkit.agents.remote.channel import RejectedMessageError
 from evalkit.agents.remote.http_client import ServiceResponse, UnreachableError, get_peer, send_request
 from evalkit.agents.task import Task
@@ -19,6 +18,7 @@ from evalkit.errors import IncompleteTraceError, RemoteAgentError
 from evalkit.features.programs.protocol import build_request, mark_own_fault, read_reply
 from evalkit.features.programs.spans import PATH, RequestTrace, SpanReceiver
 from evalkit.hooks import AgentRequest
+from evalkit.hosts.traces.api import record_exported_run
 from evalkit.models.cassettes.http.unobserved import OWN_PEERS
 from evalkit.records.case import Case
 from evalkit.records.unobserved import SERVICE

@@ -55,7 +55,7 @@ from evalkit.hosts.casecheck.expected_calls import (
     plan_implied_calls,
 )
 from evalkit.jsonvalue import JsonObject, copy_json
-from evalkit.records.case import TRACE, Case, Declaration
+from evalkit.records.case import Case, Declaration
 from evalkit.records.settings import Settings
 from evalkit.records.template import ArgumentStep, TemplateError, TooFewCallsError, is_operator
 from evalkit.records.transcript import APPLICATION, MOCK, SERVER, FunctionCall, ModelCall, Transcript
@@ -285,7 +285,7 @@ class _SmokeRun:
 
     def _find_answerer(self, name: str) -> str:
         """Find who answers calls of a function, where the case does not say so."""
-        if TRACE in self._case.input:
+        if any(part.replaces_agent for part in self._case.features.values()):
             return APPLICATION
         form = find_agent_form(self._case.agent)
         is_served = form is not None and form.answers_calls and self._find_mock(name) is None

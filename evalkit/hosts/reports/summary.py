@@ -8,11 +8,11 @@ from fractions import Fraction
 
 from msgspec import Struct
 
-from evalkit.hooks import iter_known
+from evalkit.hooks import CaseReport, RunReport, iter_known
 from evalkit.records.case import get_case_name, split_case_id
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript
-from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED
+from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, list_runs
 from evalkit.stats.accounting import Accounting, Grades
 from evalkit.text.format import format_usd, join_names
 
@@ -218,3 +218,15 @@ def format_grades(grades: Grades) -> str:
     if not grades.answers:
         return summary
     return f"{summary}; {SideUsage(usage=grades.usage, cost_usd=grades.cost_usd).describe()}"
+
+
+def list_properties(verdict: Verdict) -> dict[str, str]:
+    """Return the properties that features give a case in JUnit files; where its runs differ, all that they say."""
+    reports: list[CaseReport | RunReport | None] = []
+    for run in list_runs(verdict):
+        reports += (feature.report_run(run.transcript) for _, feature in iter_known(run.transcript.features))
+        reports += (feature.report_case(run.features[name]) for name, feature in iter_known(run.features))
+    found: dict[str, dict[str, None]] = {}
+    for name, text in (pair for report in reports if report is not None for pair in report.properties):
+        found.setdefault(name, {})[text] = None
+    return {name: " ".join(texts) for name, texts in found.items()}

@@ -17,11 +17,12 @@ from evalkit.hooks import list_report_formats
 from evalkit.hosts.reports.finished import ReportInput
 from evalkit.hosts.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.hosts.reports.serialization import Redact, redact_run
+from evalkit.hosts.reports.summary import list_properties
 from evalkit.hosts.reports.trace import render_trace
 from evalkit.lazy import LazyModule, load_name
 from evalkit.records.case import get_case_name, split_variant
 from evalkit.records.run import Run
-from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason, list_runs, list_traces
+from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason, list_runs
 from evalkit.text.format import cut, escape_controls, escape_lines
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ def _render_case(verdict: Verdict) -> Iterable[str]:
         "evalkit_status": verdict.status,
         "evalkit_category": verdict.category,
         "evalkit_variant": split_variant(verdict.case_id)[1],
-        "evalkit_trace": list_traces(verdict),
         "evalkit_codes": " ".join(dict.fromkeys(reason.code for reason in verdict.reasons)),
+        **list_properties(verdict),
         **dict(changed_runs.list_properties(verdict) if verdict.changed_runs else ()),
     }
     present = [(key, value) for key, value in properties.items() if value or key == "evalkit_status"]

@@ -751,6 +751,6 @@ def test_a_page_without_variants_has_no_matrix(opened: Open) -> None:
 
 
 def test_where_a_recorded_run_stands_is_on_the_page() -> None:
-    transcript = Transcript(cassette="trace", trace="traces/chats.jsonl:1")
+    transcript = Transcript(cassette="trace", features={"recorded_runs": {"source": "traces/chats.jsonl:1"}})
     run = Run(verdicts=(Verdict(case_id="a", status="passed", transcript=transcript),))
     assert "recorded in" in "".join(generate_html(run, decide(run, Policy())))

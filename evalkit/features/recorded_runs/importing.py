@@ -16,18 +16,18 @@ from msgspec.structs import replace
 
 from evalkit.errors import Location, UsageError
 from evalkit.functions.declarations import find_argument_violations, is_function_name, parse_declarations
-from evalkit.hosts.lint.facts.data_files import locate_at, read_declaration
-from evalkit.hosts.lint.facts.records import GEMINI, DeclaredFunction
-from evalkit.hosts.traces.log_formats import (
+from evalkit.hosts.lint.api import GEMINI, DeclaredFunction, locate_at, read_declaration
+from evalkit.hosts.traces.api import (
     Conversation,
     FunctionAnswer,
     LoggedMessage,
     ModelReply,
+    OpenCalls,
     UnreadableLogError,
     find_malformed,
+    read_log,
+    select_longest,
 )
-from evalkit.hosts.traces.open_items import OpenCalls
-from evalkit.hosts.traces.read_log import read_log, select_longest
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.records.case import Declaration
 from evalkit.records.settings import DEFAULT_MAX_ITERATIONS

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
+from evalkit.features.recorded_runs.importing import read_conversations
 from evalkit.hosts.traces.log_formats import Conversation, Event, FunctionAnswer, LoggedMessage
 from evalkit.hosts.traces.read_log import read_log
 from evalkit.hosts.traces.read_log import read_log as read_traces
-from evalkit.importers import read_conversations
 
 WriteLog = Callable[..., Path]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from evalkit.features.recorded_runs.importing import build_case_files
 from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
@@ -14,7 +15,6 @@ from evalkit.hosts.traces.log_formats import (
     ModelReply,
     UnreadableLogError,
 )
-from evalkit.importers import build_case_files
 from evalkit.wire.records import Call
 from evalkit.yamlfile.parse import load
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from evalkit import SpecError, load_case, run_case
-from evalkit.agents import recorded
 from evalkit.errors import UsageError
+from evalkit.features.recorded_runs import choice
 from evalkit.hosts.traces.log_formats import Conversation
 from evalkit.hosts.traces.read_log import read_log
 from evalkit.records.case import Permissions
@@ -51,7 +51,8 @@ def get_reason(verdict: Verdict) -> tuple[str, str]:
 def test_a_logged_chat_is_judged_like_a_run(tmp_path: Path) -> None:
     verdict = judge(tmp_path, CHAT, {**CLOSED, "response_contains": "closed", "max_model_turns": 2})
     assert verdict.status == PASSED
-    assert (verdict.transcript.cassette, verdict.transcript.trace) == ("trace", "chat.json")
+    assert verdict.transcript.cassette == "trace"
+    assert verdict.transcript.features == {"recorded_runs": {"source": "chat.json", "is_named": True}}
     call = verdict.transcript.calls[0]
     assert (call.result, call.turn, call.channel, call.answered_by) == ({"closed": True}, 0, "native", "application")
 
@@ -325,7 +326,7 @@ def test_a_file_that_several_cases_name_is_read_once(tmp_path: Path, monkeypatch
         reads.append(path)
         return read_log(path, harmless=harmless)
 
-    monkeypatch.setattr(recorded, "read_log", read)
+    monkeypatch.setattr(choice, "read_log", read)
     trace = tmp_path / "chats.jsonl"
     trace.write_text(json.dumps({"messages": CHAT}), "utf-8")
     more = {"trace": "../chats.jsonl"}

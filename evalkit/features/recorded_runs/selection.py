@@ -10,15 +10,17 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.agents.recorded import RecordedAgent, fold_texts, list_inputs, list_names, list_user_texts
 from evalkit.errors import UsageError
-from evalkit.hosts.traces.log_formats import Conversation
-from evalkit.hosts.traces.read_log import read_log
-from evalkit.records.case import TRACE, Case
+from evalkit.features.recorded_runs.agent import MatchedRuns
+from evalkit.features.recorded_runs.choice import fold_texts, list_inputs, list_names
+from evalkit.features.recorded_runs.records import NAME, TRACE, CaseSources
+from evalkit.hosts.traces.api import Conversation, list_user_texts, read_log
+from evalkit.records.case import Case
 from evalkit.text.format import format_count, join_names
 
 BY_ID, BY_INPUT = MATCHES = ("id", "input")
@@ -43,11 +45,13 @@ class TraceSelection(Struct, frozen=True, kw_only=True):
 class RecordedRuns:
     """The recorded runs of a session."""
 
+    feature = NAME
+
     def __init__(self, options: TraceSelection) -> None:
         self._options = options
         self.conversations: list[Conversation] = []
         self.problems: list[str] = []  # records that could not be read
-        self._agents: dict[str, RecordedAgent] = {}  # by case id
+        self._parts: dict[str, MatchedRuns] = {}  # by case id
         self.claimed: set[str] = set()  # the places of runs that are of some case, also of one that -k leaves out
         for path in list_trace_files(options.paths):
             folder = Path(os.path.relpath(path.parent, options.root)).as_posix()
@@ -82,9 +86,8 @@ class RecordedRuns:
                     shared[case_id] = claims
         for case in cases:
             found = by_case[case.id]
-            self._agents[case.id] = RecordedAgent(
-                case, tuple(found), self._find_problem(case, found, shared.get(case.id, ()))
-            )
+            problem = self._find_problem(case, found, shared.get(case.id, ()))
+            self._parts[case.id] = MatchedRuns(tuple(found), problem)
 
     def _find_problem(self, case: Case, found: Sequence[Conversation], claims: Sequence[str]) -> str:
         """Return why the case can't be judged on what was found; "" if it can."""
@@ -109,32 +112,30 @@ class RecordedRuns:
                 return f"; {texts[text]} has nearly: {text!r}"
         return ""
 
-    def prepare(self, case: Case) -> tuple[Case, RecordedAgent | None]:
-        """Return the case as it is to be judged, and its recorded runs; None for one with a trace of its own."""
-        agent = self._agents.get(case.id)
-        if agent is None and TRACE not in case.input:
-            agent = RecordedAgent(case, (), _NO_TRACE[self._options.match])
-        if agent is not None and not agent.conversations and self._options.allow_unmatched:
-            case = replace(case, skip=case.skip or agent.problem, until=None)
-        return case, agent
+    def prepare(self, case: Case) -> Case:
+        """Return the case as it is to be judged. One with a trace of its own (`input.trace`) is left alone."""
+        if TRACE in case.input:
+            return case
+        part = self._parts.get(case.id) or MatchedRuns((), _NO_TRACE[self._options.match])
+        if not part.conversations and self._options.allow_unmatched:
+            case = replace(case, skip=case.skip or part.problem, until=None)
+        return replace(case, features={**case.features, NAME: part})
 
-    def list_doubts(self, used: Iterable[str]) -> Iterator[str]:
-        """Yield why a gate over these runs can't be trusted: what was not read, and what was judged by no case."""
+    def list_doubts(self, outcomes: Sequence[tuple[str, Any]]) -> Iterator[str]:
         if self.problems:
             problems = join_names(self.problems, _MOST_SHOWN, "; ")
             yield f"{format_count(len(self.problems), 'trace')} could not be read: {problems}"
-        if unmatched := self.list_unmatched(used):
+        if unmatched := self._list_unmatched(outcomes):
             verb = "was" if len(unmatched) == 1 else "were"
             how = f"{verb} judged by no case (--evalkit-allow-unmatched)"
             yield f"{format_count(len(unmatched), 'trace')} {how}: {join_names(unmatched, _MOST_SHOWN, '; ')}"
 
-    def list_unmatched(self, used: Iterable[str]) -> list[str]:
-        """List the runs that are of no case, unless they may be left over."""
-        known_sources = self.claimed.union(used)
-        sources = [
-            conversation.source for conversation in self.conversations if conversation.source not in known_sources
-        ]
-        return [] if self._options.allow_unmatched else sources
+    def _list_unmatched(self, outcomes: Sequence[tuple[str, CaseSources]]) -> list[str]:
+        """List the runs that were judged by no case, unless they may be left over."""
+        if self._options.allow_unmatched:
+            return []
+        known = self.claimed.union(*(case_sources.sources for _, case_sources in outcomes))
+        return [conversation.source for conversation in self.conversations if conversation.source not in known]
 
 
 _MOST_SHOWN = 5

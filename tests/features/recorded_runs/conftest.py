@@ -1,4 +1,4 @@
-"""Log files in an empty folder."""
+"""Log files in an empty folder, and commands in a project."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.cli.conftest import desk
+
+__all__ = ["desk"]
 
 WriteLog = Callable[..., Path]
 

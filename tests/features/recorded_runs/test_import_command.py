@@ -14,7 +14,7 @@ from evalkit import load_case
 from evalkit.cli.case_commands import import_command
 
 Desk = Any
-CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
+CORPORA = Path(__file__).parents[4] / "shared" / "corpora"
 
 LOG = {
     "messages": [
@@ -221,7 +221,7 @@ def test_instructions_are_shared_with_the_import_before(desk: Desk) -> None:
 def test_every_format_is_on_the_page() -> None:
     (kind,) = (option.type for option in import_command.params if option.name == "form")
     assert isinstance(kind, click.Choice)
-    page = (Path(__file__).parents[2] / "docs" / "importing.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "importing.md").read_text("utf-8")
     assert [name for name in kind.choices if f"| `{name}` |" not in page] == []
 
 

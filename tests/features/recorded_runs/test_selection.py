@@ -12,8 +12,10 @@ from click.testing import CliRunner
 
 from evalkit.cli import case_commands, commands
 from evalkit.errors import UsageError
+from evalkit.features.recorded_runs.agent import MatchedRuns
+from evalkit.features.recorded_runs.records import CaseSources
+from evalkit.features.recorded_runs.selection import RecordedRuns, TraceSelection, list_trace_files
 from evalkit.gate.decision import decide
-from evalkit.plugin.traces import RecordedRuns, TraceSelection, list_trace_files
 from evalkit.records.case import Case, Repeat
 from evalkit.records.run import NOT_MEASURED, Policy
 
@@ -50,9 +52,9 @@ def match(
     runs.match(made)
     found: dict[str, str | int] = {}
     for case in made:
-        agent = runs.prepare(case)[1]
-        assert agent is not None
-        found[case.id.removeprefix("scenarios/").removesuffix(".yaml")] = agent.problem or len(agent.conversations)
+        part = runs.prepare(case).features["recorded_runs"]
+        assert isinstance(part, MatchedRuns)
+        found[case.id.removeprefix("scenarios/").removesuffix(".yaml")] = part.problem or len(part.conversations)
     return runs, found
 
 
@@ -64,7 +66,10 @@ def test_a_trace_that_names_a_case_is_its(case_id: str, tmp_path: Path) -> None:
     """Whatever its user says."""
     runs, found = match(tmp_path, CASES, build_chat("Bye", case_id), build_chat("Bye", "b_1"))
     assert found == {"a_1": 1, "b_1": 1}
-    assert list(runs.list_doubts(["traces/chats.jsonl:1", "traces/chats.jsonl:2"])) == []
+    assert (
+        list(runs.list_doubts([("a", CaseSources(("traces/chats.jsonl:1", "traces/chats.jsonl:2"), is_named=False))]))
+        == []
+    )
 
 
 def test_a_trace_that_names_none_is_that_of_its_input(tmp_path: Path) -> None:
@@ -101,7 +106,7 @@ def test_several_traces_of_a_case_are_its_runs(tmp_path: Path) -> None:
 
 def test_what_was_not_judged_or_not_read_is_a_doubt(tmp_path: Path) -> None:
     runs, _ = match(tmp_path, CASES, build_chat("Hello"), build_chat("Hi"), {"a": 1})
-    unread, unmatched = runs.list_doubts(["traces/chats.jsonl:1"])
+    unread, unmatched = runs.list_doubts([("a", CaseSources(("traces/chats.jsonl:1",), is_named=False))])
     assert unread.startswith("1 trace could not be read: traces/chats.jsonl:3: no conversation in 'a'; expected ")
     expected = "1 trace was judged by no case (--evalkit-allow-unmatched): traces/chats.jsonl:2"
     assert unmatched == expected

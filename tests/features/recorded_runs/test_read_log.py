@@ -11,9 +11,9 @@ import pytest
 
 from evalkit.errors import UsageError
 from evalkit.features.otel.spans import render_otlp_lines
+from evalkit.features.recorded_runs.importing import read_conversations
 from evalkit.hosts.traces.log_formats import Conversation, FunctionAnswer, LoggedMessage, ModelReply
 from evalkit.hosts.traces.read_log import read_log
-from evalkit.importers import read_conversations
 from evalkit.records.run import Run
 from evalkit.records.transcript import FunctionCall, ModelCall, ModelTurn, Transcript
 from evalkit.records.verdict import Verdict

@@ -1,0 +1,101 @@
+"""Which recorded run is a case's: by the file that it names, by its id, by its input."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from evalkit.agents.task_input import copy_visible_input, format_message
+from evalkit.errors import MissingTraceError, UsageError
+from evalkit.features.recorded_runs.records import TRACE
+from evalkit.hosts.traces.api import Conversation, list_user_texts, read_log
+from evalkit.records.case import Case, get_case_name
+
+
+def choose_run(case: Case, root: Path, harmless: tuple[str, ...] = ()) -> Conversation:
+    """Return the run in the file that `input.trace` names. Raise MissingTraceError if it is not there.
+
+    Of several in the file it is the one that names the case, else the one with its input.
+    """
+    file = case.input[TRACE]
+    place = case.locate(("input", TRACE))
+    name = str(file.get("file")) if isinstance(file, Mapping) else str(file)
+    path = root / str(file.get("path")) if isinstance(file, Mapping) else root / name
+    try:
+        results = _read_file(path, harmless)
+    except UsageError as error:
+        raise MissingTraceError(f"{place}: {error}") from None
+    folder = Path(os.path.relpath(path.parent, root)).as_posix()  # as the same run is called in a folder of traces
+    prefix = "" if folder == "." else f"{folder}/"
+    conversations = [
+        replace(result, source=f"{prefix}{result.source}") for result in results if isinstance(result, Conversation)
+    ]
+    broken = [result for result in results if not isinstance(result, Conversation)]
+    if conversations and broken:
+        broken_count = f"{len(broken)} records" if len(broken) > 1 else "a record"
+        problem = f"{name} holds {broken_count} that can't be read, and could be of this run: {broken[0]}"
+        raise MissingTraceError(f"{place}: {problem}")
+    chosen = conversations
+    if len(conversations) > 1:
+        named = [conversation for conversation in conversations if is_named(conversation, case)]
+        chosen = named or [conversation for conversation in conversations if has_same_input(conversation, case)]
+    if len(chosen) == 1:
+        return chosen[0]
+    if not conversations:
+        why = f": {results[0]}" if results else ""
+        raise MissingTraceError(f"{place}: {name} holds no run of an agent{why}")
+    how = "are of this case" if chosen else "are there, and none names this case or has its input"
+    count = len(chosen or conversations)
+    raise MissingTraceError(f"{place}: {name}: {count} runs {how}; give it a file of one")
+
+
+def _read_file(path: Path, harmless: tuple[str, ...]) -> Sequence[Conversation | UsageError]:
+    """Read a file of traces once for all cases that name it, as long as it does not change."""
+    try:
+        status = path.stat()
+    except OSError:
+        return tuple(read_log(path))  # which says why
+    return _read_file_once(path, status.st_mtime_ns, status.st_size, harmless)
+
+
+@lru_cache(maxsize=2)
+def _read_file_once(
+    path: Path, modified_ns: int, size: int, harmless: tuple[str, ...]
+) -> Sequence[Conversation | UsageError]:
+    return tuple(read_log(path, harmless=harmless))
+
+
+def is_named(conversation: Conversation, case: Case) -> bool:
+    """Return whether a record names the case: by its id, or by the name of its file without the ending."""
+    return conversation.case_id in list_names(case)
+
+
+def has_same_input(conversation: Conversation, case: Case) -> bool:
+    """Return whether the user says the same: letter by letter, but for white space and forms of Unicode."""
+    return fold_texts(list_user_texts(conversation)) in list_inputs(case)
+
+
+def list_names(case: Case) -> tuple[str, str]:
+    """Return the names by which a record may call a case: its id, and the name of its file without the ending."""
+    return case.id, get_case_name(case.id)
+
+
+def list_inputs(case: Case) -> set[tuple[str, ...]]:
+    """Return what the user of a case says, folded, in the forms in which an agent may have been given it."""
+    if case.turns:
+        return {fold_texts(format_message(turn.user) for turn in case.turns)}
+    texts = [format_message(copy_visible_input(case.input))]
+    message, email = case.input.get("message"), case.input.get("email")
+    texts += [message] if isinstance(message, str) else []  # without the context
+    texts += [str(email.get("body") or "")] if isinstance(email, Mapping) else []
+    return {fold_texts([text]) for text in texts}
+
+
+def fold_texts(texts: Iterable[str]) -> tuple[str, ...]:
+    """Normalise texts for a comparison: their Unicode form, and white space."""
+    return tuple(" ".join(unicodedata.normalize("NFC", text).split()) for text in texts)
