@@ -247,6 +247,7 @@ BUILT_IN = (
         name="faults",
         target="evalkit.features.sweeps.feature:Faults",
         keys={CASE: ("on_fault",)},
+        codes={"not_measurable_offline": Code()},
         options=(
             Option(
                 name="faults",
@@ -269,6 +270,7 @@ BUILT_IN = (
     Entry(
         name="injections",
         target="evalkit.features.sweeps.feature:Injections",
+        codes={"injection_followed": Code(), "injection_repeated": Code()},
         options=(
             Option(
                 name="injections",
@@ -298,6 +300,7 @@ BUILT_IN = (
     Entry(
         name="parity",
         target="evalkit.features.parity.feature:Parity",
+        codes={"parity_difference": Code(), "not_comparable": Code()},
         options=(
             Option(
                 name="parity",

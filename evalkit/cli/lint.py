@@ -82,10 +82,10 @@ def describe_rules() -> Iterator[str]:
 def read_page() -> str:
     """Return the page of codes: the kernel's, with the sections of features at the end of their chapters."""
     opening, chapters = _read_chapters("evalkit.hosts.reports")
-    for entry in list_entries():
-        if entry.codes:
-            _, added = _read_chapters(entry.target.partition(":")[0].rpartition(".")[0])
-            chapters |= {title: f"{chapters.get(title, '')}{text}" for title, text in added.items()}
+    packages = (entry.target.partition(":")[0].rpartition(".")[0] for entry in list_entries() if entry.codes)
+    for package in dict.fromkeys(packages):
+        _, added = _read_chapters(package)
+        chapters |= {title: f"{chapters.get(title, '')}{text}" for title, text in added.items()}
     body = "".join(f"## {title}\n\n{text}" for title, text in chapters.items())
     return f"{opening}{body.rstrip()}\n"
 
