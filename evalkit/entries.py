@@ -178,6 +178,12 @@ BUILT_IN = (
         was={"transcript": "trace"},
     ),
     Entry(
+        name="final_state",
+        target="evalkit.features.final_state.feature:FinalStates",
+        keys={INPUT: ("state_probe",), EXPECTED: ("state", "state_contains")},
+        codes={"state_mismatch": Code(after="wrong_outcome")},
+    ),
+    Entry(
         name="approvals",
         target="evalkit.features.approvals.feature:Approvals",
         keys={

@@ -25,8 +25,6 @@ from evalkit.checks.run_checks import (
     FinalCallKey,
     InstructionKey,
     ModelFailureKey,
-    PartialStateKey,
-    StateKey,
     StopReasonKey,
 )
 from evalkit.hooks import EXPECTED, find_key
@@ -42,8 +40,6 @@ _KEYS: tuple[ExpectedKey, ...] = (
     FinalCallKey(),
     *RESPONSE_KEYS,
     ResponseJsonKey(),
-    StateKey(),
-    PartialStateKey(),
     StopReasonKey(),
     ModelFailureKey(),
     InstructionKey(),

@@ -38,7 +38,6 @@ _ORDER = (
     ("text_missing", "text_forbidden", "ungrounded_argument", "unresolved_reference"),
     ("invalid_arguments",),
     ("wrong_outcome", "result_mismatch", "wrong_channel", "wrong_answerer", "wrong_agent", "wrong_user_turn"),
-    ("state_mismatch",),
     ("wrong_order", "not_parallel"),
     ("missing_call",),
     ("unexpected_call",),

@@ -1,25 +1,19 @@
-"""Keys on the run as a whole: how it ends, its instruction, its last call, its state."""
+"""Keys on the run as a whole: how it ends, its instruction, its last call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from evalkit.checks.absence import AbsenceDemand, Demand
-from evalkit.checks.call_checks import build_mismatch_reason
 from evalkit.checks.evidence import COMPLETED, Evidence
-from evalkit.checks.expected_key import ONLY_A_RUN, ExpectationDraft, ExpectedKey, FailedCheck, RunExample
+from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey, FailedCheck, RunExample
 from evalkit.checks.key_schemas import BOOLEAN, NAME
-from evalkit.checks.reader import check_references
-from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_failures, build_pass, build_unmeasured
+from evalkit.checks.reasons import build_failure, build_pass, build_unmeasured
 from evalkit.checks.updates import Editor
 from evalkit.errors import KeyPath, find_nearest, format_path
 from evalkit.jsonvalue import JsonValue
-from evalkit.operators.base import Matcher
-from evalkit.operators.compile import Mode
-from evalkit.operators.judged import record_questions
 from evalkit.records.transcript import TRACED, Transcript
 from evalkit.records.verdict import CheckResult
 
@@ -146,58 +140,6 @@ class InstructionKey(ExpectedKey):
 
     def get_actual(self, transcript: Transcript) -> JsonValue:
         return transcript.instruction_used
-
-
-class FinalState(Demand, Struct, frozen=True):
-    """`state` or `state_contains`: the state at the end of the run, whatever the calls that led there."""
-
-    key: str
-    matcher: Matcher
-    path: KeyPath
-
-    def judge(self, evidence: Evidence) -> CheckResult:
-        """Compare the state."""
-        state = evidence.transcript.state
-        if state is None:
-            message = "the run has no state; declare input.state, or input.state_probe"
-            if evidence.transcript.fault is not None:
-                message = "the run broke off before its state was read"
-            return build_unmeasured(self.key, f"can't be judged: {message}", format_path(self.path), evidence.mode)
-        matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
-        if matcher.is_match(state):
-            record_questions(matcher, state, ("state",), "")
-            return build_pass(self.key, "the state is as expected")
-        place = format_path(self.path)
-        reasons = [build_mismatch_reason("state_mismatch", item, place) for item in matcher.explain(state, ("state",))]
-        return build_failures(self.key, reasons)
-
-
-class PartialStateKey(ExpectedKey):
-    """`state_contains`."""
-
-    name = "state_contains"
-    schema: Mapping[str, Any] = {"type": ["object", "array"], "minProperties": 1}
-    doc = "The state at the end of the run must hold these keys, equal on their values; operators are allowed."
-    mode: Mode = "partial"
-    in_turns = False
-    untraced = "no state"
-
-    def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> FinalState | None:
-        matcher = draft.reader.read_matcher(path, value, self.mode)
-        check_references(draft.reader, path, value)
-        return None if matcher is None else FinalState(self.name, matcher, path)
-
-    def explain_open(self, result: CheckResult) -> str:
-        return ONLY_A_RUN if result.status == NOT_JUDGED else ""
-
-
-class StateKey(PartialStateKey):
-    """`state`, which is equal as a whole."""
-
-    name = "state"
-    schema: Mapping[str, Any] = {}
-    doc = "The state at the end of the run (`input.state`, `input.state_probe`) must be this: values and operators."
-    mode = "equal"
 
 
 class FinalCall(AbsenceDemand, Struct, frozen=True):

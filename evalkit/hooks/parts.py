@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evalkit.checks.expectation import Expectation
     from evalkit.errors import EvalkitError
     from evalkit.functions.call_log import CallLog, PendingCall
-    from evalkit.hooks.records import AgentChange, Forecast, JudgedRun, PartJudgement, PlannedCase, Published
+    from evalkit.hooks.records import AgentChange, EndingRun, Forecast, JudgedRun, PartJudgement, PlannedCase, Published
     from evalkit.hosts.reports.api import FinishedRun, Redact
     from evalkit.jsonvalue import JsonDict, JsonValue
     from evalkit.records.case import Case
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 class CasePart(Struct, frozen=True):
     """What a feature has compiled for a case. Picklable; its methods are called for this case alone."""
 
+    in_changed_runs: ClassVar[bool] = True  # it takes part in runs of a passed case with one thing changed
     judges_unmeasured: ClassVar[bool] = False  # `judge` is asked of runs that could not be measured, too
     replaces_agent: ClassVar[bool] = False  # `plan` names another agent, whose calls are fixed: no mock answers them
 
@@ -73,6 +74,9 @@ class RunPart:
 
     def change_agent(self, change: AgentChange) -> None:
         """The run passes from one agent to another. Called without the lock of the call log."""
+
+    async def close(self, run: EndingRun) -> None:
+        """The agent has ended its run, and nothing has failed. A MockError leaves the run unmeasured."""
 
     def finish(self, transcript: Transcript, expectations: Sequence[Expectation | None]) -> Transcript:
         """The run is over: return its record, as it is to be judged."""

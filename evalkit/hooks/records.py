@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from evalkit.fields.reader import FieldReader
     from evalkit.functions.mocks.answers import MockSet
     from evalkit.gate.outcomes import Finding
-    from evalkit.jsonvalue import JsonObject
-    from evalkit.records.case import Case, Declaration
+    from evalkit.jsonvalue import JsonDict, JsonObject
+    from evalkit.records.case import Case, Declaration, Permissions
     from evalkit.records.run import GateNote
     from evalkit.records.settings import Settings
     from evalkit.records.transcript import Transcript
@@ -91,7 +91,22 @@ class CaseDraft(Struct, frozen=True, kw_only=True):
     functions: Mapping[str, Declaration] = {}  # those, and functions that are mocked beside them
     mocks: MockSet | None
     inherited: Any = None  # the value of `Inherited`
-    is_untrusted: bool = False
+    check_targets: bool = True  # Python code that the case names may be imported, as far as permissions allow
+    permissions: Permissions | None = None
+
+    @property
+    def is_untrusted(self) -> bool:
+        return self.permissions is not None and self.permissions.untrusted
+
+
+class EndingRun(Struct, frozen=True, kw_only=True):
+    """A run whose agent has ended, and still has its slot: no other run of it has begun."""
+
+    input: JsonObject
+    state: JsonDict  # of the mocks
+    task: Any  # the `Task` that the agent got
+    root: Path  # of the project
+    limit_s: float  # what a part may take
 
 
 class AgentForm(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 USER = "user"  # key of `input`: a simulated user talks with the agent
 # Keys of `input` that belong to the test: the answers of the functions, later messages of the user, what a simulated
 # one knows. The agent does not get them, and nothing of them is known to it.
-_HIDDEN_INPUTS = frozenset({"mock_function_responses", "mock_responses", "state", "state_probe", "turns", USER})
+_HIDDEN_INPUTS = frozenset({"mock_function_responses", "mock_responses", "state", "turns", USER})
 _ID = re.compile(r"(.+\.ya?ml)(?:\[([^\[\]=]+)\])?(?:\[([a-z][a-z0-9_]*=[^\[\]]+)\])?", re.DOTALL)
 
 

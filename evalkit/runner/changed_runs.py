@@ -70,7 +70,8 @@ class PassingRun(Struct, frozen=True, kw_only=True):
         return replace(
             self.case,
             **{
-                "mocks": replace(mocks or self.mocks, state_probe=None),
+                "mocks": mocks or self.mocks,
+                "features": {name: part for name, part in self.case.features.items() if part.in_changed_runs},
                 "expectation": Expectation(valid_arguments=False),
                 "turns": tuple(replace(turn, expectation=None) for turn in self.case.turns),
                 "repeat": Repeat(),

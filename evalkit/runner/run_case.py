@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ from evalkit.errors import (
 from evalkit.functions.context_propagation import PatchedCase, enter_case, go_outside, run_inside, run_outside
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.targets import suggest_target
+from evalkit.hooks import EndingRun, RunPart
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.models.cassettes.http import binding as http_recording
 from evalkit.models.cassettes.http.traffic import find_request_toggle, plays_requests
@@ -59,7 +60,6 @@ from evalkit.text.format import format_value
 if TYPE_CHECKING:
     from evalkit.agents import grader, model_choice
     from evalkit.functions import patching
-    from evalkit.functions.mocks import state
     from evalkit.models.providers import budget
     from evalkit.runner import grading, simulated_user
 else:
@@ -69,7 +69,6 @@ else:
     model_choice = LazyModule("evalkit.agents.model_choice")
     patching = LazyModule("evalkit.functions.patching")
     simulated_user = LazyModule("evalkit.runner.simulated_user")
-    state = LazyModule("evalkit.functions.mocks.state")
 
 OUTDATED = (MissingCassetteError, StaleCassetteError)
 # How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
@@ -212,8 +211,8 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             await _run_conversation(run)
         _check_mocks(run)
         _save_recordings(run)
-        if plan.mocks.state_probe is not None:  # in the slot: the next run of a sync agent changes the same system
-            await _probe_state(run)
+        if parts := dispatcher.call_log.parts:  # in the slot: the next run of a sync agent changes the same system
+            await _close_parts(run, parts)
     return run
 
 
@@ -256,18 +255,23 @@ def _save_recordings(run: RunState) -> None:
             run.task.record_fault(MissingCassetteError(f"the recording can't be written: {error}"))
 
 
-async def _probe_state(run: RunState) -> None:
-    """Read the state of the real system that the agent has changed, where the case says how."""
-    probe = run.plan.mocks.state_probe
-    if not isinstance(probe, (state.CallProbe, state.SqlProbe)) or run.fault is not None or run.is_abandoned:
+async def _close_parts(run: RunState, parts: Mapping[str, RunPart]) -> None:
+    """Tell parts of features that the agent has ended, unless the run failed, or happened elsewhere."""
+    if run.fault is not None or run.is_abandoned or run.plan.agent.is_recorded:
         return
-    if run.plan.agent.is_recorded:  # the system of now is not that of then
-        return
-    arguments = {"state": run.dispatcher.state, "input": run.plan.case.input, "task": run.task}
-    try:
-        run.probed_state = await state.read_state(probe, arguments, run.plan.root, run.plan.task_settings.deadline_s)
-    except MockError as error:
-        run.fault = build_unmeasured_fault(error)
+    plan = run.plan
+    ending = EndingRun(
+        input=plan.case.input, state=run.dispatcher.state, task=run.task, root=plan.root,
+        limit_s=plan.task_settings.deadline_s,
+    )  # fmt: skip
+    for name, part in tuple(parts.items()):
+        try:
+            await part.close(ending)
+        except MockError as error:
+            run.fault = build_unmeasured_fault(error)
+        except Exception as raised:
+            message = f"feature '{name}' raised {type(raised).__name__}: {raised}"
+            run.fault = build_unmeasured_fault(MockError(message))
 
 
 async def _run_conversation(run: RunState) -> None:

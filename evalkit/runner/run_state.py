@@ -196,7 +196,6 @@ class RunState(Struct, eq=False):
     timeout_s: float | None = None  # the agent's own time limit, where it ends before the deadline
     patches: PatchedCase | None = None
     is_abandoned: bool = False
-    probed_state: JsonValue = None  # what `input.state_probe` read at the end
     messages: list[UserMessage] = field(default_factory=list)  # of the user, where the case does not hold them
     simulation: Simulation | None = None  # of a simulated user
     player: object = None  # who plays it
@@ -363,9 +362,9 @@ def copy_state(case: Case) -> JsonDict:
 
 
 def _get_final_state(run: RunState) -> JsonValue:
-    """Return the state at the end: what the probe read, else what mocks made of `input.state`; None without either."""
-    if run.probed_state is not None or "state" not in run.plan.case.input:
-        return run.probed_state
+    """Return what mocks made of `input.state`; None without it."""
+    if "state" not in run.plan.case.input:
+        return None
     state: JsonValue
     state, problem = to_json_safe(run.dispatcher.state)
     if problem:

@@ -159,17 +159,6 @@ INPUT_KEYS: dict[str, CaseKey] = {
         {"type": "object"},
         "The state of the world at the beginning, which mocks read and change, and `expected_output.state` judges.",
     ),
-    "state_probe": CaseKey(
-        CaseReader.read_anything,
-        {
-            "type": "object",
-            "properties": {"$call": {"type": "string", "pattern": ":"}, "$sql": {"type": "object"}},
-            "additionalProperties": False,
-            "minProperties": 1,
-            "maxProperties": 1,
-        },
-        "What reads the state of a real system once the agent has ended: `{$call: ...}`, `{$sql: {database, query}}`.",
-    ),
     "mock_function_responses": CaseKey(
         CaseReader.read_anything,
         {"$ref": "#/$defs/mocks"},

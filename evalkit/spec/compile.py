@@ -6,7 +6,6 @@ from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from evalkit.checks.calls import ForbiddenCalls
 from evalkit.checks.compile import compile_expectation
@@ -41,10 +40,8 @@ from evalkit.text.format import format_value
 if TYPE_CHECKING:
     from evalkit.checks import simulated_user
     from evalkit.checks.simulated_user import SimulatedUser
-    from evalkit.functions.mocks import state
 else:
     simulated_user = LazyModule("evalkit.checks.simulated_user")
-    state = LazyModule("evalkit.functions.mocks.state")
 
 _USER_EXAMPLE = "shop.users:answer"
 _AGENT_EXAMPLE = "shop.agents:answer"
@@ -96,14 +93,14 @@ def compile_case(
     known_functions = _add_mocked(case, declared)
     if case_input.get(USER) is not None:
         case.user = _read_user(reader, case_input, known_functions, check_targets, permissions)
-    untrusted = permissions is not None and permissions.untrusted
     draft = CaseDraft(
         reader=reader,
         data=data,
         declarations=declared,
         functions=known_functions,
         mocks=case.mocks,
-        is_untrusted=untrusted,
+        check_targets=check_targets,
+        permissions=permissions,
     )
     case.features = compile_parts(draft, inherited or {})
     _compile_expectations(reader, case, data, case_input, known_functions)
@@ -151,7 +148,7 @@ def _read_mocks(
     check_targets: bool,
     permissions: Permissions | None,
 ) -> MockSet:
-    """Read what answers in the run: mocks, and the probe of the state at the end."""
+    """Read the mocks."""
     mocks, problems = parse_mocks(
         case_input.get(MOCKS),
         path=("input", MOCKS),
@@ -162,10 +159,6 @@ def _read_mocks(
         permissions=permissions,
     )
     reader.problems.extend(problems)
-    if (probe := case_input.get("state_probe")) is not None:
-        path = ("input", "state_probe")
-        state_probe = state.read_probe(reader, path, probe, check_targets=check_targets, permissions=permissions)
-        mocks = replace(mocks, state_probe=state_probe)
     return mocks
 
 

@@ -135,10 +135,15 @@ def test_a_judge_that_raises_leaves_the_case_unmeasured(install: Install) -> Non
     assert "feature 'manners' raised RuntimeError: no judge today" in verdict.reasons[0].message
 
 
-def test_a_part_that_raises_at_a_call_is_the_fault_of_the_run(install: Install) -> None:
+@pytest.mark.parametrize("hook", ["answer", "close"])
+def test_a_part_that_raises_is_the_fault_of_the_run(install: Install, hook: str) -> None:
     class Deaf(RunPart):
         def answer(self, call: Any) -> None:
-            raise LookupError(f"what is {call.name}?")
+            if hook == "answer":
+                raise LookupError("what?")
+
+        async def close(self, run: Any) -> None:
+            raise LookupError("what?")
 
     class DeafPart(CaseManners, frozen=True):
         def start(self, log: Any) -> RunPart:
@@ -156,7 +161,7 @@ def test_a_part_that_raises_at_a_call_is_the_fault_of_the_run(install: Install) 
     case_input = {"message": "hi", "mock_function_responses": {"look": 1}}
     verdict = run_case(build(manners="thank", input=case_input), call)
     assert verdict.status == "error", verdict.reasons
-    assert "feature 'manners' raised LookupError: what is look?" in verdict.reasons[0].message
+    assert "feature 'manners' raised LookupError: what?" in verdict.reasons[0].message
 
 
 def test_what_the_gate_says_itself_is_not_the_name_of_a_feature() -> None:

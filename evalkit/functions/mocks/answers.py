@@ -142,7 +142,6 @@ class MockSet(Struct, frozen=True):
 
     answers: Mapping[str, Answer] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
-    state_probe: object = None  # what reads the state of a real system: a `CallProbe` or a `SqlProbe`
 
     def __contains__(self, name: object) -> bool:
         return name in self.answers

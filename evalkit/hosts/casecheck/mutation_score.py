@@ -94,7 +94,7 @@ def _judge(
 def _replay_state(observed: Observation, transcript: Transcript) -> Transcript:
     """Return `transcript` with the state that its calls lead to, where mocks alone make the state."""
     case, mocks = observed.case, get_mocks(observed.case)
-    is_mocked = "state" in case.input and mocks.state_probe is None
+    is_mocked = "state" in case.input and "state_probe" not in case.input
     if not is_mocked or transcript.calls == observed.verdict.transcript.calls:
         return transcript
     # What features answered stands in the calls: none is asked again.
