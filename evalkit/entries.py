@@ -116,6 +116,7 @@ class Entry(NamedTuple):
     codes: Mapping[str, Code] = _NOTHING  # of reasons and faults
     has_rules: bool = False  # of lint
     messages: tuple[str, ...] = ()  # keys of `input` that say what the agent gets, as `message` does
+    shown_inputs: tuple[str, ...] = ()  # keys of `input` that the agent sees
     agent_forms: tuple[str, ...] = ()  # keys of a mapping under `agent`, each the sign of one form
     endpoint: str = ""  # a path below the URL of a run's functions, for programs and services
     mutants: tuple[str, ...] = ()  # kinds
@@ -125,6 +126,7 @@ class Entry(NamedTuple):
     commands: tuple[Command, ...] = ()
     divides_runs: bool = False  # into parts, which a run's metadata lists under its name, each with its `label`
     reports: tuple[ReportFormat, ...] = ()
+    recording: str = ""  # the ending of its recordings, which stand beside a case's cassette
     was: Mapping[str, str] = _NOTHING  # fields of records that held its data before version 2
 
 
@@ -209,6 +211,7 @@ BUILT_IN = (
         target="evalkit.features.mcp.feature:Mcp",
         keys={INPUT: ("calls",)},
         messages=("calls",),
+        shown_inputs=("calls",),
         agent_forms=("mcp",),
         endpoint="mcp",
         settings=("mcp_servers",),
@@ -224,6 +227,22 @@ BUILT_IN = (
     Entry(
         name="simulated_users",
         target="evalkit.features.simulated_users.feature:SimulatedUsers",
+        keys={INPUT: ("user",)},
+        messages=("user",),
+        codes={
+            "conversation_not_ended": Code(),
+            "simulator_left_role": Code(),
+            "simulator_invented_fact": Code(),
+            "simulator_stopped_early": Code(),
+            "simulator_repeated_itself": Code(),
+            "simulator_silent": Code(),
+            "simulator_cut_off": Code(),
+            "simulator_never_stopped": Code(),
+            "simulator_over_budget": Code(),
+            "simulator_no_branch": Code(),
+            "simulator_raised": Code(),
+        },
+        recording=".user.yaml",
         was={"transcript": "simulation"},
     ),
     Entry(

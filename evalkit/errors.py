@@ -206,14 +206,6 @@ class BypassedMockError(MeasurementError):
     code = "mock_bypassed"
 
 
-class SimulatorError(MeasurementError):
-    """The simulated user made a mistake, or could not answer: nothing that the agent is to blame for."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class RemoteAgentError(EvalkitError):
     """An agent in another process, or behind a URL, could not be reached or did not answer as agreed.
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evalkit.errors import SpecError as SpecError
     from evalkit.errors import UsageError as UsageError
     from evalkit.features.mcp.servers import mcp_server as mcp_server
+    from evalkit.features.simulated_users.players import UserConversation as UserConversation
     from evalkit.functions.context_propagation import bind as bind
     from evalkit.gate.decision import decide as decide
     from evalkit.hosts.reports.run_file import load_run as load_run
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from evalkit.runner.judge import judge as judge
     from evalkit.runner.run_case import arun_case as arun_case
     from evalkit.runner.run_case import run_case as run_case
-    from evalkit.runner.simulated_user import UserConversation as UserConversation
     from evalkit.spec.load import case_from_dict as case_from_dict
     from evalkit.textcalls import parse_text_calls as parse_text_calls
     from evalkit.textcalls.parsed import ParsedText as ParsedText
@@ -67,7 +67,7 @@ PLACES = {
     "Task": "evalkit.agents.task:Task",
     "Transcript": "evalkit.records.transcript:Transcript",
     "UsageError": "evalkit.errors:UsageError",
-    "UserConversation": "evalkit.runner.simulated_user:UserConversation",
+    "UserConversation": "evalkit.features.simulated_users.players:UserConversation",
     "Verdict": "evalkit.records.verdict:Verdict",
     "aclose_shared": "evalkit.agents.model_choice:aclose_shared",
     "agent": "evalkit.agents.registry:agent",

@@ -44,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors",
         "fields",
         "functions",
+        "hooks",
         "jsonvalue",
         "records",
         "models/providers",
@@ -139,7 +140,7 @@ ALLOWED: dict[str, set[str]] = {
             "operators",
         },
         *{"runner", "spec", "text", "wire", "yamlfile"},
-        *{"agents", "bounds", "config", "models/cassettes"},
+        *{"agents", "bounds", "config", "models/cassettes", "models/providers"},
         *{"gate", "hosts/commands", "hosts/reports", "stats"},
     },
     "adapters": {
@@ -215,7 +216,6 @@ LAZY: dict[str, str] = {
     "evalkit.models.cassettes.model": "something was recorded",
     "evalkit.models.cassettes.reply_cache": "--evalkit-cache",
     "evalkit.checks.matching.explain": "calls fit no expectation",
-    "evalkit.checks.simulated_user": "a user is simulated",
     "evalkit.cli.case_checks": "a command",
     "evalkit.cli.lint": "a command",
     "evalkit.cli.recordings": "a command",
@@ -229,6 +229,7 @@ LAZY: dict[str, str] = {
     "evalkit.features.programs.service": "an agent is a service",
     "evalkit.features.parity.comparison": "--evalkit-parity",
     "evalkit.features.recorded_runs.selection": "--evalkit-traces",
+    "evalkit.features.simulated_users.conversation": "a case with a user is run",
     "evalkit.features.policies.lint": "lint: a command that few runs need",
     "evalkit.features.sweeps.fault_runs": "--evalkit-faults",
     "evalkit.features.sweeps.injection_runs": "--evalkit-injections",
@@ -255,7 +256,6 @@ LAZY: dict[str, str] = {
     "evalkit.hosts.reports.trace": "a trace is shown",
     "evalkit.runner.changed_runs": "passed cases run again",
     "evalkit.runner.grading": "a model grades",
-    "evalkit.runner.simulated_user": "a user is simulated",
     "evalkit.spec.suites": "there is a suite, or a case extends another one",
     "evalkit.textcalls.search": "a model writes calls as text",
     "evalkit.wire.anthropic_messages": "a stream of Anthropic's is fed",
@@ -331,6 +331,7 @@ def test_no_feature_knows_another() -> None:
         "mcp.servers",
         "recorded_runs.importing",
         "recorded_runs.selection",
+        "simulated_users.players",
     }
 
 

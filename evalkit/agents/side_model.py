@@ -1,4 +1,4 @@
-"""Models that are asked beside the one under test: a grader, a simulated user. Each has deadlines, tokens and a
+"""Models that are asked beside the one under test: to grade, to play a user. Each has deadlines, tokens and a
 recording of its own."""
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class Grounding:
         turns = None
         if isinstance(case_input, dict):
             turns = case_input.get("turns")
-            hidden = list_hidden_inputs()  # what a simulated user knows is not known before it says it
+            hidden = list_hidden_inputs()  # what a user knows is not known before it says it
             case_input = {key: value for key, value in case_input.items() if key not in hidden}
         self._input = KnowledgeSource(drop_part_facts(case_input))
         self._turns = [

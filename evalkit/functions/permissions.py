@@ -24,6 +24,8 @@ from pathlib import Path, PurePath
 from types import ModuleType
 from urllib.parse import unquote_plus, urlsplit
 
+from evalkit.errors import KeyPath, format_path
+from evalkit.fields.reader import FieldReader
 from evalkit.hooks import find_agent_form
 from evalkit.records.case import Permissions
 from evalkit.records.registry import AGENTS, CHECKS, OPERATORS
@@ -412,6 +414,18 @@ def _begins_as_code(path: Path) -> bool:
             return file.read(4).startswith(_CODE_MAGIC)
     except OSError:
         return False
+
+
+def check_model(
+    reader: FieldReader, path: KeyPath, model: object, permissions: Permissions | None, option: str
+) -> None:
+    """Report a model whose address, or place in a cloud, the file chooses. `option` may name it."""
+    if refused := explain_model(model, permissions):
+        message = (
+            f"{format_path(path)} may not name {refused}, where a recording would send the key of the service; "
+            f"write the model into [tool.evalkit], or after {option}"
+        )
+        reader.add_problem(path, message)
 
 
 def explain_model(model: object, permissions: Permissions | None) -> str:

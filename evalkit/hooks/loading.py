@@ -211,6 +211,12 @@ def list_messages() -> tuple[str, ...]:
 
 
 @cache
+def list_shown_inputs() -> tuple[str, ...]:
+    """Return the keys of `input` that belong to features, and that the agent sees."""
+    return tuple(key for entry in list_entries() for key in entry.shown_inputs)
+
+
+@cache
 def list_own_keys() -> frozenset[str]:
     """Return the keys of a case that are never handed down."""
     return frozenset(key for entry in list_entries() for key in entry.own_keys)

@@ -15,12 +15,23 @@ if TYPE_CHECKING:
     from evalkit.checks.expectation import Expectation
     from evalkit.errors import EvalkitError
     from evalkit.functions.call_log import CallLog, PendingCall
-    from evalkit.hooks.records import AgentChange, EndingRun, Forecast, JudgedRun, PartJudgement, PlannedCase, Published
+    from evalkit.hooks.records import (
+        AgentChange,
+        EndingRun,
+        Forecast,
+        JudgedRun,
+        PartJudgement,
+        PlannedCase,
+        Published,
+        RunView,
+        UserForecast,
+    )
     from evalkit.hosts.reports.api import FinishedRun, Redact
     from evalkit.jsonvalue import JsonDict, JsonValue
     from evalkit.records.case import Case
     from evalkit.records.run import Run
-    from evalkit.records.transcript import Transcript
+    from evalkit.records.transcript import Transcript, UserMessage
+    from evalkit.records.verdict import Reason
     from evalkit.runner.changed_runs import PassingRun, PlannedRun
 
 
@@ -44,6 +55,10 @@ class CasePart(Struct, frozen=True):
         """A run is over, and the checks of `expected_output` have been made. An exception is an error of the case."""
         return None
 
+    def confirm(self, run: JudgedRun) -> Reason | None:
+        """All holds, what features demand included: return why the run can't count as measured nevertheless."""
+        return None
+
     def is_current(self, data: Any) -> bool:
         """Return whether a verdict with this `data` would be the same now: `--evalkit-resume`."""
         return True
@@ -56,20 +71,28 @@ class CasePart(Struct, frozen=True):
         """Return whether it depends on more of calls than their names and outcomes."""
         return False
 
+    def foresee_user(self) -> UserForecast | None:
+        """Return what the user may say, of a case that does not hold the user's messages."""
+        return None
+
     def forecast(self, forecast: Forecast) -> None:
         """Report what the expected calls can't keep."""
 
 
 class RunPart:
-    """The part of a feature in one run. Called under the lock of the call log."""
+    """The part of a feature in one run."""
 
     feature: ClassVar[str]
+    speaks: ClassVar[bool] = False  # the user's messages come from it (`next_message`), and not from the case
 
     def join(self, task: Task) -> None:
         """The agent is about to be called with `task`."""
 
     def answer(self, call: PendingCall) -> EvalkitError | None:
-        """A call is about to be answered by its mock. Change it if need be; return the error that it gets instead."""
+        """A call is about to be answered by its mock. Change it if need be; return the error that it gets instead.
+
+        Called under the lock of the call log.
+        """
         return None
 
     def change_agent(self, change: AgentChange) -> None:
@@ -77,6 +100,17 @@ class RunPart:
 
     async def close(self, run: EndingRun) -> None:
         """The agent has ended its run, and nothing has failed. A MockError leaves the run unmeasured."""
+
+    async def next_message(self, run: RunView) -> UserMessage | None:
+        """Return what the user says next, None at the end of the conversation.
+
+        The agent has answered the message before. The time counts as waiting, and none of the agent's. An exception
+        ends the run as one that could not be measured.
+        """
+        return None
+
+    def save(self) -> None:
+        """Write what was recorded: the run could be measured. An OSError is a fault of the run."""
 
     def finish(self, transcript: Transcript, expectations: Sequence[Expectation | None]) -> Transcript:
         """The run is over: return its record, as it is to be judged."""

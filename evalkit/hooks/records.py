@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from evalkit.agents.contract import AgentUnderTest
     from evalkit.errors import Problem
     from evalkit.fields.reader import FieldReader
+    from evalkit.functions.dispatcher import FakeDispatcher
     from evalkit.functions.mocks.answers import MockSet
     from evalkit.gate.outcomes import Finding
     from evalkit.jsonvalue import JsonDict, JsonObject
     from evalkit.records.case import Case, Declaration, Permissions
     from evalkit.records.run import GateNote
     from evalkit.records.settings import Settings
-    from evalkit.records.transcript import Transcript
+    from evalkit.records.transcript import AgentValue, Transcript
     from evalkit.records.verdict import CheckResult
     from evalkit.spec.case_reader import CaseKey
 
@@ -137,6 +138,19 @@ class PlannedCase(Struct, frozen=True, kw_only=True):
     agent: AgentUnderTest | None = None
 
 
+class RunView(Struct, frozen=True, kw_only=True):
+    """A run under way."""
+
+    case: Case
+    number: int  # of the case's runs, from 0
+    settings: Settings
+    deadline_s: float
+    input: AgentValue  # as the agent sees it
+    dispatcher: FakeDispatcher  # calls so far, the state, declared functions
+    exchanges: Sequence[tuple[str, str]]  # messages of the user so far, each with the agent's reply
+    is_recorded: bool  # the agent is a recorded run
+
+
 class JudgedRun(Struct, frozen=True, kw_only=True):
     """A run that is being judged: what happened, and the names of functions by their aliases."""
 
@@ -158,9 +172,16 @@ class Forecast(Struct, frozen=True, kw_only=True):
     judged: JudgedRun
     is_open: bool  # a run may make other calls
     is_guessed: bool  # some arguments are made up
-    user_is_simulated: bool
+    user_is_open: bool  # only a run can tell what the user says
     report: Callable[[str, str, int | None], None]  # code, message, index of the call
     note: Callable[[str], None]  # what can't be checked
+
+
+class UserForecast(Struct, frozen=True):
+    """What the user may say, before anything runs. `is_open`: it may say something else."""
+
+    words: tuple[str, ...]
+    is_open: bool
 
 
 class Table(Struct, frozen=True):

@@ -11,20 +11,19 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from evalkit.errors import KeyPath, Location, UsageError
-from evalkit.hooks import FUNCTION, INPUT, CasePart, list_keys, list_messages
+from evalkit.hooks import FUNCTION, INPUT, CasePart, list_keys, list_shown_inputs
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 
+# Keys of `input` that belong to the test: the answers of the functions, later messages of the user, and those of
+# features. The agent does not get them, and nothing of them is known to it.
+_HIDDEN_INPUTS = frozenset({"mock_function_responses", "mock_responses", "state", "turns"})
 # The id of a row holds no "=", and a label does.
-USER = "user"  # key of `input`: a simulated user talks with the agent
-# Keys of `input` that belong to the test: the answers of the functions, later messages of the user, what a simulated
-# one knows. The agent does not get them, and nothing of them is known to it.
-_HIDDEN_INPUTS = frozenset({"mock_function_responses", "mock_responses", "state", "turns", USER})
 _ID = re.compile(r"(.+\.ya?ml)(?:\[([^\[\]=]+)\])?(?:\[([a-z][a-z0-9_]*=[^\[\]]+)\])?", re.DOTALL)
 
 
 def list_hidden_inputs() -> frozenset[str]:
     """Return the keys of `input` that neither the agent gets nor counts as known."""
-    return _HIDDEN_INPUTS.union(list_keys(INPUT)).difference(list_messages())
+    return _HIDDEN_INPUTS.union(list_keys(INPUT)).difference(list_shown_inputs())
 
 
 def split_case_id(case_id: str) -> tuple[str, str | None]:
@@ -184,13 +183,6 @@ class CompiledExpectation(Protocol):
     def aliases(self) -> Mapping[str, str]: ...
 
 
-class CompiledUser(Protocol):
-    """A simulated user. `evalkit.checks.simulated_user.get_user` returns it whole."""
-
-    @property
-    def player(self) -> str: ...
-
-
 class UserTurn(Struct, frozen=True, kw_only=True):
     """An entry of `input.turns`: the user's words, and the expectation on the agent's part of that turn."""
 
@@ -226,7 +218,6 @@ class Case(Struct, frozen=True, kw_only=True):
     mocks: CompiledMocks | None = None
     expectation: CompiledExpectation | None = None
     turns: tuple[UserTurn, ...] = ()
-    user: CompiledUser | None = None  # a simulated one, with whom the agent talks
     features: Mapping[str, CasePart] = field(default_factory=dict)  # what features have compiled, in their order
     merged: JsonObject = field(default_factory=dict)  # the whole case after merging with its suites
     suite_dirs: tuple[Path, ...] = ()  # folders of the suite.yaml files in force, outermost first

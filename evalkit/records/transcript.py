@@ -302,19 +302,6 @@ class UserMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     duration_ms: float = 0.0
 
 
-class Simulation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a simulated user in a conversation. Tokens and money are its own, and no part of the agent's.
-
-    `ended_by`: ``rule`` (that of `stop_when` holds), ``user`` (it said so), ``max_turns``, or "": something else did.
-    """
-
-    player: str  # "model", "script" or "call"
-    last_words: UserMessage | None = None  # with which the user ended it; the agent did not get them
-    ended_by: str = ""
-    model: str | None = None  # "gemini:MODEL"; None: no model was asked, or a person wrote what it says
-    cassette: str | None = None  # "recorded", "hand-written"; None: no model, or one that was asked
-
-
 class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The record of one run. `stop_reason` is a value, never an exception: `completed`, `max_iterations`,
     `deadline`, `blocked`, `malformed_call`, `required_call_missing`, `provider_error`, `budget`, `agent_raised`, or one

@@ -13,7 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.expectation import Expectation, Judgement, add_results, get_expectation, judge_conversation
+from evalkit.checks.expectation import (
+    Expectation,
+    Judgement,
+    add_results,
+    format_summary,
+    get_expectation,
+    judge_conversation,
+)
 from evalkit.checks.expected_keys import merge_turn_keys
 from evalkit.checks.reader import get_declared_defaults
 from evalkit.checks.reasons import build_unmeasured
@@ -22,7 +29,7 @@ from evalkit.hooks import JudgedRun
 from evalkit.jsonvalue import JsonObject
 from evalkit.records.case import Case, Declaration
 from evalkit.records.transcript import Transcript
-from evalkit.records.verdict import Reason
+from evalkit.records.verdict import ERROR, PASSED, Reason
 
 
 class Demands(Struct, frozen=True):
@@ -61,7 +68,16 @@ def _judge_features(demands: Demands, transcript: Transcript, judgement: Judgeme
             results += judged.results
             if judged.data is not None:
                 data[name] = judged.data
-    return add_results(replace(judgement, features=data), results, transcript.fault)
+    judgement = add_results(replace(judgement, features=data), results, transcript.fault)
+    return _confirm(run, judgement) if judgement.status == PASSED else judgement
+
+
+def _confirm(run: JudgedRun, judgement: Judgement) -> Judgement:
+    """Return the judgement of a run for which all holds: an error where it can't count as measured nevertheless."""
+    reason = next((reason for part in run.case.features.values() if (reason := part.confirm(run)) is not None), None)
+    if reason is None:
+        return judgement
+    return replace(judgement, status=ERROR, reasons=(reason,), summary=format_summary((reason,)))
 
 
 def collect_aliases(functions: Iterable[Declaration]) -> dict[str, str]:

@@ -183,7 +183,7 @@ async def _grade_question(plan: CasePlan, grader: Grader, transcript: Transcript
     except TemplateError as error:
         return Grading(place=question.place, fault=RunFault(code="unresolved_reference", message=str(error)))
     evidence = build_evidence(plan, transcript, question.user_turn)
-    scope = "the whole conversation" if plan.case.turns or plan.case.user else "the whole run"
+    scope = "the whole conversation" if plan.case.turns or transcript.messages else "the whole run"
     if question.user_turn is not None:
         scope = "the last turn of the conversation"
     request = build_grading_request(criteria, scope, evidence, build_redactor(plan.settings))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,7 +22,6 @@ from evalkit.errors import (
 )
 from evalkit.functions.declarations import find_argument_violations, parse_declarations
 from evalkit.jsonvalue import MAX_DEPTH, JsonObject, to_json_safe
-from evalkit.lazy import LazyModule
 from evalkit.records.case import Case, Declaration, Repeat
 from evalkit.records.mcp_names import is_offered_as
 from evalkit.records.transcript import ANSWERERS, CHANNELS, MOCK, FunctionCall, RunFault, Transcript
@@ -31,11 +29,6 @@ from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verd
 from evalkit.runner.demands import compile_demands, judge_transcript, locate_reason
 from evalkit.runner.run_state import CasePlan
 from evalkit.stats.pass_rates import settled
-
-if TYPE_CHECKING:
-    from evalkit.runner import simulated_user
-else:
-    simulated_user = LazyModule("evalkit.runner.simulated_user")
 
 # Codes of refused calls: an agent that breaks down after one failed because of the call.
 REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
@@ -50,8 +43,6 @@ def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declara
         reason = Reason(code=transcript.fault.code, message=transcript.fault.message)
         return build_verdict(case, NOT_RUN, (reason,), transcript)
     judgement = judge_transcript(compile_demands(case, plan.expectation, declared), transcript)
-    if case.user is not None:
-        judgement = simulated_user.require_end(case, transcript, judgement)
     unused: tuple[Reason, ...] = ()
     if plan.task_settings.strict_mocks and judgement.status != ERROR:
         place = "input.mock_function_responses"

@@ -7,7 +7,6 @@ import contextvars
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from evalkit.checks.expectation import get_expectation, list_own_functions
 from evalkit.errors import (
     BudgetSpentError,
     BypassedMockError,
+    EvalkitError,
     MeasurementError,
     MissingCassetteError,
     MockError,
@@ -61,14 +61,13 @@ if TYPE_CHECKING:
     from evalkit.agents import grader, model_choice
     from evalkit.functions import patching
     from evalkit.models.providers import budget
-    from evalkit.runner import grading, simulated_user
+    from evalkit.runner import grading
 else:
     budget = LazyModule("evalkit.models.providers.budget")
     grader = LazyModule("evalkit.agents.grader")
     grading = LazyModule("evalkit.runner.grading")
     model_choice = LazyModule("evalkit.agents.model_choice")
     patching = LazyModule("evalkit.functions.patching")
-    simulated_user = LazyModule("evalkit.runner.simulated_user")
 
 OUTDATED = (MissingCassetteError, StaleCassetteError)
 # How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
@@ -246,7 +245,7 @@ def _save_recordings(run: RunState) -> None:
         run.fault is not None and (not run.fault.measured or run.fault.code == "deadline")
     ):
         return
-    for recorder in (run.task.provider, run.task.used_http_player, run.player):
+    for recorder in (run.task.provider, run.task.used_http_player, *run.dispatcher.call_log.parts.values()):
         save = getattr(recorder, "save", None)  # only what records has it
         try:
             if save is not None:
@@ -312,9 +311,10 @@ async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
     run.start_time = now()
     case = run.plan.case
     try:
-        if case.user is not None:
+        speaker = next((part for part in run.dispatcher.call_log.parts.values() if part.speaks), None)
+        if speaker is not None:
             with run_outside():
-                await simulated_user.run_simulated_conversation(run, partial(_run_turn, run, agent))
+                await _run_conversation_with(speaker, run, agent)
             return
         messages: Sequence[object] = [turn.user for turn in case.turns] or [run.task.input]
         for index, message in enumerate(messages):
@@ -322,6 +322,27 @@ async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
                 return
     finally:
         run.wall_s = now() - run.start_time
+
+
+async def _run_conversation_with(speaker: RunPart, run: RunState, agent: AgentUnderTest) -> None:
+    """Let a feature, which says the user's messages, and the agent talk in turns. What the feature raises is no fault
+    of the agent's."""
+    while True:
+        try:
+            with run.task.queueing_time.measure(), run.task.waiting_time.measure():  # no time of the agent's
+                message = await speaker.next_message(run.view())
+        except EvalkitError as error:
+            run.task.record_fault(error)
+            return
+        except Exception as error:
+            problem = f"feature '{speaker.feature}' raised {type(error).__name__}: {error}"
+            run.task.record_fault(MeasurementError(f"the user can't speak: {problem}"))
+            return
+        if message is None:
+            return
+        run.messages.append(message)
+        if not await _run_turn(run, agent, len(run.replies), message.text):
+            return
 
 
 async def _run_turn(run: RunState, agent: AgentUnderTest, index: int, message: object) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from traceback import FrameSummary
 from typing import TYPE_CHECKING, NoReturn
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.agents import offline
@@ -27,18 +27,11 @@ from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet, get_mocks
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.permissions import explain_path
-from evalkit.hooks import CaseDraft, CasePart, PlannedCase, compile_parts, plan_parts
+from evalkit.hooks import CaseDraft, CasePart, PlannedCase, RunView, compile_parts, plan_parts
 from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
 from evalkit.lazy import LazyModule
 from evalkit.models.cassettes.http import binding as http_recording
-from evalkit.models.cassettes.paths import (
-    SUFFIXES,
-    build_cassette_name,
-    build_grades_path,
-    build_http_path,
-    build_run_path,
-    build_user_path,
-)
+from evalkit.models.cassettes.paths import SUFFIXES, build_cassette_name, build_run_path, list_endings
 from evalkit.records.case import Case, Declaration, split_variant
 from evalkit.records.settings import REPLY_CACHE, Settings, choose_model, compute_cost, compute_turns_cost
 from evalkit.records.transcript import (
@@ -49,7 +42,6 @@ from evalkit.records.transcript import (
     FunctionCall,
     ModelTurn,
     RunFault,
-    Simulation,
     Timing,
     Transcript,
     Usage,
@@ -148,7 +140,8 @@ def _compile_mocks(case: Case, declarations: Mapping[str, Declaration]) -> MockS
 def _compile_features(case: Case, mocks: MockSet, declarations: Mapping[str, Declaration]) -> dict[str, CasePart]:
     """Compile what features have to do with a case that was built in code."""
     reader = FieldReader(subject="the case")
-    draft = CaseDraft(reader=reader, data={"input": case.input}, declarations=declarations, mocks=mocks)
+    data = {"input": case.input}
+    draft = CaseDraft(reader=reader, data=data, declarations=declarations, functions=declarations, mocks=mocks)
     parts = compile_parts(draft, {})
     _raise_problems(case, reader.problems)
     return parts
@@ -162,7 +155,7 @@ def _check_recordings(case: Case, settings: Settings, root: Path) -> None:
     paths = [os.path.dirname(bases[0])]
     if os.path.isdir(paths[0]):
         for base in (build_run_path(Path(base), run) for base in bases for run in range(case.repeat.runs)):
-            companions = (build_http_path(base, 0), build_grades_path(base, 0), build_user_path(base, 0))
+            companions = (build_run_path(base, 0, ending) for ending in list_endings())
             paths += map(os.fspath, filter(os.path.islink, (*map(base.with_suffix, SUFFIXES), *companions)))
     elif settings.record is None:  # there is nothing to read, and nothing will be written
         return
@@ -197,10 +190,21 @@ class RunState(Struct, eq=False):
     patches: PatchedCase | None = None
     is_abandoned: bool = False
     messages: list[UserMessage] = field(default_factory=list)  # of the user, where the case does not hold them
-    simulation: Simulation | None = None  # of a simulated user
-    player: object = None  # who plays it
-    unended: RunFault | None = None  # the user came to no end, although the agent went on answering
     phase: str = ""  # "set-up" or "tear-down" of an agent that has them, while it is in one
+
+    def view(self) -> RunView:
+        """Return the run as features see it."""
+        replies = (reply.text for reply in self.replies)
+        return RunView(
+            case=self.plan.case,
+            number=self.task.run_index,
+            settings=self.plan.settings,
+            deadline_s=self.plan.task_settings.deadline_s,
+            input=self.task.input,
+            dispatcher=self.dispatcher,
+            exchanges=tuple(zip((message.text for message in self.messages), replies, strict=False)),
+            is_recorded=self.plan.agent.is_recorded,
+        )
 
     def release_resources(self) -> None:
         """Release the patches and the cassette once an abandoned agent has ended after all."""
@@ -277,7 +281,7 @@ def build_transcript(run: RunState) -> Transcript:
         calls=_name_agents(dispatcher.calls, turns),
         turns=turns,
         response=reply.text,
-        responses=tuple(reply.text for reply in run.replies) if run.plan.case.turns or run.simulation else (),
+        responses=tuple(reply.text for reply in run.replies) if run.plan.case.turns or run.messages else (),
         messages=tuple(run.messages),
         stop_reason=reply.stop_reason if fault is None else fault.code,
         fault=fault,
@@ -295,7 +299,6 @@ def build_transcript(run: RunState) -> Transcript:
         metadata=data,
         state=state,
         unobserved=task.unseen_parts.list_unseen(),
-        features={} if run.simulation is None else {"simulated_users": to_builtins(run.simulation)},
     )
     return _finish_parts(run, transcript)
 
@@ -313,7 +316,7 @@ def _find_fault(run: RunState) -> RunFault | None:
     unmeasured = run.dispatcher.fault or run.task.fault
     if run.plan.expects_model_failure and isinstance(unmeasured, ProviderError):
         unmeasured = None
-    return run.fault or run.unended if unmeasured is None else build_unmeasured_fault(unmeasured)
+    return run.fault if unmeasured is None else build_unmeasured_fault(unmeasured)
 
 
 def _describe_failure(failure: Failure) -> FailedRequest:

@@ -145,14 +145,6 @@ INPUT_KEYS: dict[str, CaseKey] = {
         synonyms=("messages", "conversation"),
         is_message=True,
     ),
-    "user": CaseKey(
-        CaseReader.read_anything,
-        {"$ref": "#/$defs/user"},
-        "A simulated user, which talks with the agent: `{goal, persona, facts, stop_when, max_turns}`.",
-        in_suite=False,
-        synonyms=("simulated_user", "simulator", "simulation", "user_simulator"),
-        is_message=True,
-    ),
     "context": CaseKey(CaseReader.read_anything, {}, "Whatever else the agent gets; it is kept as it is."),
     "state": CaseKey(
         CaseReader.read_mapping,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -12,18 +12,26 @@ from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.expected_keys import find_expected_key, merge_turn_keys
 from evalkit.checks.reader import ExpectationReader
-from evalkit.errors import KeyPath, PathProblem, find_nearest, format_path
+from evalkit.errors import KeyPath, PathProblem, find_nearest
 from evalkit.fields.reader import explain_quoting
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
-from evalkit.functions.permissions import explain_agent, explain_model
-from evalkit.functions.targets import TargetError, check_form, find_callable, find_patch_problem
-from evalkit.hooks import CASE, INPUT, CaseDraft, CasePart, Inherited, compile_parts
+from evalkit.functions.permissions import check_model, explain_agent
+from evalkit.functions.targets import TargetError, find_callable, find_patch_problem
+from evalkit.hooks import (
+    CASE,
+    INPUT,
+    CaseDraft,
+    CasePart,
+    Inherited,
+    compile_parts,
+    find_key,
+    list_keys,
+)
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.lazy import LazyModule
-from evalkit.records.case import USER, CaseSettings, Declaration, Permissions, UserTurn
+from evalkit.records.case import CaseSettings, Declaration, Permissions, UserTurn
 from evalkit.records.registry import AGENTS
 from evalkit.spec.case_keys import (
     CASE_KEYS,
@@ -37,13 +45,6 @@ from evalkit.spec.case_reader import CaseReader, collect_synonyms
 from evalkit.spec.files import MOCKS, OLD_MOCKS
 from evalkit.text.format import format_value
 
-if TYPE_CHECKING:
-    from evalkit.checks import simulated_user
-    from evalkit.checks.simulated_user import SimulatedUser
-else:
-    simulated_user = LazyModule("evalkit.checks.simulated_user")
-
-_USER_EXAMPLE = "shop.users:answer"
 _AGENT_EXAMPLE = "shop.agents:answer"
 
 
@@ -56,7 +57,6 @@ class CompiledCase(Struct):
     mocks: MockSet | None = None
     expectation: Expectation | None = None
     turns: tuple[UserTurn, ...] = ()
-    user: SimulatedUser | None = None
     features: Mapping[str, CasePart] = field(default_factory=dict)
     problems: tuple[PathProblem, ...] = ()
 
@@ -91,17 +91,10 @@ def compile_case(
         _read_input(reader, data, case_input)
         case.mocks = _read_mocks(reader, case_input, declared, mocks, check_targets, permissions)
     known_functions = _add_mocked(case, declared)
-    if case_input.get(USER) is not None:
-        case.user = _read_user(reader, case_input, known_functions, check_targets, permissions)
     draft = CaseDraft(
-        reader=reader,
-        data=data,
-        declarations=declared,
-        functions=known_functions,
-        mocks=case.mocks,
-        check_targets=check_targets,
-        permissions=permissions,
-    )
+        reader=reader, data=data, declarations=declared, functions=known_functions, mocks=case.mocks,
+        check_targets=check_targets, permissions=permissions,
+    )  # fmt: skip
     case.features = compile_parts(draft, inherited or {})
     _compile_expectations(reader, case, data, case_input, known_functions)
     case.problems = tuple(reader.problems)
@@ -160,30 +153,6 @@ def _read_mocks(
     )
     reader.problems.extend(problems)
     return mocks
-
-
-def _read_user(
-    reader: CaseReader,
-    case_input: JsonDict,
-    declared: Mapping[str, Declaration],
-    check_targets: bool,
-    permissions: Permissions | None,
-) -> SimulatedUser | None:
-    """Read the simulated user. Its model and its callable are checked as those of the case are."""
-    user, problems = simulated_user.read_user(case_input[USER], declared, case_input)
-    reader.problems.extend(problems)
-    path: KeyPath = ("input", USER)
-    keys = case_input[USER] if isinstance(case_input[USER], dict) else {}
-    _check_model(reader, (*path, "model"), keys.get("model"), permissions)
-    target = keys.get("call")
-    try:
-        if isinstance(target, str) and not check_targets:
-            check_form(target, _USER_EXAMPLE)
-        elif isinstance(target, str) and not callable(find_callable(target, _USER_EXAMPLE, permissions)):
-            raise TargetError(f"'{target}' is not callable")
-    except TargetError as error:
-        reader.add_problem((*path, "call"), f"user.call: {error}")
-    return user
 
 
 def _add_mocked(case: CompiledCase, declared: dict[str, Declaration]) -> dict[str, Declaration]:
@@ -269,18 +238,7 @@ def _check_permissions(reader: CaseReader, data: JsonDict, permissions: Permissi
         reader.add_problem(("agent",), f"agent {format_value(data['agent'])} is refused: {reason}")
     settings = data.get("settings")
     if isinstance(settings, dict):
-        _check_model(reader, ("settings", "model"), settings.get("model"), permissions)
-
-
-def _check_model(reader: CaseReader, path: KeyPath, model: object, permissions: Permissions | None) -> None:
-    """Report a model whose address, or place in a cloud, the file chooses."""
-    if refused := explain_model(model, permissions):
-        option = "--evalkit-simulator" if USER in path else "--evalkit-model"
-        message = (
-            f"{format_path(path)} may not name {refused}, where a recording would send the key of the service; "
-            f"write the model into [tool.evalkit], or after {option}"
-        )
-        reader.add_problem(path, message)
+        check_model(reader, ("settings", "model"), settings.get("model"), permissions, "--evalkit-model")
 
 
 def _read_input(reader: CaseReader, data: JsonDict, case_input: JsonDict) -> None:
@@ -290,7 +248,8 @@ def _read_input(reader: CaseReader, data: JsonDict, case_input: JsonDict) -> Non
     present = [key for key in inputs if key in case_input]
     if not present:
         is_split = "input" in _guess_keys(data, CASE_KEYS, CASE_SYNONYMS)  # a part stands under a misspelt key
-        if not is_split and not _guess_keys(case_input, INPUT_KEYS, collect_synonyms(INPUT_KEYS)) & set(inputs):
+        known = {**INPUT_KEYS, **{key: find_key(INPUT, key) for key in list_keys(INPUT)}}
+        if not is_split and not _guess_keys(case_input, known, collect_synonyms(known)) & set(inputs):
             *names, last = (f"'{name}'" for name in inputs)
             expected = f"input has none of {', '.join(names)} and {last}"
             reader.add_problem(path, f"{expected}; write what the user says: `message: ...`")

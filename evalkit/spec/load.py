@@ -271,7 +271,6 @@ class _CaseLoader:
             mocks=parts.mocks,
             expectation=parts.expectation,
             turns=parts.turns,
-            user=parts.user,
             features=parts.features,
             merged=examined.data,
             suite_dirs=suite.folders,

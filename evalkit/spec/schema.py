@@ -13,7 +13,6 @@ from pathlib import Path
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import describe_keys
 from evalkit.checks.keys import build_definitions, describe_value
-from evalkit.checks.simulated_user import BRANCH_CONDITION_KEYS, BRANCH_KEYS, USER_KEYS, describe_user_schemas
 from evalkit.functions.mocks.reader import DIRECTIVES
 from evalkit.hooks import CASE, FUNCTION, INPUT, Place, get_agent_form, list_agent_forms, load_all
 from evalkit.jsonvalue import JsonDict, JsonObject
@@ -49,7 +48,6 @@ def _build_definitions(expected: JsonDict, checks: Collection[str], operators: I
     """Build what the schema of a case refers to; `expected` are the keys of `expected_output`."""
     return {
         **build_definitions(checks),
-        **describe_user_schemas(),
         "value": describe_value(operators),
         **_build_agents(),
         "input": {
@@ -205,9 +203,6 @@ def fill_tables(page: str) -> str:
         "case": {**CASE_KEYS, **_list_keys(CASE)},
         "input": {**INPUT_KEYS, **_list_keys(INPUT)},
         "turn": TURN_KEYS,
-        "user": USER_KEYS,
-        "branch": BRANCH_KEYS,
-        "condition": BRANCH_CONDITION_KEYS,
         "settings": SETTINGS_KEYS,
         "function": {**FUNCTION_KEYS, **_list_keys(FUNCTION)},
         **{f"agent_{key}": form.keys for key, form in forms.items()},
@@ -216,12 +211,18 @@ def fill_tables(page: str) -> str:
 
     def format_table(name: str) -> str:
         lines = ["| key | value | meaning |", "|---|---|---|"]
-        for key, row in tables[name].items():
+        for key, row in (tables.get(name) or _read_table(build_definitions()[name])).items():
             schema, doc = (row.schema, row.doc) if isinstance(row, CaseKey) else row
             lines.append(f"| `{key}` | {_describe_form(schema)} | {doc} |")
         return "\n".join(lines) + "\n"
 
     return _MARKED.sub(lambda mark: f"{mark[1]}{format_table(mark[2])}{mark[3]}", page)
+
+
+def _read_table(definition: JsonObject) -> dict[str, tuple[JsonObject, str]]:
+    """Return the schema and the sentence of each key of a feature's mapping."""
+    keys = definition["properties"].items()
+    return {key: ({name: row[name] for name in row if name != "description"}, row["description"]) for key, row in keys}
 
 
 def _describe_form(schema: JsonObject) -> str:

@@ -24,8 +24,9 @@ EXCEPTIONS = {
     "checks/contradictions.py": "demands of two keys that exclude each other",
     "checks/reader.py": "words that people write for keys",
     "features/policies/forecast.py": "with `times` or `optional` a list of calls is not fixed",
-    "checks/simulated_user.py": "keys of `input.user` that are named alike",
-    "runner/simulated_user.py": "keys of `input.user` that are named alike",
+    "features/simulated_users/keys.py": "keys of `input.user` that are named alike",
+    "features/simulated_users/reading.py": "keys of `input.user` that are named alike",
+    "features/simulated_users/conversation.py": "keys of `input.user` that are named alike",
     "runner/judge.py": "keys of a call of `evalkit.judge` that are named alike",
     "features/mcp/keys.py": "keys of `input.calls` that are named alike",
 }

@@ -53,7 +53,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "recorded_runs": {
         "entries.py": "the list of features",
         "errors.py": "its errors, which programs raise, too",
-        "runner/simulated_user.py": "an error",
         "records/unobserved.py": "advice",
         "hosts/traces/recorder.py": "an error",
         "cli/case_commands.py": "the command",
@@ -64,8 +63,17 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     },
     "simulated_users": {
         "entries.py": "the list of features",
-        "runner/run_state.py": "the data of the run",
-        "runner/simulated_user.py": "the data of the run",
+        "public.py": "the place of `evalkit.UserConversation`",
+        "records/old_versions.py": "its data before version 2",
+        "records/settings.py": "its option",
+        "runner/run_case.py": "its option",
+        "config.py": "its option",
+        "plugin/terminal.py": "its option",
+        "plugin/configuration.py": "its option",
+        "plugin/progress.py": "its option",
+        "plugin/session_files.py": "its option",
+        "plugin/session.py": "its option",
+        "plugin/options.py": "its option",
     },
     "history": {"entries.py": "the list of features"},
     "faults": {"entries.py": "the list of features"},
@@ -85,6 +93,7 @@ WORDS = {
     "rows": r"features\.rows|RowTable|RowSource|[\"']matrix[\"'](?:,| and| or) [\"']from[\"']",
     "html": r"evalkit_html|features\.html\.page import|generate_html",
     "otel": r"\botlp\b",
+    "simulated_users": r"[sS]imulat(?:ed|ion\b|or)|user_model",
     "history": r"HistoryRun|evalkit_history|evalkit trend|history\.sqlite",
 }
 

@@ -57,15 +57,15 @@ UNUSED_ROOMS = (
     "wire",
 )
 UNUSED = {
-    "agents": "grader loop model_choice model_session task_functions user_model",
+    "agents": "grader loop model_choice model_session task_functions",
     "models.cassettes": "fingerprint model reply_cache",
     "execution": "cluster shards",
     "fields": "patterns schema",
-    "features": "approvals policies rows",
+    "features": "approvals policies rows simulated_users",
     "functions": "patching",
     "plugin": "cluster lint update xdist_scheduling",
     "hosts.reports": "finished markdown side_by_side table trace",
-    "runner": "grading simulated_user",
+    "runner": "grading",
     "spec": "suites",
 }
 # What such a run may import: what every case needs, and nothing that few do. Before this grows, see `evalkit/lazy.py`.

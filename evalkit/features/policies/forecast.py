@@ -17,8 +17,9 @@ from evalkit.checks.expected_calls import ExpectedCall
 from evalkit.features.policies.judging import get_key
 from evalkit.features.policies.policy import PolicyCall, PolicyEvent, PolicyUserMessage, SuitePolicy
 from evalkit.features.policies.rules import Event, find_excess, find_unmet
+from evalkit.hooks import list_messages as list_feature_messages
 from evalkit.jsonvalue import is_mapping, walk_leaves
-from evalkit.records.case import USER
+from evalkit.records.case import list_hidden_inputs
 from evalkit.records.transcript import FunctionCall, Transcript
 
 _OPEN_KEYS = ("times", "optional")  # with them a call may be made more often, or not at all
@@ -69,7 +70,8 @@ class _Forecast:
     def __init__(self, policy: SuitePolicy, listed: Sequence[Mapping[str, Any]], case_input: object) -> None:
         self._policy = policy
         self._messages = list_messages(case_input)
-        self._is_simulated = is_mapping(case_input) and USER in case_input
+        spoken = list_hidden_inputs().intersection(list_feature_messages())  # in the run
+        self._is_open = is_mapping(case_input) and any(key in case_input for key in spoken)
         self._arguments_known = [_is_literal(call.get("arguments")) for call in listed]
         self._calls = [
             FunctionCall(
@@ -96,7 +98,7 @@ class _Forecast:
         is not known which calls they stand between, so that they may be anywhere."""
         events: list[Event] = []
         messages = [event for event in wanted if isinstance(event, PolicyUserMessage)]
-        if self._is_simulated:  # nobody knows yet what such a user says
+        if self._is_open:  # nobody knows yet what the user says
             events += [Event(0, -2)] if messages and not certain else []
         elif messages and (not certain or len(self._messages) == 1):
             fitting = (any(map(event.matcher.is_match, texts)) for event in messages for texts in self._messages)

@@ -96,7 +96,7 @@ class CasePolicies(CasePart, frozen=True):
         for policy in self.policies:
             if policy.name in self.exceptions:
                 continue
-            if policy.looks_at_messages and forecast.user_is_simulated:
+            if policy.looks_at_messages and forecast.user_is_open:
                 forecast.note(f"policy {policy.name}, which reads what a simulated user says: only a run can tell")
                 continue
             for reason in events.judge(policy)[2]:

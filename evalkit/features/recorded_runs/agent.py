@@ -134,8 +134,6 @@ class RecordedAgent(Struct, frozen=True, eq=False):
             raise MissingTraceError(f"run {task.run_index + 1} has no trace: there are {count} of this case")
         conversation = self.conversations[task.run_index]
         task.take_part(JudgedTrace).conversation = conversation
-        if "user" in case.input:
-            raise IncompleteTraceError("a case with a simulated user (input.user) is judged on runs of its own alone")
         turns = split_turns(conversation)
         planned = len(case.turns) or 1
         if len(turns) != planned:

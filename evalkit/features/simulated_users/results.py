@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import convert
 
+from evalkit.features.simulated_users.records import NAME, Simulation
 from evalkit.hooks import RunReport
 from evalkit.records.side_usage import SideUsage
-from evalkit.records.transcript import Simulation, Transcript, UserMessage
+from evalkit.records.transcript import Transcript, UserMessage
 
-NAME = "simulated_users"
 HAND_WRITTEN = "hand-written"
 
 

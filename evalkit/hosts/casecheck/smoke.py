@@ -19,7 +19,6 @@ from evalkit.checks.evidence import build_resolver
 from evalkit.checks.expectation import Expectation, get_expectation
 from evalkit.checks.expected_key import ONLY_A_RUN, RunExample
 from evalkit.checks.expected_keys import find_expected_key
-from evalkit.checks.simulated_user import get_user
 from evalkit.errors import FunctionError, KeyPath, Location, MockError, find_nearest, format_path, parse_path
 from evalkit.functions.call_log import CallContext
 from evalkit.functions.dispatcher import FakeDispatcher
@@ -137,10 +136,11 @@ class _SmokeRun:
         self, case: Case, settings: Settings, declarations: Mapping[str, Declaration], known_names: Container[str]
     ) -> None:
         self._case = case
-        self._user = get_user(case)
+        forecasts = (part.foresee_user() for part in case.features.values())
+        self._user = next((user for user in forecasts if user is not None), None)
         self._input = case.input
         if self._user is not None:  # it is taken to have said at once what it may say
-            self._input = {**case.input, "turns": [{"user": self._user.list_words()}]}
+            self._input = {**case.input, "turns": [{"user": list(self._user.words)}]}
         self._known_names = known_names
         self._unmocked: set[str] = set()  # expected functions that have no mock, and are reported
         self._settings = settings
@@ -244,7 +244,7 @@ class _SmokeRun:
             ),
             is_open=self._leaves_calls_open or bool(self._unsure or self._open),
             is_guessed=any(self._guessed.values()),
-            user_is_simulated=self._user is not None and self._user.player != "script",
+            user_is_open=self._user is not None and self._user.is_open,
             report=report,
             note=self.notes.append,
         )

@@ -1,17 +1,17 @@
-"""Recorded grades, the answers of a grader about one run, and recorded messages of simulated users.
+"""Recorded grades, the answers of a grader about one run.
 
-Both are cassettes, one turn for each `judge` of the case or each message, beside the model's own:
-``valid_001.judge.yaml``, of the second run ``valid_001.run-2.judge.yaml``; ``valid_001.user.yaml``.
+They are cassettes, one turn for each `judge` of the case, beside the model's own: ``valid_001.judge.yaml``, of the
+second run ``valid_001.run-2.judge.yaml``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
-from evalkit.errors import MissingCassetteError, StaleCassetteError, format_file_path
+from evalkit.errors import MissingCassetteError, StaleCassetteError
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.models.cassettes.fingerprint import (
     compare_requests,
@@ -20,8 +20,8 @@ from evalkit.models.cassettes.fingerprint import (
     describe_request,
     format_line_changes,
 )
-from evalkit.models.cassettes.model import Cassette, load_cassette
-from evalkit.models.cassettes.paths import build_grades_path, build_user_path, find_cassette
+from evalkit.models.cassettes.model import Cassette, find_run_cassette
+from evalkit.models.cassettes.paths import GRADES_ENDING
 from evalkit.models.cassettes.stand_ins import mask_stand_ins
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import format_count
@@ -39,16 +39,7 @@ def find_grades(base: Path, run: int, root: Path) -> Cassette | None:
 
     Raises SpecError for a file that breaks the format.
     """
-    return _load_of_run(build_grades_path, base, run, root)
-
-
-def _load_of_run(build_path: Callable[[Path, int], Path], base: Path, run: int, root: Path) -> Cassette | None:
-    run_path = find_cassette(build_path(base, run))
-    path = run_path or find_cassette(build_path(base, 0))
-    if path is None:
-        return None
-    cassette = load_cassette(path, format_file_path(path, root))
-    return cassette if run_path is not None or cassette.kind == "hand-written" else None
+    return find_run_cassette(base, run, GRADES_ENDING, root)
 
 
 def describe_grading_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> JsonDict:
@@ -137,18 +128,3 @@ def _parse_document(request: JsonObject) -> JsonDict | None:
     except (ValueError, AttributeError, TypeError):
         return None
     return document if isinstance(document, dict) and isinstance(document.get("evidence"), dict) else None
-
-
-# -- recorded users
-
-ANY_SIMULATOR = "--evalkit-simulator=gemini:MODEL"
-RECORD_USER = f"pytest --evalkit --evalkit-record=missing {ANY_SIMULATOR}"
-
-
-def find_user_path(base: Path, run: int, root: Path) -> Path | None:
-    """Find the recorded user of a run: its own, or a hand-written one, which serves all runs; None without one.
-
-    Raises SpecError for a file that breaks the format.
-    """
-    cassette = _load_of_run(build_user_path, base, run, root)
-    return None if cassette is None else root / cassette.file

@@ -143,6 +143,18 @@ def load_cassette(path: Path, display_path: str | None = None) -> Cassette:
     return cassette
 
 
+def find_run_cassette(base: Path, run: int, ending: str, root: Path) -> Cassette | None:
+    """Load what is recorded of a run (from 0) beside the model's cassette `base`: its own file, or a hand-written one,
+    which serves all runs; None if there is none. Raises SpecError for a file that breaks the format.
+    """
+    own_path = find_cassette(build_run_path(base, run, ending))
+    path = own_path or find_cassette(build_run_path(base, 0, ending))
+    if path is None:
+        return None
+    cassette = load_cassette(path, format_file_path(path, root))
+    return cassette if own_path is not None or cassette.kind == "hand-written" else None
+
+
 class CassetteProvider:
     """A provider that answers with the turns of one file, read when the first request comes.
 

@@ -1,15 +1,15 @@
-"""Where the recordings of a case lie: its model's cassette, and beside it those of HTTP, grades and simulated users."""
+"""Where the recordings of a case lie: its model's cassette, and beside it those of HTTP, grades and features."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from evalkit.hooks import list_entries
 from evalkit.records.case import split_case_id, split_variant
 
 SUFFIXES = (".yaml", ".yml", ".json")
-_HTTP_ENDING, _GRADES_ENDING, _USER_ENDING = ".http.yaml", ".judge.yaml", ".user.yaml"
-_ENDINGS = (*SUFFIXES, _HTTP_ENDING, _GRADES_ENDING, _USER_ENDING)
+_HTTP_ENDING, GRADES_ENDING = ".http.yaml", ".judge.yaml"
 CACHE_FOLDER = Path(".evalkit", "cache")  # of replies that are asked for again
 
 
@@ -17,6 +17,11 @@ def find_cassette(base: Path) -> Path | None:
     """Find the file at `base`, whatever of ``.yaml``, ``.yml`` and ``.json`` it ends in; None if there is none."""
     candidates = [base, *(base.with_suffix(suffix) for suffix in SUFFIXES)]
     return next((path for path in candidates if path.is_file()), None)
+
+
+def list_endings() -> list[str]:
+    """Return the endings of what is recorded beside a model's cassette."""
+    return [_HTTP_ENDING, GRADES_ENDING, *(entry.recording for entry in list_entries() if entry.recording)]
 
 
 def build_cassette_name(case_id: str) -> str:
@@ -39,7 +44,8 @@ def locate_cassette(folder: Path, case_id: str, *, is_recording: bool) -> Path:
     """
     path = folder / build_cassette_name(case_id)
     plain_id, label = split_variant(case_id)
-    if not label or is_recording or any(path.with_name(path.stem + ending).is_file() for ending in _ENDINGS):
+    endings = (*SUFFIXES, *list_endings())
+    if not label or is_recording or any(path.with_name(path.stem + ending).is_file() for ending in endings):
         return path
     return folder / build_cassette_name(plain_id)
 
@@ -52,12 +58,7 @@ def build_run_path(base: Path, run: int, ending: str = "") -> Path:
 
 def build_grades_path(base: Path, run: int) -> Path:
     """Return the path of the grades of run `run` (from 0), beside the model's cassette `base`."""
-    return build_run_path(base, run, _GRADES_ENDING)
-
-
-def build_user_path(base: Path, run: int) -> Path:
-    """Return the path of the simulated user of run `run` (from 0), beside the model's cassette `base`."""
-    return build_run_path(base, run, _USER_ENDING)
+    return build_run_path(base, run, GRADES_ENDING)
 
 
 def build_http_path(base: Path, run: int) -> Path:

@@ -22,14 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from evalkit.models.cassettes.model import write_atomically
-from evalkit.models.cassettes.paths import (
-    SUFFIXES,
-    build_cassette_name,
-    build_grades_path,
-    build_http_path,
-    build_run_path,
-    build_user_path,
-)
+from evalkit.models.cassettes.paths import SUFFIXES, build_cassette_name, build_run_path, list_endings
 from evalkit.records.case import Case
 from evalkit.records.settings import Settings
 from evalkit.yamlfile.events import Limits
@@ -72,9 +65,8 @@ def list_cassette_names(case: Case) -> tuple[str, ...]:
     paths = [
         path
         for run in range(case.repeat.runs)
-        for of_run in [build_run_path(base, run)]
-        for beside in (build_grades_path(base, run), build_user_path(base, run))
-        for path in (*_list_variants(of_run), build_http_path(base, run), *_list_variants(beside))
+        for ending in ("", *list_endings())
+        for path in _list_variants(build_run_path(base, run, ending))
     ]
     return tuple(dict.fromkeys(path.as_posix() for path in paths))
 

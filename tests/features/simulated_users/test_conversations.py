@@ -16,12 +16,12 @@ import evalkit
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError
+from evalkit.features.simulated_users.players import UserConversation
 from evalkit.features.simulated_users.results import list_written, read_simulation
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Transcript, Usage
 from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
-from evalkit.runner.simulated_user import UserConversation
 from evalkit.spec.load import load_case
 
 MODEL = "gemini:user-x"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from evalkit.checks.simulated_user import SimulatedUser, asks_for
-from evalkit.checks.user_mistakes import find_mistake
+from evalkit.features.simulated_users.mistakes import find_mistake
+from evalkit.features.simulated_users.user import SimulatedUser, asks_for
 
 USER = SimulatedUser(
     goal="Get 1,200 euros back for order 4711-22, which was paid on 2026-03-01",

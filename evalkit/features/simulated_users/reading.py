@@ -1,94 +1,39 @@
-"""The simulated user of a case: `input.user`, read and compiled.
-
-A user has a goal, a persona and facts. A model plays it, or a script with branches, or a Python callable. The
-conversation ends when the user says so, or when a rule on what the agent did holds.
-"""
+"""The reader of `input.user`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-from msgspec import Struct, field
-
-from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import ExpectedCall
 from evalkit.checks.key_schemas import Key
 from evalkit.checks.read_calls import CallReader
 from evalkit.checks.reader import ExpectationReader, check_references
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, find_nearest
+from evalkit.features.simulated_users.keys import (
+    BRANCH_CONDITION_KEYS,
+    BRANCH_KEYS,
+    CONDITION_KEYS,
+    MOST_TURNS,
+    USER_KEYS,
+)
+from evalkit.features.simulated_users.records import KEY
+from evalkit.features.simulated_users.user import (
+    DEFAULT_MAX_TURNS,
+    END_MARK,
+    FACT,
+    Branch,
+    SimulatedUser,
+    UserCondition,
+)
 from evalkit.fields.reader import explain_quoting
 from evalkit.jsonvalue import JsonDict
 from evalkit.operators.base import Matcher
-from evalkit.operators.phrases import find_words, fold_text
-from evalkit.records.case import USER, Case, Declaration
+from evalkit.operators.phrases import fold_text
+from evalkit.records.case import Declaration
 from evalkit.text.format import format_value
 
-END_MARK = "[DONE]"  # what a model says to end the conversation, unless `stop_when` is a phrase
-DEFAULT_MAX_TURNS = 10
-MOST_TURNS = 100
 _NO_JUDGE = "the end of a conversation is decided without a model; write a phrase, a pattern or another operator"
-_FACT = re.compile(r"\{\{\s*facts\.([^\W\d][\w-]*)\s*\}\}")
-_SENTENCE = re.compile(r"[^.!?;\n]*[.!?;\n]?")
-# Words with which a sentence asks for something without a question mark.
-_ASKING = re.compile(
-    r"\b(please|provide|give|tell|send|share|enter|specify|need|needs|require|required|what|which|may i|could you)\b"
-)
-
-_TEXT = {"type": "string", "minLength": 1}
-_CALLED = {"oneOf": [{"$ref": "#/$defs/meant_call"}, {"type": "array", "items": {"$ref": "#/$defs/meant_call"}}]}
-_SAYS = {"$ref": "#/$defs/value"}
-
-CONDITION_KEYS: dict[str, Key] = {
-    "called": Key(_CALLED, "One of these calls was made and succeeded: a name, or a mapping that says more of it."),
-    "agent_says": Key(_SAYS, "The agent's reply contains this text, or one of these, or fits the operator."),
-    "state": Key({"type": "object"}, "The mocks' state holds these values, partial over keys."),
-}
-BRANCH_CONDITION_KEYS: dict[str, Key] = {
-    "asks_for": Key(
-        {"oneOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]},
-        "The agent's reply asks for one of these facts: a sentence that asks has the words of the fact's name.",
-    ),
-    **CONDITION_KEYS,
-}
-BRANCH_KEYS: dict[str, Key] = {
-    "when": Key({"$ref": "#/$defs/user_condition"}, "What must hold of the agent's latest turn; absent: always."),
-    "say": Key(_TEXT, "What the user says; `{{ facts.name }}` is a fact."),
-    "stop": Key({"type": "boolean"}, "The conversation ends here; what is said with it does not reach the agent."),
-    "times": Key({"type": "integer", "minimum": 1}, "How often the branch is taken; without it, always."),
-}
-USER_KEYS: dict[str, Key] = {
-    "goal": Key(_TEXT, "What the user wants, in words. Required."),
-    "persona": Key({"type": "string"}, "Who the user is, and how it talks."),
-    "facts": Key(
-        {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
-        "What the user knows, by name: `{serial_number: SN12345}`. The agent sees a fact once the user tells it.",
-    ),
-    "opening": Key(_TEXT, "The first message, word for word; a script needs it."),
-    "stop_when": Key(
-        {"oneOf": [_TEXT, {"$ref": "#/$defs/user_end"}]},
-        "When the conversation ends: a phrase that the user says, or a rule: `{called: ..., agent_says: ..., "
-        "state: ...}`, of which all must hold. Without it, when the user says that it is done.",
-    ),
-    "max_turns": Key(
-        {"type": "integer", "minimum": 1, "maximum": MOST_TURNS},
-        f"After so many messages of the user it is over, {DEFAULT_MAX_TURNS} by default; then the case fails.",
-    ),
-    "max_turns_ok": Key({"type": "boolean"}, "A conversation that ends by `max_turns` is no failure."),
-    "max_tokens": Key(
-        {"type": "integer", "minimum": 1},
-        "At most so many tokens may the model that plays the user read and write; beyond, the case is in error.",
-    ),
-    "max_cost_usd": Key(
-        {"type": "number", "minimum": 0}, "At most so much may that model cost; beyond, the case is in error."
-    ),
-    "model": Key(_TEXT, "The model that plays the user when it is recorded or asked live: `gemini:MODEL`."),
-    "script": Key(
-        {"type": "array", "items": {"$ref": "#/$defs/user_branch"}, "minItems": 1},
-        "Branches, of which the first that fits says what the user answers; no model is asked.",
-    ),
-    "call": Key({"type": "string", "pattern": ":"}, "A Python callable that says what the user answers."),
-}
 _PLAYERS = ("model", "script", "call")
 _LIMITS = ("max_tokens", "max_cost_usd")
 _SYNONYMS = {
@@ -117,121 +62,11 @@ _SYNONYMS = {
 }
 
 
-def describe_user_schemas() -> JsonDict:
-    """Describe the parts of `input.user` for the JSON Schema of a case."""
-
-    def describe(keys: Mapping[str, Key], *required: str) -> JsonDict:
-        properties = {key: {**row.schema, "description": row.doc} for key, row in keys.items()}
-        schema = {"type": "object", "properties": properties, "additionalProperties": False}
-        return {**schema, **({"required": list(required)} if required else {"minProperties": 1})}
-
-    pairs = [{"required": list(pair)} for pair in (("model", "script"), ("model", "call"), ("script", "call"))]
-    return {
-        "user": {**describe(USER_KEYS, "goal"), "not": {"anyOf": pairs}},
-        "user_branch": {**describe(BRANCH_KEYS), "anyOf": [{"required": ["say"]}, {"required": ["stop"]}]},
-        "user_condition": describe(BRANCH_CONDITION_KEYS),
-        "user_end": describe(CONDITION_KEYS),
-    }
-
-
-class UserCondition(Struct, frozen=True):
-    """What must hold of the agent's turns, all of it. `text` is how messages describe it."""
-
-    text: str
-    calls: tuple[ExpectedCall, ...] = ()  # one of them was made
-    agent_says: Matcher | None = None
-    state: Matcher | None = None
-    facts: tuple[str, ...] = ()  # the agent asks for one of them
-
-    def holds(self, evidence: Evidence) -> bool:
-        """Return whether it holds of the calls, the response and the state in `evidence`. Raises TemplateError."""
-        reply = evidence.transcript.response
-        if self.facts and not any(asks_for(reply, fact) for fact in self.facts):
-            return False
-        if self.calls and not any(entry.is_met_by(call, evidence) for entry in self.calls for call in evidence.calls):
-            return False
-        return all(
-            matcher.bind(evidence.resolve).is_match(value)
-            for matcher, value in ((self.agent_says, reply), (self.state, evidence.transcript.state))
-            if matcher is not None
-        )
-
-
-class Branch(Struct, frozen=True):
-    """A branch of a script. `condition` None: it always fits."""
-
-    say: str
-    condition: UserCondition | None = None
-    is_end: bool = False
-    times: int | None = None
-
-
-class SimulatedUser(Struct, frozen=True):
-    """The user of a case, compiled. `script` and `call` say who plays it; without them a model does."""
-
-    goal: str
-    persona: str = ""
-    facts: Mapping[str, object] = field(default_factory=dict)
-    opening: str | None = None
-    phrase: str = END_MARK
-    end: UserCondition | None = None
-    max_turns: int = DEFAULT_MAX_TURNS
-    max_turns_ok: bool = False
-    max_tokens: int | None = None
-    max_cost_usd: float | None = None
-    model: str | None = None
-    script: tuple[Branch, ...] = ()
-    call: str | None = None
-
-    @property
-    def player(self) -> str:
-        """Who plays the user: ``model``, ``script`` or ``call``."""
-        return "script" if self.script else "call" if self.call is not None else "model"
-
-    def says_end(self, message: str) -> bool:
-        """Return whether a message of the user ends the conversation."""
-        return find_words(fold_text(message), fold_text(self.phrase)) >= 0
-
-    def list_words(self) -> list[str]:
-        """Return what the user may say, as far as the case knows it: its facts, and the words of its script."""
-        written = (self.opening or "", *(branch.say for branch in self.script))
-        return [self.goal, *map(format_fact, self.facts.values()), *filter(None, map(self.fill_facts, written))]
-
-    def fill_facts(self, text: str) -> str:
-        """Return `text` with the facts in place of ``{{ facts.name }}``."""
-        return _FACT.sub(lambda match: format_fact(self.facts[match[1]]), text)
-
-
-def format_fact(value: object) -> str:
-    """Return a fact as a person would say it."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
-
-
-def get_user(case: Case) -> SimulatedUser | None:
-    """Return the simulated user of a case; None if it has none."""
-    return case.user if isinstance(case.user, SimulatedUser) else None
-
-
-def asks_for(reply: str, fact: str) -> bool:
-    """Return whether a sentence of `reply` asks, and has all the words of the fact's name."""
-    words = fold_text(re.sub(r"[_-]+", " ", fact)).split()
-    for sentence in _SENTENCE.findall(fold_text(reply)):
-        is_asking = sentence.endswith("?") or _ASKING.search(sentence) is not None
-        if is_asking and all(find_words(sentence, word) >= 0 for word in words):
-            return True
-    return False
-
-
-# ---- reading ----
-
-
 def read_user(
     value: object, declarations: Mapping[str, Declaration], case_input: JsonDict
 ) -> tuple[SimulatedUser | None, list[PathProblem]]:
     """Read `input.user`, with every problem found on the way. Whether `call` may be imported is not checked here."""
-    path: KeyPath = ("input", USER)
+    path: KeyPath = ("input", KEY)
     reader = _UserReader(path, declarations, case_input)
     keys = reader.read_mapping(path, value, "a mapping with 'goal'", "what the user says is input.message")
     user = None if keys is None else reader.read(keys)
@@ -420,9 +255,9 @@ class _UserReader(ExpectationReader):
         if keys.get(key) is None:
             return None
         text = self.read_text((*path, key), keys[key], empty=False)
-        for match in _FACT.finditer(text or ""):
+        for match in FACT.finditer(text or ""):
             self._check_fact((*path, key), match[1])
-        if "{{" in _FACT.sub("", text or ""):
+        if "{{" in FACT.sub("", text or ""):
             place = self.format_place((*path, key))
             self.add_problem((*path, key), f"{place} may hold {{{{ facts.NAME }}}} and no other braces")
         return text

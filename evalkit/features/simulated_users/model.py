@@ -14,12 +14,17 @@ from pathlib import Path
 from evalkit.agents.model_choice import get_shared_provider
 from evalkit.agents.pending_calls import parse_text
 from evalkit.agents.side_model import SideModel
-from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError, SimulatorError, format_file_path
+from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError, format_file_path
+from evalkit.features.simulated_users.records import SimulatorError
+from evalkit.features.simulated_users.user import ROLE
 from evalkit.jsonvalue import JsonObject
 from evalkit.models.cassettes.fingerprint import describe_request
-from evalkit.models.cassettes.grades import ANY_SIMULATOR, RECORD_USER, find_user_path
-from evalkit.models.cassettes.model import CassetteProvider, RecordingProvider, load_cassette
-from evalkit.models.cassettes.paths import build_user_path, locate_cassette
+from evalkit.models.cassettes.model import (
+    CassetteProvider,
+    RecordingProvider,
+    find_run_cassette,
+)
+from evalkit.models.cassettes.paths import build_run_path, locate_cassette
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.budget import MeteredProvider
 from evalkit.records.case import Declaration
@@ -27,7 +32,9 @@ from evalkit.records.settings import DEFAULT_SEED, Settings, compute_cost
 from evalkit.records.transcript import ModelRequest, ModelTurn, UserMessage
 from evalkit.text.redact import redact_secrets
 
-ROLE = "the simulated user"
+RECORDING = ".user.yaml"  # the ending of its recordings, beside the case's cassette: ``valid_001.user.yaml``
+ANY_SIMULATOR = "--evalkit-simulator=gemini:MODEL"
+RECORD_USER = f"pytest --evalkit --evalkit-record=missing {ANY_SIMULATOR}"
 _MOST_TOKENS = 1000  # of a message, with the thoughts before it
 # Short, and the facts last: small models forget what stands far above.
 _INSTRUCTION = """\
@@ -102,14 +109,14 @@ def select_user_model(case_id: str, run: int, settings: Settings, own_model: str
     secrets = tuple(settings.extra.get("secrets", ()))
     goes_live = settings.model is not None and settings.record is None
     spec = settings.simulator or own_model
-    recorded = None if goes_live or (settings.record == "all" and spec) else find_user_path(base, run, root)
+    is_renewed = settings.record == "all" and bool(spec)
+    recorded = None if goes_live or is_renewed else find_run_cassette(base, run, RECORDING, root)
     if recorded is not None:
-        cassette = load_cassette(recorded, format_file_path(recorded, root))
         replay = CassetteProvider(
-            recorded, root=root, model=spec, secrets=secrets, asker=ROLE, option="--evalkit-simulator"
+            root / recorded.file, root=root, model=spec, secrets=secrets, asker=ROLE, option="--evalkit-simulator"
         )
-        return _build(case_id, run, replay, cassette.model if cassette.kind == "recorded" else None, cassette.kind)
-    path = build_user_path(base, run)
+        return _build(case_id, run, replay, recorded.model if recorded.kind == "recorded" else None, recorded.kind)
+    path = build_run_path(base, run, RECORDING)
     if spec is None or not (settings.simulator or goes_live or settings.record):
         raise _make_missing_error(format_file_path(path, root), goes_live=goes_live)
     provider: Provider = MeteredProvider(get_shared_provider(spec), spec, settings)
