@@ -36,14 +36,21 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(project: Path, packages: Path | None, reply: str, case: str = CASE) -> subprocess.CompletedProcess[str]:
+def run(
+    project: Path, packages: Path | None, reply: str, case: str = CASE, options: tuple[str, ...] = ("--evalkit",)
+) -> subprocess.CompletedProcess[str]:
     """Run the case of the page in a process that finds what is in `packages`."""
     (project / "conftest.py").write_text(AGENTS.format(reply=reply), "utf-8")
     (project / "scenarios").mkdir(exist_ok=True)
     (project / NAME).write_text(f"agent: desk\n{case}", "utf-8")
+    return call(project, packages, "pytest", *options, "-p", "no:cacheprovider", f"--junitxml={project}/junit.xml")
+
+
+def call(project: Path, packages: Path | None, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a module in a process that finds what is in `packages`."""
     paths = [str(Path(__file__).parents[2]), *([] if packages is None else [str(packages)])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "160"}
-    command = [sys.executable, "-m", "pytest", "--evalkit", "-p", "no:cacheprovider", f"--junitxml={project}/junit.xml"]
+    command = [sys.executable, "-m", module, *arguments]
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -71,3 +78,56 @@ def test_without_the_package_the_key_is_unknown(tmp_path: Path) -> None:
     done = run(tmp_path, None, SHORT)
     assert done.returncode != 0
     assert f"{NAME}:3:1: unknown key 'readability'" in done.stdout
+
+
+SENTENCE = f"{NAME}: 4 words: We close at five.\n"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("--evalkit", "--evalkit-sentences=out/s.txt"),
+        ("--evalkit", "-n", "1", "--evalkit-sentences=out/s.txt"),
+        ("--evalkit", "-o", "evalkit_sentences=out/s.txt"),
+    ],
+    ids=["flag", "xdist", "ini"],
+)
+def test_its_option_writes_its_report(tmp_path: Path, packages: Path, settings: tuple[str, ...]) -> None:
+    done = run(tmp_path, packages, SHORT, options=settings)
+    assert (tmp_path / "out" / "s.txt").read_text("utf-8") == SENTENCE, done.stdout
+    assert "sentences: out/s.txt" in done.stdout.splitlines()
+
+
+def test_its_option_is_a_key_of_the_project_s_table(tmp_path: Path, packages: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.evalkit]\nsentences = "s.txt"\n')
+    assert run(tmp_path, packages, SHORT).returncode == 0
+    assert (tmp_path / "s.txt").read_text("utf-8") == SENTENCE
+    done = run(tmp_path, None, SHORT)
+    assert "unknown key 'sentences' in [tool.evalkit]" in done.stderr
+
+
+def test_addopts_ask_for_its_option_too(tmp_path: Path, packages: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --evalkit --evalkit-sentences=s.txt\n")
+    run(tmp_path, packages, SHORT, options=())
+    assert (tmp_path / "s.txt").read_text("utf-8") == SENTENCE
+
+
+def test_a_report_that_cannot_be_written_is_no_met_gate(tmp_path: Path, packages: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    done = run(tmp_path, packages, SHORT, options=("--evalkit", "--evalkit-sentences=out/s.txt"))
+    assert done.returncode == 6
+    assert "evalkit: the list of sentences was not written: " in done.stdout
+
+
+def test_pytest_lists_its_option_where_evalkit_is_asked_for(tmp_path: Path, packages: Path) -> None:
+    assert "--evalkit-sentences=FILE" in call(tmp_path, packages, "pytest", "--evalkit", "--help").stdout
+    assert "--evalkit-sentences=FILE" not in call(tmp_path, packages, "pytest", "--help").stdout
+
+
+def test_its_report_and_its_command_are_those_of_evalkit(tmp_path: Path, packages: Path) -> None:
+    run(tmp_path, packages, SHORT)
+    done = call(tmp_path, packages, "evalkit", "report", "--format", "sentences")
+    assert (done.stdout, done.returncode) == (SENTENCE, 0)
+    assert re.search(r"^  readability +Count the", call(tmp_path, packages, "evalkit", "--help").stdout, re.MULTILINE)
+    assert call(tmp_path, packages, "evalkit", "readability", "We open at nine.").stdout == "4 words\n"
+    assert "No such command 'readability'" in call(tmp_path, None, "evalkit", "readability", "x").stderr

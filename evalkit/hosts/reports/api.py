@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evalkit.hosts.reports.changed_runs import list_kinds, list_runs_of
-from evalkit.hosts.reports.finished import FinishedRun, ReportInput
+from evalkit.hosts.reports.finished import FinishedRun, ReportFile, ReportInput
 from evalkit.hosts.reports.run_file import StoredRun, load_run, replace_file
 from evalkit.hosts.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.hosts.reports.side_by_side import list_measures
@@ -23,6 +23,7 @@ from evalkit.hosts.reports.trace import (
 __all__ = [
     "FinishedRun",
     "Redact",
+    "ReportFile",
     "ReportInput",
     "StoredRun",
     "TraceOptions",

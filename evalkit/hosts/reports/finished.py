@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from evalkit.hosts.reports.run_file import StoredRun, load_run
-from evalkit.hosts.reports.serialization import Redact
+from evalkit.hooks import Loss, Published, SessionPart, Written
+from evalkit.hosts.reports.run_file import StoredRun, load_run, replace_file
+from evalkit.hosts.reports.serialization import Redact, redact_run
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.run import NOT_MEASURED, GateDecision, Run
 from evalkit.records.verdict import Verdict
-
-if TYPE_CHECKING:
-    from evalkit.hooks import SessionPart
 
 
 class ReportInput(Struct, frozen=True, kw_only=True):
@@ -31,6 +28,10 @@ class ReportInput(Struct, frozen=True, kw_only=True):
     folder: str = ""  # of the project, from the root of its repository
     verdicts: Iterable[Verdict] | None = None  # redacted ones, where `run` is without them
     sections: Mapping[str, JsonDict] = field(default_factory=dict)  # what features add to a page, by their names
+
+    def iter_verdicts(self) -> Iterator[Verdict]:
+        """Yield the verdicts without secrets."""
+        return iter(redact_run(self.run, self.redact).verdicts if self.verdicts is None else self.verdicts)
 
 
 class FinishedRun:
@@ -77,3 +78,26 @@ def build_sections(parts: Mapping[str, SessionPart], run: Run, redact: Redact | 
     """Return what features add to a page of a run, by the name of the feature."""
     sections = {name: part.build_section(run, redact) for name, part in parts.items()}
     return {name: section for name, section in sections.items() if section is not None}
+
+
+class ReportFile(SessionPart):
+    """A report that is written to a file when the run is over, and named at its end by `label`."""
+
+    shows_baseline = True
+
+    def __init__(
+        self, path: Path, render: Callable[[ReportInput], Iterable[str]], *, title: str, label: str = "report"
+    ) -> None:
+        self._path = path
+        self._render = render
+        self._title = title  # in the sentence that it was not written: "the HTML report"
+        self._label = label
+
+    def publish(self, report: FinishedRun) -> Iterator[Published]:
+        try:
+            with report.open() as stored, replace_file(self._path) as file:
+                file.writelines(self._render(report.build_input(stored)))
+        except OSError as error:
+            yield Loss(self._title, str(error))
+        else:
+            yield Written(self._label, self._path)

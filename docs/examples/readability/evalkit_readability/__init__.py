@@ -1,6 +1,17 @@
 """Replies in short sentences: `readability: {max_words: 20}` in a case, or in a suite for all of its cases."""
 
-from evalkit.hooks import CASE, Entry
+from evalkit.hooks import CASE, Command, Entry, Option, ReportFormat
 
-# What evalkit knows of the feature before a case asks for it: nothing else is imported until then.
-ENTRY = Entry(name="readability", target="evalkit_readability.feature:Readability", keys={CASE: ("readability",)})
+# What evalkit knows of the feature before something asks for it: nothing else is imported until then.
+ENTRY = Entry(
+    name="readability",
+    target="evalkit_readability.feature:Readability",
+    keys={CASE: ("readability",)},
+    options=(Option("sentences", "write the longest sentence of each reply to this file", "FILE", kind="path"),),
+    reports=(ReportFormat("sentences", "evalkit_readability.report:render_sentences"),),
+    commands=(
+        Command(
+            "readability", "evalkit_readability.command:measure", "Count the words of the longest sentence of a text."
+        ),
+    ),
+)

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evalkit.checks.reasons import build_failure, build_pass
-from evalkit.hooks import CASE, CaseDraft, CasePart, CaseReport, Feature, JudgedRun, PartJudgement, Place, Summary
+from evalkit.hooks import (
+    CASE,
+    CaseDraft,
+    CasePart,
+    CaseReport,
+    Feature,
+    JudgedRun,
+    Options,
+    PartJudgement,
+    Place,
+    SessionPart,
+    Summary,
+)
+from evalkit.hosts.reports.api import ReportFile
 from evalkit.spec.case_reader import CaseKey, CaseReader
+from evalkit_readability.report import render_sentences
+from evalkit_readability.sentences import count_words, find_longest
 
 KEY = "readability"
 LIMIT = "max_words"
@@ -30,8 +44,7 @@ class CaseReadability(CasePart, frozen=True):
     max_words: int
 
     def judge(self, run: JudgedRun) -> PartJudgement:
-        sentences = re.split(r"(?<=[.!?])\s+", run.transcript.response)
-        longest = max(sentences, key=count_words)
+        longest = find_longest(run.transcript.response)
         words = count_words(longest)
         if words <= self.max_words:
             result = build_pass(KEY, f"{words} words in the longest sentence")
@@ -39,10 +52,6 @@ class CaseReadability(CasePart, frozen=True):
             message = f"a sentence has {words} words, more than {self.max_words}: {longest}"
             result = build_failure(KEY, "long_sentence", message, f"{KEY}.{LIMIT}")
         return PartJudgement(results=(result,), data={"longest": words})
-
-
-def count_words(sentence: str) -> int:
-    return len(sentence.split())
 
 
 class Readability(Feature):
@@ -53,6 +62,9 @@ class Readability(Feature):
 
     def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
         return {CASE: {KEY: ROW}}
+
+    def configure(self, options: Options) -> SessionPart:
+        return ReportFile(options.read("sentences"), render_sentences, title="the list of sentences", label="sentences")
 
     def compile(self, draft: CaseDraft) -> CasePart | None:
         keys = draft.data[KEY] or {}
