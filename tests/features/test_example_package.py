@@ -12,7 +12,7 @@ import pytest
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "readability"
 PAGE = (EXAMPLE / "README.md").read_text("utf-8")
-NAME, CASE = re.findall(r"```yaml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL)[0]
+(NAME, CASE), (OTHER_NAME, OTHER_CASE) = re.findall(r"```yaml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL)
 LINES = re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)[0].splitlines()
 AGENTS = """\
 import evalkit
@@ -72,6 +72,17 @@ def test_it_fails_a_case_with_a_reason(tmp_path: Path, packages: Path) -> None:
 def test_its_problems_have_their_lines(tmp_path: Path, packages: Path) -> None:
     done = run(tmp_path, packages, SHORT, CASE.replace("{max_words: 8}", "{max_word: 8}"))
     assert f"{NAME}:3:15: unknown key 'max_word' in readability; did you mean 'max_words'?" in done.stdout
+
+
+def test_its_agents_are_described_by_a_mapping(tmp_path: Path, packages: Path) -> None:
+    """And unknown keys of it have a hint, as those of evalkit's own forms have."""
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / OTHER_NAME).write_text(OTHER_CASE, "utf-8")
+    done = run(tmp_path, packages, SHORT)
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+    (tmp_path / OTHER_NAME).write_text(OTHER_CASE.replace("says", "say"), "utf-8")
+    assert "unknown key 'say' in agent; did you mean 'says'?" in run(tmp_path, packages, SHORT).stdout
 
 
 def test_without_the_package_the_key_is_unknown(tmp_path: Path) -> None:

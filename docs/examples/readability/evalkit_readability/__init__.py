@@ -1,4 +1,7 @@
-"""Replies in short sentences: `readability: {max_words: 20}` in a case, or in a suite for all of its cases."""
+"""Replies in short sentences: `readability: {max_words: 20}` in a case, or in a suite for all of its cases.
+
+`agent: {says: ...}` is an agent that says the same in every case, to see what the judge makes of a text.
+"""
 
 from evalkit.hooks import CASE, Command, Entry, Option, ReportFormat
 
@@ -7,6 +10,7 @@ ENTRY = Entry(
     name="readability",
     target="evalkit_readability.feature:Readability",
     keys={CASE: ("readability",)},
+    agent_forms=("says",),
     options=(Option("sentences", "write the longest sentence of each reply to this file", "FILE", kind="path"),),
     reports=(ReportFormat("sentences", "evalkit_readability.report:render_sentences"),),
     commands=(

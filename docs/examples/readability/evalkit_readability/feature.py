@@ -1,13 +1,16 @@
-"""The feature: how its key is read, how a run is judged by it, what is said at the end."""
+"""The feature: how its keys are read, its agents, how a run is judged by it, what is said at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evalkit.agents.contract import AgentUnderTest, build_agent
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.hooks import (
     CASE,
+    AgentForm,
+    AgentRequest,
     CaseDraft,
     CasePart,
     CaseReport,
@@ -36,6 +39,7 @@ ROW = CaseKey(
     },
     "How long sentences of the reply may be: `{max_words: 20}`.",
 )
+FORM = AgentForm(keys={"says": CaseKey(CaseReader.read_text, {"type": "string"}, "What the agent says, each time.")})
 
 
 class CaseReadability(CasePart, frozen=True):
@@ -65,6 +69,13 @@ class Readability(Feature):
 
     def configure(self, options: Options) -> SessionPart:
         return ReportFile(options.read("sentences"), render_sentences, title="the list of sentences", label="sentences")
+
+    def list_agent_forms(self) -> Mapping[str, AgentForm]:
+        return {"says": FORM}
+
+    def build_agent(self, request: AgentRequest) -> AgentUnderTest:
+        text = request.form["says"]
+        return build_agent(f"says '{text}'", lambda task: text)
 
     def compile(self, draft: CaseDraft) -> CasePart | None:
         keys = draft.data[KEY] or {}
