@@ -191,10 +191,10 @@ SEAMS: dict[tuple[str, str], str] = {
     ("evalkit.plugin", "evalkit.plugin.session"): "the door: an idle plugin imports nothing",
     ("evalkit.plugin.options", "evalkit.hooks.loading"): "the door: options of other packages, where one is given",
     ("evalkit.plugin.options", "evalkit.errors"): "the door: needed for the message of a misspelt option alone",
-    ("evalkit.adapters.google_adk", "evalkit.adapters.google_adk.hooks"): "the framework is an optional package",
-    ("evalkit.adapters.langchain", "evalkit.adapters.langchain.hooks"): "the framework is an optional package",
-    ("evalkit.adapters.openai_agents", "evalkit.adapters.openai_agents.hooks"): "the framework is an optional package",
-    ("evalkit.adapters.pydantic_ai", "evalkit.adapters.pydantic_ai.hooks"): "the framework is an optional package",
+    **{
+        (f"evalkit.adapters.{name}", f"evalkit.adapters.{name}.hooks"): "the framework is an optional package"
+        for name in (file.parent.name for file in PACKAGE.glob("adapters/*/hooks.py"))
+    },
 }
 
 # Modules of evalkit that others load by `LazyModule`, each with the cases that need it.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
-from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,19 +19,18 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(("google.adk", "google_adk", "DESK"), id="google-adk"),
-        pytest.param(("langchain", "langchain", "DESK"), id="langchain"),
-        pytest.param(("langchain", "langchain", "GRAPH"), id="langgraph"),
-        pytest.param(("agents", "openai_agents", "DESK"), id="openai-agents"),
-        pytest.param(("pydantic_ai", "pydantic_ai", "DESK"), id="pydantic-ai"),
-    ]
-)
+DESKS = [
+    pytest.param((file.stem, name), id=file.stem if name == "DESK" else f"{file.stem}-{name.lower()}")
+    for file in sorted(Path(__file__).with_name("desks").glob("*.py"))
+    for name in re.findall(r"^([A-Z]+) = Desk\(", file.read_text("utf-8"), re.MULTILINE)
+]
+
+
+@pytest.fixture(params=DESKS)
 def desk(request: pytest.FixtureRequest) -> Desk:
-    package, module, name = request.param
-    pytest.importorskip(package)
-    made: Desk = getattr(import_module(f"tests.adapters.desks.{module}"), name)
+    """The desk of a framework; skipped where that is not installed."""
+    module, name = request.param
+    made: Desk = getattr(pytest.importorskip(f"tests.adapters.desks.{module}"), name)
     return made
 
 
