@@ -177,6 +177,45 @@ BUILT_IN = (
         name="recorded_runs",
         target="evalkit.features.recorded_runs.feature:RecordedRuns",
         keys={INPUT: ("trace",)},
+        options=(
+            Option(
+                name="traces",
+                help="judge the recorded runs in this file or folder, and run no agent (`evalkit judge-traces`)",
+                metavar="PATH",
+                kind="path",
+                group=SELECTED,
+                has_setting=False,
+                is_repeatable=True,
+            ),
+            Option(
+                name="match",
+                help="how a recorded run finds its case (default: by the id that it names, else by input)",
+                metavar="id|input",
+                group=SELECTED,
+                has_setting=False,
+            ),
+            Option(
+                name="allow_unmatched",
+                help="with --evalkit-traces: skip cases without a trace, and let traces without a case be",
+                kind="switch",
+                group=SELECTED,
+                has_setting=False,
+            ),
+        ),
+        commands=(
+            Command(
+                name="judge-traces",
+                target="evalkit.features.recorded_runs.commands:judge_traces",
+                help="Judge runs that happened elsewhere by the cases.",
+                group=CHECK_CASES,
+            ),
+            Command(
+                name="import",
+                target="evalkit.features.recorded_runs.commands:import_command",
+                help="Make cases of logged conversations.",
+                group=WRITE_CASES,
+            ),
+        ),
         was={"transcript": "trace"},
     ),
     Entry(

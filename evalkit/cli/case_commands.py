@@ -11,15 +11,12 @@ import click
 
 from evalkit.cli.new import AGENTS, explain_next_step, explain_uncollected, write_case, write_configuration, write_suite
 from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
-from evalkit.errors import UsageError
 from evalkit.hooks import find_schema, list_schemas
-from evalkit.hosts.commands.api import OUTPUT, format_examples, open_project, run_pytest, write_output
+from evalkit.hosts.commands.api import OUTPUT, format_examples, open_project, write_output
 from evalkit.hosts.reports.run_file import build_run_schema
-from evalkit.hosts.traces.read_log import FORMATS
 from evalkit.lazy import LazyModule
 from evalkit.records.registry import CHECKS, OPERATORS
 from evalkit.spec.schema import build_case_schema, build_suite_schema
-from evalkit.text.format import escape_lines
 
 if TYPE_CHECKING:
     from evalkit.cli import case_checks, lint, recordings
@@ -158,41 +155,6 @@ def judge_check(
 
 
 @click.command(
-    "judge-traces",
-    short_help="Judge runs that happened elsewhere by the cases.",
-    context_settings={"ignore_unknown_options": True},
-    epilog=format_examples(
-        "evalkit judge-traces traces/ --cases scenarios/hotel",
-        "evalkit judge-traces run.json --match input --evalkit-min-pass-rate 95",
-    ),
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="PATH... [OPTIONS OF PYTEST]")
-@click.option(
-    "--cases", metavar="PATH", multiple=True, help="Cases, or folders of them; by default all of the project."
-)
-@click.option(
-    "--match", type=click.Choice(["id", "input"]), help="By default the id that a trace names, else its input."
-)
-@click.option("--allow-unmatched", is_flag=True, help="Skip cases without a trace, and let traces without a case be.")
-def judge_traces(
-    arguments: tuple[str, ...], cases: tuple[str, ...], match: str | None, *, allow_unmatched: bool
-) -> int:
-    """Judge the recorded runs at PATH by the project's cases: spans of OpenTelemetry, exports of LangSmith and
-    Langfuse, sessions of ADK, logged chats. No agent runs, and no mock is asked.
-
-    The same as `pytest --evalkit --evalkit-traces=PATH`, with its options (behind the paths), reports and exit
-    statuses. A case without a trace is an error, and with a trace that no case claims the gate is not measured.
-    """
-    number = next((n for n, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
-    if not number:
-        raise UsageError("judge-traces needs a file or folder of recorded runs: evalkit judge-traces traces/")
-    flags = [f"--evalkit-traces={path}" for path in arguments[:number]]
-    flags += [f"--evalkit-match={match}"] if match is not None else []
-    flags += ["--evalkit-allow-unmatched"] if allow_unmatched else []
-    return run_pytest(*flags, *arguments[number:], *cases)
-
-
-@click.command(
     "lint",
     short_help="Cross-check names and parameters, without a model.",
     epilog=format_examples("evalkit lint", "evalkit lint --fix --diff"),
@@ -280,34 +242,6 @@ def record_mocks_command(
 
 
 @click.command(
-    "import",
-    short_help="Make cases of logged conversations.",
-    epilog=format_examples("evalkit import log.jsonl --to scenarios/imported"),
-)
-@click.argument("logs", type=click.Path(path_type=Path, exists=True, dir_okay=False), nargs=-1, required=True)
-@click.option("--to", type=click.Path(path_type=Path, file_okay=False), default="scenarios/imported", show_default=True)
-@click.option("--category", default="imported", show_default=True, help="Cases are named CATEGORY_001.yaml and so on.")
-@click.option("--agent", help="The agent under test; by default the log's own instruction, replayed.")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="By default told by the keys of a record.")
-def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str | None, form: str | None) -> int:
-    """Turn logged conversations into cases: JSON or JSON Lines of requests to OpenAI, Gemini or Anthropic (with or
-    without the response), OpenTelemetry spans as OTLP/JSON, exports of ADK, LangSmith and Langfuse, and sessions of
-    coding agents (Claude Code, Codex, Gemini CLI, OpenHands).
-
-    What was said becomes the input, what was called the expectation, what was answered the mocks, and what the model
-    said the cassette. Read the cases before you keep them: they hold an agent to what it did, right or wrong.
-    """
-
-    problems = 0
-    for line, wrong in recordings.import_logs(
-        logs, recordings.ImportRequest(to=to, category=category, form=form, agent=agent)
-    ):
-        problems += wrong
-        click.echo(escape_lines(line), err=wrong)
-    return 1 if problems else 0
-
-
-@click.command(
     "new",
     short_help="Write the next case of a category.",
     epilog=format_examples('evalkit new scenarios/hotel/book --message "A room for two" --call book_room'),
@@ -347,6 +281,6 @@ def explain(code: str | None, *, whole: bool) -> None:
         click.echo(line)
 
 
-WRITING = (init, new_command, import_command, record_mocks_command)
-CHECKING = (lint_command, smoke, mutate, judge_check, judge_traces)
+WRITING = (init, new_command, record_mocks_command)
+CHECKING = (lint_command, smoke, mutate, judge_check)
 REFERENCE = (explain, schema)

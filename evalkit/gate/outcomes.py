@@ -263,11 +263,15 @@ def count_codes(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
+def select_data(feature: str, outcomes: Iterable[CaseOutcome]) -> list[tuple[str, Any]]:
+    """Return the cases of which a feature keeps something, each with that."""
+    return [(outcome.case_id, outcome.features[feature]) for outcome in outcomes if feature in outcome.features]
+
+
 def summarize_features(outcomes: Sequence[CaseOutcome], *, is_whole: bool) -> Iterator[tuple[str, Summary]]:
     """Yield what features say at the end, with their names."""
     for name, feature in iter_known({name for outcome in outcomes for name in outcome.features}):
-        of_feature = [(outcome.case_id, outcome.features[name]) for outcome in outcomes if name in outcome.features]
-        summary = feature.summarize(of_feature, is_whole)
+        summary = feature.summarize(select_data(name, outcomes), is_whole)
         if summary is not None:
             yield name, summary
 

@@ -128,6 +128,7 @@ class SessionPart:
     # Of the parts into which it divides the run, the reference first, with words for -k. Each case is run in each part.
     labels: Mapping[str, Iterable[str]] = MappingProxyType({})
     models: tuple[str, ...] = ()  # live ones that it names
+    replaces_agents: ClassVar[str] = ""  # no agent runs: words on what is judged instead, for the head of the session
 
     def describe(self) -> Iterator[str]:
         """Yield lines for the head of the session."""
@@ -140,6 +141,24 @@ class SessionPart:
     def prepare(self, case: Case, label: str) -> Case:
         """A case has been loaded, for the part `label` of the run; "" without parts. Return it as it is to be run."""
         return case
+
+    def collect(self, cases: Iterable[Case]) -> JsonValue:
+        """All cases of this process are collected, before -k and its like leave some out; reading `cases` loads them.
+
+        Return what the process that collects the results must know of it, if it is another one: its part `join`s it.
+        """
+        return None
+
+    def join(self, collected: JsonValue) -> None:
+        """A worker is done: take what its part returned from `collect`."""
+
+    def launch(self, case: Case) -> Case:
+        """A case is about to run, after all were collected: return it as it is to be run."""
+        return case
+
+    def list_doubts(self, outcomes: Sequence[tuple[str, Any]]) -> Iterator[str]:
+        """Yield why the run can't be trusted, and so is not measured. `outcomes` are those that `summarize` gets."""
+        return iter(())
 
     def check_selection(self, selected: Iterable[tuple[str, Path]]) -> None:
         """Cases were selected, each by its label and folder, and their conftest files imported. UsageError refuses."""

@@ -44,7 +44,6 @@ from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
-    from evalkit.features.recorded_runs import selection as traces
     from evalkit.models.providers import pacing
     from evalkit.plugin.cluster import session as cluster
     from evalkit.runner import changed_runs
@@ -52,9 +51,8 @@ else:
     changed_runs = LazyModule("evalkit.runner.changed_runs")
     pacing = LazyModule("evalkit.models.providers.pacing")
     cluster = LazyModule("evalkit.plugin.cluster.session")
-    traces = LazyModule("evalkit.features.recorded_runs.selection")
 
-_CLAIMED = "evalkit_claimed"  # the key of xdist's workeroutput that carries which recorded runs are of some case
+_COLLECTED = "evalkit_collected"  # the key of xdist's workeroutput that carries what features know of all cases
 RESUMED_KEY = "evalkit_resumed"  # the key of xdist's workerinput that carries verdicts of the run before
 
 
@@ -103,7 +101,6 @@ class CaseRunner:
         else:
             self._concurrency = 1 if is_one_at_a_time(config) else configuration.concurrency
         self._executor = build_executor(configuration, self._concurrency, config)
-        self.traces = None if configuration.traces is None else traces.RecordedRuns(configuration.traces)
         self._redact = Redactor(configuration.secrets, configuration.secret_keys)
         self._runs: dict[CaseItem, ItemRun] = {}  # of items in their protocol
         self._outputs: dict[str, CaseOutput] = {}
@@ -122,15 +119,17 @@ class CaseRunner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Match recorded runs to cases, before -k and its like leave some out."""
-        if self.traces is not None:
-            self.traces.match([item.case for item in items if isinstance(item, CaseItem) and item.case is not None])
-            getattr(self._config, "workeroutput", {})[_CLAIMED] = sorted(self.traces.claimed)
+        """Let features look at all cases, before -k and its like leave some out."""
+        collected = {
+            name: part.collect(item.case for item in items if isinstance(item, CaseItem) and item.case is not None)
+            for name, part in self._configuration.parts.items()
+        }
+        getattr(self._config, "workeroutput", {})[_COLLECTED] = collected
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        if self.traces is not None:
-            self.traces.claimed.update(getattr(node, "workeroutput", {}).get(_CLAIMED, ()))
+        for name, collected in getattr(node, "workeroutput", {}).get(_COLLECTED, {}).items():
+            self._configuration.parts[name].join(collected)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._items = session.items
@@ -185,8 +184,8 @@ class CaseRunner:
         case = item.case
         assert case is not None
         agent: object = self._configuration.agent if case.agent is None else None
-        if self.traces is not None:
-            case = self.traces.prepare(case)
+        for part in self._configuration.parts.values():
+            case = part.launch(case)
         if self._concurrency == 1:
             if not can_cut_off():
                 return RunRequest(case, agent)

@@ -22,9 +22,9 @@ from evalkit.config import (
     read_value,
 )
 from evalkit.errors import UsageError
-from evalkit.hooks import Options, SessionPart, configure_features, list_settings, select_changing
+from evalkit.hooks import Options, SessionPart, configure_features, list_entries, list_settings, select_changing
 from evalkit.lazy import LazyModule
-from evalkit.plugin.options import MATCH, SHARD, TRACES, format_flag, get_option, list_options
+from evalkit.plugin.options import SHARD, format_flag, get_option, list_options
 from evalkit.records.run import Policy, Selection
 from evalkit.records.settings import REPLY_CACHE, HttpSettings, Settings
 from evalkit.spec.files import DEFAULT_PATHS
@@ -33,14 +33,11 @@ from evalkit.text.redact import find_secrets
 if TYPE_CHECKING:
     from evalkit.execution import shards
     from evalkit.execution.shards import Shard
-    from evalkit.features.recorded_runs import selection as traces
-    from evalkit.features.recorded_runs.selection import TraceSelection
     from evalkit.models.cassettes import reply_cache
     from evalkit.models.cassettes.reply_cache import ReplyCache
 else:
     reply_cache = LazyModule("evalkit.models.cassettes.reply_cache")
     shards = LazyModule("evalkit.execution.shards")
-    traces = LazyModule("evalkit.features.recorded_runs.selection")
 
 SELECTION: pytest.StashKey[Selection] = pytest.StashKey()  # what the shards were made of, once it is collected
 EXCHANGE_KEY = "evalkit_rendezvous"  # the key of xdist's workerinput that names the folder
@@ -94,7 +91,6 @@ class Configuration(Struct, frozen=True, kw_only=True):
     resume: bool = False
     retry_errors: bool = False  # a resumed run runs these cases again
     cache: bool = False  # live replies are answered from, and kept in, the cache of replies
-    traces: TraceSelection | None = None  # recorded runs that are judged, and no agent runs
     shard: Shard | None = None
     executor: str | None = None  # the address of a cluster
     durations: Path | None = None  # what shards are balanced by
@@ -140,6 +136,8 @@ class _ConfigurationReader:
         value = None if option is None else get_option(self._config, name)
         if value is None and name in self._table:
             value = self._table[name]
+        if value is not None and option is not None and option.is_repeatable and option.kind == "path":
+            return [self._locate(name, path) for path in value]
         if value is None or find_reader(name) is None or (option is not None and option.is_repeatable):
             return value
         read = read_value(name, value, self._describe_source(name))
@@ -183,30 +181,6 @@ class _ConfigurationReader:
         key_file = Path(folder) / "evalkit" / "reply-cache.key"
         return {REPLY_CACHE: reply_cache.open_cache(self._config.rootpath, key_file, secrets)}
 
-    def _read_traces(self, parts: Mapping[str, SessionPart]) -> TraceSelection | None:
-        paths, match = (self._config.getoption(f"evalkit_{name}") for name in (TRACES, MATCH))
-        if not paths:
-            names = (MATCH, "allow_unmatched")
-            idle = next((name for name in names if self._config.getoption(f"evalkit_{name}")), None)
-            if idle is not None:
-                raise UsageError(f"{format_flag(idle)} needs recorded runs: {format_flag(TRACES)}=PATH")
-            return None
-        if match not in (None, *traces.MATCHES):
-            raise UsageError(f"{format_flag(MATCH)} is one of {' and '.join(traces.MATCHES)}, got {match!r}")
-        others = list(select_changing(parts))
-        dividing = (name for name, part in parts.items() if part.labels)
-        others += [name for name in ("cache", *dividing, SHARD) if self._config.getoption(f"evalkit_{name}")]
-        others += [name for name in ("model", "record", "executor") if self.read(name) is not None]
-        if others:
-            raise UsageError(f"{format_flag(TRACES)} and {format_flag(others[0])} exclude each other: no agent runs")
-        return traces.TraceSelection(
-            paths=tuple(self._config.invocation_params.dir / path for path in paths),
-            root=self._config.rootpath,
-            match=match,
-            allow_unmatched=bool(self._config.getoption("evalkit_allow_unmatched")),
-            harmless=HttpSettings(**(self.read("http") or {})).harmless,
-        )
-
     def _read_shard(self) -> Shard | None:
         text = self._config.getoption(f"evalkit_{SHARD}")
         if text is None:
@@ -223,7 +197,19 @@ class _ConfigurationReader:
         dividing = [name for name, part in parts.items() if part.labels]
         if len(dividing) > 1:
             raise UsageError(f"the features {' and '.join(dividing)} both divide the run into parts; leave one out")
+        for entry in list_entries():
+            replaces_agents = entry.name in parts and parts[entry.name].replaces_agents
+            if replaces_agents and (others := self._list_agent_options(parts)):
+                flag, other = format_flag(entry.options[0].name), format_flag(others[0])
+                raise UsageError(f"{flag} and {other} exclude each other: no agent runs")
         return parts
+
+    def _list_agent_options(self, parts: Mapping[str, SessionPart]) -> list[str]:
+        """List the given options that make sense of runs of agents alone."""
+        dividing = [name for name, part in parts.items() if part.labels]
+        switches = [name for name in ("cache", *dividing, SHARD) if self._config.getoption(f"evalkit_{name}")]
+        read = [name for name in ("model", "record", "executor") if self.read(name) is not None]
+        return [*select_changing(parts), *switches, *read]
 
     def _read_present(self, names: tuple[str, ...]) -> dict[str, Any]:
         return {name: value for name in names if (value := self.read(name)) is not None}
@@ -281,7 +267,6 @@ class _ConfigurationReader:
             retry_errors=bool(self._config.getoption("evalkit_retry_errors")),
             parts=parts,
             cache=bool(self._config.getoption("evalkit_cache")),
-            traces=self._read_traces(parts),
             shard=self._read_shard(),
             executor=self.read("executor"),
             durations=self.read("durations"),

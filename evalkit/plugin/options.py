@@ -11,7 +11,7 @@ import pytest
 
 from evalkit.entries import ALLOWED, BUILT_IN, FIRST, GATE, GROUPS, LIVE, SELECTED, WRITTEN, Option
 
-MATCH, SHARD, TRACES = "match", "shard", "traces"
+SHARD = "shard"
 _OWN: Mapping[str, tuple[Option, ...]] = {
     FIRST: (
         Option(
@@ -113,25 +113,6 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
         ),
     ),
     SELECTED: (
-        Option(
-            "traces",
-            "judge the recorded runs in this file or folder, and run no agent (`evalkit judge-traces`)",
-            "PATH",
-            has_setting=False,
-            is_repeatable=True,
-        ),
-        Option(
-            "match",
-            "how a recorded run finds its case (default: by the id that it names, else by input)",
-            "id|input",
-            has_setting=False,
-        ),
-        Option(
-            "allow_unmatched",
-            "with --evalkit-traces: skip cases without a trace, and let traces without a case be",
-            kind="switch",
-            has_setting=False,
-        ),
         Option(
             "resume",
             "continue the run before: only cases that have no verdict yet, or have changed since, are run",

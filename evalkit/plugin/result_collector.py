@@ -15,7 +15,7 @@ import pytest
 from evalkit.bounds import get_bounds
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.gate.decision import EXIT_STATUS, decide_outcomes
-from evalkit.gate.outcomes import CaseOutcome, build_outcome
+from evalkit.gate.outcomes import CaseOutcome, build_outcome, select_data
 from evalkit.hooks import Loss, Written
 from evalkit.hosts.reports.run_file import Journal
 from evalkit.hosts.reports.serialization import from_line
@@ -314,10 +314,8 @@ class ResultCollector:
             exitstatus == _NO_TESTS and selection is not None and selection.count
         )
         self._files.agreement = measure_graders(self._configuration, self._outcomes.values())
-        if (traces := self._runner.traces) is not None:
-            name = traces.feature
-            judged = [(o.case_id, o.features[name]) for o in self._outcomes.values() if name in o.features]
-            self._files.doubts = list(traces.list_doubts(judged))
+        for name, part in self._configuration.parts.items():
+            self._files.doubts += part.list_doubts(select_data(name, self._outcomes.values()))
         self._decision = self._decide(selected, collected)
         self._files.write(
             self._decision, self._tally.to_accounting(), selected=selected, collected=collected, interrupted=interrupted

@@ -411,8 +411,8 @@ def describe_run(configuration: Configuration) -> Iterator[str]:
     if settings.simulator:
         grades += f"; {settings.simulator.partition('?')[0]} plays simulated users that have no recording"
     source = f"live model {models}" if models else "offline, models from cassettes"
-    if configuration.traces is not None:
-        source = "recorded runs are judged, and no agent runs"
+    for part in configuration.parts.values():
+        source = part.replaces_agents or source
     if settings.record is not None:
         source = describe_recording(settings, models)
     elif configuration.cache:

@@ -55,11 +55,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "errors.py": "its errors, which programs raise, too",
         "records/unobserved.py": "advice",
         "hosts/traces/recorder.py": "an error",
-        "cli/case_commands.py": "the command",
-        "cli/recordings.py": "the command",
-        "plugin/case_runner.py": "the option",
-        "plugin/configuration.py": "the option",
-        "plugin/options.py": "the option",
     },
     "simulated_users": {
         "entries.py": "the list of features",

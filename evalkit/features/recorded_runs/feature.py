@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.features.recorded_runs import records
 from evalkit.features.recorded_runs.agent import TraceFile
 from evalkit.features.recorded_runs.keys import TRACE_KEY
-from evalkit.hooks import INPUT, CaseDraft, CasePart, Feature, Place, RunReport, Summary
+from evalkit.hooks import INPUT, CaseDraft, CasePart, Feature, Options, Place, RunReport, SessionPart, Summary
+from evalkit.lazy import LazyModule
 from evalkit.records.transcript import Transcript
+
+if TYPE_CHECKING:
+    from evalkit.features.recorded_runs import selection
+else:
+    selection = LazyModule("evalkit.features.recorded_runs.selection")
 
 
 class RecordedRuns(Feature):
@@ -23,6 +29,9 @@ class RecordedRuns(Feature):
 
     def compile(self, draft: CaseDraft) -> CasePart | None:
         return TraceFile() if records.TRACE in draft.data["input"] else None
+
+    def configure(self, options: Options) -> SessionPart:
+        return selection.RecordedRuns(selection.read_selection(options))
 
     def add_up(self, runs: Sequence[Any]) -> Any:
         return records.add_up(runs)

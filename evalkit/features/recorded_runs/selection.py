@@ -19,8 +19,11 @@ from evalkit.errors import UsageError
 from evalkit.features.recorded_runs.agent import MatchedRuns
 from evalkit.features.recorded_runs.choice import fold_texts, list_inputs, list_names
 from evalkit.features.recorded_runs.records import NAME, TRACE, CaseSources
+from evalkit.hooks import Options, SessionPart
 from evalkit.hosts.traces.api import Conversation, list_user_texts, read_log
+from evalkit.jsonvalue import JsonValue
 from evalkit.records.case import Case
+from evalkit.records.settings import HttpSettings
 from evalkit.text.format import format_count, join_names
 
 BY_ID, BY_INPUT = MATCHES = ("id", "input")
@@ -35,24 +38,41 @@ _NO_TRACE = {
 class TraceSelection(Struct, frozen=True, kw_only=True):
     """The files and folders of recorded runs, and how a run is matched to its case. `match` None: by id, else input."""
 
-    paths: tuple[Path, ...]
+    paths: Sequence[Path]
     root: Path
     match: str | None = None
     allow_unmatched: bool = False
     harmless: tuple[str, ...] = ()  # patterns of items in logs that hold no call
 
 
-class RecordedRuns:
+def read_selection(options: Options) -> TraceSelection:
+    """Read the options. UsageError for one that does not go."""
+    paths, match = options.read("traces"), options.read("match")
+    flag = options.name_source("match" if match else "allow_unmatched")
+    if not paths:
+        raise UsageError(f"{flag} needs recorded runs: --evalkit-traces=PATH")
+    if match not in (None, *MATCHES):
+        raise UsageError(f"{flag} is one of {' and '.join(MATCHES)}, got {match!r}")
+    return TraceSelection(
+        paths=paths,
+        root=options.root,
+        match=match,
+        allow_unmatched=bool(options.read("allow_unmatched")),
+        harmless=HttpSettings(**(options.read("http") or {})).harmless,
+    )
+
+
+class RecordedRuns(SessionPart):
     """The recorded runs of a session."""
 
-    feature = NAME
+    replaces_agents = "recorded runs are judged, and no agent runs"
 
     def __init__(self, options: TraceSelection) -> None:
         self._options = options
         self.conversations: list[Conversation] = []
         self.problems: list[str] = []  # records that could not be read
         self._parts: dict[str, MatchedRuns] = {}  # by case id
-        self.claimed: set[str] = set()  # the places of runs that are of some case, also of one that -k leaves out
+        self._claimed: set[str] = set()  # the places of runs that are of some case, also of one that -k leaves out
         for path in list_trace_files(options.paths):
             folder = Path(os.path.relpath(path.parent, options.root)).as_posix()
             prefix = "" if folder == "." else f"{folder}/"
@@ -62,7 +82,7 @@ class RecordedRuns:
                 else:
                     self.problems.append(f"{prefix}{result}")
 
-    def match(self, cases: Sequence[Case]) -> None:
+    def collect(self, cases: Iterable[Case]) -> JsonValue:
         """Match the runs to `cases`. A case with a trace of its own (`input.trace`) needs none of these."""
         cases = [case for case in cases if TRACE not in case.input]
         by_case: dict[str, list[Conversation]] = {case.id: [] for case in cases}
@@ -81,13 +101,17 @@ class RecordedRuns:
                 claims = named.get(conversation.case_id or "", [])
             for case_id in claims:
                 by_case[case_id].append(conversation)
-                self.claimed.add(conversation.source)
+                self._claimed.add(conversation.source)
                 if len(claims) > 1:
                     shared[case_id] = claims
         for case in cases:
             found = by_case[case.id]
             problem = self._find_problem(case, found, shared.get(case.id, ()))
             self._parts[case.id] = MatchedRuns(tuple(found), problem)
+        return sorted(self._claimed)
+
+    def join(self, collected: JsonValue) -> None:
+        self._claimed.update(collected)
 
     def _find_problem(self, case: Case, found: Sequence[Conversation], claims: Sequence[str]) -> str:
         """Return why the case can't be judged on what was found; "" if it can."""
@@ -105,15 +129,14 @@ class RecordedRuns:
         """Return the run that no case claims whose user says nearly what the case's does; "" if there is none."""
         if self._options.match == BY_ID:
             return ""
-        free = [run for run in self.conversations if run.case_id is None and run.source not in self.claimed]
+        free = [run for run in self.conversations if run.case_id is None and run.source not in self._claimed]
         texts = {" / ".join(fold_texts(list_user_texts(run)))[:_MOST_COMPARED]: run.source for run in free[:_MOST_FREE]}
         for wanted in sorted(list_inputs(case)):
             for text in get_close_matches(" / ".join(wanted)[:_MOST_COMPARED], texts, n=1, cutoff=0.7):
                 return f"; {texts[text]} has nearly: {text!r}"
         return ""
 
-    def prepare(self, case: Case) -> Case:
-        """Return the case as it is to be judged. One with a trace of its own (`input.trace`) is left alone."""
+    def launch(self, case: Case) -> Case:
         if TRACE in case.input:
             return case
         part = self._parts.get(case.id) or MatchedRuns((), _NO_TRACE[self._options.match])
@@ -134,7 +157,7 @@ class RecordedRuns:
         """List the runs that were judged by no case, unless they may be left over."""
         if self._options.allow_unmatched:
             return []
-        known = self.claimed.union(*(case_sources.sources for _, case_sources in outcomes))
+        known = self._claimed.union(*(case_sources.sources for _, case_sources in outcomes))
         return [conversation.source for conversation in self.conversations if conversation.source not in known]
 
 

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from evalkit import load_case
-from evalkit.cli.case_commands import import_command
+from evalkit.features.recorded_runs.commands import import_command
 
 Desk = Any
 CORPORA = Path(__file__).parents[4] / "shared" / "corpora"

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from evalkit.cli import case_commands, commands
+from evalkit.cli import commands
 from evalkit.errors import UsageError
 from evalkit.features.recorded_runs.agent import MatchedRuns
+from evalkit.features.recorded_runs.commands import judge_traces
 from evalkit.features.recorded_runs.records import CaseSources
 from evalkit.features.recorded_runs.selection import RecordedRuns, TraceSelection, list_trace_files
 from evalkit.gate.decision import decide
@@ -49,10 +50,10 @@ def match(
         Case(id=f"scenarios/{name}.yaml", input={"message": text}, repeat=Repeat(runs=repeat, min_pass=repeat))
         for name, text in cases.items()
     ]
-    runs.match(made)
+    runs.collect(made)
     found: dict[str, str | int] = {}
     for case in made:
-        part = runs.prepare(case).features["recorded_runs"]
+        part = runs.launch(case).features["recorded_runs"]
         assert isinstance(part, MatchedRuns)
         found[case.id.removeprefix("scenarios/").removesuffix(".yaml")] = part.problem or len(part.conversations)
     return runs, found
@@ -220,11 +221,12 @@ def test_a_trace_with_nearly_the_input_is_named(tmp_path: Path) -> None:
         (("--evalkit-traces=t.json", "--evalkit-match=both"), "--evalkit-match is one of id and input, got 'both'"),
         (("--evalkit-traces=t.json", "--evalkit-faults"), "--evalkit-traces and --evalkit-faults exclude each other"),
         (("--evalkit-traces=t.json", "--evalkit-shard=1/2"), "--evalkit-traces and --evalkit-shard exclude each other"),
-        (("--evalkit-traces=t.json",), "there is no file or folder"),
+        (("--evalkit-traces=absent.json",), "there is no file or folder"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: tuple[str, ...], message: str, project: Project) -> None:
     project.case("good_001")
+    project.write("t.json", json.dumps(build_chat("Hi")))
     assert message in project.run(*arguments).stderr.str()
 
 
@@ -237,10 +239,10 @@ def test_the_command_is_pytest_with_these_options(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(subprocess, "call", call)
     words = ["a", "b", "--cases", "scenarios/x", "--match", "input", "--allow-unmatched", "-n", "2"]
-    assert CliRunner().invoke(case_commands.judge_traces, words, standalone_mode=False).return_value == 0
+    assert CliRunner().invoke(judge_traces, words, standalone_mode=False).return_value == 0
     flags = ["--evalkit-traces=a", "--evalkit-traces=b", "--evalkit-match=input", "--evalkit-allow-unmatched"]
     assert asked == [["--evalkit", *flags, "-n", "2", "scenarios/x"]]
-    result = CliRunner().invoke(case_commands.judge_traces, ["--cases", "x"], standalone_mode=False)
+    result = CliRunner().invoke(judge_traces, ["--cases", "x"], standalone_mode=False)
     assert "judge-traces needs a file or folder of recorded runs" in str(result.exception)
 
 

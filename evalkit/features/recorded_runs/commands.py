@@ -1,0 +1,208 @@
+"""`evalkit judge-traces` and `evalkit import`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain, count
+from pathlib import Path
+
+import click
+from msgspec import Struct
+
+from evalkit.config import read_options
+from evalkit.errors import SpecError, UsageError
+from evalkit.features.recorded_runs.importing import CaseFiles, build_case_files, read_conversations
+from evalkit.hosts.commands.api import build_redactor, format_examples, open_project, run_pytest
+from evalkit.hosts.traces.api import FORMATS, Conversation, UnreadableLogError
+from evalkit.records.settings import HttpSettings
+from evalkit.runner.run_case import run_case
+from evalkit.text.format import escape_lines, format_case_count, format_count
+
+_BARE_REDACTED = re.compile(r"(?m)([:-]) (\[redacted\])$")  # in YAML, unquoted, it would be a list
+_CATEGORY = re.compile(r"[a-z0-9]+(?:[_-][a-z0-9]+)*")
+
+
+@click.command(
+    "judge-traces",
+    short_help="Judge runs that happened elsewhere by the cases.",
+    context_settings={"ignore_unknown_options": True},
+    epilog=format_examples(
+        "evalkit judge-traces traces/ --cases scenarios/hotel",
+        "evalkit judge-traces run.json --match input --evalkit-min-pass-rate 95",
+    ),
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="PATH... [OPTIONS OF PYTEST]")
+@click.option(
+    "--cases", metavar="PATH", multiple=True, help="Cases, or folders of them; by default all of the project."
+)
+@click.option(
+    "--match", type=click.Choice(["id", "input"]), help="By default the id that a trace names, else its input."
+)
+@click.option("--allow-unmatched", is_flag=True, help="Skip cases without a trace, and let traces without a case be.")
+def judge_traces(
+    arguments: tuple[str, ...], cases: tuple[str, ...], match: str | None, *, allow_unmatched: bool
+) -> int:
+    """Judge the recorded runs at PATH by the project's cases: spans of OpenTelemetry, exports of LangSmith and
+    Langfuse, sessions of ADK, logged chats. No agent runs, and no mock is asked.
+
+    The same as `pytest --evalkit --evalkit-traces=PATH`, with its options (behind the paths), reports and exit
+    statuses. A case without a trace is an error, and with a trace that no case claims the gate is not measured.
+    """
+    number = next((n for n, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
+    if not number:
+        raise UsageError("judge-traces needs a file or folder of recorded runs: evalkit judge-traces traces/")
+    flags = [f"--evalkit-traces={path}" for path in arguments[:number]]
+    flags += [f"--evalkit-match={match}"] if match is not None else []
+    flags += ["--evalkit-allow-unmatched"] if allow_unmatched else []
+    return run_pytest(*flags, *arguments[number:], *cases)
+
+
+@click.command(
+    "import",
+    short_help="Make cases of logged conversations.",
+    epilog=format_examples("evalkit import log.jsonl --to scenarios/imported"),
+)
+@click.argument("logs", type=click.Path(path_type=Path, exists=True, dir_okay=False), nargs=-1, required=True)
+@click.option("--to", type=click.Path(path_type=Path, file_okay=False), default="scenarios/imported", show_default=True)
+@click.option("--category", default="imported", show_default=True, help="Cases are named CATEGORY_001.yaml and so on.")
+@click.option("--agent", help="The agent under test; by default the log's own instruction, replayed.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="By default told by the keys of a record.")
+def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str | None, form: str | None) -> int:
+    """Turn logged conversations into cases: JSON or JSON Lines of requests to OpenAI, Gemini or Anthropic (with or
+    without the response), OpenTelemetry spans as OTLP/JSON, exports of ADK, LangSmith and Langfuse, and sessions of
+    coding agents (Claude Code, Codex, Gemini CLI, OpenHands).
+
+    What was said becomes the input, what was called the expectation, what was answered the mocks, and what the model
+    said the cassette. Read the cases before you keep them: they hold an agent to what it did, right or wrong.
+    """
+    problems = 0
+    for line, wrong in import_logs(logs, ImportRequest(to=to, category=category, form=form, agent=agent)):
+        problems += wrong
+        click.echo(escape_lines(line), err=wrong)
+    return 1 if problems else 0
+
+
+class ImportRequest(Struct, frozen=True, kw_only=True):
+    """The options of an import. `agent` None: the cases run under the instruction of the log itself."""
+
+    to: Path
+    category: str
+    form: str | None = None
+    agent: str | None = None
+
+
+class _WrittenCase(Struct, frozen=True):
+    case: Path
+    others: tuple[Path, ...]  # that were written beside it
+    notes: tuple[str, ...]
+
+
+class _CaseWriter:
+    """A writer of the files of one import, which overwrites no file."""
+
+    def __init__(self, request: ImportRequest) -> None:
+        self._request = request
+        self._project = open_project()
+        self._redact = build_redactor(self._project.root)
+        self._next = 1
+        self._instructions = {_strip_name(path.read_bytes()): path.stem for path in self._find_instructions()}
+
+    def write(self, conversation: Conversation) -> _WrittenCase:
+        """Write the files of a case. Raise UnreadableLogError, and write nothing, if the conversation makes no case."""
+        files, instruction = self._build_files(conversation)
+        while True:  # to the next number that neither a case nor a cassette has
+            case = self._request.to / f"{self._request.category}_{self._next:03}.yaml"
+            inside = case.resolve().relative_to(self._project.root)
+            cassette = self._project.root / self._project.settings.cassettes / inside
+            self._next += 1
+            if not case.exists() and not cassette.exists():
+                break
+        texts = {case: files.case, cassette: files.cassette}
+        if files.instruction is not None and not instruction.exists():
+            texts[instruction] = files.instruction
+        for path, data in [(path, self._encode(text)) for path, text in texts.items()]:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return _WrittenCase(case, tuple(texts)[1:], files.notes)
+
+    def _encode(self, text: str) -> bytes:
+        try:
+            return _BARE_REDACTED.sub(r'\1 "\2"', self._redact(text)).encode()
+        except UnicodeEncodeError as error:
+            raise UnreadableLogError(f"{text[error.start]!r} is no character, and it is in the instruction") from None
+
+    def _build_files(self, conversation: Conversation) -> tuple[CaseFiles, Path]:
+        """Return the files, and the path of the instruction: of an existing file with the same text, or a new one."""
+        category = self._request.category
+        files = build_case_files(conversation, agent=self._request.agent, name=category)
+        name = category
+        if files.instruction is not None:
+            content = _strip_name(self._encode(files.instruction))
+            used_names = {*self._instructions.values(), *(path.stem for path in self._find_instructions())}
+            names = chain([category], (f"{category}-{number}" for number in count(2)))
+            name = self._instructions.get(content) or next(free for free in names if free not in used_names)
+            self._instructions[content] = name
+        if name != category:
+            files = build_case_files(conversation, agent=self._request.agent, name=name)
+        return files, self._request.to / f"{name}.md"
+
+    def _find_instructions(self) -> list[Path]:
+        """Return the category's instruction files, the highest number first: of equal ones the lowest counts."""
+        category = re.escape(self._request.category)
+        paths = self._request.to.glob("*.md") if self._request.to.is_dir() else ()
+        mine = [path for path in paths if re.fullmatch(rf"{category}(-[0-9]+)?", path.stem)]
+        return sorted(mine, key=lambda path: (len(path.stem), path.stem), reverse=True)
+
+    def explain_failure(self, case: Path) -> str | None:
+        """Return why the case does not pass offline; None if it does."""
+        try:
+            loaded = self._project.load_case(case)
+        except SpecError as error:
+            return str(error)
+        verdict = run_case(loaded, settings=self._project.settings)
+        return None if verdict.passed else "; ".join(reason.message.split("\n")[0] for reason in verdict.reasons[:2])
+
+
+def _strip_name(instruction: bytes) -> bytes:
+    """Return an instruction file without its second line, which is its name."""
+    lines = instruction.split(b"\n", 2)
+    return b"\n".join((lines[0], *lines[2:]))
+
+
+def import_logs(logs: Sequence[Path], request: ImportRequest) -> Iterator[tuple[str, bool]]:
+    """Yield lines to show, and whether each reports a problem. Raise UsageError for bad options."""
+    if not _CATEGORY.fullmatch(request.category):
+        raise UsageError(
+            f"--category: {request.category!r} is no name of a category; expected small letters, digits, _ and -"
+        )
+    if not request.to.resolve().is_relative_to(Path.cwd()):
+        raise UsageError(f"--to: {request.to} is outside the project {Path.cwd()}; cases live below its root")
+    writer = _CaseWriter(request)
+    harmless = HttpSettings(**read_options(Path.cwd()).get("http", {})).harmless
+    case_count = failure_count = 0
+    for log in logs:
+        for conversation in read_conversations(log, request.form, harmless):
+            if isinstance(conversation, UsageError):
+                yield str(conversation), True
+                continue
+            try:
+                result = writer.write(conversation)
+            except (UnreadableLogError, UsageError) as error:  # no case, or with what no YAML file can hold
+                yield f"{conversation.source}: {error}", True
+                continue
+            case_count += 1
+            case, *others = (
+                path.resolve().relative_to(Path.cwd()).as_posix() for path in (result.case, *result.others)
+            )
+            yield f"wrote {case}", False
+            yield from ((f"  with {other}", False) for other in others)
+            yield from ((f"  note: {note}", False) for note in result.notes)
+            failure = writer.explain_failure(result.case) if request.agent is None else None
+            if failure is not None:
+                failure_count += 1
+                yield f"  does not pass as it is: {failure}", True
+    summary = f"{format_case_count(case_count)} from {format_count(len(logs), 'log')}"
+    if case_count and request.agent is None:
+        summary += f", {case_count - failure_count} of them pass offline; now run: pytest --evalkit"
+    yield summary, not case_count
