@@ -108,10 +108,10 @@ class RecordedRuns(SessionPart):
             found = by_case[case.id]
             problem = self._find_problem(case, found, shared.get(case.id, ()))
             self._parts[case.id] = MatchedRuns(tuple(found), problem)
-        return sorted(self._claimed)
+        return [*sorted(self._claimed)]
 
     def join(self, collected: JsonValue) -> None:
-        self._claimed.update(collected)
+        self._claimed.update(map(str, collected) if isinstance(collected, list) else ())
 
     def _find_problem(self, case: Case, found: Sequence[Conversation], claims: Sequence[str]) -> str:
         """Return why the case can't be judged on what was found; "" if it can."""
