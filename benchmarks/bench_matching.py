@@ -14,8 +14,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from evalkit.checks.matching.assign import solve
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf, Node
-from evalkit.checks.matching.solver import solve
 
 Arguments = dict[str, object]
 Wanted = Callable[[Arguments], bool]

@@ -15,6 +15,7 @@ from evalkit.checks.absence import Demand
 from evalkit.checks.call_checks import ArgumentsKey, TextCheck, ValuesCheck, bind_check
 from evalkit.checks.call_key import CallCheck
 from evalkit.checks.evidence import Evidence, build_call_resolver
+from evalkit.checks.matching.assign import solve
 from evalkit.checks.matching.plan import (
     ActualCall,
     AnyOrder,
@@ -25,7 +26,6 @@ from evalkit.checks.matching.plan import (
     Position,
     SearchTooLargeError,
 )
-from evalkit.checks.matching.solver import solve
 from evalkit.errors import KeyPath
 from evalkit.operators.base import Resolve
 from evalkit.records.transcript import FunctionCall

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from evalkit.hooks import Summary, iter_known
+from evalkit.lazy import LazyModule
 from evalkit.records.rubric import name_criterion
 from evalkit.records.run import GraderAgreement, Policy, Run
 from evalkit.records.transcript import CACHED, Grading, Transcript
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, list_runs
 from evalkit.stats.accounting import Channels, account_features, iter_channels
-from evalkit.stats.comparison import classify, compare_cases, compare_means, compare_tallies
 from evalkit.text.format import format_case_count, format_dollars, join_names
+
+if TYPE_CHECKING:
+    from evalkit.stats import comparison
+else:
+    comparison = LazyModule("evalkit.stats.comparison")
 
 SKIPPED_CODE = "skipped"  # the reason's code of a case that was skipped on request
 _BAD = (FAILED, ERROR)
@@ -336,7 +341,7 @@ def find_changes(evidence: GateEvidence, baseline: Mapping[str, CaseOutcome]) ->
         if now.status != before.status:
             changes["newly_failing" if now.status == FAILED else "newly_passing"].append(case_id)
         if now.runs_measured > 1:
-            kind = compare_tallies(_get_tally(before), _get_tally(now)).kind
+            kind = comparison.compare_tallies(_get_tally(before), _get_tally(now)).kind
             if kind in ("newly_broken", "newly_flaky"):
                 changes[kind].append(case_id)
             elif compute_share(now) < compute_share(before):
@@ -399,7 +404,7 @@ def _describe_paired(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Iterat
     """
     for is_live in (False, True):
         pairs = [pair for pair in both if (pair[1].can_vary or pair[2].can_vary) == is_live]
-        change = compare_cases(
+        change = comparison.compare_cases(
             {case_id: before.status == PASSED for case_id, before, _ in pairs},
             {case_id: now.status == PASSED for case_id, _, now in pairs},
         )
@@ -423,7 +428,7 @@ def describe_repeated(both: list[tuple[str, CaseOutcome, CaseOutcome]]) -> Itera
         for i, before, now in both
         if before.runs_measured + now.runs_measured > 2
     ]
-    changes = classify({i: before for i, before, _ in tallies}, {i: now for i, _, now in tallies})
+    changes = comparison.classify({i: before for i, before, _ in tallies}, {i: now for i, _, now in tallies})
     sure = [(i, before, now) for i, before, now in tallies if changes[i][1] and before != now]
     if sure:
         texts = [f"{i} ({before[0]} of {before[1]}, now {now[0]} of {now[1]})" for i, before, now in sure]
@@ -456,7 +461,7 @@ def describe_means(both: list[tuple[str, CaseOutcome, CaseOutcome]], reference: 
         values = ((compute(before), compute(now)) for _, before, now in both)
         pairs = [(before, now) for before, now in values if before is not None and now is not None]
         if any(before != now for before, now in pairs):
-            change = compare_means(pairs)
+            change = comparison.compare_means(pairs)
             if change is not None and change.is_significant:
                 low, high = (
                     f"{'-' if bound < 0 else '+'}{to_words(abs(bound))}" for bound in (change.low, change.high)

@@ -41,7 +41,6 @@ from evalkit.records.settings import RECORD_MODES, Settings, asks_models, goes_l
 from evalkit.records.transcript import ModelTurn, RunFault, Transcript
 from evalkit.records.verdict import FAILED, NOT_RUN, Reason, Verdict
 from evalkit.runner.agent_call import GRACE_S, CallOutcome, call_agent, get_slot, list_thread_calls
-from evalkit.runner.agent_context import AgentContext
 from evalkit.runner.agent_threads import LoopPool, get_closing_timeout, run_in_daemon_thread, wait_for_teardown
 from evalkit.runner.faults import build_fault, build_unmeasured_fault, find_damage, find_interrupt
 from evalkit.runner.judge import (
@@ -61,8 +60,9 @@ if TYPE_CHECKING:
     from evalkit.agents import grader, model_choice
     from evalkit.functions import patching
     from evalkit.models.providers import budget
-    from evalkit.runner import grading
+    from evalkit.runner import agent_context, grading
 else:
+    agent_context = LazyModule("evalkit.runner.agent_context")
     budget = LazyModule("evalkit.models.providers.budget")
     grader = LazyModule("evalkit.agents.grader")
     grading = LazyModule("evalkit.runner.grading")
@@ -288,7 +288,7 @@ async def _run_conversation(run: RunState) -> None:
             if run.plan.agent.opening is None:
                 await _run_turns(run, run.plan.agent)
             else:
-                async with AgentContext(run) as agent:
+                async with agent_context.AgentContext(run) as agent:
                     if agent is not None:
                         await _run_turns(run, agent)
     except MockError as error:

@@ -10,8 +10,8 @@ from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import NO_TEXT
 from evalkit.hooks import BUILT_IN, list_messages
 from evalkit.jsonvalue import JsonObject
+from evalkit.records.parts import FILE, IMAGE, PART_KINDS, TEXT
 from evalkit.spec.case_reader import EMAIL_KEYS, REFUSED_TAGS, SEQUENTIAL_TEST, TAG_PATTERN, CaseKey, CaseReader
-from evalkit.spec.input_files import PART_SCHEMA
 
 _TEXT = {"type": "string"}
 _FORMS = [f"`{form}`" for entry in BUILT_IN for form in entry.agent_forms]
@@ -20,6 +20,25 @@ _REASON = {**_NAME, **NO_TEXT}
 _TAG = {"type": "string", "pattern": rf"^({TAG_PATTERN}|.*\{{\{{\s*row\b.*)$", "not": {"enum": sorted(REFUSED_TAGS)}}
 _BOOLEAN = {"type": "boolean"}
 _WHOLE = {"type": "integer", "minimum": 1}
+_PARTS: JsonObject = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "properties": {
+            TEXT: {"type": "string", "description": "A text."},
+            IMAGE: {"type": "string", "minLength": 1, "description": "An image: its path from this file."},
+            FILE: {"type": "string", "minLength": 1, "description": "A file: its path from this file."},
+            "mime_type": {
+                "type": "string",
+                "pattern": r"^[\w.+-]+/[\w.+-]+$",
+                "description": "The type of its content, where the ending of its name does not tell it.",
+            },
+        },
+        "oneOf": [{"required": [kind]} for kind in PART_KINDS],
+        "additionalProperties": False,
+    },
+}
 
 CASE_KEYS: dict[str, CaseKey] = {
     "scenario_id": CaseKey(
@@ -131,7 +150,7 @@ INPUT_KEYS: dict[str, CaseKey] = {
     ),
     "parts": CaseKey(
         CaseReader.read_anything,  # read before the case, by `evalkit.spec.input_files`
-        PART_SCHEMA,
+        _PARTS,
         "What the user says in texts, images and files: `[{text: ...}, {image: photo.jpg}, {file: invoice.pdf}]`.",
         in_suite=False,
         synonyms=("content", "contents", "images", "files", "attachments"),
@@ -172,7 +191,7 @@ def list_inputs() -> tuple[str, ...]:
 TURN_KEYS: dict[str, CaseKey] = {
     "user": CaseKey(
         CaseReader.read_user,
-        {"type": ["string", "object"], "properties": {"parts": PART_SCHEMA}},
+        {"type": ["string", "object"], "properties": {"parts": _PARTS}},
         "What the user says: text, or a mapping such as `{email: {...}}` or `{parts: [...]}`.",
         synonyms=("message", "text", "content"),
     ),

@@ -20,28 +20,9 @@ from evalkit.functions.permissions import explain_path
 from evalkit.hooks import INPUT, find_key, find_owner
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.records.case import Permissions
-from evalkit.records.parts import FILE, IMAGE, PART_KINDS, PARTS, TEXT, hash_content
+from evalkit.records.parts import IMAGE, PART_KINDS, PARTS, TEXT, hash_content
 from evalkit.spec.files import Source
 
-PART_SCHEMA: JsonObject = {
-    "type": "array",
-    "minItems": 1,
-    "items": {
-        "type": "object",
-        "properties": {
-            TEXT: {"type": "string", "description": "A text."},
-            IMAGE: {"type": "string", "minLength": 1, "description": "An image: its path from this file."},
-            FILE: {"type": "string", "minLength": 1, "description": "A file: its path from this file."},
-            "mime_type": {
-                "type": "string",
-                "pattern": r"^[\w.+-]+/[\w.+-]+$",
-                "description": "The type of its content, where the ending of its name does not tell it.",
-            },
-        },
-        "oneOf": [{"required": [kind]} for kind in PART_KINDS],
-        "additionalProperties": False,
-    },
-}
 _MORE_TYPES = {
     ".webp": "image/webp",
     ".heic": "image/heic",
@@ -68,9 +49,7 @@ def attach_files(
 
     Return the problems, too. Data that names no file is returned as it is.
     """
-    case_input = data.get("input")
-    if not isinstance(case_input, dict):
-        return data, []
+    case_input = data["input"]
     keys = [key for key in case_input if find_owner(INPUT, key) is not None and find_key(INPUT, key).names_file]
     places = list(_find_parts(case_input))
     if not places and not keys:

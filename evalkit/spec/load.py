@@ -24,11 +24,12 @@ from evalkit.errors import (
 )
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.permissions import explain_path
-from evalkit.hooks import FileCase, Inherited, inherit, list_expanding_keys, list_files
+from evalkit.hooks import INPUT, FileCase, Inherited, find_owner, inherit, list_expanding_keys, list_files
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
 from evalkit.records.case import Case, Declaration, Permissions, Repeat, split_case_id
+from evalkit.records.parts import PARTS
 from evalkit.records.registry import look_up_from
 from evalkit.records.settings import Settings
 from evalkit.spec.case_reader import CaseReader
@@ -49,14 +50,14 @@ from evalkit.spec.files import (
     merge_data,
     rename_old_mocks,
 )
-from evalkit.spec.input_files import attach_files
 from evalkit.text.format import describe_type, format_value
 from evalkit.yamlfile.events import Limits, read_file
 from evalkit.yamlfile.parse import ABSENT, ParsedYaml, read, read_key
 
 if TYPE_CHECKING:
-    from evalkit.spec import suites
+    from evalkit.spec import input_files, suites
 else:
+    input_files = LazyModule("evalkit.spec.input_files")
     suites = LazyModule("evalkit.spec.suites")
 
 _CONTROL_CHARACTERS = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
@@ -342,7 +343,9 @@ class _CaseLoader:
         unfilled = data
         if member is not None:
             data = member.fill(data)
-        data, file_problems = attach_files(data, source, self.root, self.permissions)
+        file_problems: list[PathProblem] = []
+        if _may_name_files(data.get("input")):
+            data, file_problems = input_files.attach_files(data, source, self.root, self.permissions)
         parts = CompiledCase()
         if member is None or not member.problems:
             with look_up_from(None if self.file is None else os.path.dirname(self.file)):
@@ -361,6 +364,12 @@ class _CaseLoader:
                 for problem in (*parts.problems, *member.problems)
             )
         return data, parts
+
+
+def _may_name_files(case_input: object) -> bool:
+    """Return whether an input has keys that may name files: its own, or those of features."""
+    keys = case_input if isinstance(case_input, dict) else ()
+    return any(key in (PARTS, "turns") or find_owner(INPUT, key) is not None for key in keys)
 
 
 def _inherit(folder: str, root: str) -> dict[str, Inherited]:

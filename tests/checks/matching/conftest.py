@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
+from evalkit.checks.matching.assign import solve
 from evalkit.checks.matching.plan import (
     ActualCall,
     AnyOrder,
@@ -23,7 +24,6 @@ from evalkit.checks.matching.plan import (
     Pair,
     walk,
 )
-from evalkit.checks.matching.solver import solve
 
 Calls = tuple[int, ...]
 

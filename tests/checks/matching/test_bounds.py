@@ -11,6 +11,7 @@ import pytest
 from evalkit import judge
 from evalkit.bounds import Bounds, _Holder
 from evalkit.checks.matching import search
+from evalkit.checks.matching.assign import solve
 from evalkit.checks.matching.plan import (
     ActualCall,
     AnyOrder,
@@ -22,7 +23,6 @@ from evalkit.checks.matching.plan import (
     Node,
     SearchTooLargeError,
 )
-from evalkit.checks.matching.solver import solve
 from evalkit.errors import MeasurementError
 
 Fits = Callable[[int, int], bool]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from evalkit.checks.matching.assign import solve
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf
-from evalkit.checks.matching.solver import solve
 
 CORPORA = Path(__file__).parents[4] / "shared" / "corpora"
 Call = dict[str, Any]

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.checks.matching import explain, search
+from evalkit.checks.matching import explain, search, solver
 from evalkit.checks.matching import plan as cover
-from evalkit.checks.matching import solver as task
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, InParallel, Leaf, Node, OneOf, Pair
 
 KINDS = {
@@ -75,7 +74,7 @@ def test_no_shortcut_alters_a_verdict(toolbox: Any, kind: str, monkeypatch: pyte
     monkeypatch.setattr(search, "_PATIENCE", 1)
     monkeypatch.setattr(search, "MAX_WIDTH", 1)
     monkeypatch.setattr(cover, "_MAX_SINGLE_QUESTIONS", 0)
-    monkeypatch.setattr(task, "MAX_TRIES", 1)
+    monkeypatch.setattr(solver, "MAX_TRIES", 1)
     for problem in toolbox.generate(6, 700, **KINDS[kind]):
         found = problem.solve()
         assert found.satisfied == toolbox.Oracle(problem).satisfied(), (problem, found)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.checks.matching import explain
+from evalkit.checks.matching.assign import solve
 from evalkit.checks.matching.explain import CallSlot, _find_longest_run, find_best_pairs, find_cheapest_pairs
 from evalkit.checks.matching.plan import (
     ActualCall,
@@ -23,7 +24,7 @@ from evalkit.checks.matching.plan import (
     list_bits,
     match_calls,
 )
-from evalkit.checks.matching.solver import count_combinations, find_best, list_combinations, solve
+from evalkit.checks.matching.solver import count_combinations, find_best, list_combinations
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (4, 4), (2, 5), (5, 2), (3, 4)])

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from evalkit.checks.matching.assign import solve
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, Assignment, CallPlan, InOrder, Leaf, Node
-from evalkit.checks.matching.solver import solve
 
 MORE = settings(max_examples=80, deadline=None)
 
