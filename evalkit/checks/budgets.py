@@ -92,7 +92,7 @@ def _count_tokens(transcript: Transcript) -> float | None:
 
 
 _NO_TIME = "the run's time was not measured"
-BUDGET_KEYS = (
+_BUDGET_KEYS = (
     BudgetKey(
         "max_model_turns",
         "At most so many model turns.",
@@ -145,7 +145,7 @@ BUDGET_KEYS = (
         in_turns=False,
     ),
 )
-_BUDGETS = {key.name: key for key in BUDGET_KEYS}
+_BUDGETS = {key.name: key for key in _BUDGET_KEYS}
 
 
 class IdenticalCalls(AbsenceDemand, Struct, frozen=True):
@@ -185,3 +185,6 @@ class IdenticalCallsKey(ExpectedKey):
     def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> IdenticalCalls | None:
         limit = draft.reader.read_count(path, value)
         return None if limit is None else IdenticalCalls(limit, path)
+
+
+KEYS = (*_BUDGETS.values(), IdenticalCallsKey())

@@ -452,3 +452,7 @@ class TextKey(CallKey):
 
     def update(self, editor: Editor, path: KeyPath, reason: Reason, call: FunctionCall) -> None:
         drop_phrase(editor, path, reason)
+
+
+KEYS = (ArgumentsKey(), PartialArgumentsKey(), AbsentKey(), ResultKey())
+TEXT_KEY = TextKey()

@@ -1,26 +1,20 @@
-"""The keys of an expected call. A new one is a class derived from `CallKey`, and an entry of `_KEYS`."""
+"""The keys of an expected call. A new one is a class derived from `CallKey`, in `KEYS` of its module, and a row here.
+
+A module is imported by the cases that have one of its keys.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from evalkit.checks.call_checks import (
-    AbsentKey,
-    ArgumentsKey,
-    PartialArgumentsKey,
-    ResultKey,
-    TextKey,
-    find_text_argument,
-)
+from evalkit.checks.call_checks import TEXT_KEY, find_text_argument
 from evalkit.checks.call_key import CallDraft, CallKey
-from evalkit.checks.call_origin import AgentKey, AnswererKey, ChannelKey, MessageKey
-from evalkit.checks.call_results import GroundedKey, LatencyKey, OutcomeKey, ValidKey
 from evalkit.checks.key_schemas import BOOLEAN, COUNT, NAME, POSITIVE, DescribedKey, describe_keys, make_ref
 from evalkit.checks.key_table import KeyTable
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath
-from evalkit.hooks import CALL, find_key
+from evalkit.hooks import CALL
 from evalkit.jsonvalue import JsonDict, JsonObject
 
 
@@ -104,30 +98,30 @@ class OptionalKey(CallKey):
         draft.optional = bool(draft.reader.read_boolean(path, value))
 
 
-_KEYS: tuple[CallKey, ...] = (
-    FunctionKey(),
-    ArgumentsKey(),
-    PartialArgumentsKey(),
-    AbsentKey(),
-    ResultKey(),
-    OutcomeKey(),
-    TimesKey(),
-    OptionalKey(),
-    ChannelKey(),
-    AnswererKey(),
-    AgentKey(),
-    MessageKey(),
-    LatencyKey(),
-    ValidKey(),
-    GroundedKey(),
-)
-TEXT_KEY = TextKey()
-
-
-_OWN: dict[str, CallKey] = {key.name: key for key in _KEYS}
-_TABLE = KeyTable(_OWN, CALL)
-_FORBIDDEN = KeyTable({name: key for name, key in _OWN.items() if key.forbidden_doc}, CALL, "forbidden_doc")
-_MEANT = KeyTable({name: key for name, key in _OWN.items() if key.meant_doc}, CALL, "meant_doc")
+KEYS = (FunctionKey(), TimesKey(), OptionalKey())
+_ARGUMENTS = "evalkit.checks.call_checks"
+_RESULTS = "evalkit.checks.call_results"
+_ORIGIN = "evalkit.checks.call_origin"
+_KEYS = {
+    "function_name": __name__,
+    "arguments": _ARGUMENTS,
+    "arguments_contain": _ARGUMENTS,
+    "arguments_absent": _ARGUMENTS,
+    "result_contains": _ARGUMENTS,
+    "outcome": _RESULTS,
+    "times": __name__,
+    "optional": __name__,
+    "channel": _ORIGIN,
+    "answered_by": _ORIGIN,
+    "by": _ORIGIN,
+    "in_reply_to": _ORIGIN,
+    "max_latency_ms": _RESULTS,
+    "valid": _RESULTS,
+    "grounded": _RESULTS,
+}
+_TABLE: KeyTable[CallKey] = KeyTable(_KEYS, CALL)
+_FORBIDDEN: KeyTable[CallKey] = KeyTable(_KEYS, CALL, "forbidden_doc")
+_MEANT: KeyTable[CallKey] = KeyTable(_KEYS, CALL, "meant_doc")
 
 
 def list_call_keys() -> Mapping[str, CallKey]:
@@ -147,7 +141,7 @@ def list_meant_keys() -> Mapping[str, CallKey]:
 
 def find_call_key(name: str) -> CallKey | None:
     """Return the key of an expected call that has this name; None if there is none."""
-    return _OWN.get(name) or find_key(CALL, name) or (TEXT_KEY if find_text_argument(name) else None)
+    return _TABLE.find(name) or (TEXT_KEY if find_text_argument(name) else None)
 
 
 def describe_call(table: Mapping[str, DescribedKey], sentence: str = "doc") -> JsonDict:

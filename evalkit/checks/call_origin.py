@@ -205,3 +205,6 @@ def explain_unknown_agents(names: Sequence[str], agents: Sequence[str]) -> str:
     if not unknown:
         return ""
     return f" (no '{unknown[0]}' took part, but {', '.join(agents)}{did_you_mean(unknown[0], agents)})"
+
+
+KEYS = (ChannelKey(), AnswererKey(), AgentKey(), MessageKey())

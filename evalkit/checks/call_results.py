@@ -248,3 +248,6 @@ class GroundedKey(CallKey):
         for argument in names:
             draft.reader.check_argument(path, draft.function, argument)
         return GroundedCheck(names, path, list_declared_values(draft.declaration))
+
+
+KEYS = (OutcomeKey(), LatencyKey(), ValidKey(), GroundedKey())

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from evalkit.checks.call_checks import find_text_argument
 from evalkit.checks.call_keys import list_call_keys
 from evalkit.checks.calls import ForbiddenCalls, GroundedCalls
-from evalkit.checks.contradictions import check_across_keys
-from evalkit.checks.custom_checks import read_custom
 from evalkit.checks.evidence import COMPLETED
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.expected_calls import ExpectedCallList
-from evalkit.checks.expected_key import Demanded, ExpectationDraft
+from evalkit.checks.expected_key import Demanded, ExpectationDraft, RunCheck
 from evalkit.checks.expected_keys import find_expected_key, list_expected_keys
-from evalkit.checks.judge_criteria import JudgeCriteria
 from evalkit.checks.list_keys import ExpectedCallsKey
 from evalkit.checks.reader import ExpectationReader, suggest
-from evalkit.checks.run_checks import StopReason
+from evalkit.checks.stop_reason import StopReason
 from evalkit.errors import KeyPath, PathProblem
 from evalkit.jsonvalue import JsonObject
+from evalkit.lazy import LazyModule, is_loaded
 from evalkit.operators.base import JUDGE, SIMILAR, holds_operator
 from evalkit.records.case import Declaration
 from evalkit.records.registry import CHECKS
 from evalkit.text.format import format_value
 
+if TYPE_CHECKING:
+    from evalkit.checks import contradictions, custom_checks, judge_criteria
+else:
+    contradictions = LazyModule("evalkit.checks.contradictions")
+    custom_checks = LazyModule("evalkit.checks.custom_checks")
+    judge_criteria = LazyModule("evalkit.checks.judge_criteria")
+
 _CALLS = ExpectedCallsKey.name
-# Demands that have fields of their own in an `Expectation`.
-_WITH_FIELDS = (ExpectedCallList, ForbiddenCalls, GroundedCalls, JudgeCriteria, StopReason)
+D = TypeVar("D")
 
 
 def compile_expectation(
@@ -89,25 +93,26 @@ class _Compilation:
         demands: list[Demanded] = []
         for name, key, value in sorted(found, key=lambda item: item[1] is None or not item[1].is_modifier):
             path = (*self.path, name)
-            demand = read_custom(reader, path, value) if key is None else key.read(draft, path, value)
+            demand = custom_checks.read_custom(reader, path, value) if key is None else key.read(draft, path, value)
             demands += [] if demand is None else [demand]
         only_modifies = all(key is not None and key.is_modifier for _, key, _ in found)
         if not reader.problems and (not demands or only_modifies):
             self._report_no_expectation()
-        calls = next((demand for demand in demands if isinstance(demand, ExpectedCallList)), None)
-        forbidden = next((demand for demand in demands if isinstance(demand, ForbiddenCalls)), None)
-        check_across_keys(reader, expected, calls.leaves if calls else (), forbidden.forbidden if forbidden else ())
-        stop_reason = next((demand for demand in demands if isinstance(demand, StopReason)), None)
+        calls, forbidden = _take(demands, ExpectedCallList), _take(demands, ForbiddenCalls)
+        if len(expected) > 1:
+            contradictions.check_across_keys(
+                reader, expected, calls.leaves if calls else (), forbidden.forbidden if forbidden else ()
+            )
         return Expectation(
             calls=calls,
             forbidden=forbidden,
-            grounded=next((demand for demand in demands if isinstance(demand, GroundedCalls)), None),
+            grounded=_take(demands, GroundedCalls),
             valid_arguments=draft.valid_arguments,
-            stop_reason=stop_reason or StopReason(COMPLETED, self.path, is_explicit=False),
-            checks=tuple(demand for demand in demands if not isinstance(demand, _WITH_FIELDS)),
+            stop_reason=_take(demands, StopReason) or StopReason(COMPLETED, self.path, is_explicit=False),
             aliases=reader.aliases,
-            graded=next((demand for demand in demands if isinstance(demand, JudgeCriteria)), None),
+            graded=_take(demands, judge_criteria.JudgeCriteria) if is_loaded(judge_criteria) else None,
             has_judged=holds_operator(expected, JUDGE, SIMILAR),
+            checks=tuple(cast("list[RunCheck]", demands)),
         )
 
     def _report_no_expectation(self) -> None:
@@ -117,3 +122,11 @@ class _Compilation:
         content = f"only {keys}, which {verb} nothing" if self.expected else "empty"
         message = f"{self.reader.format_place(self.path)} is {content}; write what must hold, for example {_CALLS}"
         self.reader.add_problem(self.path, message, "no_expectation")
+
+
+def _take(demands: list[Any], kind: type[D]) -> D | None:
+    """Take the demand of this kind, which has a field of its own in an `Expectation`, out of `demands`."""
+    found = next((demand for demand in demands if isinstance(demand, kind)), None)
+    if found is not None:
+        demands.remove(found)
+    return found

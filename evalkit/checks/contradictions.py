@@ -10,7 +10,7 @@ from typing import Any
 from evalkit.checks.call_contradictions import check_excluded_phrases, is_contained, is_plain
 from evalkit.checks.call_results import OutcomeCheck
 from evalkit.checks.expected_calls import ExpectedCall
-from evalkit.checks.legacy_keys import EMAIL, TICKET
+from evalkit.checks.key_schemas import EMAIL, TICKET
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import is_json_equal

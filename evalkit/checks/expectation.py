@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.checks.absence import UNOBSERVED, KeyedDemand, is_seen_in_part, is_unseen_alone, judge_absences
-from evalkit.checks.call_origin import AnswererCheck
 from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, judge_calls, report_unmeasured
 from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn, find_last_turn
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
 from evalkit.checks.expected_key import RunCheck
-from evalkit.checks.judge_criteria import JudgeCriteria, report_questions
 from evalkit.checks.reasons import (
     NOT_JUDGED,
     OTHER_RANK,
@@ -28,9 +27,10 @@ from evalkit.checks.reasons import (
     build_unmeasured,
     rank,
 )
-from evalkit.checks.run_checks import ModelFailure, StopReason
+from evalkit.checks.stop_reason import StopReason
 from evalkit.errors import MeasurementError, ProviderError, format_path
 from evalkit.jsonvalue import JsonDict
+from evalkit.lazy import LazyModule, is_loaded
 from evalkit.operators.judged import GradeBook, use_grades
 from evalkit.records.case import Case, UserTurn
 from evalkit.records.rubric import Rubric
@@ -38,6 +38,14 @@ from evalkit.records.template import TemplateError
 from evalkit.records.transcript import APPLICATION, RunFault, Transcript
 from evalkit.records.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
 from evalkit.text.format import format_count
+
+if TYPE_CHECKING:
+    from evalkit.checks import call_origin, judge_criteria, run_checks
+    from evalkit.checks.judge_criteria import JudgeCriteria
+else:
+    call_origin = LazyModule("evalkit.checks.call_origin")
+    judge_criteria = LazyModule("evalkit.checks.judge_criteria")
+    run_checks = LazyModule("evalkit.checks.run_checks")
 
 _COMPLETES = StopReason(COMPLETED, (), is_explicit=False)
 
@@ -71,7 +79,7 @@ class Expectation(Struct, frozen=True):
     def expects_model_failure(self) -> bool:
         """True if the case tests what the agent makes of a model's service that fails."""
         return self.stop_reason.stop_reason == ProviderError.code or any(
-            isinstance(check, ModelFailure) for check in self.checks
+            is_loaded(run_checks) and isinstance(check, run_checks.ModelFailure) for check in self.checks
         )
 
     def judge(
@@ -114,7 +122,7 @@ class Expectation(Struct, frozen=True):
         for check in (self.stop_reason, *self.checks):
             results += _guard(check, partial(check.judge, evidence))
         if book is not None:
-            results += report_questions(book, evidence.mode)
+            results += judge_criteria.report_questions(book, evidence.mode)
         if self.graded is not None:
             results += self.graded.judge(evidence)
         if evidence.transcript.unobserved:
@@ -149,9 +157,10 @@ def get_expectation(holder: Case | UserTurn) -> Expectation | None:
 
 def list_own_functions(expectation: Expectation | None) -> Iterator[str]:
     """Yield the functions that the application may answer, by `answered_by` of an expected call."""
-    leaves = () if expectation is None or expectation.calls is None else expectation.calls.leaves
-    for leaf in leaves:
-        if any(isinstance(check, AnswererCheck) and APPLICATION in check.choices for check in leaf.checks):
+    if expectation is None or expectation.calls is None or not is_loaded(call_origin):
+        return
+    for leaf in expectation.calls.leaves:
+        if any(isinstance(check, call_origin.AnswererCheck) and APPLICATION in check.choices for check in leaf.checks):
             yield leaf.function_name
 
 

@@ -1,59 +1,56 @@
-"""The keys of `expected_output`. A new one is a class derived from `ExpectedKey`, and an entry of `_KEYS`."""
+"""The keys of `expected_output`. A new one is a class derived from `ExpectedKey`, in `KEYS` of its module, and a row.
+
+A module is imported by the cases that have one of its keys.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evalkit.checks.budgets import BUDGET_KEYS, IdenticalCallsKey
-from evalkit.checks.expected_key import ExpectedKey
-from evalkit.checks.judge_criteria import JudgeKey
 from evalkit.checks.key_table import KeyTable
-from evalkit.checks.legacy_keys import LEGACY_KEYS
-from evalkit.checks.list_keys import (
-    CallOrderKey,
-    ExpectedCallsKey,
-    ExtraCallsKey,
-    ForbiddenCallsKey,
-    GroundedCallsKey,
-    IgnoredArgumentsKey,
-    MinScoreKey,
-    ValidArgumentsKey,
-)
-from evalkit.checks.response import RESPONSE_KEYS, ResponseJsonKey
-from evalkit.checks.run_checks import (
-    FinalCallKey,
-    InstructionKey,
-    ModelFailureKey,
-    StopReasonKey,
-)
-from evalkit.hooks import EXPECTED, find_key
+from evalkit.hooks import EXPECTED
 
-_KEYS: tuple[ExpectedKey, ...] = (
-    ExpectedCallsKey(),
-    CallOrderKey(),
-    ExtraCallsKey(),
-    ForbiddenCallsKey(),
-    GroundedCallsKey(),
-    ValidArgumentsKey(),
-    IgnoredArgumentsKey(),
-    FinalCallKey(),
-    *RESPONSE_KEYS,
-    ResponseJsonKey(),
-    StopReasonKey(),
-    ModelFailureKey(),
-    InstructionKey(),
-    *BUDGET_KEYS[:2],
-    IdenticalCallsKey(),
-    *BUDGET_KEYS[2:],
-    MinScoreKey(),
-    JudgeKey(),
-    *LEGACY_KEYS,
-)
+if TYPE_CHECKING:
+    from evalkit.checks.expected_key import ExpectedKey
 
-
-_OWN: dict[str, ExpectedKey] = {key.name: key for key in _KEYS}
-_TABLE = KeyTable(_OWN, EXPECTED)
+_LISTS = "evalkit.checks.list_keys"
+_RESPONSE = "evalkit.checks.response"
+_RUN = "evalkit.checks.run_checks"
+_BUDGETS = "evalkit.checks.budgets"
+_LEGACY = "evalkit.checks.legacy_keys"
+_KEYS = {
+    "expected_function_calls": _LISTS,
+    "call_order": _LISTS,
+    "extra_calls": _LISTS,
+    "forbidden_function_calls": _LISTS,
+    "grounded": _LISTS,
+    "valid_arguments": _LISTS,
+    "ignored_arguments": _LISTS,
+    "final_function_call": _RUN,
+    "response_contains": _RESPONSE,
+    "response_excludes": _RESPONSE,
+    "response_matches": _RESPONSE,
+    "response_json": _RESPONSE,
+    "stop_reason": "evalkit.checks.stop_reason",
+    "model_failure": _RUN,
+    "scenario_instruction_used": _RUN,
+    "max_model_turns": _BUDGETS,
+    "max_function_calls": _BUDGETS,
+    "max_identical_calls": _BUDGETS,
+    "max_tokens": _BUDGETS,
+    "max_cost_usd": _BUDGETS,
+    "processing_time_ms": _BUDGETS,
+    "max_overhead_ms": _BUDGETS,
+    "min_score": _LISTS,
+    "judge": "evalkit.checks.judge_criteria",
+    "email_sent": _LEGACY,
+    "ticket_created": _LEGACY,
+    "ticket_fields": _LEGACY,
+    "response_body_contains": _LEGACY,
+    "response_body_excludes": _LEGACY,
+}
+_TABLE: KeyTable[ExpectedKey] = KeyTable(_KEYS, EXPECTED)
 
 
 def list_expected_keys() -> Mapping[str, ExpectedKey]:
@@ -63,7 +60,7 @@ def list_expected_keys() -> Mapping[str, ExpectedKey]:
 
 def find_expected_key(name: object) -> ExpectedKey | None:
     """Return the key of `expected_output` that has this name; None if there is none."""
-    return (_OWN.get(name) or find_key(EXPECTED, name)) if isinstance(name, str) else None
+    return _TABLE.find(name)
 
 
 def merge_turn_keys(expected: Mapping[str, Any], case_expected: object) -> Mapping[str, Any]:

@@ -213,3 +213,6 @@ class JudgeKey(ExpectedKey):
 
     def explain_open(self, result: CheckResult) -> str:
         return result.message.removeprefix("not judged: ")
+
+
+KEYS = (JudgeKey(),)

@@ -17,6 +17,7 @@ NAME: JsonDict = {"type": "string", "minLength": 1}
 NO_TEXT: JsonDict = {"not": {"enum": ["yes", "no", "on", "off", "true", "false"]}}  # YAML 1.2: meant as booleans
 NAME_LIST: JsonDict = {"type": "array", "items": NAME, "minItems": 1, "uniqueItems": True}
 NAMES: JsonDict = {"oneOf": [NAME, NAME_LIST]}
+EMAIL, TICKET = "send_email", "create_ticket"  # functions that some keys are about
 
 
 def make_ref(name: str) -> JsonDict:

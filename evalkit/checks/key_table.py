@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from functools import cache
+from typing import Any, Generic, TypeVar
 
 from evalkit.hooks import Place, find_key, find_owner, list_keys
+from evalkit.lazy import load
 
 K = TypeVar("K")
 
 
 class KeyTable(Mapping[str, K], Generic[K]):
-    """Keys by name. A feature is loaded where its key is looked up, not to know its name.
+    """Keys by name. `own` are the kernel's, each with the module whose `KEYS` has it.
 
-    `sentence` is the attribute that says what a key means here; one of a feature without it may not stand here.
+    A module, or a feature, is imported where its key is looked up, not to know its name. `sentence` is the attribute
+    that says what a key means here; one without it may not stand here.
     """
 
-    def __init__(self, own: dict[str, K], place: Place, sentence: str = "") -> None:
+    def __init__(self, own: dict[str, str], place: Place, sentence: str = "") -> None:
         self.own, self._place, self._sentence = own, place, sentence
 
+    def find(self, name: object) -> K | None:
+        """Return the key of this name; None if there is none."""
+        if not isinstance(name, str):
+            return None
+        key: K | None = _load_keys(self.own[name])[name] if name in self.own else find_key(self._place, name)
+        return key if key is None or not self._sentence or getattr(key, self._sentence) else None
+
     def __contains__(self, name: object) -> bool:
-        if name in self.own:
-            return True
-        if find_owner(self._place, name) is None:
-            return False
-        return not self._sentence or bool(getattr(find_key(self._place, name), self._sentence))
+        if self._sentence:
+            return self.find(name) is not None
+        return name in self.own or find_owner(self._place, name) is not None
 
     def __getitem__(self, name: str) -> K:
-        if name in self.own:
-            return self.own[name]
-        if name not in self:
+        key = self.find(name)
+        if key is None:
             raise KeyError(name)
-        key: K = find_key(self._place, name)
         return key
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.own
-        yield from (name for name in list_keys(self._place) if name in self)
+        return (name for name in (*self.own, *list_keys(self._place)) if name in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+@cache
+def _load_keys(module: str) -> Mapping[str, Any]:
+    """Return the keys of a module by name."""
+    return {key.name: key for key in load(module).KEYS}

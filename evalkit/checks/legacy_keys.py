@@ -12,7 +12,7 @@ from evalkit.checks.call_checks import TEXT_ONLY, PartialArgumentsKey, ValuesChe
 from evalkit.checks.call_results import describe_failure
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey
-from evalkit.checks.key_schemas import BOOLEAN
+from evalkit.checks.key_schemas import BOOLEAN, EMAIL, TICKET
 from evalkit.checks.reader import Phrases, check_references, find_declared_kinds, read_phrases
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, describe_call
 from evalkit.checks.response import PhrasesKey, judge_phrases
@@ -21,8 +21,6 @@ from evalkit.jsonvalue import get_kind
 from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import CheckResult
 from evalkit.text.format import describe_type
-
-EMAIL, TICKET = "send_email", "create_ticket"
 
 
 def find_successful_calls(evidence: Evidence, name: str) -> list[FunctionCall]:
@@ -152,7 +150,7 @@ class BodyTextKey(PhrasesKey):
         return BodyText(self.name, phrases, path, kinds) if phrases else None
 
 
-LEGACY_KEYS = (
+KEYS = (
     SuccessfulCallKey("email_sent", EMAIL),
     SuccessfulCallKey("ticket_created", TICKET),
     TicketFieldsKey(),

@@ -157,3 +157,15 @@ class MinScoreKey(ExpectedKey):
             if minimum is not None:
                 minimums.append((name, minimum))
         draft.min_score = tuple(minimums)
+
+
+KEYS = (
+    ExpectedCallsKey(),
+    CallOrderKey(),
+    ExtraCallsKey(),
+    ForbiddenCallsKey(),
+    GroundedCallsKey(),
+    ValidArgumentsKey(),
+    IgnoredArgumentsKey(),
+    MinScoreKey(),
+)

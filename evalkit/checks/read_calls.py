@@ -5,15 +5,13 @@ demands that exclude each other. One reader for every place at which a call may 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from evalkit.checks.call_checks import TEXT_ENDS, find_text_argument
-from evalkit.checks.call_contradictions import check_within_call
 from evalkit.checks.call_key import CallCheck, CallDraft
 from evalkit.checks.call_keys import FunctionKey, find_call_key, list_call_keys, list_forbidden_keys, list_meant_keys
-from evalkit.checks.call_origin import AnswererKey
 from evalkit.checks.call_results import OutcomeCheck, OutcomeKey, ValidCheck, ValidKey
 from evalkit.checks.calls import ForbiddenCalls
 from evalkit.checks.expected_calls import ExpectedCall
@@ -36,9 +34,16 @@ from evalkit.checks.reader import (
     suggest,
 )
 from evalkit.errors import KeyPath, find_nearest, format_path
+from evalkit.lazy import LazyModule
 from evalkit.records.transcript import SERVICE
 from evalkit.text.format import format_value
 
+if TYPE_CHECKING:
+    from evalkit.checks import call_contradictions
+else:
+    call_contradictions = LazyModule("evalkit.checks.call_contradictions")
+
+_ANSWERER = "answered_by"
 _ANYTHING = {"$one_of": [{"$absent": True}, {"$any": True}]}
 # These end like a text key, and are never one unless an argument of that name is declared.
 _MISSPELLED = ("arguments_contains", "arguments_excludes", "result_excludes")
@@ -68,7 +73,7 @@ class CallReader:
         draft = self._start_draft(path, item, keys)
         checks = self._read_checks(draft, keys)
         if len(keys) > 2:  # its name, and more than one demand
-            check_within_call(self.reader, path, keys)
+            call_contradictions.check_within_call(self.reader, path, keys)
         per_call = False
         for key, value in keys.items():
             per_call = check_references(self.reader, (*path, key), value, in_call=True) or per_call
@@ -163,7 +168,7 @@ class CallReader:
 
     def _read_function(self, path: KeyPath, item: object, keys: Mapping[str, Any]) -> str | None:
         name_path = path if isinstance(item, str) else (*path, FunctionKey.name)
-        if keys.get(AnswererKey.name) == SERVICE:  # a tool of the model's service, which no case declares
+        if keys.get(_ANSWERER) == SERVICE:  # a tool of the model's service, which no case declares
             return self.reader.read_name(name_path, keys[FunctionKey.name], "the name of a function")
         return self.reader.read_function(name_path, keys[FunctionKey.name])
 

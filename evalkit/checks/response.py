@@ -126,13 +126,6 @@ class ResponseMatchesKey(ResponseTextKey):
         return read_response_matches(draft.reader, path, value)
 
 
-RESPONSE_KEYS = (
-    ResponseTextKey("response_contains", "Phrases that the final response must contain."),
-    ResponseTextKey("response_excludes", "Phrases that the final response must not contain."),
-    ResponseMatchesKey("response_matches", "Regular expressions that must be found in the final response."),
-)
-
-
 def read_response_matches(reader: ExpectationReader, path: KeyPath, value: object) -> ResponseMatches | None:
     """Read one pattern or a list of patterns. The operators' engine compiles them, with its time limit."""
     items = value if isinstance(value, list) else [value]
@@ -277,3 +270,11 @@ def _check_schema(reader: ExpectationReader, path: KeyPath, value: dict[str, Any
     for steps, message in json_schema.compile_schema(value).find_problems():
         place = (*path, *steps)
         reader.add_problem(place, f"{reader.format_place(place)} is not valid JSON Schema: {message}; {_VALUES_ADVICE}")
+
+
+KEYS = (
+    ResponseTextKey("response_contains", "Phrases that the final response must contain."),
+    ResponseTextKey("response_excludes", "Phrases that the final response must not contain."),
+    ResponseMatchesKey("response_matches", "Regular expressions that must be found in the final response."),
+    ResponseJsonKey(),
+)

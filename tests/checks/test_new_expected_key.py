@@ -78,10 +78,13 @@ class LeastCallsKey(ExpectedKey):
         yield RunChange("no_calls", "no function is called", none, len(transcript.calls))
 
 
+KEYS = (LeastCallsKey(),)
+
+
 @pytest.fixture(autouse=True)
 def entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry: what a new line of the table does."""
-    monkeypatch.setitem(expected_keys._OWN, LeastCallsKey.name, LeastCallsKey())
+    monkeypatch.setitem(expected_keys._KEYS, LeastCallsKey.name, __name__)
 
 
 CASE = """\

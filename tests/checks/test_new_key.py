@@ -19,7 +19,6 @@ from evalkit.checks import call_keys
 from evalkit.checks.call_key import BooleanCheck, CallChange, CallCheck, CallDraft, CallKey
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.key_schemas import COUNT
-from evalkit.checks.key_table import KeyTable
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.errors import KeyPath, SpecError, format_path
 from evalkit.hosts.casecheck.mutants import generate_mutants, list_kinds, observe
@@ -86,12 +85,13 @@ class ItemsKey(CallKey):
             yield CallChange("lose_item", "returns an item less", less, count_items(call))
 
 
+KEYS = (ItemsKey(),)
+
+
 @pytest.fixture(autouse=True)
 def entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry: what a new line of the table does."""
-    for table in (call_keys.list_call_keys(), call_keys.list_forbidden_keys()):
-        assert isinstance(table, KeyTable)
-        monkeypatch.setitem(table.own, ItemsKey.name, ItemsKey())
+    monkeypatch.setitem(call_keys._KEYS, ItemsKey.name, __name__)
 
 
 CASE = """\

@@ -14,7 +14,7 @@ from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.judge_criteria import JudgeKey
 from evalkit.checks.key_schemas import GROUP_KEYS, make_ref
 from evalkit.checks.list_keys import ExpectedCallsKey
-from evalkit.checks.run_checks import StopReason
+from evalkit.checks.stop_reason import StopReason
 from evalkit.errors import KeyPath, PathProblem, format_path
 from evalkit.fields.reader import describe_unknown_key
 from evalkit.hooks import CaseDraft
