@@ -326,7 +326,6 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "executor": read_text,
     "model": read_text,
     "grader": _read_graders,
-    "simulator": read_text,
     "judge_check": _build_table_reader(_JUDGE_CHECK_KEYS),
     "record": build_choice_reader(*RECORD_MODES),
     "concurrency": _read_positive,

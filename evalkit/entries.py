@@ -65,6 +65,9 @@ class ReportOption(NamedTuple):
     sends: str = ""  # what is sent to its value ("spans"); nothing is rendered then
 
 
+MODEL = "KIND:MODEL"  # the metavar of options that name a model
+
+
 class Option(NamedTuple):
     """An option of a run: the flag ``--evalkit-NAME``, the ini option ``evalkit_NAME``, the key NAME of [tool.evalkit].
 
@@ -126,6 +129,7 @@ class Entry(NamedTuple):
     commands: tuple[Command, ...] = ()
     divides_runs: bool = False  # into parts, which a run's metadata lists under its name, each with its `label`
     reports: tuple[ReportFormat, ...] = ()
+    models: tuple[str, ...] = ()  # fields of `Settings` that name models which it asks, each an option
     recording: str = ""  # the ending of its recordings, which stand beside a case's cassette
     was: Mapping[str, str] = _NOTHING  # fields of records that held its data before version 2
 
@@ -268,19 +272,32 @@ BUILT_IN = (
         target="evalkit.features.simulated_users.feature:SimulatedUsers",
         keys={INPUT: ("user",)},
         messages=("user",),
-        codes={
-            "conversation_not_ended": Code(),
-            "simulator_left_role": Code(),
-            "simulator_invented_fact": Code(),
-            "simulator_stopped_early": Code(),
-            "simulator_repeated_itself": Code(),
-            "simulator_silent": Code(),
-            "simulator_cut_off": Code(),
-            "simulator_never_stopped": Code(),
-            "simulator_over_budget": Code(),
-            "simulator_no_branch": Code(),
-            "simulator_raised": Code(),
-        },
+        codes=dict.fromkeys(
+            (
+                "conversation_not_ended",
+                "simulator_left_role",
+                "simulator_invented_fact",
+                "simulator_stopped_early",
+                "simulator_repeated_itself",
+                "simulator_silent",
+                "simulator_cut_off",
+                "simulator_never_stopped",
+                "simulator_over_budget",
+                "simulator_no_branch",
+                "simulator_raised",
+            ),
+            Code(),
+        ),
+        options=(
+            Option(
+                name="simulator",
+                help="let this model play simulated users (default: recorded ones)",
+                metavar=MODEL,
+                group=LIVE,
+                for_marked_tests=True,
+            ),
+        ),
+        models=("simulator",),
         recording=".user.yaml",
         was={"transcript": "simulation"},
     ),

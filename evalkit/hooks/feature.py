@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from evalkit.hooks.parts import CasePart, RunPart, SessionPart
     from evalkit.hosts.lint.api import RuleFamily
     from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
+    from evalkit.records.settings import Settings
     from evalkit.records.side_usage import SideUsage
     from evalkit.records.transcript import FunctionCall, Transcript
 
@@ -98,6 +99,13 @@ class Feature:
     def start_late(self, log: CallLog) -> RunPart | None:
         """Take part in a run of a case that says nothing, where a declaration or an adapter asks for it."""
         return None
+
+    def check_models(self, settings: Settings) -> None:
+        """Raise UsageError for models of its own that can't be asked. Connects to nothing."""
+
+    def describe_models(self, settings: Settings) -> str:
+        """Say what models of its own do in this run, in the line at its head: ``gemini:x grades``."""
+        raise NotImplementedError
 
     # Of one run. Asked of runs whose transcript has data of it
 

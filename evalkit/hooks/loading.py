@@ -21,6 +21,7 @@ from evalkit.locks import create_lock
 if TYPE_CHECKING:
     from evalkit.gate.outcomes import GateEvidence
     from evalkit.jsonvalue import JsonDict
+    from evalkit.records.settings import Settings
 
 GROUP = "evalkit.features"
 
@@ -214,6 +215,29 @@ def list_messages() -> tuple[str, ...]:
 def list_shown_inputs() -> tuple[str, ...]:
     """Return the keys of `input` that belong to features, and that the agent sees."""
     return tuple(key for entry in list_entries() for key in entry.shown_inputs)
+
+
+@cache
+def list_model_settings() -> tuple[str, ...]:
+    """Return the fields of `Settings` that name models which features ask."""
+    return tuple(name for entry in list_entries() for name in entry.models)
+
+
+def check_feature_models(settings: Settings) -> None:
+    """Raise UsageError if models that are named for features can't be asked."""
+    for feature in _iter_asking(settings):
+        feature.check_models(settings)
+
+
+def describe_feature_models(settings: Settings) -> Iterator[str]:
+    """Yield what the models do that are named for features."""
+    return (feature.describe_models(settings) for feature in _iter_asking(settings))
+
+
+def _iter_asking(settings: Settings) -> Iterator[Feature]:
+    for entry in list_entries():
+        if any(getattr(settings, name) is not None for name in entry.models):
+            yield load_feature(entry.name)
 
 
 @cache

@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "evalkit(*paths): run the test for each case in these files, folders or globs: evalkit_case.run(agent)",
     )
-    if (repeated := explain_repeated_flag(config.invocation_params.args)) is not None:
+    if (repeated := explain_repeated_flag(config.invocation_params.args, list_options(config))) is not None:
         raise pytest.UsageError(repeated)
     if config.getoption("evalkit"):
         from evalkit.plugin.session import start

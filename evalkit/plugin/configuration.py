@@ -22,7 +22,15 @@ from evalkit.config import (
     read_value,
 )
 from evalkit.errors import UsageError
-from evalkit.hooks import Options, SessionPart, configure_features, list_entries, list_settings, select_changing
+from evalkit.hooks import (
+    Options,
+    SessionPart,
+    configure_features,
+    list_entries,
+    list_model_settings,
+    list_settings,
+    select_changing,
+)
 from evalkit.lazy import LazyModule
 from evalkit.plugin.options import SHARD, format_flag, get_option, list_options
 from evalkit.records.run import Policy, Selection
@@ -116,8 +124,18 @@ def read_configuration(config: pytest.Config) -> Configuration:
     return _ConfigurationReader(config, table).build()
 
 
-_MODELS = ("model", "grader", "simulator", "record")
-_SETTINGS = (*_MODELS, "deadline_s", "max_iterations", "temperature", "seed", "strict_mocks", "repeat", "prices")
+_SETTINGS = (
+    "model",
+    "grader",
+    "record",
+    "deadline_s",
+    "max_iterations",
+    "temperature",
+    "seed",
+    "strict_mocks",
+    "repeat",
+    "prices",
+)
 _FOLDERS = ("cassettes", "mocks")
 _LINT_KEYS = ("paths", "mocks", "lint")
 
@@ -234,7 +252,7 @@ class _ConfigurationReader:
                 [Path(path) for path in self._config.getini("pythonpath")],
                 untrusted=bool(self._config.getoption("evalkit_untrusted")),
             ),
-            **self._read_present(_SETTINGS),
+            **self._read_present((*_SETTINGS, *list_model_settings())),
             **read_live_settings(self.read, self._config, results),
             **folders,
         )

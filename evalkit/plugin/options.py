@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from evalkit.entries import ALLOWED, BUILT_IN, FIRST, GATE, GROUPS, LIVE, SELECTED, WRITTEN, Option
+from evalkit.entries import ALLOWED, BUILT_IN, FIRST, GATE, GROUPS, LIVE, MODEL, SELECTED, WRITTEN, Option
 
 SHARD = "shard"
 _OWN: Mapping[str, tuple[Option, ...]] = {
@@ -24,7 +24,7 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
         Option(
             "model",
             "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)",
-            "KIND:MODEL",
+            MODEL,
             for_marked_tests=True,
         ),
         Option(
@@ -72,13 +72,7 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
         Option(
             "grader",
             "let this model, or several with commas, grade criteria (default: recorded grades)",
-            "KIND:MODEL",
-            for_marked_tests=True,
-        ),
-        Option(
-            "simulator",
-            "let this model play simulated users (default: recorded ones)",
-            "KIND:MODEL",
+            MODEL,
             for_marked_tests=True,
         ),
         Option(
@@ -243,10 +237,10 @@ def explain_misspelt_flag(arguments: Iterable[str], options: Mapping[str, Option
     return None
 
 
-def explain_repeated_flag(arguments: Iterable[str]) -> str | None:
+def explain_repeated_flag(arguments: Iterable[str], options: Mapping[str, Option]) -> str | None:
     """Return an error for a model that is given twice on one command line, where the last would count in silence."""
     words = list(map(str, arguments))
-    for flag in map(format_flag, ("model", "grader", "simulator")):
+    for flag in (format_flag(option.name) for option in options.values() if option.metavar == MODEL):
         values = [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
         values += [value for word, value in pairwise(words) if word == flag]
         if len(set(values)) > 1:

@@ -22,7 +22,7 @@ import pytest
 from evalkit.functions.threads import start_daemon_thread
 from evalkit.lazy import LazyModule
 from evalkit.plugin.configuration import is_listing, is_logging_live
-from evalkit.records.settings import Settings
+from evalkit.records.settings import Settings, asks_any_model
 from evalkit.text.format import fit_to_encoding
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class Progress:
         self._redraws = redraws
         self.hides_letters = redraws and is_long
         self._quiet_s = 0.0 if is_long else SLOW_S
-        self._is_live = any((settings.model, settings.grader, settings.simulator, settings.record))
+        self._is_live = asks_any_model(settings)
         self._done = self._passed = 0
         self._started = time.perf_counter()
         self._replies: deque[tuple[float, int]] = deque([(0.0, 0)])  # (seconds, replies so far), of the latest seconds
@@ -319,7 +319,7 @@ def show_progress(
         total=total,
         resumed=resumed,
         redraws=type(reporter) is pytest.TerminalReporter and bool(reporter.isatty) and not is_log,
-        is_long=total > SHORTEST_RUN or any((settings.model, settings.grader, settings.simulator, settings.record)),
+        is_long=total > SHORTEST_RUN or asks_any_model(settings),
     )
     if progress.hides_letters and reporter.verbosity == 0:
         reporter.showfspath = False

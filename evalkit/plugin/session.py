@@ -18,7 +18,7 @@ import pytest
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.functions.context_propagation import run_outside
 from evalkit.functions.threads import start_daemon_thread
-from evalkit.hooks import select_changing
+from evalkit.hooks import check_feature_models, select_changing
 from evalkit.hosts.reports.run_file import JOURNAL_SUFFIX, WorkerJournal
 from evalkit.lazy import LazyModule
 from evalkit.plugin.case_runner import CaseRunner
@@ -77,13 +77,12 @@ def start(config: pytest.Config) -> None:
 
 
 def check_models(configuration: Configuration) -> None:
-    """Raise UsageError if a model of the run, of its grader or of its simulated user can't be asked."""
+    """Raise UsageError if a model of the run, of its grader or of a feature can't be asked."""
     for model in configuration.list_models():
         model_choice.check_model(model)
     if configuration.settings.grader is not None:
         grader.check_graders(configuration.settings.grader)
-    if configuration.settings.simulator is not None:
-        model_choice.check_model(configuration.settings.simulator, "the simulated user: ")
+    check_feature_models(configuration.settings)
 
 
 def register_worker(config: pytest.Config, configuration: Configuration, runner: CaseRunner) -> None:

@@ -16,7 +16,7 @@ import evalkit
 from evalkit.errors import UsageError
 from evalkit.gate.decision import DOUBTS
 from evalkit.gate.parts import read_labels
-from evalkit.hooks import Loss, Written, list_dividing, select_changing
+from evalkit.hooks import Loss, Written, list_dividing, list_model_settings, select_changing
 from evalkit.hosts.reports.run_file import (
     JOURNAL_SUFFIX,
     Journal,
@@ -44,7 +44,7 @@ _NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
 
 _COMPARED_SETTINGS = (
     *("temperature", "seed", "deadline_s", "max_iterations"),
-    *("strict_mocks", "repeat", "record", "grader", "simulator"),
+    *("strict_mocks", "repeat", "record", "grader"),
 )
 
 
@@ -221,7 +221,7 @@ class SessionFiles:
             "part": self.is_partial,
             "commit": find_commit(self._configuration.root),
             "settings": {
-                **{name: getattr(settings, name) for name in _COMPARED_SETTINGS},
+                **{name: getattr(settings, name) for name in (*_COMPARED_SETTINGS, *list_model_settings())},
                 "agent": self._configuration.agent,
                 "cache": self._configuration.cache,
                 **dict.fromkeys(select_changing(self._configuration.parts), True),

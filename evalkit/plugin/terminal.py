@@ -21,6 +21,7 @@ import evalkit
 from evalkit.errors import format_file_path
 from evalkit.gate.decision import GATE_WORDS
 from evalkit.gate.outcomes import CaseOutcome
+from evalkit.hooks import describe_feature_models
 from evalkit.hosts.reports.run_file import Journal
 from evalkit.hosts.reports.summary import (
     build_fallback_warning,
@@ -408,8 +409,7 @@ def describe_run(configuration: Configuration) -> Iterator[str]:
     settings, models = configuration.settings, ", ".join(configuration.list_models())
     models = redact_secrets(models, configuration.secrets)
     grades = f"; {settings.grader.partition('?')[0]} grades what has no recorded grade" if settings.grader else ""
-    if settings.simulator:
-        grades += f"; {settings.simulator.partition('?')[0]} plays simulated users that have no recording"
+    grades += "".join(f"; {words}" for words in describe_feature_models(settings))
     source = f"live model {models}" if models else "offline, models from cassettes"
     for part in configuration.parts.values():
         source = part.replaces_agents or source

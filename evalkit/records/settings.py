@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from evalkit.errors import UsageError
+from evalkit.hooks import list_model_settings
 from evalkit.jsonvalue import JsonObject
 from evalkit.records.case import Permissions
 from evalkit.records.transcript import ModelTurn, Usage
@@ -94,6 +95,12 @@ def goes_live(settings: Settings) -> bool:
 def asks_models(settings: Settings) -> bool:
     """Return whether models are asked, to record their replies or not."""
     return settings.model is not None or settings.record is not None
+
+
+def asks_any_model(settings: Settings) -> bool:
+    """Return whether models are asked, the agent's or others."""
+    names = ("grader", *list_model_settings())
+    return asks_models(settings) or any(getattr(settings, name) is not None for name in names)
 
 
 def split_graders(graders: str | None) -> tuple[str, ...]:

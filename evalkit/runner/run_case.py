@@ -31,7 +31,7 @@ from evalkit.errors import (
 from evalkit.functions.context_propagation import PatchedCase, enter_case, go_outside, run_inside, run_outside
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.targets import suggest_target
-from evalkit.hooks import EndingRun, RunPart
+from evalkit.hooks import EndingRun, RunPart, check_feature_models
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.models.cassettes.http import binding as http_recording
 from evalkit.models.cassettes.http.traffic import find_request_toggle, plays_requests
@@ -110,8 +110,7 @@ def _check_arguments(case: Case, settings: Settings | None) -> Settings:
         model_choice.check_model(settings.model)
     if settings.grader is not None:
         grader.check_graders(settings.grader)
-    if settings.simulator is not None:
-        model_choice.check_model(settings.simulator, "the simulated user: ")
+    check_feature_models(settings)
     return settings
 
 

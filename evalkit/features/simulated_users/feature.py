@@ -27,13 +27,16 @@ from evalkit.hooks import (
 )
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
+from evalkit.records.settings import Settings
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import Reason
 
 if TYPE_CHECKING:
+    from evalkit.agents import model_choice
     from evalkit.features.simulated_users import conversation
 else:
+    model_choice = LazyModule("evalkit.agents.model_choice")
     conversation = LazyModule("evalkit.features.simulated_users.conversation")
 
 _EXAMPLE = "shop.users:answer"
@@ -96,6 +99,12 @@ class SimulatedUsers(Feature):
         except TargetError as error:
             draft.reader.add_problem((*path, "call"), f"user.call: {error}")
         return None if user is None else CaseUser(user)
+
+    def check_models(self, settings: Settings) -> None:
+        model_choice.check_model(settings.simulator, f"{ROLE}: ")
+
+    def describe_models(self, settings: Settings) -> str:
+        return f"{(settings.simulator or '').partition('?')[0]} plays simulated users that have no recording"
 
     def account(self, transcript: Transcript) -> SideUsage:
         return results.account(transcript)

@@ -67,3 +67,16 @@ def test_strangers_have_no_callable_play_the_user(project: pytest.Pytester) -> N
     assert done.ret == 6
     done.stdout.fnmatch_lines(["*call_001.yaml:*user.call: 'users:answer' is refused: *"])
     done.stdout.fnmatch_lines(["*2 passed, 1 error*"])
+
+
+def test_the_option_names_a_model_that_can_be_asked(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "key-of-a-test")
+    project.makeini("[pytest]\nevalkit_simulator = gemini:user-x?timeout_s=5")
+    done = project.runpytest_inprocess("--evalkit", "-k", "script_001")
+    assert done.ret == 0
+    done.stdout.fnmatch_lines(["evalkit *: offline, *; gemini:user-x plays simulated users that have no recording"])
+    run = json.loads(Path(project.path, ".evalkit/last-run.json").read_text())
+    assert run["metadata"]["settings"]["simulator"] == "gemini:user-x?timeout_s=5"
+    refused = project.runpytest_inprocess("--evalkit", "--evalkit-simulator=nobody:x")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(["*the simulated user: *nobody*"])
