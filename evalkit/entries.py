@@ -13,13 +13,14 @@ from typing import Any, Final, Literal, NamedTuple
 # Facts of the gate itself, beside which those of features stand by their names.
 FACTS = frozenset({"collected", "selected", "passed", "failed", "errors", "no_verdict", "skipped", "quarantined",
     "reasons", "pass_rate", "notes", "interval", "side_by_side", "changes", "how_sure"})  # fmt: skip
-# Where keys stand.
-Place = Literal["case", "input", "expected_output", "call", "function"]
+# Where keys stand. The keys of an expected value are operators, and their names begin with `$`.
+Place = Literal["case", "input", "expected_output", "call", "function", "value"]
 CASE: Final = "case"
 INPUT: Final = "input"
 EXPECTED: Final = "expected_output"
 CALL: Final = "call"
 FUNCTION: Final = "function"
+VALUE: Final = "value"
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 

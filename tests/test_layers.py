@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "records": {"bounds", "errors", "hooks", "jsonvalue", "text"},
     "yamlfile": {"bounds", "errors"},
     "stats": {"hooks", "jsonvalue", "records"},
-    "operators": {"errors", "fields", "jsonvalue", "records", "text"},
+    "operators": {"errors", "fields", "hooks", "jsonvalue", "records", "text"},
     "functions": {"bounds", "errors", "fields", "hooks", "jsonvalue", "records", "operators", "text", "yamlfile"},
     "checks": {"bounds", "errors", "fields", "hooks", "jsonvalue", "records", "operators", "text"},
     "textcalls": {"errors", "jsonvalue", "records"},
@@ -155,6 +155,7 @@ ALLOWED: dict[str, set[str]] = {
         "text",
         "wire",
     },
+    "api": {"agents", "checks", "errors", "hooks", "operators", "records", "spec", "text"},
     "public": {
         "features",
         *{

@@ -8,7 +8,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 import click
@@ -16,7 +19,11 @@ import msgspec
 import yaml
 
 import evalkit
+import evalkit.hosts
+from evalkit import api, entries
 from evalkit.cli import commands
+from evalkit.entries import Code, Entry
+from evalkit.hooks import CasePart, Feature, RunPart, SessionPart
 from evalkit.plugin.options import OPTIONS, format_flag
 from evalkit.spec.schema import build_case_schema
 
@@ -232,6 +239,57 @@ def make_python() -> str:
     return "".join(page)
 
 
+def make_features() -> str:
+    """Return what packages of others may add, and by which names: entries, hooks, and the modules that they import."""
+    page = [
+        "# Features of other packages\n\n",
+        MADE,
+        "A package adds keys, judges, operators, rules of lint, reports and more as [a feature]"
+        "(examples/readability/README.md): an `Entry` at the entry point group `evalkit.features`, and a class derived "
+        "from `Feature`. Of evalkit it imports what stands here, and the public names of `evalkit`; all else may "
+        "change with each version.\n",
+    ]
+    hosts = (import_module(f"evalkit.hosts.{found.name}.api") for found in iter_modules(evalkit.hosts.__path__))
+    for module in (entries, api, *hosts):
+        about = show_docstring(module).partition("\n\n")[0].strip()
+        page.append(f"\n## `{module.__name__}`\n\n{about}\n\n| | |\n|---|---|\n{show_names(module)}")
+    page.append(f"\n## `Entry`\n\n{show_docstring(Entry)}{show_comments(Entry)}")
+    page.append(f"\n## `Code`\n\n{show_docstring(Code)}{show_comments(Code)}")
+    page += (
+        f"\n## `{kind.__name__}`\n\n{show_docstring(kind)}{show_hooks(kind)}"
+        for kind in (Feature, CasePart, RunPart, SessionPart)
+    )
+    return "".join(page)
+
+
+def show_names(module: ModuleType) -> str:
+    """Return the public names of a module as rows, each with the first sentence on it; of a constant its value."""
+    own = [name for name, value in vars(module).items() if inspect.isclass(value) or isinstance(value, str)]
+    names = getattr(module, "__all__", None) or [name for name in own if not name.startswith("_")]
+    rows = []
+    for name in sorted(names):
+        value = vars(module)[name]
+        is_described = inspect.isclass(value) or inspect.isfunction(value)
+        if is_described and not value.__module__.startswith("evalkit"):
+            continue
+        text = first_sentence(value) if is_described else f"`{value!r}`" if isinstance(value, str) else ""
+        rows.append(f"| `{name}` | {escape_cell(text)} |\n")
+    return "".join(rows)
+
+
+def show_comments(kind: type) -> str:
+    """Return the fields of a class with the comments behind them."""
+    found = re.findall(r"^    (\w+): ([^=#\n]+?)(?: = [^#\n]*)?(?:  # (.*))?$", inspect.getsource(kind), re.MULTILINE)
+    rows = (f"| `{name}` | `{escape_cell(hint.strip())}` | {escape_cell(comment)} |\n" for name, hint, comment in found)
+    return f"\n| field | type | |\n|---|---|---|\n{''.join(rows)}"
+
+
+def show_hooks(kind: type) -> str:
+    """Return the methods of a class with their signatures."""
+    methods = [(name, value) for name, value in vars(kind).items() if inspect.isfunction(value) and name[0] != "_"]
+    return "".join(f"\n{show_signature(name, value)}{show_docstring(value)}" for name, value in methods)
+
+
 def show_signature(name: str, value: Any) -> str:
     """Return how a name is called, as a block."""
     if inspect.isclass(value) and issubclass(value, msgspec.Struct | Exception):
@@ -313,6 +371,7 @@ PAGES = {
     "reference-keys.md": make_keys,
     "reference-commands.md": make_commands,
     "reference-python.md": make_python,
+    "reference-features.md": make_features,
 }
 
 

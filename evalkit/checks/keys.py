@@ -8,10 +8,15 @@ from typing import Any
 from evalkit.checks.call_keys import describe_call, list_call_keys, list_forbidden_keys, list_meant_keys
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import GROUP_KEYS, NAME, DemandKey, describe_keys, make_ref
-from evalkit.hooks import load_all
-from evalkit.operators.base import DATA, LITERAL
+from evalkit.hooks import VALUE, find_key, list_keys, load_all
+from evalkit.operators.base import DATA, LITERAL, Operator
 from evalkit.operators.base import MODIFIERS as OPERATOR_MODIFIERS
 from evalkit.operators.builtin import BUILTIN_OPERATORS
+
+
+def _find_operators() -> dict[str, Operator]:
+    """Return the operators of features."""
+    return {name: find_key(VALUE, name) for name in list_keys(VALUE)}
 
 
 def describe_value(operators: Iterable[str] = ()) -> dict[str, Any]:
@@ -19,7 +24,7 @@ def describe_value(operators: Iterable[str] = ()) -> dict[str, Any]:
     value = make_ref("value")
     properties = {
         name: {"description": operator.doc, **({} if operator.operand_form == DATA else value)}
-        for name, operator in BUILTIN_OPERATORS.items()
+        for name, operator in {**BUILTIN_OPERATORS, **_find_operators()}.items()
     }
     properties |= {f"${name}": {"description": "An operator of this project."} for name in operators}
     return {
@@ -31,7 +36,6 @@ def describe_value(operators: Iterable[str] = ()) -> dict[str, Any]:
 
 
 _DEFINITIONS: dict[str, dict[str, Any]] = {
-    "value": describe_value(),
     "phrases": {
         "oneOf": [NAME, {"type": "array", "items": NAME, "minItems": 1}],
         "description": "One phrase, or a list of phrases.",
@@ -65,6 +69,7 @@ def build_definitions(checks: Iterable[str] = ()) -> dict[str, Any]:
     own = (key.definitions for key in keys)
     of_features = (feature.list_definitions(checks) for feature in load_all())
     return {
+        "value": describe_value(),
         **_DEFINITIONS,
         **{name: schema for definitions in (*own, *of_features) for name, schema in definitions.items()},
         "expected_call": describe_call(list_call_keys()),

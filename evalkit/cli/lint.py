@@ -21,7 +21,7 @@ from evalkit.hooks import list_entries
 from evalkit.hosts.lint.finding import apply_changes, plan_changes
 from evalkit.hosts.lint.options import PROJECT_KEYS, LintOptions, read_project_options
 from evalkit.hosts.lint.report import check_project, render_report, serialize_baseline
-from evalkit.hosts.lint.rules import GROUPS, list_rules
+from evalkit.hosts.lint.rules import list_groups, list_rules
 from evalkit.spec.files import explain_no_case
 
 DEFAULT_BASELINE = "evalkit-lint-baseline.json"
@@ -68,7 +68,7 @@ def load_lint_options(root: Path, paths: tuple[str, ...] = (), **overrides: Any)
 
 def describe_rules() -> Iterator[str]:
     """Yield a line for each group of rules and for each rule."""
-    for prefix, title in GROUPS.items():
+    for prefix, title in list_groups().items():
         yield f"{title}"
         for rule in list_rules():
             if rule.code.startswith(prefix):

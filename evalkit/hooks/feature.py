@@ -47,7 +47,8 @@ class Feature:
     # Once, when something asks for it
 
     def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
-        """Return its keys by place: a `CaseKey` at `CASE`, `INPUT` and `FUNCTION`, an `ExpectedKey`, a `CallKey`."""
+        """Return its keys by place: a `CaseKey` at `CASE`, `INPUT` and `FUNCTION`, an `ExpectedKey`, a `CallKey`, an
+        `Operator` at `VALUE`."""
         return {}
 
     def list_definitions(self, checks: Iterable[str]) -> Mapping[str, JsonDict]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from evalkit.errors import UsageError, did_you_mean, find_nearest
+from evalkit.hooks import VALUE, find_key, find_owner, list_keys
 from evalkit.jsonvalue import JsonValue
 from evalkit.operators import dates, judged, lists, logic, numbers, similar, text
 from evalkit.operators.base import LITERAL, MODIFIERS, Matcher, Operator, Undecided
@@ -33,6 +34,8 @@ def operator(name: str) -> Callable[[F], F]:
         )
     if f"${bare}" in RESERVED_NAMES:
         raise UsageError(f"evalkit.operator({name!r}): ${bare} is built in; choose another name")
+    if (owner := find_owner(VALUE, f"${bare}")) is not None:
+        raise UsageError(f"evalkit.operator({name!r}): the feature '{owner}' has ${bare}; choose another name")
     return OPERATORS.build_decorator(bare)
 
 
@@ -99,14 +102,25 @@ INSTEAD: Final[dict[str, str]] = {
 }
 
 
+def find_operator(name: str) -> Operator | None:
+    """Return the operator that has this name, with its `$`: a built-in one, or one of a feature, which is loaded."""
+    found: Operator | None = BUILTIN_OPERATORS.get(name) or find_key(VALUE, name)
+    return found
+
+
 def list_operators() -> list[str]:
-    """List every operator that an expected value may use, with its `$`: the built-in ones, then users' own."""
-    return [*BUILTIN_OPERATORS, LITERAL, *(f"${name}" for name in OPERATORS)]
+    """List every operator that an expected value may use, with its `$`: built-in ones, features', users' own."""
+    return [*BUILTIN_OPERATORS, LITERAL, *list_keys(VALUE), *(f"${name}" for name in OPERATORS)]
+
+
+def is_operator_name(key: str) -> bool:
+    """Return whether there is an operator of this name, or a key that goes with one."""
+    return key in RESERVED_NAMES or key[1:] in OPERATORS or find_owner(VALUE, key) is not None
 
 
 def is_probable_operator(key: str) -> bool:
     """Return whether a key was written as an operator: one that exists, one of another tool, or nearly one."""
-    return key in RESERVED_NAMES or key in INSTEAD or find_nearest(key, list_operators()) is not None
+    return is_operator_name(key) or key in INSTEAD or find_nearest(key, list_operators()) is not None
 
 
 def suggest_operator(name: str) -> str:

@@ -37,7 +37,7 @@ from evalkit.operators.base import (
     Undecided,
     holds_judge,
 )
-from evalkit.operators.builtin import BUILTIN_OPERATORS, RESERVED_NAMES, Custom, is_probable_operator, suggest_operator
+from evalkit.operators.builtin import Custom, find_operator, is_operator_name, is_probable_operator, suggest_operator
 from evalkit.operators.judged import quote_value
 from evalkit.operators.lists import SEARCHED, Length, ListContaining
 from evalkit.operators.logic import Absent, AllOf, AnyOf, Not, join_parts
@@ -230,7 +230,7 @@ class Compiler:
         name = next((key for key in operator_keys if is_probable_operator(key)), None)
         if name is not None:
             plain_key = next(key for key in value if not key.startswith("$"))
-            if name in RESERVED_NAMES or name[1:] in OPERATORS:
+            if is_operator_name(name):
                 message = (
                     f"the operator '{name}' stands beside the plain key '{plain_key}'; "
                     "take one of them out, or write {$literal: {...}} if both are data"
@@ -260,7 +260,7 @@ class Compiler:
 
     def _compile_operator(self, name: str, siblings: JsonDict, path: KeyPath) -> Matcher:
         value = siblings[name]
-        operator = BUILTIN_OPERATORS.get(name)
+        operator = find_operator(name)
         if operator is None and name[1:] not in OPERATORS:
             return self.add_problem(path, f"unknown operator '{name}'{suggest_operator(name)}", at_key=True)
         if operator is not None and (
@@ -381,7 +381,7 @@ class Deferred(Matcher, frozen=True):
         else:
             value = render_templates(self.value, resolve)
         modifiers = strip_literals(render_templates(self.modifiers, resolve))
-        operator = BUILTIN_OPERATORS.get(self.name)
+        operator = find_operator(self.name)
         if operator is None:
             return Custom(self.name[1:], strip_literals(value), self.folder)
         compiler = Compiler(self.mode)

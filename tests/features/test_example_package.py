@@ -10,15 +10,20 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "readability"
+TOP = Path(__file__).parents[2]
+EXAMPLE = TOP / "docs" / "examples" / "readability"
 PAGE = (EXAMPLE / "README.md").read_text("utf-8")
-(NAME, CASE), (OTHER_NAME, OTHER_CASE) = re.findall(r"```yaml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL)
-LINES = re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)[0].splitlines()
+(NAME, CASE), (OTHER_NAME, OTHER_CASE), (MAIL_NAME, MAIL_CASE) = re.findall(
+    r"```yaml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL
+)
+LINES, MAIL_LINES = (block.splitlines() for block in re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL))
 AGENTS = """\
 import evalkit
 
 @evalkit.agent("desk")
 def desk(task):
+    if "mail" in task.case_id:
+        task.call("send_mail", text={reply!r})
     return {reply!r}
 """
 SHORT, LONG = "At nine. We close at five.", "We open at nine, and on Sundays we stay closed all day."
@@ -37,18 +42,23 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(
-    project: Path, packages: Path | None, reply: str, case: str = CASE, options: tuple[str, ...] = ("--evalkit",)
+    project: Path,
+    packages: Path | None,
+    reply: str,
+    case: str = CASE,
+    options: tuple[str, ...] = ("--evalkit",),
+    name: str = NAME,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the case of the page in a process that finds what is in `packages`."""
+    """Run a case of the page in a process that finds what is in `packages`."""
     (project / "conftest.py").write_text(AGENTS.format(reply=reply), "utf-8")
     (project / "scenarios").mkdir(exist_ok=True)
-    (project / NAME).write_text(f"agent: desk\n{case}", "utf-8")
+    (project / name).write_text(f"agent: desk\n{case}", "utf-8")
     return call(project, packages, "pytest", *options, "-p", "no:cacheprovider", f"--junitxml={project}/junit.xml")
 
 
 def call(project: Path, packages: Path | None, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a module in a process that finds what is in `packages`."""
-    paths = [str(Path(__file__).parents[2]), *([] if packages is None else [str(packages)])]
+    paths = [str(TOP), *([] if packages is None else [str(packages)])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "160"}
     command = [sys.executable, "-m", module, *arguments]
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
@@ -142,3 +152,46 @@ def test_its_report_and_its_command_are_those_of_evalkit(tmp_path: Path, package
     assert re.search(r"^  readability +Count the", call(tmp_path, packages, "evalkit", "--help").stdout, re.MULTILINE)
     assert call(tmp_path, packages, "evalkit", "readability", "We open at nine.").stdout == "4 words\n"
     assert "No such command 'readability'" in call(tmp_path, None, "evalkit", "readability", "x").stderr
+
+
+def test_its_operator_judges_arguments(tmp_path: Path, packages: Path) -> None:
+    done = run(tmp_path, packages, LONG, MAIL_CASE, name=MAIL_NAME)
+    assert done.returncode == 1
+    assert [line for line in MAIL_LINES if line in done.stdout] == MAIL_LINES != []
+    assert run(tmp_path, packages, SHORT, MAIL_CASE, name=MAIL_NAME).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (("smoke", "scenarios"), "1 case walked through with 1 call: each can be satisfied"),
+        (("explain", "long_sentence"), "The reply has a sentence of more words than the case allows"),
+        (("lint", "--rules"), "  R101 readability-loose: warning. A case allows sentences that few readers follow."),
+        (("schema", "case"), '"$short_sentences": {'),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_commands_know_what_it_brings(tmp_path: Path, packages: Path, command: tuple[str, ...], line: str) -> None:
+    run(tmp_path, packages, SHORT, MAIL_CASE, name=MAIL_NAME)
+    done = call(tmp_path, packages, "evalkit", *command)
+    assert done.returncode == 0, done.stderr
+    assert line in done.stdout
+
+
+def test_a_wrong_operand_has_its_line(tmp_path: Path, packages: Path) -> None:
+    case = MAIL_CASE.replace("sentences: 8", "sentences: few")
+    done = run(tmp_path, packages, SHORT, case, name=MAIL_NAME)
+    assert f"{MAIL_NAME}:7:69: $short_sentences wants a number of words from 1 on" in done.stdout
+
+
+def test_its_rule_of_lint_finds_a_loose_limit(tmp_path: Path, packages: Path) -> None:
+    run(tmp_path, packages, SHORT, CASE.replace("max_words: 8", "max_words: 80"))
+    done = call(tmp_path, packages, "evalkit", "lint")
+    assert f"{NAME}:3:26: warning R101 readability-loose: sentences may have 80 words" in done.stdout
+
+
+def test_it_imports_what_the_page_on_features_lists() -> None:
+    page = (TOP / "docs" / "reference-features.md").read_text("utf-8")
+    offered = set(re.findall(r"^## `(evalkit[\w.]+)`", page, re.MULTILINE))
+    sources = "".join(path.read_text("utf-8") for path in EXAMPLE.rglob("*.py"))
+    assert set(re.findall(r"^from (evalkit\.[\w.]+) import", sources, re.MULTILINE)) <= offered

@@ -17,6 +17,7 @@ from evalkit.errors import SpecError, UsageError
 from evalkit.gate.decision import decide
 from evalkit.hooks import (
     CASE,
+    VALUE,
     CaseDraft,
     CasePart,
     Code,
@@ -30,6 +31,9 @@ from evalkit.hooks import (
     load_all,
     loading,
 )
+from evalkit.hosts.lint.api import WARNING, Rule, RuleFamily
+from evalkit.hosts.lint.rules import index_rules
+from evalkit.operators.builtin import operator
 from evalkit.records.run import Policy, Run
 from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
@@ -258,3 +262,19 @@ def test_a_feature_does_nothing_unless_it_says_so() -> None:
     )
     with pytest.raises(NotImplementedError):
         feature.list_rules()
+
+
+def test_a_project_has_no_operator_of_a_feature(install: Install) -> None:
+    install(("shop", Entry(name="manners", target="shop_manners:Manners", keys={VALUE: ("$polite",)})))
+    with pytest.raises(UsageError, match=r"the feature 'manners' has \$polite; choose another name"):
+        operator("polite")
+
+
+def test_two_packages_with_one_rule_of_lint_are_refused(install: Install) -> None:
+    class Strict(Manners):
+        def list_rules(self) -> RuleFamily:
+            return RuleFamily((Rule("R101", "policy-idle", WARNING, "Again."),), lambda facts: iter(()))
+
+    install(("shop", ENTRY._replace(has_rules=True)), cls=Strict)
+    with pytest.raises(UsageError, match="two rules of lint have the name 'policy-idle'"):
+        index_rules.__wrapped__()

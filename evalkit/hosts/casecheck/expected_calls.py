@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from evalkit.errors import KeyPath
 from evalkit.functions.declarations import find_argument_violations
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
-from evalkit.operators.builtin import BUILTIN_OPERATORS
+from evalkit.operators.builtin import find_operator
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
 from evalkit.operators.judged import use_grades
 from evalkit.operators.text import Pattern
@@ -107,7 +107,7 @@ def _list_candidates(value: JsonDict, resolve: Resolve, mode: Mode) -> Iterator[
     if "$literal" in value:
         yield value["$literal"]
     for name, operand in value.items():
-        operator = BUILTIN_OPERATORS.get(name)
+        operator = find_operator(name)
         if operator is not None and operator.propose is not None:
             yield from operator.propose(operand)
         elif name in ("$one_of", "$all_of"):

@@ -3,13 +3,15 @@
 `agent: {says: ...}` is an agent that says the same in every case, to see what the judge makes of a text.
 """
 
-from evalkit.hooks import CASE, Command, Entry, Option, ReportFormat
+from evalkit.entries import CASE, VALUE, Code, Command, Entry, Option, ReportFormat
 
 # What evalkit knows of the feature before something asks for it: nothing else is imported until then.
 ENTRY = Entry(
     name="readability",
     target="evalkit_readability.feature:Readability",
-    keys={CASE: ("readability",)},
+    keys={CASE: ("readability",), VALUE: ("$short_sentences",)},
+    codes={"long_sentence": Code(after="wrong_outcome", update_refusal="a sentence of the reply is too long")},
+    has_rules=True,
     agent_forms=("says",),
     options=(Option("sentences", "write the longest sentence of each reply to this file", "FILE", kind="path"),),
     reports=(ReportFormat("sentences", "evalkit_readability.report:render_sentences"),),

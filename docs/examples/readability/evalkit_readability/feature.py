@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evalkit.agents.contract import AgentUnderTest, build_agent
-from evalkit.checks.reasons import build_failure, build_pass
-from evalkit.hooks import (
-    CASE,
+from evalkit.api import (
     AgentForm,
     AgentRequest,
+    AgentUnderTest,
     CaseDraft,
+    CaseKey,
     CasePart,
+    CaseReader,
     CaseReport,
     Feature,
     JudgedRun,
     Options,
     PartJudgement,
-    Place,
     SessionPart,
     Summary,
+    build_agent,
+    build_failure,
+    build_pass,
 )
+from evalkit.entries import CASE, VALUE, Place
+from evalkit.hosts.lint.api import RuleFamily
 from evalkit.hosts.reports.api import ReportFile
-from evalkit.spec.case_reader import CaseKey, CaseReader
+from evalkit_readability import lint
+from evalkit_readability.operator import OPERATOR
 from evalkit_readability.report import render_sentences
 from evalkit_readability.sentences import count_words, find_longest
 
@@ -65,7 +70,10 @@ class Readability(Feature):
     verdict_data = dict[str, int]
 
     def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
-        return {CASE: {KEY: ROW}}
+        return {CASE: {KEY: ROW}, VALUE: {OPERATOR.name: OPERATOR}}
+
+    def list_rules(self) -> RuleFamily:
+        return lint.FAMILY
 
     def configure(self, options: Options) -> SessionPart:
         return ReportFile(options.read("sentences"), render_sentences, title="the list of sentences", label="sentences")

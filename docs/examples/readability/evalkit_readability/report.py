@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from evalkit.api import escape_controls
 from evalkit.hosts.reports.api import ReportInput
-from evalkit.text.format import escape_controls
 from evalkit_readability.sentences import count_words, find_longest
 
 

@@ -6,6 +6,7 @@ docs/lint.md lists them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
 
@@ -41,8 +42,18 @@ def list_families() -> tuple[RuleFamily, ...]:
 @cache
 def index_rules() -> Mapping[str, Rule]:
     """Return all rules by their names, in the order of their codes."""
-    rules = (rule for family_rules in (records.RULES, *(f.rules for f in list_families())) for rule in family_rules)
+    rules = [rule for family_rules in (records.RULES, *(f.rules for f in list_families())) for rule in family_rules]
+    for label in ("name", "code"):
+        known = Counter(getattr(rule, label) for rule in rules)
+        if twice := [value for value, count in known.items() if count > 1]:
+            raise UsageError(f"two rules of lint have the {label} '{twice[0]}'; uninstall the package of one of them")
     return {rule.name: rule for rule in sorted(rules, key=lambda rule: rule.code)}
+
+
+def list_groups() -> dict[str, str]:
+    """Return the titles of groups of rules, by what their codes begin with: evalkit's own, then those of features."""
+    own = {family.rules[0].code[:2]: family.title for family in list_families() if family.title}
+    return {**GROUPS, **own}
 
 
 def list_rules() -> tuple[Rule, ...]:
@@ -66,7 +77,7 @@ def select_rules(selectors: Iterable[str], source: str) -> frozenset[str]:
             if selector in (rule.name, "ALL") or (is_code and rule.code.startswith(selector))
         }
         if not matches:
-            hint = did_you_mean(selector, [*index_rules(), *(rule.code for rule in list_rules()), *GROUPS])
+            hint = did_you_mean(selector, [*index_rules(), *(rule.code for rule in list_rules()), *list_groups()])
             raise UsageError(f"{source}: there is no rule '{selector}'{hint or '; docs/lint.md lists them'}")
         names |= matches
     return frozenset(names)

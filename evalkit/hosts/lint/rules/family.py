@@ -14,3 +14,4 @@ class RuleFamily(NamedTuple):
 
     rules: tuple[Rule, ...]
     check: Callable[[ProjectFacts], Iterator[Finding]]
+    title: str = ""  # of a group of their own: other codes begin with other letters

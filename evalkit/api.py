@@ -1,0 +1,85 @@
+"""What features of other packages import, beside `Entry` and the like, which stand in `evalkit.entries`.
+
+Lint, the checks of cases and reports have an `api` of their own: `evalkit.hosts.lint.api`, and so on.
+"""
+
+from __future__ import annotations
+
+from evalkit.agents.contract import AgentUnderTest, build_agent
+from evalkit.checks.call_key import CallKey
+from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey, FailedCheck, RunChange
+from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
+from evalkit.errors import EvalkitError, FunctionError, MockError, UsageError
+from evalkit.hooks import (
+    AgentChange,
+    AgentForm,
+    AgentRequest,
+    CaseDraft,
+    CasePart,
+    CaseReport,
+    EndingRun,
+    Feature,
+    Forecast,
+    Inherited,
+    JudgedRun,
+    Options,
+    PartJudgement,
+    PlannedCase,
+    RunPart,
+    RunReport,
+    SessionPart,
+    Summary,
+    Table,
+)
+from evalkit.operators.base import Matcher, Operand, Operator
+from evalkit.records.transcript import FunctionCall, Transcript
+from evalkit.records.verdict import CheckResult, Reason
+from evalkit.spec.case_reader import CaseKey, CaseReader
+from evalkit.text.format import escape_controls
+
+__all__ = [
+    "AgentChange",
+    "AgentForm",
+    "AgentRequest",
+    "AgentUnderTest",
+    "CallKey",
+    "CaseDraft",
+    "CaseKey",
+    "CasePart",
+    "CaseReader",
+    "CaseReport",
+    "CheckResult",
+    "EndingRun",
+    "EvalkitError",
+    "ExpectationDraft",
+    "ExpectedKey",
+    "FailedCheck",
+    "Feature",
+    "Forecast",
+    "FunctionCall",
+    "FunctionError",
+    "Inherited",
+    "JudgedRun",
+    "Matcher",
+    "MockError",
+    "Operand",
+    "Operator",
+    "Options",
+    "PartJudgement",
+    "PlannedCase",
+    "Reason",
+    "RunChange",
+    "RunPart",
+    "RunReport",
+    "SessionPart",
+    "Summary",
+    "Table",
+    "Transcript",
+    "UsageError",
+    "build_agent",
+    "build_failure",
+    "build_failures",
+    "build_pass",
+    "build_reason",
+    "escape_controls",
+]
