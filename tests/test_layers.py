@@ -227,6 +227,8 @@ LAZY: dict[str, str] = {
     "evalkit.checks.call_origin": "a case has one of its keys",
     "evalkit.checks.contradictions": "a case has more than one demand",
     "evalkit.checks.custom_checks": "a check of the project's own",
+    "evalkit.checks.grounded": "a case has its key",
+    "evalkit.checks.grounding": "a case has the key `grounded`",
     "evalkit.checks.judge_criteria": "a case has its key",
     "evalkit.checks.run_checks": "a case has one of its keys",
     "evalkit.features.approvals.mutants": "mutants: a command that few runs need",

@@ -1,14 +1,15 @@
-"""Limits of what a run takes: turns, calls, tokens, cost, time; and how often the same call may be made."""
+"""Limits of what a run or a call takes: turns, calls, tokens, cost, time; and how often the same call may be made."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from evalkit.checks.absence import AbsenceDemand, Demand
+from evalkit.checks.call_key import BooleanCheck, CallDraft, CallKey
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey
 from evalkit.checks.key_schemas import AMOUNT, COUNT, POSITIVE
@@ -18,11 +19,12 @@ from evalkit.checks.reasons import (
     build_pass,
     build_reason,
     build_unmeasured,
+    describe_call,
     format_quantity,
 )
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import JsonValue, to_hashable
-from evalkit.records.transcript import Transcript
+from evalkit.records.transcript import MOCK, FunctionCall, Transcript
 from evalkit.records.verdict import CheckResult
 
 
@@ -187,4 +189,50 @@ class IdenticalCallsKey(ExpectedKey):
         return None if limit is None else IdenticalCalls(limit, path)
 
 
-KEYS = (*_BUDGETS.values(), IdenticalCallsKey())
+class LatencyCheck(BooleanCheck, frozen=True):
+    """`max_latency_ms`: how long the function may take to answer, on the run's clock."""
+
+    max_latency_ms: float
+    path: KeyPath
+
+    key: ClassVar[str] = "max_latency_ms"
+
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return call.duration_ms <= self.max_latency_ms
+
+    def explain_unmeasured(self, call: FunctionCall, evidence: Evidence) -> str:
+        """Word that nobody took the time: the application answered by itself, or the call was recorded without."""
+        is_untimed = not call.duration_ms and (call.answered_by != MOCK or evidence.mode == "judge")
+        return f"nobody took the time of {describe_call(call)}" if is_untimed else ""
+
+    def report_pass(self, call: FunctionCall) -> CheckResult:
+        took, limit = format_quantity(call.duration_ms), format_quantity(self.max_latency_ms)
+        return build_pass(self.key, f"took {took} ms, at most {limit}")
+
+    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        limit = format_quantity(self.max_latency_ms)
+        message = f"took {format_quantity(call.duration_ms)} ms, more than the {limit} allowed"
+        return build_failure(
+            self.key,
+            "budget_exceeded",
+            message,
+            format_path(self.path),
+            call=call,
+            expected=self.max_latency_ms,
+            actual=call.duration_ms,
+        )
+
+
+class LatencyKey(CallKey):
+    """`max_latency_ms`."""
+
+    name = "max_latency_ms"
+    schema = AMOUNT
+    doc = "At most so many milliseconds for the function to answer, on the run's clock."
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> LatencyCheck | None:
+        limit = draft.reader.read_number(path, value, minimum=0)
+        return None if limit is None else LatencyCheck(limit, path)
+
+
+KEYS = (*_BUDGETS.values(), IdenticalCallsKey(), LatencyKey())

@@ -16,9 +16,8 @@ from msgspec import Struct, field
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.key_schemas import DemandKey
 from evalkit.checks.reader import ExpectationReader
-from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.checks.updates import Editor, UpdateRefusedError
-from evalkit.errors import KeyPath, format_path
+from evalkit.errors import KeyPath
 from evalkit.jsonvalue import JsonValue
 from evalkit.operators.base import Resolve
 from evalkit.records.case import Declaration
@@ -175,62 +174,3 @@ class CallKey(DemandKey):
     def mutate(self, call: FunctionCall) -> Iterator[CallChange]:
         """Yield the mistakes in a call that it would notice."""
         yield from ()
-
-
-class ChoicesCheck(BooleanCheck, frozen=True):
-    """One of several words, which holds of a call."""
-
-    choices: tuple[str, ...]
-    path: KeyPath
-
-    key: ClassVar[str]
-    code: ClassVar[str]
-    verb: ClassVar[str]  # "answered by", before the word in quotes
-
-    @staticmethod
-    @abstractmethod
-    def get_actual(call: FunctionCall) -> str | None:
-        """Return the word that holds of a call."""
-
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return self.get_actual(call) in self.choices
-
-    def describe(self, call: FunctionCall) -> str:
-        """Describe what holds of a call that does not meet it."""
-        return f"{self.verb} '{self.get_actual(call)}'"
-
-    def explain(self, call: FunctionCall, evidence: Evidence) -> str:
-        """Return a hint for the end of the message."""
-        return ""
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        return build_pass(self.key, f"{self.verb} '{self.get_actual(call)}'")
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        expected = " or ".join(f"'{choice}'" for choice in self.choices)
-        message = f"{self.describe(call)}, expected {expected}{self.explain(call, evidence)}"
-        chosen, actual = list(self.choices), self.get_actual(call)
-        place = format_path(self.path)
-        return build_failure(self.key, self.code, message, place, call=call, expected=chosen, actual=actual)
-
-
-class ChoicesKey(CallKey):
-    """A key that names one of several words, or a list of them."""
-
-    check: type[ChoicesCheck]
-
-    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ChoicesCheck | None:
-        choices = self.read_choices(draft.reader, path, value)
-        return self.check(choices, path) if choices else None
-
-    @abstractmethod
-    def read_choices(self, reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[str, ...] | None:
-        """Read the words."""
-
-    def get_actual(self, call: FunctionCall) -> JsonValue:
-        return self.check.get_actual(call)
-
-
-def pick_first(value: Any) -> Any:
-    """Return the first of several choices."""
-    return value[0] if isinstance(value, list) else value

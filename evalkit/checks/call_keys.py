@@ -115,9 +115,9 @@ _KEYS = {
     "answered_by": _ORIGIN,
     "by": _ORIGIN,
     "in_reply_to": _ORIGIN,
-    "max_latency_ms": _RESULTS,
+    "max_latency_ms": "evalkit.checks.budgets",
     "valid": _RESULTS,
-    "grounded": _RESULTS,
+    "grounded": "evalkit.checks.grounded",
 }
 _TABLE: KeyTable[CallKey] = KeyTable(_KEYS, CALL)
 _FORBIDDEN: KeyTable[CallKey] = KeyTable(_KEYS, CALL, "forbidden_doc")

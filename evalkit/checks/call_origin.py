@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.checks.call_key import CallDraft, CallExample, CallKey, ChoicesCheck, ChoicesKey, pick_first
+from evalkit.checks.call_key import BooleanCheck, CallDraft, CallExample, CallKey
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.key_schemas import NAMES, describe_choices, make_ref
 from evalkit.checks.reader import ExpectationReader
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.errors import KeyPath, did_you_mean, format_path
-from evalkit.jsonvalue import JsonObject
+from evalkit.jsonvalue import JsonObject, JsonValue
 from evalkit.operators.base import Matcher, Resolve
 from evalkit.records.transcript import ANSWERERS, NOBODY, FunctionCall
 from evalkit.records.verdict import CheckResult
@@ -22,6 +23,65 @@ from evalkit.text.format import format_value
 
 CHANNELS = ("native", "text", "direct")
 _NO_JUDGE_OF_USERS = "what the user said is decided without a model; write a phrase, a pattern or another operator"
+
+
+class ChoicesCheck(BooleanCheck, frozen=True):
+    """One of several words, which holds of a call."""
+
+    choices: tuple[str, ...]
+    path: KeyPath
+
+    key: ClassVar[str]
+    code: ClassVar[str]
+    verb: ClassVar[str]  # "answered by", before the word in quotes
+
+    @staticmethod
+    @abstractmethod
+    def get_actual(call: FunctionCall) -> str | None:
+        """Return the word that holds of a call."""
+
+    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
+        return self.get_actual(call) in self.choices
+
+    def describe(self, call: FunctionCall) -> str:
+        """Describe what holds of a call that does not meet it."""
+        return f"{self.verb} '{self.get_actual(call)}'"
+
+    def explain(self, call: FunctionCall, evidence: Evidence) -> str:
+        """Return a hint for the end of the message."""
+        return ""
+
+    def report_pass(self, call: FunctionCall) -> CheckResult:
+        return build_pass(self.key, f"{self.verb} '{self.get_actual(call)}'")
+
+    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
+        expected = " or ".join(f"'{choice}'" for choice in self.choices)
+        message = f"{self.describe(call)}, expected {expected}{self.explain(call, evidence)}"
+        chosen, actual = list(self.choices), self.get_actual(call)
+        place = format_path(self.path)
+        return build_failure(self.key, self.code, message, place, call=call, expected=chosen, actual=actual)
+
+
+class ChoicesKey(CallKey):
+    """A key that names one of several words, or a list of them."""
+
+    check: type[ChoicesCheck]
+
+    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ChoicesCheck | None:
+        choices = self.read_choices(draft.reader, path, value)
+        return self.check(choices, path) if choices else None
+
+    @abstractmethod
+    def read_choices(self, reader: ExpectationReader, path: KeyPath, value: Any) -> tuple[str, ...] | None:
+        """Read the words."""
+
+    def get_actual(self, call: FunctionCall) -> JsonValue:
+        return self.check.get_actual(call)
+
+
+def pick_first(value: Any) -> Any:
+    """Return the first of several choices."""
+    return value[0] if isinstance(value, list) else value
 
 
 class ChannelCheck(ChoicesCheck, frozen=True):

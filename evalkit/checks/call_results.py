@@ -1,4 +1,4 @@
-"""Keys on how a call went: its outcome, its time, whether its arguments are valid and traceable."""
+"""Keys on how a call went: its outcome, and whether its arguments are valid."""
 
 from __future__ import annotations
 
@@ -7,24 +7,19 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from evalkit.checks.call_checks import get_arguments
 from evalkit.checks.call_key import BooleanCheck, CallChange, CallDraft, CallExample, CallKey
 from evalkit.checks.evidence import Evidence
-from evalkit.checks.key_schemas import AMOUNT, BOOLEAN, NAME, NAME_LIST, NO_TEXT, make_ref
-from evalkit.checks.reader import ExpectationReader, list_declared_values
+from evalkit.checks.key_schemas import BOOLEAN
 from evalkit.checks.reasons import (
     build_failure,
     build_failures,
     build_pass,
     build_reason,
-    describe_call,
-    format_quantity,
 )
 from evalkit.checks.updates import Editor
 from evalkit.errors import KeyPath, format_path
-from evalkit.fields.reader import suggest_boolean
-from evalkit.jsonvalue import JsonObject, JsonValue
-from evalkit.records.transcript import MOCK, FunctionCall
+from evalkit.jsonvalue import JsonValue
+from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import CheckResult, Reason
 from evalkit.text.format import format_value
 
@@ -93,52 +88,6 @@ class OutcomeKey(CallKey):
             yield CallChange("fail_call", "fails", replace(call, outcome="error", result=FAILED_RESULT), "ok")
 
 
-class LatencyCheck(BooleanCheck, frozen=True):
-    """`max_latency_ms`: how long the function may take to answer, on the run's clock."""
-
-    max_latency_ms: float
-    path: KeyPath
-
-    key: ClassVar[str] = "max_latency_ms"
-
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return call.duration_ms <= self.max_latency_ms
-
-    def explain_unmeasured(self, call: FunctionCall, evidence: Evidence) -> str:
-        """Word that nobody took the time: the application answered by itself, or the call was recorded without."""
-        is_untimed = not call.duration_ms and (call.answered_by != MOCK or evidence.mode == "judge")
-        return f"nobody took the time of {describe_call(call)}" if is_untimed else ""
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        took, limit = format_quantity(call.duration_ms), format_quantity(self.max_latency_ms)
-        return build_pass(self.key, f"took {took} ms, at most {limit}")
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        limit = format_quantity(self.max_latency_ms)
-        message = f"took {format_quantity(call.duration_ms)} ms, more than the {limit} allowed"
-        return build_failure(
-            self.key,
-            "budget_exceeded",
-            message,
-            format_path(self.path),
-            call=call,
-            expected=self.max_latency_ms,
-            actual=call.duration_ms,
-        )
-
-
-class LatencyKey(CallKey):
-    """`max_latency_ms`."""
-
-    name = "max_latency_ms"
-    schema = AMOUNT
-    doc = "At most so many milliseconds for the function to answer, on the run's clock."
-
-    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> LatencyCheck | None:
-        limit = draft.reader.read_number(path, value, minimum=0)
-        return None if limit is None else LatencyCheck(limit, path)
-
-
 class ValidCheck(BooleanCheck, frozen=True):
     """`valid`, and `valid_arguments` of the whole case: whether the arguments satisfy the declared schema."""
 
@@ -185,69 +134,4 @@ def report_violations(call: FunctionCall, key: str, place: str) -> CheckResult:
     return build_failures(key, reasons, call=call)
 
 
-class GroundedCheck(BooleanCheck, frozen=True):
-    """`grounded`: values of arguments that must be traceable (`evalkit.checks.evidence`). No names: all arguments."""
-
-    grounded: tuple[str, ...]
-    path: KeyPath
-    declared_values: tuple[object, ...] = ()  # values that the function's declaration itself offers
-
-    key: ClassVar[str] = "grounded"
-
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return not self._find_untraced(call, evidence)
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        return build_pass(self.key, "traceable")
-
-    def _find_untraced(self, call: FunctionCall, evidence: Evidence) -> list[tuple[KeyPath, object]]:
-        arguments = get_arguments(call)
-        if not isinstance(arguments, dict):
-            return [] if self.grounded else evidence.grounding.find_untraced(call, arguments, self.declared_values)
-        chosen = {name: arguments[name] for name in self.grounded if name in arguments} if self.grounded else arguments
-        return evidence.grounding.find_untraced(call, chosen, self.declared_values)
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        reasons, place = [], format_path(self.path)
-        for path, value in self._find_untraced(call, evidence):
-            pair_text = f"{format_path(('arguments', *path))}: {format_value(value)}"
-            message = f"{pair_text} is neither in the input nor in an earlier result"
-            reasons.append(build_reason("ungrounded_argument", message, place, call=call, path=path, actual=value))
-        return build_failures(self.key, reasons, call=call)
-
-
-_BOOLEANS = frozenset({"yes", "no", "on", "off", "true", "false"})  # texts in YAML 1.2, and meant as something else
-
-
-def read_grounded(reader: ExpectationReader, path: KeyPath, value: object) -> tuple[str, ...] | None:
-    """Read the names of the arguments that must be grounded, () for all of them; None for none."""
-    if value is True:
-        return ()
-    if value is False:
-        return None
-    if isinstance(value, list) or (isinstance(value, str) and value.lower() not in _BOOLEANS):
-        return reader.read_names(path, value)
-    listed = f" (an argument of that name: [{value}])" if isinstance(value, str) else ""
-    reader.report_wrong(path, value, "true, or names of arguments", suggest_boolean(value) + listed)
-    return None
-
-
-class GroundedKey(CallKey):
-    """`grounded`."""
-
-    name = "grounded"
-    schema = make_ref("grounded")
-    doc = "Arguments of this call whose values must be traceable to the input or to an earlier result."
-    definitions: Mapping[str, JsonObject] = {"grounded": {"oneOf": [BOOLEAN, {**NAME, **NO_TEXT}, NAME_LIST]}}
-    looks_at_results = True
-
-    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> GroundedCheck | None:
-        names = read_grounded(draft.reader, path, value)
-        if names is None:
-            return None
-        for argument in names:
-            draft.reader.check_argument(path, draft.function, argument)
-        return GroundedCheck(names, path, list_declared_values(draft.declaration))
-
-
-KEYS = (OutcomeKey(), LatencyKey(), ValidKey(), GroundedKey())
+KEYS = (OutcomeKey(), ValidKey())

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from evalkit.checks.absence import AbsenceDemand
 from evalkit.checks.call_checks import UnresolvedCheck
-from evalkit.checks.call_results import GroundedCheck, report_violations
+from evalkit.checks.call_results import report_violations
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import (
     CallResult,
@@ -458,29 +458,3 @@ class ForbiddenCalls(AbsenceDemand, Struct, frozen=True):
 def _name_as_meant(call: FunctionCall, entry: ExpectedCall) -> FunctionCall:
     """Return a call by the name that a ban means: that of a server's function, under whatever name a host offers it."""
     return replace(call, name=entry.function_name) if is_offered_as(entry.function_name, call.name) else call
-
-
-class GroundedCalls(AbsenceDemand, Struct, frozen=True):
-    """`grounded` of the whole case: the same demand on every call."""
-
-    grounded: tuple[str, ...]
-    path: KeyPath
-    declared_values: tuple[tuple[str, tuple[object, ...]], ...] = ()  # by function
-
-    key = "grounded"
-    on_arguments = True
-
-    def judge(self, lines: Sequence[CallResult], evidence: Evidence) -> CheckResult:
-        """Fail each call with a value that can't be traced."""
-        declared_values = dict(self.declared_values)
-        count = 0
-        for line in lines:
-            if line.call is None:
-                continue
-            check = GroundedCheck(self.grounded, self.path, declared_values.get(line.call.name, ()))
-            if not check.is_met(line.call, evidence):
-                line.add(check.report_failure(line.call, evidence))
-                count += 1
-        if not count:
-            return build_pass(self.key, "every value is traceable")
-        return build_failures(self.key, (), [f"{format_count(count, 'call')} with untraceable values"])

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from evalkit.checks.call_checks import find_text_argument
 from evalkit.checks.call_keys import list_call_keys
-from evalkit.checks.calls import ForbiddenCalls, GroundedCalls
+from evalkit.checks.calls import ForbiddenCalls
 from evalkit.checks.evidence import COMPLETED
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.expected_calls import ExpectedCallList
-from evalkit.checks.expected_key import Demanded, ExpectationDraft, RunCheck
+from evalkit.checks.expected_key import ExpectationDraft, RunCheck
 from evalkit.checks.expected_keys import find_expected_key, list_expected_keys
 from evalkit.checks.list_keys import ExpectedCallsKey
 from evalkit.checks.reader import ExpectationReader, suggest
@@ -26,10 +26,12 @@ from evalkit.records.registry import CHECKS
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
-    from evalkit.checks import contradictions, custom_checks, judge_criteria
+    from evalkit.checks import contradictions, custom_checks, grounded, judge_criteria
+    from evalkit.checks.expected_key import Demanded
 else:
     contradictions = LazyModule("evalkit.checks.contradictions")
     custom_checks = LazyModule("evalkit.checks.custom_checks")
+    grounded = LazyModule("evalkit.checks.grounded")
     judge_criteria = LazyModule("evalkit.checks.judge_criteria")
 
 _CALLS = ExpectedCallsKey.name
@@ -106,7 +108,7 @@ class _Compilation:
         return Expectation(
             calls=calls,
             forbidden=forbidden,
-            grounded=_take(demands, GroundedCalls),
+            grounded=_take(demands, grounded.GroundedCalls) if is_loaded(grounded) else None,
             valid_arguments=draft.valid_arguments,
             stop_reason=_take(demands, StopReason) or StopReason(COMPLETED, self.path, is_explicit=False),
             aliases=reader.aliases,

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.checks.absence import UNOBSERVED, KeyedDemand, is_seen_in_part, is_unseen_alone, judge_absences
-from evalkit.checks.calls import ForbiddenCalls, GroundedCalls, add_problems, judge_calls, report_unmeasured
+from evalkit.checks.calls import ForbiddenCalls, add_problems, judge_calls, report_unmeasured
 from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn, find_last_turn
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
 from evalkit.checks.expected_key import RunCheck
@@ -41,6 +41,7 @@ from evalkit.text.format import format_count
 
 if TYPE_CHECKING:
     from evalkit.checks import call_origin, judge_criteria, run_checks
+    from evalkit.checks.grounded import GroundedCalls
     from evalkit.checks.judge_criteria import JudgeCriteria
 else:
     call_origin = LazyModule("evalkit.checks.call_origin")

@@ -8,12 +8,11 @@ the keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from evalkit.checks.absence import KeyedDemand
-from evalkit.checks.calls import ForbiddenCalls, GroundedCalls
 from evalkit.checks.evidence import COMPLETED, Evidence
 from evalkit.checks.expected_calls import ExpectedCallList
 from evalkit.checks.key_schemas import DemandKey
@@ -26,6 +25,10 @@ from evalkit.records.case import Case
 from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import FAILED, CheckResult
 
+if TYPE_CHECKING:
+    from evalkit.checks.calls import ForbiddenCalls
+    from evalkit.checks.grounded import GroundedCalls
+
 ONLY_A_RUN = "only a run can tell"
 
 
@@ -36,7 +39,8 @@ class RunCheck(KeyedDemand, Protocol):
         """Judge the run; None where there is nothing to say. A TemplateError, where one leads nowhere, is a failure."""
 
 
-Demanded = ExpectedCallList | ForbiddenCalls | GroundedCalls | RunCheck
+if TYPE_CHECKING:
+    Demanded = ExpectedCallList | ForbiddenCalls | GroundedCalls | RunCheck
 
 
 class ExpectationDraft(Struct):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evalkit.checks.call_results import read_grounded
-from evalkit.checks.calls import ForbiddenCalls, GroundedCalls
+from evalkit.checks.calls import ForbiddenCalls
 from evalkit.checks.expected_calls import ExpectedCallList, is_plain_list
 from evalkit.checks.expected_key import ONLY_A_RUN, ExpectationDraft, ExpectedKey, FailedCheck
 from evalkit.checks.key_schemas import BOOLEAN, NAMES, SHARE, make_ref
@@ -14,6 +13,13 @@ from evalkit.checks.read_calls import SequenceReader, read_forbidden
 from evalkit.checks.reader import find_declared_arguments, list_declared_values
 from evalkit.checks.updates import Editor
 from evalkit.errors import KeyPath, did_you_mean
+from evalkit.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from evalkit.checks import grounded
+    from evalkit.checks.grounded import GroundedCalls
+else:
+    grounded = LazyModule("evalkit.checks.grounded")
 
 CALL_ORDERS = ("strict", "any")
 EXTRA_CALLS = ("forbid", "allow")
@@ -87,7 +93,7 @@ class GroundedCallsKey(ExpectedKey):
 
     def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> GroundedCalls | None:
         reader = draft.reader
-        names = read_grounded(reader, path, value)
+        names = grounded.read_grounded(reader, path, value)
         if names is None:
             return None
         declared = reader.declarations
@@ -100,7 +106,7 @@ class GroundedCallsKey(ExpectedKey):
                     message = f"{reader.format_place(path)}: no function has an argument '{name}'{hint}"
                     reader.add_problem(path, message, "unknown_argument")
         values = tuple((name, list_declared_values(declaration)) for name, declaration in declared.items())
-        return GroundedCalls(names, path, values)
+        return grounded.GroundedCalls(names, path, values)
 
 
 class ValidArgumentsKey(ExpectedKey):

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.checks.evidence import Grounding, find_dates, find_numbers, find_times
 from evalkit.checks.expectation import Judgement
+from evalkit.checks.grounding import Grounding, find_dates, find_numbers, find_times
 from evalkit.operators.phrases import fold_text
 from evalkit.records.case import Declaration
 from evalkit.records.transcript import FunctionCall, Transcript

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from evalkit.checks.call_checks import AbsentKey, ArgumentsKey, PartialArgumentsKey
-from evalkit.checks.call_key import ChoicesCheck, ChoicesKey
 from evalkit.checks.call_keys import FunctionKey, describe_call
-from evalkit.checks.call_origin import AgentKey
+from evalkit.checks.call_origin import AgentKey, ChoicesCheck, ChoicesKey
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import ExpectedCallList
 from evalkit.checks.expected_key import ONLY_A_RUN, ExpectationDraft, ExpectedKey, FailedCheck

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from evalkit.checks.evidence import KnowledgeSource, find_dates, is_known
+from evalkit.checks.grounding import KnowledgeSource, find_dates, is_known
 from evalkit.features.simulated_users.user import SimulatedUser
 from evalkit.operators.phrases import fold_text
 from evalkit.text.format import format_value
