@@ -125,6 +125,7 @@ class Entry(NamedTuple):
     endpoint: str = ""  # a path below the URL of a run's functions, for programs and services
     mutants: tuple[str, ...] = ()  # kinds
     has_schemas: tuple[str, ...] = ()  # kinds of `evalkit schema`
+    log_formats: Mapping[str, str] = _NOTHING  # "module:NAME" of a `LogFormat`, by the name that `evalkit import` has
     settings: tuple[str, ...] = ()  # keys of [tool.evalkit] that it reads itself; its agents may depend on them
     options: tuple[Option, ...] = ()
     commands: tuple[Command, ...] = ()
@@ -221,6 +222,16 @@ BUILT_IN = (
                 group=WRITE_CASES,
             ),
         ),
+        log_formats={
+            "claude-code": "evalkit.hosts.traces.coding_sessions:CLAUDE_CODE",
+            "codex": "evalkit.hosts.traces.coding_sessions:CODEX",
+            "gemini-cli": "evalkit.hosts.traces.coding_sessions:GEMINI_CLI",
+            "inspect": "evalkit.hosts.traces.inspect_logs:INSPECT",
+            "openhands": "evalkit.hosts.traces.openhands:OPENHANDS",
+            "adk": "evalkit.hosts.traces.adk:ADK",
+            "langsmith": "evalkit.hosts.traces.service_exports:LANGSMITH",
+            "langfuse": "evalkit.hosts.traces.service_exports:LANGFUSE",
+        },
         was={"transcript": "trace"},
     ),
     Entry(

@@ -52,6 +52,7 @@ from evalkit.hooks.loading import (
     list_expanding_keys,
     list_files,
     list_keys,
+    list_log_formats,
     list_messages,
     list_model_settings,
     list_options,
@@ -62,6 +63,7 @@ from evalkit.hooks.loading import (
     list_shown_inputs,
     load_all,
     load_feature,
+    load_log_format,
     plan_parts,
 )
 from evalkit.hooks.parts import CasePart, RunPart, SessionPart, select_changing
@@ -160,6 +162,7 @@ __all__ = [
     "list_expanding_keys",
     "list_files",
     "list_keys",
+    "list_log_formats",
     "list_messages",
     "list_model_settings",
     "list_options",
@@ -170,6 +173,7 @@ __all__ = [
     "list_shown_inputs",
     "load_all",
     "load_feature",
+    "load_log_format",
     "plan_parts",
     "select_changing",
 ]

@@ -20,6 +20,7 @@ from evalkit.locks import create_lock
 
 if TYPE_CHECKING:
     from evalkit.gate.outcomes import GateEvidence
+    from evalkit.hosts.traces.api import LogFormat
     from evalkit.jsonvalue import JsonDict
     from evalkit.records.settings import Settings
 
@@ -59,6 +60,7 @@ class FeatureList(Struct, frozen=True):
             claims |= {("code", code): f"code '{code}'" for code in entry.codes}
             claims |= {("option", option.name): f"option '{option.name}'" for option in entry.options}
             claims |= {("command", command.name): f"command '{command.name}'" for command in entry.commands}
+            claims |= {("log format", name): f"format of logs '{name}'" for name in entry.log_formats}
             claims |= {("report", form.name): f"report '{form.name}'" for form in entry.reports}
             for claim, words in claims.items():
                 other = owners.setdefault(claim, entry.name)
@@ -289,6 +291,21 @@ def list_options(own: Container[str] = ()) -> Mapping[str, Option]:
 def find_option(name: str) -> Option | None:
     """Return the option of a feature by its name; None if no feature has it."""
     return get_built_in().options.get(name) or get_features().options.get(name)
+
+
+def list_log_formats() -> list[str]:
+    """Return the names of the formats of logs that features read."""
+    return [name for entry in list_entries() for name in entry.log_formats]
+
+
+def load_log_format(name: str) -> LogFormat:
+    """Return a format of logs of this name. FeatureError if it does not load."""
+    entry = next(entry for entry in list_entries() if name in entry.log_formats)
+    try:
+        found: LogFormat = load_name(entry.log_formats[name])
+    except Exception as error:
+        raise FeatureError(entry.name, get_features().packages[entry.name], error) from error
+    return found
 
 
 def list_report_formats() -> Mapping[str, ReportFormat]:

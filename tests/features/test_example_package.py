@@ -195,3 +195,32 @@ def test_it_imports_what_the_page_on_features_lists() -> None:
     offered = set(re.findall(r"^## `(evalkit[\w.]+)`", page, re.MULTILINE))
     sources = "".join(path.read_text("utf-8") for path in EXAMPLE.rglob("*.py"))
     assert set(re.findall(r"^from (evalkit\.[\w.]+) import", sources, re.MULTILINE)) <= offered
+
+
+def write_dialogues(project: Path, *lines: str) -> None:
+    (project / "dialogues.jsonl").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+
+def test_its_format_of_logs_makes_cases_and_is_judged(tmp_path: Path, packages: Path) -> None:
+    (dialogue,) = re.findall(r"```json\n(.*?)\n```", PAGE, re.DOTALL)
+    run(tmp_path, packages, SHORT)
+    write_dialogues(tmp_path, dialogue)
+    done = call(tmp_path, packages, "evalkit", "judge-traces", "dialogues.jsonl", "-p", "no:cacheprovider")
+    assert "1 passed" in done.stdout, done.stdout
+    done = call(tmp_path, packages, "evalkit", "import", "dialogues.jsonl", "--format", "dialogues")
+    assert "1 case from 1 log, 1 of them pass offline" in done.stdout, done.stderr
+    done = call(tmp_path, None, "evalkit", "import", "dialogues.jsonl")
+    assert "dialogues.jsonl:1: no conversation in 'asked', 'said'" in done.stderr
+
+
+def test_what_its_format_cannot_read_is_no_met_gate(tmp_path: Path, packages: Path) -> None:
+    """Neither what it says of a record nor what it raises by mistake."""
+    run(tmp_path, packages, SHORT)
+    unread = '{"asked": "When?", "said": 9}'
+    write_dialogues(tmp_path, '{"asked": "When are you open?", "said": "At nine."}', unread)
+    done = call(tmp_path, packages, "evalkit", "judge-traces", "dialogues.jsonl", "-p", "no:cacheprovider")
+    assert "1 trace could not be read: dialogues.jsonl:2: 'said' is not a text" in done.stdout
+    assert done.returncode == 6
+    write_dialogues(tmp_path, unread)
+    done = call(tmp_path, packages, "evalkit", "import", "dialogues.jsonl")
+    assert ("dialogues.jsonl:1: 'said' is not a text" in done.stderr, done.returncode) == (True, 1)

@@ -14,7 +14,7 @@ from evalkit.config import read_options
 from evalkit.errors import SpecError, UsageError
 from evalkit.features.recorded_runs.importing import CaseFiles, build_case_files, read_conversations
 from evalkit.hosts.commands.api import build_redactor, format_examples, open_project, run_pytest
-from evalkit.hosts.traces.api import FORMATS, Conversation, UnreadableLogError
+from evalkit.hosts.traces.api import Conversation, UnreadableLogError, list_formats
 from evalkit.records.settings import HttpSettings
 from evalkit.runner.run_case import run_case
 from evalkit.text.format import escape_lines, format_case_count, format_count
@@ -67,7 +67,7 @@ def judge_traces(
 @click.option("--to", type=click.Path(path_type=Path, file_okay=False), default="scenarios/imported", show_default=True)
 @click.option("--category", default="imported", show_default=True, help="Cases are named CATEGORY_001.yaml and so on.")
 @click.option("--agent", help="The agent under test; by default the log's own instruction, replayed.")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="By default told by the keys of a record.")
+@click.option("--format", "form", type=click.Choice(list_formats()), help="By default told by the keys of a record.")
 def import_command(logs: tuple[Path, ...], to: Path, category: str, agent: str | None, form: str | None) -> int:
     """Turn logged conversations into cases: JSON or JSON Lines of requests to OpenAI, Gemini or Anthropic (with or
     without the response), OpenTelemetry spans as OTLP/JSON, exports of ADK, LangSmith and Langfuse, and sessions of

@@ -42,9 +42,9 @@ _ANY = {"type": "object"}
 def read_conversations(
     path: Path, form: str | None = None, harmless: tuple[str, ...] = ()
 ) -> Iterator[Conversation | UsageError]:
-    """Yield the conversations in a file, and a UsageError for each record that makes no case; `form` is one of FORMATS.
+    """Yield the conversations in a file, and a UsageError for each record that makes no case.
 
-    One that another one continues is left out.
+    `form` is one of `list_formats`. One that another one continues is left out.
     """
     conversations: list[Conversation] = []
     for result in read_log(path, form, harmless):

@@ -6,14 +6,16 @@ from evalkit.hosts.traces.evidence import find_missing_evidence
 from evalkit.hosts.traces.log_formats import (
     Conversation,
     FunctionAnswer,
+    LogFormat,
     LoggedMessage,
     ModelReply,
+    Record,
     UnreadableLogError,
     find_malformed,
     parse_json,
 )
 from evalkit.hosts.traces.open_items import OpenCalls
-from evalkit.hosts.traces.read_log import FORMATS, read_log, select_longest
+from evalkit.hosts.traces.read_log import list_formats, read_log, select_longest
 from evalkit.hosts.traces.recorder import (
     RecordedError,
     RunRecorder,
@@ -25,17 +27,19 @@ from evalkit.hosts.traces.recorder import (
 from evalkit.hosts.traces.span_files import list_spans
 
 __all__ = [
-    "FORMATS",
     "Conversation",
     "FunctionAnswer",
+    "LogFormat",
     "LoggedMessage",
     "ModelReply",
     "OpenCalls",
+    "Record",
     "RecordedError",
     "RunRecorder",
     "UnreadableLogError",
     "find_malformed",
     "find_missing_evidence",
+    "list_formats",
     "list_spans",
     "list_user_texts",
     "note_blank_calls",

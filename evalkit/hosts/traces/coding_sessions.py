@@ -10,6 +10,7 @@ from evalkit.hosts.traces.exchanges import CHAT, build_exchange, find_form, read
 from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
+    LogFormat,
     LoggedMessage,
     ModelReply,
     UnreadableLogError,
@@ -159,3 +160,8 @@ def _read_turn(message: JsonObject) -> Iterator[Event]:
         yield LoggedMessage(join_texts(message.get("content")))
     elif calls or kind not in _OF_NOBODY:
         raise UnreadableLogError(f"a message has the type {kind!r}; expected user or gemini")
+
+
+CLAUDE_CODE = LogFormat(is_of_claude_code, read_claude_code, "no message in it", may_be_of_claude_code)
+CODEX = LogFormat(is_of_codex, read_codex, "no message in it", may_be_of_codex)
+GEMINI_CLI = LogFormat(is_of_gemini_cli, read_gemini_cli, "no message in it")

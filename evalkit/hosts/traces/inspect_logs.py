@@ -12,7 +12,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalkit.hosts.traces.exchanges import build_exchange
-from evalkit.hosts.traces.log_formats import Conversation, ModelReply, UnreadableLogError, find_case_id, find_text
+from evalkit.hosts.traces.log_formats import (
+    Conversation,
+    LogFormat,
+    ModelReply,
+    UnreadableLogError,
+    find_case_id,
+    find_text,
+)
 from evalkit.hosts.traces.messages import read_messages
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.wire.reading import as_mapping
@@ -76,3 +83,6 @@ def _to_message(message: JsonObject) -> JsonDict:
     if message.get("role") == "tool":
         told |= {"name": message.get("function"), **({"status": "error"} if message.get("error") else {})}
     return told
+
+
+INSPECT = LogFormat(is_of_inspect, read_inspect, "no sample in it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -88,6 +88,25 @@ class Conversation(Struct, frozen=True, kw_only=True):
     duration_ms: float | None = None
     has_ended: bool = False
     is_request: bool = False  # all of it stood in one request to a model and the reply
+
+
+Record = tuple[str, JsonObject]  # with its place
+Outcome = Conversation | UnreadableLogError
+
+
+class LogFormat(Struct, frozen=True):
+    """A format of logs, which `Entry.log_formats` of a feature names.
+
+    `fits` says by its keys whether a record is of it, `may_fit` whether one may stand between them. `read` yields what
+    the records of a file tell, `missing` says what a file lacks of which they tell nothing. `reads_lists`: a file that
+    is a list may be one record, ``{"data": [...]}``.
+    """
+
+    fits: Callable[[JsonObject], bool]
+    read: Callable[[Sequence[Record]], Iterator[Outcome]]
+    missing: str
+    may_fit: Callable[[JsonObject], bool] = lambda record: False
+    reads_lists: bool = False
 
 
 def merge_events(events: Iterable[Event]) -> tuple[Event, ...]:
@@ -197,6 +216,12 @@ def parse_json(text: str) -> Any:
         if level:
             raise TooDeepError("it is nested too deep")
     return data
+
+
+def get_key(data: JsonObject, name: str) -> object:
+    """Return the value of a key that is written as in Python, or in camelCase."""
+    first, *rest = name.split("_")
+    return data.get(name, data.get(first + "".join(map(str.title, rest))))
 
 
 def read_value(text: object) -> Any:

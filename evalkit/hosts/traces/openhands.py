@@ -16,6 +16,7 @@ from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
+    LogFormat,
     LoggedMessage,
     ModelReply,
     UnreadableLogError,
@@ -135,3 +136,6 @@ class _RunReader:
             error=find_text(record, ("error",)),
             has_ended=self._has_ended,
         )
+
+
+OPENHANDS = LogFormat(is_of_openhands, read_openhands, "no event of an agent in it")

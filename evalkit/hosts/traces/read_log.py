@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from msgspec.structs import replace
 
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import UsageError
+from evalkit.hooks import list_log_formats, load_log_format
 from evalkit.hosts.traces.exchanges import FORMS, find_form, read_exchange
-from evalkit.hosts.traces.exports import EXPORTS, Record
 from evalkit.hosts.traces.log_formats import (
     Conversation,
     Event,
     FunctionAnswer,
+    LogFormat,
     ModelReply,
+    Record,
     UnreadableLogError,
     find_case_id,
     parse_json,
@@ -35,7 +38,6 @@ from evalkit.jsonvalue import JsonObject
 from evalkit.text.format import cut_between_words
 from evalkit.wire.reading import allow_items
 
-FORMATS = (*FORMS, "otel", *EXPORTS)
 _LINES = (".jsonl", ".ndjson")
 _MOST_LINES = 3  # that are no JSON, reported one by one
 _MOST_ALIKE = 3  # records without a conversation, for the same reason, reported one by one
@@ -51,10 +53,21 @@ _EXPECTED = (
 )
 
 
+def list_formats() -> tuple[str, ...]:
+    """Return the names of all formats: those of requests to models, of spans, and of features."""
+    return (*FORMS, "otel", *list_log_formats())
+
+
+@cache
+def load_formats() -> Mapping[str, LogFormat]:
+    """Return the formats of features by their names. FeatureError for one that does not load."""
+    return {name: load_log_format(name) for name in list_log_formats()}
+
+
 def read_log(
     path: Path, form: str | None = None, harmless: tuple[str, ...] = ()
 ) -> Iterator[Conversation | UsageError]:
-    """Yield the conversations in a file, and a UsageError for each record without one; `form` is one of FORMATS.
+    """Yield the conversations in a file, and a UsageError for each record without one; `form` is one of `list_formats`.
 
     A request that another one continues (an agent logs every request, and each repeats what went before) is left out.
     `harmless` are patterns of items that nobody can read and that hold no call.
@@ -77,6 +90,7 @@ def _read_results(path: Path, form: str | None) -> Iterator[Conversation | Usage
     if spans:
         yield from read_spans(spans, path.name)
         records = [item for item in records if not is_export(item[1])]
+    formats = load_formats()
     exported: dict[str, list[Record]] = {}
     counts: Counter[str] = Counter()  # of records that hold no conversation, by what they are
     kinds = [_find_export(record, form) for _, record in records]
@@ -94,25 +108,28 @@ def _read_results(path: Path, form: str | None) -> Iterator[Conversation | Usage
     for problem, count in counts.items():
         if count > _MOST_ALIKE:
             yield UnreadableLogError(f"{path.name}: {count - _MOST_ALIKE} more records like them: {problem}")
-    for export, listed in exported.items():
+    for name, listed in exported.items():
         try:
-            read = [*EXPORTS[export].read(listed)]
+            read = [*formats[name].read(listed)]
         except UnreadableLogError as error:
             read = [UnreadableLogError(f"{path.name}: {error}")]
-        yield from read or [UnreadableLogError(f"{path.name}: {EXPORTS[export].missing}")]
+        except Exception as error:  # of a format of another package
+            why = f"the reader of '{name}' raised {type(error).__name__}: {error}"
+            read = [UnreadableLogError(f"{path.name}: {why}")]
+        yield from read or [UnreadableLogError(f"{path.name}: {formats[name].missing}")]
 
 
 def _find_export(record: object, form: str | None) -> str | None:
-    if not isinstance(record, Mapping) or (form is not None and form not in EXPORTS):
+    if not isinstance(record, Mapping) or (form is not None and form not in load_formats()):
         return None
-    return form or next((name for name, kind in EXPORTS.items() if kind.fits(record)), None)
+    return form or next((name for name, kind in load_formats().items() if kind.fits(record)), None)
 
 
 def _find_neighbour(record: object, kinds: Sequence[str | None]) -> str | None:
     """Return the kind of export, of those in the file, between whose records this one may stand."""
     if not isinstance(record, Mapping):
         return None
-    return next((name for name, export in EXPORTS.items() if name in kinds and export.may_fit(record)), None)
+    return next((name for name, kind in load_formats().items() if name in kinds and kind.may_fit(record)), None)
 
 
 def select_longest(conversations: list[Conversation]) -> list[Conversation]:
@@ -173,7 +190,9 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
         yield UsageError(f"{path.name}: {wrong - _MOST_LINES} more lines are no JSON")
     if data is None:
         return
-    if isinstance(data, list) and EXPORTS["adk"].fits({"data": data}):
+    if isinstance(data, list) and any(
+        kind.reads_lists and kind.fits({"data": data}) for kind in load_formats().values()
+    ):
         yield path.name, {"data": data}
         return
     if not isinstance(data, list) and (listed := _find_list(data)) is not None:
@@ -192,7 +211,7 @@ def _find_list(data: object) -> list[Any] | None:
     if not isinstance(data, Mapping) or is_export(data) or find_form(data) is not None:
         return None
     lists = [data[key] for key in _LISTS if isinstance(data.get(key), list)]
-    is_record = any(export.fits(data) for export in EXPORTS.values())
+    is_record = any(kind.fits(data) for kind in load_formats().values())
     return lists[0] if len(lists) == 1 and not is_record else None
 
 

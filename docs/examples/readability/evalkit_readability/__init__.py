@@ -1,6 +1,7 @@
 """Replies in short sentences: `readability: {max_words: 20}` in a case, or in a suite for all of its cases.
 
-`agent: {says: ...}` is an agent that says the same in every case, to see what the judge makes of a text.
+`agent: {says: ...}` is an agent that says the same in every case, to see what the judge makes of a text. Recorded
+dialogues are read by `evalkit import` and judged by `evalkit judge-traces`.
 """
 
 from evalkit.entries import CASE, VALUE, Code, Command, Entry, Option, ReportFormat
@@ -13,6 +14,7 @@ ENTRY = Entry(
     codes={"long_sentence": Code(after="wrong_outcome", update_refusal="a sentence of the reply is too long")},
     has_rules=True,
     agent_forms=("says",),
+    log_formats={"dialogues": "evalkit_readability.dialogues:DIALOGUES"},
     options=(Option("sentences", "write the longest sentence of each reply to this file", "FILE", kind="path"),),
     reports=(ReportFormat("sentences", "evalkit_readability.report:render_sentences"),),
     commands=(

@@ -1,7 +1,6 @@
-"""Exports of agent kits and tracing services: of Google ADK, LangSmith and Langfuse, and the table of all kinds.
+"""Exports of LangSmith and Langfuse: trees of runs, nested in their trace or listed flat.
 
-ADK's eval sets and sessions hold whole conversations. LangSmith and Langfuse export trees of runs, of which some are a
-model's turns and some are calls; or a model's turns alone, each of which holds what went before it.
+Some runs are a model's turns and some are calls; or they are a model's turns alone, and each holds what went before.
 """
 
 from __future__ import annotations
@@ -11,47 +10,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from evalkit.hosts.traces.coding_sessions import (
-    is_of_claude_code,
-    is_of_codex,
-    is_of_gemini_cli,
-    may_be_of_claude_code,
-    may_be_of_codex,
-    read_claude_code,
-    read_codex,
-    read_gemini_cli,
-)
 from evalkit.hosts.traces.exchanges import (
     CHAT,
-    build_exchange,
     find_form,
-    join_system,
     list_choices,
     list_tools,
     read_request,
     read_response,
 )
-from evalkit.hosts.traces.inspect_logs import is_of_inspect, read_inspect
 from evalkit.hosts.traces.log_formats import (
     MENTIONS_CALLS,
-    Conversation,
     Event,
+    LogFormat,
     LoggedMessage,
-    ModelReply,
+    Outcome,
+    Record,
     UnreadableLogError,
     decode_result,
     find_case_id,
+    get_key,
     list_objects,
     read_usage,
     read_value,
-    to_events,
 )
 from evalkit.hosts.traces.messages import is_by_model, is_message, read_messages, unwrap_message
-from evalkit.hosts.traces.open_items import OpenItems
-from evalkit.hosts.traces.openhands import is_of_openhands, read_openhands
 from evalkit.hosts.traces.otel import (
     complete_call,
     complete_span,
@@ -62,146 +44,9 @@ from evalkit.hosts.traces.otel import (
 )
 from evalkit.hosts.traces.span_dialects import find_problem
 from evalkit.hosts.traces.spans import AGENT, MODEL, TOOL, RunSpan, build_conversation, divide_by_case, drop_repeats
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.records.transcript import Usage
 from evalkit.text.format import cut_between_words
-from evalkit.wire import gemini_content
-
-Record = tuple[str, JsonObject]  # with its place
-Outcome = Conversation | UnreadableLogError
-
-
-class Export(Struct, frozen=True):
-    """A kind of export. `missing` says what a file lacks whose records are of this kind and hold no conversation;
-    `may_fit`, which other records may stand between them."""
-
-    fits: Callable[[JsonObject], bool]
-    read: Callable[[Sequence[Record]], Iterator[Outcome]]
-    missing: str
-    may_fit: Callable[[JsonObject], bool] = lambda record: False
-
-
-# Google ADK: eval sets (of both generations) and sessions.
-
-
-def _get(data: JsonObject, name: str) -> object:
-    """Return the value of a key that is written as in Python, or in camelCase."""
-    first, *rest = name.split("_")
-    return data.get(name, data.get(first + "".join(map(str.title, rest))))
-
-
-def _is_of_adk(record: JsonObject) -> bool:
-    turns, events = [*filter_mappings(record.get("data"))], [*filter_mappings(record.get("events"))]
-    is_old = bool(turns) and all("query" in turn for turn in turns)
-    is_session = bool(events) and all("author" in event for event in events)
-    return is_old or is_session or any(_get(record, key) is not None for key in ("eval_cases", "eval_id"))
-
-
-def _read_adk(records: Sequence[Record]) -> Iterator[Outcome]:
-    cases = (
-        (source, record, case)
-        for source, record in records
-        for case in [*filter_mappings(_get(record, "eval_cases"))] or [record]
-    )
-    for source, record, case in cases:
-        name = _get(case, "eval_id") or case.get("name")
-        contents: list[JsonObject] = []
-        request: JsonDict = {"contents": contents}
-        events = [event for event in list_objects(case, "events") if event.get("partial") is not True]
-        contents += [_to_content(event) for event in events if isinstance(event.get("content"), Mapping)]
-        for turn in filter_mappings(case.get("data")):
-            contents += _read_old_turn(turn)
-        for invocation in filter_mappings(case.get("conversation")):
-            contents += _read_invocation(invocation)
-            details = _get(invocation, "app_details")
-            agents = _get(details, "agent_details") if isinstance(details, Mapping) else None
-            agent = next(iter(agents.values()), None) if isinstance(agents, Mapping) else None
-            if isinstance(agent, Mapping):
-                request["systemInstruction"] = {"parts": [{"text": str(agent.get("instructions") or "")}]}
-                request["tools"] = _get(agent, "tool_declarations")
-        if contents:
-            place = f"{source}, {name}" if isinstance(name, str) and name else source
-            case_id = find_case_id(case, case.get("state"), record)
-            try:
-                said = [event for content in contents for event in _read_content(content)]
-                yield replace(build_exchange(join_system(request), said, request, place), case_id=case_id)
-            except UnreadableLogError as error:
-                yield UnreadableLogError(f"{place}: {error}")
-
-
-def _to_content(event: JsonObject) -> JsonDict:
-    """Return the content of an event with what the event says of it: the agent that wrote it, its model, the tokens."""
-    author = event.get("author")
-    return {
-        **event["content"],
-        "author": None if author == "user" else author,
-        "model": _get(event, "model_version"),
-        "usage": _get(event, "usage_metadata"),
-    }
-
-
-def _read_content(content: JsonObject) -> list[Event]:
-    author, model = content.get("author"), content.get("model")
-    reply = ModelReply(
-        agent=author if isinstance(author, str) else None,
-        model=model if isinstance(model, str) else None,
-        usage=read_usage(content.get("usage")),
-    )
-    return to_events(gemini_content.read_request({"contents": [content]}).items, reply)
-
-
-_INTERMEDIATE = ("tool_uses", "tool_responses", "intermediate_responses", "invocation_events")
-_OF_INVOCATION = ("user_content", "userContent", "final_response", "finalResponse", "app_details", "appDetails")
-
-
-def _read_invocation(invocation: JsonObject) -> Iterator[JsonObject]:
-    """Yield the contents of a turn of the user: the message, calls with their answers, the final response."""
-    between = _get(invocation, "intermediate_data")
-    rest = {key: value for key, value in invocation.items() if key not in _OF_INVOCATION and value is not between}
-    if not isinstance(between, Mapping) or not any(_get(between, key) for key in _INTERMEDIATE):
-        if isinstance(between, Mapping):  # the keys that are known are empty
-            between = {key: value for key, value in between.items() if value}
-        if MENTIONS_CALLS.search(json.dumps([rest, between])):
-            raise UnreadableLogError(f"an invocation holds calls in no known form; got {', '.join(map(repr, rest))}")
-        between = {}
-    question, reply = _get(invocation, "user_content"), _get(invocation, "final_response")
-    if isinstance(question, Mapping):
-        yield {**question, "role": "user"}
-    for event in filter_mappings(_get(between, "invocation_events")):
-        if isinstance(event.get("content"), Mapping):
-            yield _to_content(event)
-    answers: OpenItems[JsonObject] = OpenItems()
-    for answer in filter_mappings(_get(between, "tool_responses")):
-        answers.add(answer, *_list_keys(answer))
-    for call in list_objects({"tool_uses": _get(between, "tool_uses")}, "tool_uses"):
-        yield {"role": "model", "parts": [{"functionCall": call}]}
-        found = answers.take(*_list_keys(call))
-        if found is not None:
-            yield {"role": "user", "parts": [{"functionResponse": found}]}
-    yield from ({"role": "user", "parts": [{"functionResponse": answer}]} for answer in answers)
-    if isinstance(reply, Mapping):
-        yield {**reply, "role": "model"}
-
-
-def _list_keys(item: JsonObject) -> list[tuple[str, str]]:
-    """List what a call and its answer have in common, the best first."""
-    return [(key, str(item[key])) for key in ("id", "name") if item.get(key)]
-
-
-def _read_old_turn(turn: JsonObject) -> Iterator[JsonObject]:
-    """Yield the contents of ``{query, expected_tool_use, reference}``."""
-    yield {"role": "user", "parts": [{"text": str(turn.get("query") or "")}]}
-    for use in filter_mappings(turn.get("expected_tool_use")):
-        name = use.get("tool_name")
-        yield {"role": "model", "parts": [{"functionCall": {"name": name, "args": use.get("tool_input")}}]}
-        if "mock_tool_output" in use:
-            answer = {"name": name, "response": {"result": use["mock_tool_output"]}}
-            yield {"role": "user", "parts": [{"functionResponse": answer}]}
-    if turn.get("reference"):
-        yield {"role": "model", "parts": [{"text": str(turn["reference"])}]}
-
-
-# LangSmith and Langfuse: trees of runs, nested in their trace or listed flat.
 
 
 def _read_trees(
@@ -212,7 +57,7 @@ def _read_trees(
     for number, (source, record) in enumerate(records):
         for node in list_nodes(record):
             place = f"{source}, {noun} {node['id']}" if isinstance(node.get("id"), str) else source
-            key = str(_get(node, "trace_id") or _get(record, "trace_id") or f"record {number}")
+            key = str(get_key(node, "trace_id") or get_key(record, "trace_id") or f"record {number}")
             traces.setdefault(key, []).append((to_span(node), place))
     for pairs in traces.values():
         places = {id(span): place for span, place in pairs}
@@ -305,15 +150,15 @@ def _read_observation(observation: JsonObject) -> RunSpan:
         span.is_unreadable, span.error = True, problem
         return span
     if str(observation.get("level")).upper() == "ERROR":
-        span.error = str(_get(observation, "status_message") or "it ended in an error")
+        span.error = str(get_key(observation, "status_message") or "it ended in an error")
     inputs, outputs = read_value(observation.get("input")), read_value(observation.get("output"))
     if span.kind == MODEL:
-        holders = [metadata, _get(observation, "model_parameters")]
+        holders = [metadata, get_key(observation, "model_parameters")]
         tools = next((holder["tools"] for holder in holders if isinstance(holder, Mapping) and "tools" in holder), None)
         _read_turn(span, inputs, outputs, read_value(tools), attributes)
         model = observation.get("model")
         span.model = model if isinstance(model, str) else None
-        span.usage = read_usage(_get(observation, "usage_details")) or read_usage(observation.get("usage"))
+        span.usage = read_usage(get_key(observation, "usage_details")) or read_usage(observation.get("usage"))
     elif span.kind == TOOL:
         _read_call(span, inputs, decode_result(outputs))
         complete_call(span, attributes)
@@ -321,13 +166,13 @@ def _read_observation(observation: JsonObject) -> RunSpan:
 
 
 def _start_span(node: JsonObject, parent: str, kind: str) -> RunSpan:
-    name, span_id, parent_id = node.get("name"), node.get("id"), _get(node, parent)
+    name, span_id, parent_id = node.get("name"), node.get("id"), get_key(node, parent)
     return RunSpan(
         kind=kind,
         span_id=span_id if isinstance(span_id, str) else "",
         parent_id=parent_id if isinstance(parent_id, str) else "",
-        start=_read_time(_get(node, "start_time")),
-        end=_read_time(_get(node, "end_time")),
+        start=_read_time(get_key(node, "start_time")),
+        end=_read_time(get_key(node, "end_time")),
         name=find_name(name) if isinstance(name, str) else "",
         case_id=find_case_id(node),
     )
@@ -443,26 +288,18 @@ def _find_replies(outputs: object) -> list[JsonDict]:
 
 
 def _is_of_langfuse(record: JsonObject) -> bool:
-    ids = (_get(record, key) for key in ("trace_id", "parent_observation_id"))
+    ids = (get_key(record, key) for key in ("trace_id", "parent_observation_id"))
     is_observation = "type" in record and any(value is not None for value in ids)
     return is_observation or isinstance(record.get("observations"), list)
 
 
-EXPORTS: dict[str, Export] = {
-    "claude-code": Export(is_of_claude_code, read_claude_code, "no message in it", may_be_of_claude_code),
-    "codex": Export(is_of_codex, read_codex, "no message in it", may_be_of_codex),
-    "gemini-cli": Export(is_of_gemini_cli, read_gemini_cli, "no message in it"),
-    "inspect": Export(is_of_inspect, read_inspect, "no sample in it"),
-    "openhands": Export(is_of_openhands, read_openhands, "no event of an agent in it"),
-    "adk": Export(_is_of_adk, _read_adk, "no conversation in what ADK exported; expected eval_cases, events or turns"),
-    "langsmith": Export(
-        lambda record: "run_type" in record,
-        partial(_read_trees, list_nodes=_list_runs, to_span=_read_langsmith_run, noun="run"),
-        "no run of a model in it; export the runs with run_type 'llm', or traces with their child_runs",
-    ),
-    "langfuse": Export(
-        _is_of_langfuse,
-        partial(_read_trees, list_nodes=_list_observations, to_span=_read_observation, noun="observation"),
-        "no generation in it; export the observations of type GENERATION, or traces with their observations",
-    ),
-}
+LANGSMITH = LogFormat(
+    fits=lambda record: "run_type" in record,
+    read=partial(_read_trees, list_nodes=_list_runs, to_span=_read_langsmith_run, noun="run"),
+    missing="no run of a model in it; export the runs with run_type 'llm', or traces with their child_runs",
+)
+LANGFUSE = LogFormat(
+    fits=_is_of_langfuse,
+    read=partial(_read_trees, list_nodes=_list_observations, to_span=_read_observation, noun="observation"),
+    missing="no generation in it; export the observations of type GENERATION, or traces with their observations",
+)
