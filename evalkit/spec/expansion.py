@@ -31,7 +31,9 @@ _CACHE_SIZE = 16
 def find_expanding(data: object) -> str | None:
     """Return the name of the feature by which the data of a file is several cases; None if it is one."""
     keys = list_expanding_keys()
-    return next((keys[key] for key in data if key in keys), None) if isinstance(data, dict) else None
+    if not isinstance(data, dict) or keys.keys().isdisjoint(data):
+        return None
+    return next(keys[key] for key in data if key in keys)
 
 
 def open_cases(file: str, root: str) -> ExpandedFile | None:
