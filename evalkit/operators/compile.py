@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from typing import Literal as OneOf
 
 from evalkit.errors import EvalkitError, KeyPath, PathProblem, format_path
@@ -24,6 +23,7 @@ from evalkit.jsonvalue import (
     map_leaves,
     walk_leaves,
 )
+from evalkit.lazy import LazyModule
 from evalkit.operators.base import (
     DATA,
     JUDGE,
@@ -35,13 +35,8 @@ from evalkit.operators.base import (
     Operand,
     Resolve,
     Undecided,
-    holds_judge,
 )
-from evalkit.operators.builtin import Custom, find_operator, is_operator_name, is_probable_operator, suggest_operator
 from evalkit.operators.judged import quote_value
-from evalkit.operators.lists import SEARCHED, Length, ListContaining
-from evalkit.operators.logic import Absent, AllOf, AnyOf, Not, join_parts
-from evalkit.operators.numbers import Between, Compared, is_finite
 from evalkit.operators.phrases import fold_text
 from evalkit.operators.values import AnyValue, Equal, ListMatcher, MappingMatcher, Words
 from evalkit.records.registry import OPERATORS, get_lookup_folder, look_up_from
@@ -55,6 +50,14 @@ from evalkit.records.template import (
     strip_literals,
 )
 from evalkit.text.format import describe_type, format_value
+
+if TYPE_CHECKING:
+    from evalkit.operators import builtin, contradictions, lists, logic
+else:
+    builtin = LazyModule("evalkit.operators.builtin")
+    contradictions = LazyModule("evalkit.operators.contradictions")
+    lists = LazyModule("evalkit.operators.lists")
+    logic = LazyModule("evalkit.operators.logic")
 
 Mode = OneOf["equal", "contain", "partial"]
 MAX_DEPTH = 100
@@ -116,7 +119,7 @@ class Compiler:
 
     def find_contradiction(self, *parts: Matcher) -> str:
         """Explain why no value can satisfy all of `parts`; "" if one can, or if that can't be decided before a run."""
-        return find_contradiction(parts)
+        return contradictions.find_contradiction(parts)
 
     def compile(self, value: Any, path: KeyPath) -> Matcher:
         """Compile any value under the mode in force."""
@@ -135,13 +138,13 @@ class Compiler:
         if kind == OBJECT:
             return self._compile_mapping(value if type(value) is dict else dict(dict.items(value)), path)
         if kind == ARRAY:
-            no_judge = SEARCHED if self.mode == "contain" else ""
+            no_judge = lists.SEARCHED if self.mode == "contain" else ""
             items = tuple(
                 self.compile_nested(item, (*path, index), in_items=True, no_judge=no_judge)
                 for index, item in enumerate(value)
             )
             if self.mode == "contain":
-                return ListContaining(items)
+                return lists.ListContaining(items)
             if all(type(item) is Equal for item in items):
                 plain_value = [item.value for item in items if isinstance(item, Equal)]
                 return Equal(plain_value, has_nan=any(isinstance(item, Equal) and item.has_nan for item in items))
@@ -227,16 +230,18 @@ class Compiler:
         operator_keys = [key for key in value if key.startswith("$")]
         if len(operator_keys) == len(value):
             return True
-        name = next((key for key in operator_keys if is_probable_operator(key)), None)
+        name = next((key for key in operator_keys if builtin.is_probable_operator(key)), None)
         if name is not None:
             plain_key = next(key for key in value if not key.startswith("$"))
-            if is_operator_name(name):
+            if builtin.is_operator_name(name):
                 message = (
                     f"the operator '{name}' stands beside the plain key '{plain_key}'; "
                     "take one of them out, or write {$literal: {...}} if both are data"
                 )
             else:
-                message = f"unknown operator '{name}' beside the plain key '{plain_key}'{suggest_operator(name)}"
+                message = (
+                    f"unknown operator '{name}' beside the plain key '{plain_key}'{builtin.suggest_operator(name)}"
+                )
             self.add_problem((*path, name), message, at_key=True)
         return False
 
@@ -256,13 +261,13 @@ class Compiler:
                 self.add_problem((*path, name), message, at_key=True)
         if len(parts) < 2:
             return parts[0] if parts else self.placeholder
-        return join_parts(Operand("", value, value, path, self), tuple(parts), in_one_mapping=True)
+        return logic.join_parts(Operand("", value, value, path, self), tuple(parts), in_one_mapping=True)
 
     def _compile_operator(self, name: str, siblings: JsonDict, path: KeyPath) -> Matcher:
         value = siblings[name]
-        operator = find_operator(name)
+        operator = builtin.find_operator(name)
         if operator is None and name[1:] not in OPERATORS:
-            return self.add_problem(path, f"unknown operator '{name}'{suggest_operator(name)}", at_key=True)
+            return self.add_problem(path, f"unknown operator '{name}'{builtin.suggest_operator(name)}", at_key=True)
         if operator is not None and (
             operator.operand_form == VALUE or (operator.operand_form == LIST and not is_string(value))
         ):
@@ -274,7 +279,7 @@ class Compiler:
         if any(isinstance(leaf, Template) for _, leaf in walk_leaves([data, modifiers])):
             return Deferred(name, data, modifiers, self.mode, get_lookup_folder())
         if operator is None:
-            return Custom(name[1:], strip_literals(data), get_lookup_folder())
+            return builtin.Custom(name[1:], strip_literals(data), get_lookup_folder())
         all_operands = {**siblings, **strip_literals(modifiers)}
         return operator.build(Operand(name, strip_literals(data), all_operands, path, self))
 
@@ -381,9 +386,9 @@ class Deferred(Matcher, frozen=True):
         else:
             value = render_templates(self.value, resolve)
         modifiers = strip_literals(render_templates(self.modifiers, resolve))
-        operator = find_operator(self.name)
+        operator = builtin.find_operator(self.name)
         if operator is None:
-            return Custom(self.name[1:], strip_literals(value), self.folder)
+            return builtin.Custom(self.name[1:], strip_literals(value), self.folder)
         compiler = Compiler(self.mode)
         operand_value = strip_literals(value) if operator.operand_form == DATA else value
         with look_up_from(self.folder):
@@ -398,96 +403,3 @@ def _escape_pattern(value: object) -> str:
     import regex
 
     return regex.escape(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-
-
-# ---- conditions that can't hold together, found at load: at run time they would look like the agent's fault ----
-
-
-Bound = tuple[Fraction, bool]  # a number, and whether it is itself excluded
-
-
-def find_contradiction(parts: Sequence[Matcher]) -> str:
-    """Explain why no value can satisfy all of `parts`; "" if one can, or if that can't be decided before a run."""
-    parts = _flatten(parts)
-    if any(isinstance(part, Absent) for part in parts):
-        return "$absent stands alone: what is not sent has no other property"
-    checks = (_check_kinds, _check_numbers, _check_lengths, _check_candidates, _check_opposites)
-    return next((reason for check in checks if (reason := check(parts))), "")
-
-
-def _flatten(parts: Sequence[Matcher]) -> list[Matcher]:
-    return [inner for part in parts for inner in (_flatten(part.items) if isinstance(part, AllOf) else [part])]
-
-
-def _check_kinds(parts: Sequence[Matcher]) -> str:
-    kinds = parts[0].kinds
-    for part in parts[1:]:
-        if not kinds & part.kinds:
-            return f"nothing is both {parts[0].describe()} and {part.describe()}"
-        kinds &= part.kinds
-    return ""
-
-
-def _check_opposites(parts: Sequence[Matcher]) -> str:
-    for part in parts:
-        if isinstance(part, Not) and part.inner in parts:
-            return f"nothing is both {part.inner.describe()} and {part.describe()}"
-    return ""
-
-
-def _check_numbers(parts: Sequence[Matcher]) -> str:
-    low, high = _find_interval(parts)
-    if low is not None and high is not None and _is_empty(low, high):
-        return f"no number is {' and '.join(part.describe() for part in parts)}"
-    return ""
-
-
-def _check_lengths(parts: Sequence[Matcher]) -> str:
-    """Check that some whole number from 0 satisfies each `$len`."""
-    lengths = _flatten([part.inner for part in parts if isinstance(part, Length)])
-    if not lengths:
-        return ""
-    low, high = _find_interval(lengths)
-    low = max(low or (Fraction(0), False), (Fraction(0), False))
-    fixed = [part.value for part in lengths if isinstance(part, Equal)]
-    impossible = any(not is_finite(value) or value < 0 or value != int(value) for value in fixed) or (
-        high is not None and _is_empty(low, high)
-    )
-    if impossible or _check_candidates(lengths):
-        return f"no length is {' and '.join(part.describe() for part in lengths)}"
-    return ""
-
-
-def _find_interval(parts: Sequence[Matcher]) -> tuple[Bound | None, Bound | None]:
-    """Return the greatest lower and the least upper bound among `parts`; None where there is none."""
-    lows: list[Bound] = []
-    highs: list[Bound] = []
-    for part in parts:
-        if isinstance(part, Compared):
-            bounds = lows if part.name in ("$gt", "$ge") else highs
-            bounds.append((Fraction(part.bound), part.name in ("$gt", "$lt")))
-        elif isinstance(part, Between):
-            lows.append((Fraction(part.low), False))
-            highs.append((Fraction(part.high), False))
-    return max(lows, default=None), min(highs, key=lambda limit: (limit[0], not limit[1]), default=None)
-
-
-def _is_empty(low: Bound, high: Bound) -> bool:
-    return low[0] > high[0] or (low[0] == high[0] and (low[1] or high[1]))
-
-
-def _check_candidates(parts: Sequence[Matcher]) -> str:
-    """Check that the other parts accept a value, where one part allows only a few known ones."""
-    for part in parts:
-        options = part.items if isinstance(part, AnyOf) else (part,)
-        values = [option.value for option in options if isinstance(option, Equal)]
-        # Users' operators may cost something or count their calls: they are not run before the run.
-        conditions = [
-            p
-            for p in parts
-            if p is not part and not p.has_templates and not isinstance(p, Custom) and not holds_judge(p.to_data())
-        ]
-        is_known = len(values) == len(options)
-        if is_known and not any(all(other.is_match(value) for other in conditions) for value in values):
-            return f"nothing is {' and '.join(p.describe() for p in (part, *conditions))}"
-    return ""
