@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from evalkit.hosts.traces.api import LogFormat
     from evalkit.jsonvalue import JsonDict
     from evalkit.records.settings import Settings
+    from evalkit.records.transcript import FunctionCall, Transcript
+    from evalkit.records.verdict import Verdict
 
 GROUP = "evalkit.features"
 
@@ -348,6 +350,16 @@ def iter_known(names: Iterable[str]) -> Iterator[tuple[str, Feature]]:
     for entry in features.entries:
         if entry.name in wanted:
             yield entry.name, load_feature(entry.name)
+
+
+# The attribute of a feature that types its data, by the record that holds the data under `features`.
+DATA_TYPES = {"Verdict": "verdict_data", "Transcript": "transcript_data", "FunctionCall": "call_data"}
+
+
+def iter_data(record: Verdict | Transcript | FunctionCall) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what features say in a record: name, data, and the type that the feature gives it."""
+    for name, feature in iter_known(record.features):
+        yield name, record.features[name], getattr(feature, DATA_TYPES[type(record).__name__])
 
 
 def inherit(name: str, folder: str, root: str) -> Inherited:

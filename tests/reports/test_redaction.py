@@ -185,3 +185,22 @@ def test_a_redactor_of_text_alone_serves_as_well() -> None:
     assert redact_record(verdict, lambda text: text.replace("x", "y")) == Verdict(
         case_id="x", summary="y", status="passed"
     )
+
+
+def test_data_of_features_keeps_the_fields_that_records_keep() -> None:
+    """A declared type says which fields are those of records; data without one, and other keys, are text."""
+    policies = [
+        {"name": "once", "rule": "at most 1 pay", "place": "s/policies.yaml:1", "applied": 1, "place_note": "a"}
+    ]
+    handoffs = [{"target": "billing", "source": "triage", "kind": "handoff", "user_turn": 0}]
+    call = FunctionCall(name="pay", features={"approvals": {"answer": "denied", "reason": "no"}})
+    transcript = Transcript(calls=(call,), features={"handoffs": handoffs, "absent": {"place": "here"}})
+    verdict = Verdict(case_id="a", status=FAILED, transcript=transcript, features={"policies": policies})
+    clean = redact_record(verdict, lambda text: "?")
+    assert clean.features["policies"] == [{**policies[0], "name": "?", "rule": "?", "place_note": "?"}]
+    assert clean.transcript.features == {
+        "handoffs": [{**handoffs[0], "target": "?", "kind": "?"}],
+        "absent": {"place": "?"},
+    }
+    assert clean.transcript.calls[0].features == {"approvals": {"answer": "?", "reason": "?"}}
+    assert redact_record(verdict, lambda text: text) is verdict

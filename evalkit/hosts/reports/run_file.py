@@ -18,12 +18,14 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from evalkit.errors import UsageError
-from evalkit.hooks import iter_known, load_all
+from evalkit.hooks import load_all
+from evalkit.hooks.loading import DATA_TYPES, iter_data
 from evalkit.hosts.reports.serialization import from_line, to_line
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_strictly
 from evalkit.records.codec import decode, to_plain_json
 from evalkit.records.old_versions import VERSION
 from evalkit.records.run import Run
+from evalkit.records.transcript import FunctionCall, Transcript
 from evalkit.records.verdict import NOT_RUN, STATUSES, Verdict, list_runs
 
 _LONGEST_MS = 1e15
@@ -66,6 +68,8 @@ def _check_run(run: Run, data: JsonObject) -> Run:
     """Raise ValueError for a run that does not say which cases were selected, or with verdicts that are no verdicts."""
     if "selected" not in data:
         raise ValueError("it has no 'selected', the cases that should have a verdict")
+    if not abs(run.wall_s) < _LONGEST_MS / 1000:
+        raise ValueError(f"wall_s: {run.wall_s!r} s is no time that a run can take")
     for _ in _check_verdicts(run.verdicts):
         pass
     if "shard" not in data:
@@ -126,13 +130,10 @@ def _check_parts(verdict: Verdict, index: int) -> None:
                 f"verdicts[{index}]: the status {call.status!r} of a call is none of {', '.join(STATUSES)}"
             )
     transcript = verdict.transcript
-    for data, attribute in (
-        (verdict.features, "verdict_data"),
-        (transcript.features, "transcript_data"),
-        *((call.features, "call_data") for call in transcript.calls),
-    ):
-        for name, feature in iter_known(data):
-            msgspec.convert(data[name], getattr(feature, attribute))  # a ValueError
+    holders: tuple[Verdict | Transcript | FunctionCall, ...] = (verdict, transcript, *transcript.calls)
+    for holder in holders:
+        for _, data, hint in iter_data(holder):
+            msgspec.convert(data, hint)  # a ValueError
     timing = transcript.timing
     for value in () if timing is None else (timing.model_ms, timing.function_ms, timing.overhead_ms):
         if not abs(value) < _LONGEST_MS:
@@ -281,21 +282,13 @@ def read_verdicts(path: Path) -> Iterator[Verdict]:
 _SCALAR_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
-# What features say, by the record that holds it: the attribute of a feature that has the type of its data.
-_FEATURE_DATA = {"Verdict": "verdict_data", "Transcript": "transcript_data", "FunctionCall": "call_data"}
-
-
 def build_run_schema() -> JsonDict:
     """Build the schema, draft 2020-12. Keys that a later minor version adds are allowed; its version is not."""
     definitions: JsonDict = {}
     root = _build_record_schema(Run, definitions)
     definitions["Verdict"]["properties"]["status"] = {"enum": list(STATUSES)}
     definitions["Run"]["properties"]["version"] = {"const": VERSION}
-    for record, attribute in (
-        ("Verdict", "verdict_data"),
-        ("Transcript", "transcript_data"),
-        ("FunctionCall", "call_data"),
-    ):
+    for record, attribute in DATA_TYPES.items():
         found = {feature.name: getattr(feature, attribute) for feature in load_all()}
         known = {name: _build_schema(hint, definitions) for name, hint in found.items() if hint is not Any}
         definitions[record]["properties"]["features"] = {"type": "object", "properties": known}

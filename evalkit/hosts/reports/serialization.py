@@ -10,17 +10,20 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import map_strings
+from evalkit.hooks.loading import iter_data
+from evalkit.jsonvalue import JsonDict, map_strings
 from evalkit.records.codec import decode, to_plain_json
 from evalkit.records.old_versions import VERSION
 from evalkit.records.run import GateDecision, Run
+from evalkit.records.transcript import FunctionCall, Transcript
 from evalkit.records.verdict import Verdict
 from evalkit.text.redact import Redactor, redact_copies
 
@@ -118,13 +121,40 @@ def _change_texts(record: R, change: Callable[[object], object]) -> R:
             return value if all(map(_is_same, items, value)) else items
         return change(value) if isinstance(value, (str, dict, list)) else value
 
+    def apply_to(name: str, value: object) -> object:
+        if name == "features" and value and isinstance(record, Verdict | Transcript | FunctionCall):
+            return _change_features(record, change)
+        return apply(value)
+
     values = ((name, getattr(record, name)) for name in record.__struct_fields__)
     changed = {
         name: new
         for name, value in values
-        if (name not in _KEPT_FIELDS or isinstance(value, Struct)) and not _is_same(new := apply(value), value)
+        if (name not in _KEPT_FIELDS or isinstance(value, Struct)) and not _is_same(new := apply_to(name, value), value)
     }
     return replace(record, **changed) if changed else record
+
+
+def _change_features(record: Verdict | Transcript | FunctionCall, change: Callable[[object], object]) -> JsonDict:
+    """Apply `change` to what features say in a record, as the types say that they give their data."""
+    typed = dict(record.features)
+    for name, data, hint in iter_data(record):
+        with suppress(msgspec.ValidationError):  # who reads the record finds it
+            typed[name] = msgspec.convert(data, hint)
+    return {name: _change_data(data, typed[name], change) for name, data in record.features.items()}
+
+
+def _change_data(data: Any, typed: object, change: Callable[[object], object]) -> Any:
+    """Apply `change` to JSON data, but for the fields of records that are kept. `typed` is what the data is read as."""
+    if isinstance(typed, Struct) and isinstance(data, dict):
+        kept = _KEPT_FIELDS.intersection(typed.__struct_fields__)
+        return {
+            key: item if key in kept else _change_data(item, getattr(typed, key, item), change)
+            for key, item in data.items()
+        }
+    if isinstance(typed, tuple) and isinstance(data, list):
+        return [_change_data(item, part, change) for item, part in zip(data, typed, strict=True)]
+    return change(data) if isinstance(data, str | dict | list) else data
 
 
 def _is_same(new: object, old: object) -> bool:
