@@ -17,7 +17,6 @@ from evalkit.hooks import (
     CaseDraft,
     CasePart,
     CaseReport,
-    EndingRun,
     Feature,
     Forecast,
     Inherited,
@@ -27,12 +26,15 @@ from evalkit.hooks import (
     PlannedCase,
     RunPart,
     RunReport,
+    RunView,
     SessionPart,
     Summary,
     Table,
+    UserForecast,
 )
 from evalkit.operators.base import Matcher, Operand, Operator
-from evalkit.records.transcript import FunctionCall, Transcript
+from evalkit.records.side_usage import SideUsage
+from evalkit.records.transcript import FunctionCall, Transcript, UserMessage
 from evalkit.records.verdict import CheckResult, Reason
 from evalkit.spec.case_reader import CaseKey, CaseReader
 from evalkit.text.format import escape_controls
@@ -49,7 +51,6 @@ __all__ = [
     "CaseReader",
     "CaseReport",
     "CheckResult",
-    "EndingRun",
     "EvalkitError",
     "ExpectationDraft",
     "ExpectedKey",
@@ -71,11 +72,15 @@ __all__ = [
     "RunChange",
     "RunPart",
     "RunReport",
+    "RunView",
     "SessionPart",
+    "SideUsage",
     "Summary",
     "Table",
     "Transcript",
     "UsageError",
+    "UserForecast",
+    "UserMessage",
     "build_agent",
     "build_failure",
     "build_failures",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from evalkit.records.transcript import ModelTurn as ModelTurn
     from evalkit.records.transcript import Transcript as Transcript
     from evalkit.records.verdict import Verdict as Verdict
-    from evalkit.runner.judge import judge as judge
+    from evalkit.runner.collected_calls import judge as judge
     from evalkit.runner.run_case import arun_case as arun_case
     from evalkit.runner.run_case import run_case as run_case
     from evalkit.spec.load import case_from_dict as case_from_dict
@@ -76,7 +76,7 @@ PLACES = {
     "case_from_dict": "evalkit.spec.load:case_from_dict",
     "check": "evalkit.checks.custom_checks:check",
     "decide": "evalkit.gate.decision:decide",
-    "judge": "evalkit.runner.judge:judge",
+    "judge": "evalkit.runner.collected_calls:judge",
     "load_case": "evalkit.project:load_case",
     "load_instruction": "evalkit.agents.instruction:load_instruction",
     "load_run": "evalkit.hosts.reports.run_file:load_run",

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from evalkit.functions.call_log import CallLog, PendingCall
     from evalkit.hooks.records import (
         AgentChange,
-        EndingRun,
         Forecast,
         JudgedRun,
         PartJudgement,
@@ -98,8 +97,11 @@ class RunPart:
     def change_agent(self, change: AgentChange) -> None:
         """The run passes from one agent to another. Called without the lock of the call log."""
 
-    async def close(self, run: EndingRun) -> None:
-        """The agent has ended its run, and nothing has failed. A MockError leaves the run unmeasured."""
+    async def close(self, run: RunView) -> None:
+        """The agent has ended its run, and nothing has failed; no other run of it has begun.
+
+        A MockError leaves the run unmeasured.
+        """
 
     async def next_message(self, run: RunView) -> UserMessage | None:
         """Return what the user says next, None at the end of the conversation.

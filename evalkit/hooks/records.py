@@ -12,16 +12,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from evalkit.agents.contract import AgentUnderTest
+    from evalkit.agents.task import Task
     from evalkit.errors import Problem
     from evalkit.fields.reader import FieldReader
     from evalkit.functions.dispatcher import FakeDispatcher
     from evalkit.functions.mocks.answers import MockSet
     from evalkit.gate.outcomes import Finding
-    from evalkit.jsonvalue import JsonDict, JsonObject
+    from evalkit.jsonvalue import JsonObject
     from evalkit.records.case import Case, Declaration, Permissions
     from evalkit.records.run import GateNote
     from evalkit.records.settings import Settings
-    from evalkit.records.transcript import AgentValue, Transcript
+    from evalkit.records.transcript import Transcript
     from evalkit.records.verdict import CheckResult
     from evalkit.spec.case_reader import CaseKey
 
@@ -100,16 +101,6 @@ class CaseDraft(Struct, frozen=True, kw_only=True):
         return self.permissions is not None and self.permissions.untrusted
 
 
-class EndingRun(Struct, frozen=True, kw_only=True):
-    """A run whose agent has ended, and still has its slot: no other run of it has begun."""
-
-    input: JsonObject
-    state: JsonDict  # of the mocks
-    task: Any  # the `Task` that the agent got
-    root: Path  # of the project
-    limit_s: float  # what a part may take
-
-
 class AgentForm(Struct, frozen=True, kw_only=True):
     """What is known of agents that a mapping describes, before one is built."""
 
@@ -142,11 +133,11 @@ class RunView(Struct, frozen=True, kw_only=True):
     """A run under way."""
 
     case: Case
-    number: int  # of the case's runs, from 0
+    root: Path  # of the project
     settings: Settings
     deadline_s: float
-    input: AgentValue  # as the agent sees it
-    dispatcher: FakeDispatcher  # calls so far, the state, declared functions
+    task: Task  # that the agent got
+    dispatcher: FakeDispatcher  # calls so far, the state of the mocks, declared functions
     exchanges: Sequence[tuple[str, str]]  # messages of the user so far, each with the agent's reply
     is_recorded: bool  # the agent is a recorded run
 

@@ -81,6 +81,7 @@ class Collection:
         self._configuration = configuration
         self._argument_paths = frozenset(os.fspath(path) for path in paths.arguments)
         self._prefixes = paths.build_prefixes()
+        self._root = os.fspath(config.rootpath).rstrip(os.sep) + os.sep
         self._marks = TagMarks(config)
         self._tag_scan = TagScanner(configuration.root, configuration.settings.permissions)
         self._has_kept_case = False
@@ -92,11 +93,11 @@ class Collection:
         self.selected_ids: list[str] = []
         self.collected_count = 0
 
-    def pytest_plugin_registered(self, plugin_name: str | None) -> None:
+    def pytest_plugin_registered(self, plugin: object, plugin_name: str | None) -> None:
         """Note new conftest files: a plugin is mostly one, if it is not our own."""
         if plugin_name is None or not plugin_name.startswith("evalkit-"):
             self._can_ignore = None
-            note_conftests(self._config)
+            note_conftest(plugin)
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Ignore all but cases and the tests that evalkit_paths names, without paths on the command line.
@@ -140,8 +141,7 @@ class Collection:
                 return None
         problem = None if file is None else file.problem
         # pytest names a file outside of its root by the folder that the command line names: those of two are one.
-        case_id = format_file_path(path, self._config.rootpath)
-        node_id = case_id if os.path.isabs(case_id) else None
+        node_id = None if path.startswith(self._root) else path.replace(os.sep, "/")
         return CaseFile.from_parent(
             parent, path=file_path, name=file_path.name, nodeid=node_id, hooks=self, problem=problem
         )
@@ -259,9 +259,14 @@ class Collection:
 def note_conftests(config: pytest.Config) -> None:
     """Note which conftest files pytest has imported, so that evalkit does not import them again."""
     for plugin in config.pluginmanager.get_plugins():
-        file = getattr(plugin, "__file__", None)
-        if isinstance(file, str) and os.path.basename(file) == CONFTEST:
-            note_imported(file)
+        note_conftest(plugin)
+
+
+def note_conftest(plugin: object) -> None:
+    """Note a plugin of pytest that is a conftest file."""
+    file = getattr(plugin, "__file__", None)
+    if isinstance(file, str) and os.path.basename(file) == CONFTEST:
+        note_imported(file)
 
 
 class TagMarks:

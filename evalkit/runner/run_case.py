@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from evalkit.errors import (
 from evalkit.functions.context_propagation import PatchedCase, enter_case, go_outside, run_inside, run_outside
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.targets import suggest_target
-from evalkit.hooks import EndingRun, RunPart, check_feature_models
+from evalkit.hooks import RunPart, check_feature_models
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.models.cassettes.http import binding as http_recording
 from evalkit.models.cassettes.http.traffic import find_request_toggle, plays_requests
@@ -115,18 +115,13 @@ def _check_arguments(case: Case, settings: Settings | None) -> Settings:
 
 
 async def _plan_and_run(case: Case, agent: object, settings: Settings, watch: Watchdog) -> Verdict:
-    with run_outside():
-        return await _plan_and_run_outside(case, agent, settings, watch)
-
-
-async def _plan_and_run_outside(case: Case, agent: object, settings: Settings, watch: Watchdog) -> Verdict:
     if case.skip is not None and check_quarantine(case)[0]:
         location = str(case.locate(("skip",)))
         reason = Reason(code="skipped", message=case.skip or "skipped", place="skip", location=location)
         transcript = Transcript(input=dict(case.input), stop_reason="skipped")
         verdict = build_verdict(case, NOT_RUN, (reason,), transcript, summary=f"skipped: {case.skip}")
         return apply_quarantine(case, verdict)
-    with look_up_from(case.folder):
+    with run_outside(), look_up_from(case.folder):
         try:
             plan = plan_case(case, agent, settings)
         except (MeasurementError, SpecError) as error:
@@ -209,8 +204,8 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             await _run_conversation(run)
         _check_mocks(run)
         _save_recordings(run)
-        if parts := dispatcher.call_log.parts:  # in the slot: the next run of a sync agent changes the same system
-            await _close_parts(run, parts)
+        if dispatcher.call_log.parts:  # in the slot: the next run of a sync agent changes the same system
+            await _close_parts(run)
     return run
 
 
@@ -253,18 +248,13 @@ def _save_recordings(run: RunState) -> None:
             run.task.record_fault(MissingCassetteError(f"the recording can't be written: {error}"))
 
 
-async def _close_parts(run: RunState, parts: Mapping[str, RunPart]) -> None:
+async def _close_parts(run: RunState) -> None:
     """Tell parts of features that the agent has ended, unless the run failed, or happened elsewhere."""
     if run.fault is not None or run.is_abandoned or run.plan.agent.is_recorded:
         return
-    plan = run.plan
-    ending = EndingRun(
-        input=plan.case.input, state=run.dispatcher.state, task=run.task, root=plan.root,
-        limit_s=plan.task_settings.deadline_s,
-    )  # fmt: skip
-    for name, part in tuple(parts.items()):
+    for name, part in tuple(run.dispatcher.call_log.parts.items()):
         try:
-            await part.close(ending)
+            await part.close(run.view())
         except MockError as error:
             run.fault = build_unmeasured_fault(error)
         except Exception as raised:

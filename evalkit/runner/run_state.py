@@ -197,10 +197,10 @@ class RunState(Struct, eq=False):
         replies = (reply.text for reply in self.replies)
         return RunView(
             case=self.plan.case,
-            number=self.task.run_index,
+            root=self.plan.root,
             settings=self.plan.settings,
             deadline_s=self.plan.task_settings.deadline_s,
-            input=self.task.input,
+            task=self.task,
             dispatcher=self.dispatcher,
             exchanges=tuple(zip((message.text for message in self.messages), replies, strict=False)),
             is_recorded=self.plan.agent.is_recorded,

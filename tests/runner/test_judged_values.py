@@ -16,7 +16,7 @@ from evalkit.hosts.reports.serialization import redact_verdict
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.records.verdict import Verdict
-from evalkit.runner.judge import judge
+from evalkit.runner.collected_calls import judge
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
 from evalkit.text.redact import Redactor

@@ -11,7 +11,7 @@ from evalkit.checks.expectation import Expectation
 from evalkit.features.final_state.keys import PROBE_KEY, PartialStateKey, StateKey
 from evalkit.features.final_state.probes import StateProbe, read_probe, read_state
 from evalkit.functions.call_log import CallLog
-from evalkit.hooks import EXPECTED, INPUT, CaseDraft, CasePart, EndingRun, Feature, Place, RunPart
+from evalkit.hooks import EXPECTED, INPUT, CaseDraft, CasePart, Feature, Place, RunPart, RunView
 from evalkit.jsonvalue import JsonValue
 from evalkit.records.transcript import Transcript
 
@@ -27,9 +27,9 @@ class ProbeReading(RunPart):
         self._probe = probe
         self._state: JsonValue = None
 
-    async def close(self, run: EndingRun) -> None:
-        arguments = {"state": run.state, "input": run.input, "task": run.task}
-        self._state = await read_state(self._probe, arguments, run.root, run.limit_s)
+    async def close(self, run: RunView) -> None:
+        arguments = {"state": run.dispatcher.state, "input": run.case.input, "task": run.task}
+        self._state = await read_state(self._probe, arguments, run.root, run.deadline_s)
 
     def finish(self, transcript: Transcript, expectations: Sequence[Expectation | None]) -> Transcript:
         return transcript if self._state is None else replace(transcript, state=self._state)

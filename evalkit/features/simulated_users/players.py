@@ -157,7 +157,7 @@ def choose_player(user: SimulatedUser, run: RunView) -> UserPlayer:
         return Script(user)
     if user.call is not None:
         return CallablePlayer(user)
-    return ModelPlayer(user, select_user_model(run.case.id, run.number, run.settings, user.model))
+    return ModelPlayer(user, select_user_model(run.case.id, run.task.run_index, run.settings, user.model))
 
 
 def holds(condition: UserCondition, run: RunView, *, is_latest: bool = False) -> bool:
@@ -165,7 +165,7 @@ def holds(condition: UserCondition, run: RunView, *, is_latest: bool = False) ->
     calls = run.dispatcher.calls
     latest = tuple(call for call in calls if call.user_turn == len(run.exchanges) - 1)
     transcript = Transcript(
-        input=run.input,
+        input=run.task.input,
         calls=latest if is_latest else calls,
         response=run.exchanges[-1][1],
         state=to_json_safe(run.dispatcher.state)[0],
