@@ -110,7 +110,7 @@ class Entry(NamedTuple):
     """What must be known of a feature before it is imported. A test compares it with what the feature says."""
 
     name: str
-    target: str  # "module:Class"
+    target: str = "evalkit.hooks.feature:Feature"  # "module:Class"; this one: a feature without hooks
     keys: Mapping[Place, tuple[str, ...]] = _NOTHING
     own_keys: tuple[str, ...] = ()  # those of a case that neither a suite nor `extends` hands down
     expanding_keys: tuple[str, ...] = ()  # those of a case by which one file holds several cases
@@ -126,6 +126,8 @@ class Entry(NamedTuple):
     mutants: tuple[str, ...] = ()  # kinds
     has_schemas: tuple[str, ...] = ()  # kinds of `evalkit schema`
     log_formats: Mapping[str, str] = _NOTHING  # "module:NAME" of a `LogFormat`, by the name that `evalkit import` has
+    providers: Mapping[str, str] = _NOTHING  # kinds of models, each with the place of its `ProviderKind`, "module:NAME"
+    apis: tuple[str, ...] = ()  # APIs of model services, "module:NAME", as `evalkit.wire_api` registers them
     settings: tuple[str, ...] = ()  # keys of [tool.evalkit] that it reads itself; its agents may depend on them
     options: tuple[Option, ...] = ()
     commands: tuple[Command, ...] = ()

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import KeyPath, did_you_mean
@@ -366,6 +367,15 @@ def walk_schemas(schema: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, 
             elif key in _NESTED:
                 inner.append(((*path, key), part))
         pending += reversed(inner)
+
+
+JSON_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+
+def describe_schema(path: KeyPath) -> str:
+    """Return the schema at `path` of a function's parameters in words: ``'tags'``, or the parameters themselves."""
+    names = [step for before, step in pairwise(path) if before in ("properties", "$defs")]
+    return f"'{'.'.join(map(str, names))}'" if names else "the parameters"
 
 
 def _find_broken_patterns(root: JsonObject) -> Iterator[SchemaProblem]:

@@ -10,13 +10,16 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from msgspec.structs import replace
 
 from evalkit.errors import UsageError
+from evalkit.hooks import list_entries
 from evalkit.jsonvalue import JsonObject, filter_mappings
+from evalkit.lazy import load_name
 from evalkit.wire import (
     anthropic_messages,
     bedrock_converse,
@@ -92,6 +95,19 @@ def wire_api(api: A) -> A:
     return api
 
 
+@cache
+def _register_others() -> None:
+    """Register the APIs of features, once."""
+    for place in reversed([place for entry in list_entries() for place in entry.apis]):
+        wire_api(load_name(place))
+
+
+def list_apis() -> list[Api]:
+    """Return the APIs, in the order in which they are asked."""
+    _register_others()
+    return APIS
+
+
 # -- recognition
 
 # Ends of the paths at which services answer with no turn to a model's name and a text. What has a history or declares
@@ -139,11 +155,11 @@ def find_api(url: str, data: JsonObject | None) -> Api | None:
     if data is None:
         return None
     path = _get_path(url)
-    for api in APIS:
+    for api in list_apis():
         has_key = api.KEY in data and ("model" in data or api.KEY != "messages")
         if path.endswith(tuple(api.PATHS)) and (has_key or api.is_request(data)):
             return api
-    return next((api for api in APIS if api.is_request(data) and looks_like_model_request(data)), None)
+    return next((api for api in list_apis() if api.is_request(data) and looks_like_model_request(data)), None)
 
 
 def is_candidate(method: str, url: str, body: bytes) -> bool:
@@ -152,7 +168,7 @@ def is_candidate(method: str, url: str, body: bytes) -> bool:
     is_kept = _KEPT.search(path) is not None
     if _has_no_turns(path, data) or _asks_nothing(method, body) or (method.upper() in _FETCHING and not is_kept):
         return False
-    if is_kept or any(path.endswith(tuple(api.PATHS)) for api in APIS):
+    if is_kept or any(path.endswith(tuple(api.PATHS)) for api in list_apis()):
         return True
     return data is not None and looks_like_model_request(data)
 
@@ -160,7 +176,7 @@ def is_candidate(method: str, url: str, body: bytes) -> bool:
 def is_of_model_service(url: str) -> bool:
     """Return whether a URL is one of a model's service, by its path: of a turn, a count or an embedding."""
     path = _get_path(url)
-    return path.endswith(tuple(end for api in APIS for end in api.PATHS)) or any(
+    return path.endswith(tuple(end for api in list_apis() for end in api.PATHS)) or any(
         pattern.search(path) is not None for pattern in (_KEPT, _ABOUT_TURNS, _EMBEDDINGS)
     )
 
@@ -182,7 +198,7 @@ def is_download(method: str, url: str) -> bool:
 
 
 def _has_no_turns(path: str, data: JsonObject | None) -> bool:
-    if any(path.endswith(tuple(api.PATHS)) for api in APIS):  # behind any prefix, such as ``/files``
+    if any(path.endswith(tuple(api.PATHS)) for api in list_apis()):  # behind any prefix, such as ``/files``
         return False
     if _ABOUT_TURNS.search(path) is not None:
         return True
@@ -232,7 +248,7 @@ def _declares_functions(tool: JsonObject) -> bool:
 def find_api_by_reply(values: Sequence[object]) -> Api | None:
     """Find the API of a reply whose request tells nothing, by evidence that other services do not give."""
     for value in filter_mappings(list(values)):
-        for api in APIS:
+        for api in list_apis():
             if api.is_value(value) and (api.NAME != anthropic_messages.NAME or _is_message(value)):
                 return api
     return None
@@ -240,7 +256,7 @@ def find_api_by_reply(values: Sequence[object]) -> Api | None:
 
 def find_api_of_value(value: object) -> Api | None:
     """Find the API of a reply's value, or of an event."""
-    return next((api for api in APIS if isinstance(value, Mapping) and api.is_value(value)), None)
+    return next((api for api in list_apis() if isinstance(value, Mapping) and api.is_value(value)), None)
 
 
 def _is_message(value: JsonObject) -> bool:
@@ -360,6 +376,6 @@ def _read_error(api: Api, status: int, values: Sequence[JsonObject]) -> Reply:
     read = cast("Callable[[JsonObject], Reply | None] | None", getattr(api, "read_refusal", None))
     if read is not None and values and (reply := read(values[0])) is not None:
         return reply
-    full_contexts = [getattr(known, "FULL_CONTEXT", FullContext()) for known in APIS]
+    full_contexts = [getattr(known, "FULL_CONTEXT", FullContext()) for known in list_apis()]
     failure = read_refused(status, values[0] if values else None, full_contexts)
     return Reply(end="other", failure=failure, has_ended=False)

@@ -41,7 +41,8 @@ def options(**table: Any) -> Any:
         ({"per_file_ignores": {"a/*": [1]}}, "tool.evalkit.lint.per_file_ignores.a/*: [1] is not a list of texts"),
         (
             {"providers": ["openia"]},
-            "tool.evalkit.lint.providers: 'openia' is not one of gemini, openai; did you mean 'openai'?",
+            "tool.evalkit.lint.providers: 'openia' is not one of gemini, openai, anthropic, azure, mistral, bedrock; "
+            "did you mean 'openai'?",
         ),
         ({"fail_on": "never"}, "tool.evalkit.lint.fail_on: 'never' is not one of error, warning, note"),
         ({"baseline": ""}, "tool.evalkit.lint.baseline: '' is not a text"),

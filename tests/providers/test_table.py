@@ -9,19 +9,19 @@ import pytest
 
 from evalkit.errors import UsageError
 from evalkit.models.providers.base import Provider, ProviderKind
-from evalkit.models.providers.table import PROVIDERS, open_provider
+from evalkit.models.providers.table import get_kind, list_kinds, open_provider
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cassettes.md").read_text("utf-8")
 HOSTILE: list[Any] = [None, [], {}, "text", 7, {"candidates": 1}, {"choices": [None]}, {"choices": [{"message": []}]}]
 
 
-@pytest.fixture(params=sorted(PROVIDERS))
+@pytest.fixture(params=sorted(list_kinds()))
 def kind(request: pytest.FixtureRequest) -> ProviderKind:
-    return PROVIDERS[request.param]()
+    return get_kind(request.param)
 
 
 def test_each_service_stands_under_its_name(kind: ProviderKind) -> None:
-    assert PROVIDERS[kind.name]() is kind
+    assert get_kind(kind.name) is kind
 
 
 def test_each_service_opens_its_models(kind: ProviderKind) -> None:
@@ -43,9 +43,9 @@ def test_each_service_reads_any_json(kind: ProviderKind, data: Any) -> None:
 
 
 def test_each_service_has_rules_for_names(kind: ProviderKind) -> None:
-    assert kind.schema_rules.name.fullmatch("check_warranty")
-    assert not kind.schema_rules.name.fullmatch("check warranty")
-    assert kind.schema_rules.name_advice
+    assert kind.names.pattern.fullmatch("check_warranty")
+    assert not kind.names.pattern.fullmatch("check warranty")
+    assert kind.names.advice
 
 
 def test_each_service_is_documented(kind: ProviderKind) -> None:

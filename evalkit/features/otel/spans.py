@@ -27,6 +27,7 @@ from evalkit.hosts.reports.api import (
     redact_run,
 )
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.models.providers.table import get_kind, list_kinds
 from evalkit.records.codec import to_plain_json
 from evalkit.records.run import Run
 from evalkit.records.transcript import FunctionCall, ModelTurn, Transcript, Usage
@@ -214,15 +215,6 @@ def _create_provider(run: Run, exporter: SpanExporter) -> TracerProvider:
 
 EVALUATION = "gen_ai.evaluation.result"
 _NS_PER_MS = 1_000_000
-# Kinds of our model specifications by the conventions' names for providers.
-_PROVIDERS = {
-    "gemini": "gcp.gemini",
-    "openai": "openai",
-    "anthropic": "anthropic",
-    "azure": "azure.ai.openai",
-    "mistral": "mistral_ai",
-    "bedrock": "aws.bedrock",
-}
 _SCORES = {PASSED: 1.0, FAILED: 0.0}
 
 
@@ -262,7 +254,7 @@ class TraceWriter:
         model = attempt.transcript.model or ""
         kind, _, name = model.partition(":")
         self._model = {"gen_ai.request.model": name or kind} if model else {}
-        provider = _PROVIDERS.get(kind) if name else None
+        provider = (get_kind(kind).span_name or kind) if name and kind in list_kinds() else None
         self._provider = {"gen_ai.provider.name": provider or attempt.transcript.cassette or "_OTHER"}
 
     def write(self) -> None:

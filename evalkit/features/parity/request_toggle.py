@@ -23,7 +23,7 @@ from evalkit.models.cassettes.http.player import is_ignored_host
 from evalkit.models.cassettes.http.traffic import ToggledRequest
 from evalkit.wire import anthropic_messages, gemini_content, openai_chat, openai_responses
 from evalkit.wire.bodies import read_values
-from evalkit.wire.table import APIS, Api, read_reply_values
+from evalkit.wire.table import Api, list_apis, read_reply_values
 
 STREAMED, WHOLE = "streamed", "whole"
 _REFUSALS = (400, 404, 405, 422, 501)  # of a service that has only one way
@@ -149,7 +149,7 @@ class RequestToggle:
 def find_toggled_api(url: str) -> Api | None:
     """Find the API to which a request goes, if it can be asked in the other way; None for any other."""
     path = urlsplit(url).path.rstrip("/")
-    return next((api for api in APIS if api.NAME in _SPLITS and path.endswith(tuple(api.PATHS))), None)
+    return next((api for api in list_apis() if api.NAME in _SPLITS and path.endswith(tuple(api.PATHS))), None)
 
 
 def _toggle_request(request: HttpRequest, api: Api) -> _ChangedRequest:

@@ -15,6 +15,7 @@ from evalkit.fields.reader import describe_unknown_key
 from evalkit.hosts.lint.finding import SEVERITIES, WARNING
 from evalkit.hosts.lint.rules import index_rules, list_default_rules, select_rules
 from evalkit.jsonvalue import JsonObject
+from evalkit.models.providers.table import list_kinds
 from evalkit.spec.files import DEFAULT_PATHS, drop_modules
 
 # Tests hold broken and made-up declarations on purpose; nobody edits what tools generate.
@@ -75,7 +76,6 @@ class LintOptions(Struct, frozen=True, kw_only=True):
         return index_rules()[rule].severity if severity is None else severity
 
 
-_SERVICES = ("gemini", "openai")  # whose rules for declarations `rules.declarations` knows
 _KEY_WORDS = "paths exclude select ignore severity per_file_ignores providers fail_on baseline in_collection"
 KEYS = tuple(_KEY_WORDS.split())
 
@@ -132,7 +132,7 @@ def _read_value(key: str, value: object, source: str) -> Any:
         select_rules(_read_strings(value, source), source)
         return value
     if key == "providers":
-        return tuple(_read_choice(name, source, _SERVICES) for name in _read_strings(value, source))
+        return tuple(_read_choice(name, source, tuple(list_kinds())) for name in _read_strings(value, source))
     if key == "fail_on":
         return _read_choice(value, source, SEVERITIES)
     kind, expected = {

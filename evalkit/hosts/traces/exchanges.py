@@ -43,7 +43,7 @@ from evalkit.wire.bodies import read_values, split_unread
 from evalkit.wire.gemini_parts import to_wire_keys
 from evalkit.wire.reading import as_mapping, find_unread, harmless_items
 from evalkit.wire.records import Call, Item, Reply, Text
-from evalkit.wire.table import APIS, Api, find_api, find_api_by_reply
+from evalkit.wire.table import Api, find_api, find_api_by_reply, list_apis
 
 CHAT = "openai"  # chat completions, in any dialect
 _FORMS = {
@@ -68,7 +68,7 @@ def find_form(request: JsonObject) -> str | None:
 
 
 def _get_api(form: str) -> Api:
-    return next(api for api in APIS if _FORMS[form] == api.NAME)
+    return next(api for api in list_apis() if _FORMS[form] == api.NAME)
 
 
 def read_request(form: str, request: JsonObject) -> Parts:

@@ -6,14 +6,16 @@ The reply's blocks go back as they came, thoughts and their signatures included:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from evalkit.errors import ProviderError
 from evalkit.jsonvalue import JsonDict
 from evalkit.models.providers.base import (
+    NameRules,
+    OfferedFunction,
     ProviderKind,
-    SchemaRules,
+    Refusal,
     require_readable,
 )
 from evalkit.models.providers.client import Client, ClientOptions, ClientProvider
@@ -79,17 +81,21 @@ class AnthropicProvider(ClientProvider):
 
 # -- requests
 
-SCHEMA_RULES = SchemaRules(
-    name=re.compile(r"[A-Za-z0-9_-]{1,128}"),
-    name_advice="letters, digits, _ and -, at most 128",
-    refused_at_root=("anyOf", "oneOf", "allOf"),
-)
+NAMES = NameRules("Anthropic", re.compile(r"[A-Za-z0-9_-]{1,128}"), "letters, digits, _ and -, at most 128")
+
+
+def find_refusals(function: OfferedFunction) -> Iterator[Refusal]:
+    """Find what Anthropic refuses in the schema of the parameters."""
+    for key in ("anyOf", "oneOf", "allOf"):
+        if isinstance(function.parameters, Mapping) and key in function.parameters:
+            advice = "say in the description which parameters go together"
+            yield ("parameters", key), f"Anthropic refuses '{key}' at the root", advice
 
 
 def build_body(request: ModelRequest, *, max_tokens: int) -> JsonDict:
     """Build the request's body without `model`. UsageError for a function whose name the service refuses."""
     for function in request.functions:
-        SCHEMA_RULES.check_name(function.name, "Anthropic")
+        NAMES.check(function.name)
     return anthropic_messages.build_request(request, max_tokens=max_tokens)
 
 
@@ -114,5 +120,6 @@ ANTHROPIC = ProviderKind(
     open=AnthropicProvider,
     read_reply=read_reply,
     read_stream=read_stream,
-    schema_rules=SCHEMA_RULES,
+    names=NAMES,
+    find_refusals=find_refusals,
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from evalkit.errors import ProviderError, UnreadItemError, UsageError
+from evalkit.errors import KeyPath, ProviderError, UnreadItemError, UsageError
 from evalkit.jsonvalue import parse_arguments
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
@@ -66,23 +66,33 @@ def limit_replies(max_bytes: int, service: str) -> Callable[[Any], Awaitable[Non
     return read_reply
 
 
-class SchemaRules(Struct, frozen=True, kw_only=True):
-    """The declarations that a service takes: what `lint` checks, and the provider refuses to send.
+class NameRules(Struct, frozen=True):
+    """The names of functions that a service takes. `advice` says the pattern in words; messages name `service`."""
 
-    `name` is the pattern of function names, `name_advice` says it in words. `fields` are the keywords of the service's
-    own schema type, where it has one; `refused_at_root` and `refused_in_strict_mode` are keywords of JSON Schema.
-    """
+    service: str
+    pattern: re.Pattern[str]
+    advice: str
 
-    name: re.Pattern[str]
-    name_advice: str
-    fields: frozenset[str] = frozenset()
-    refused_at_root: tuple[str, ...] = ()
-    refused_in_strict_mode: frozenset[str] = frozenset()
+    def check(self, function: str) -> None:
+        """Raise UsageError for the name of a function that the service refuses."""
+        if self.pattern.fullmatch(function) is None:
+            raise UsageError(f"{self.service} takes no function named '{function}': {self.advice}")
 
-    def check_name(self, function: str, service: str) -> None:
-        """Raise UsageError for the name of a function that `service` refuses."""
-        if self.name.fullmatch(function) is None:
-            raise UsageError(f"{service} takes no function named '{function}': {self.name_advice}")
+
+class OfferedFunction(Struct, frozen=True):
+    """A declaration as `evalkit lint` finds it: `has_own_schema` where it is in the service's own type of schemas."""
+
+    parameters: object
+    is_strict: bool = False
+    has_own_schema: bool = False
+
+
+Refusal = tuple[KeyPath, str, str]  # place in the declaration, what the service refuses, what to write instead
+
+
+def find_no_refusals(function: OfferedFunction) -> Iterator[Refusal]:
+    """Find nothing: the service takes any JSON Schema."""
+    return iter(())
 
 
 class ProviderKind(Struct, frozen=True, kw_only=True):
@@ -95,7 +105,9 @@ class ProviderKind(Struct, frozen=True, kw_only=True):
     open: Callable[[str, Any], Provider]  # from the model's name and the options
     read_reply: Callable[[Any], ModelTurn]  # from the JSON of a reply that came whole
     read_stream: Callable[[Iterable[Any]], ModelTurn]  # from the JSON of its chunks
-    schema_rules: SchemaRules
+    names: NameRules
+    find_refusals: Callable[[OfferedFunction], Iterator[Refusal]] = find_no_refusals  # what lint says of schemas
+    span_name: str = ""  # of the service in spans, by OpenTelemetry's conventions; "": its own
 
 
 def require_whole(turn: ModelTurn, service: str, *, is_streamed: bool) -> ModelTurn:

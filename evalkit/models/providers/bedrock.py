@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from evalkit.errors import EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonDict
 from evalkit.models.providers.base import (
+    NameRules,
     ProviderKind,
     ProviderOptions,
-    SchemaRules,
     require_readable,
 )
 from evalkit.models.providers.client import Client
@@ -148,13 +148,13 @@ class BedrockProvider:
 
 # -- requests
 
-SCHEMA_RULES = SchemaRules(name=re.compile(r"[A-Za-z0-9_-]{1,64}"), name_advice="letters, digits, _ and -, at most 64")
+NAMES = NameRules("Bedrock", re.compile(r"[A-Za-z0-9_-]{1,64}"), "letters, digits, _ and -, at most 64")
 
 
 def build_body(request: ModelRequest, *, max_tokens: int) -> JsonDict:
     """Build the request without `modelId`. UsageError for a function whose name the service refuses."""
     for function in request.functions:
-        SCHEMA_RULES.check_name(function.name, "Bedrock")
+        NAMES.check(function.name)
     return bedrock_converse.build_request(request, max_tokens=max_tokens)
 
 
@@ -179,5 +179,6 @@ BEDROCK = ProviderKind(
     open=BedrockProvider,
     read_reply=read_reply,
     read_stream=read_stream,
-    schema_rules=SCHEMA_RULES,
+    names=NAMES,
+    span_name="aws.bedrock",
 )

@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from evalkit.errors import EvalkitError, ProviderError
+from evalkit.fields.schema import describe_schema, walk_schemas
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.models.providers.base import (
     MAX_REPLY_BYTES,
+    NameRules,
+    OfferedFunction,
     ProviderKind,
     ProviderOptions,
-    SchemaRules,
+    Refusal,
     limit_replies,
     parse_reply,
     require_readable,
@@ -95,7 +98,7 @@ class GeminiProvider:
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
         for function in request.functions:
-            SCHEMA_RULES.check_name(function.name, "Gemini")
+            NAMES.check(function.name)
         body = gemini_content.build_request(request)
 
         async def send() -> ModelTurn:
@@ -327,14 +330,46 @@ def _build_error(
 
 # -- requests
 
+NAMES = NameRules(
+    "Gemini",
+    re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}"),
+    "a letter or _ first, then letters, digits, _ . : -, at most 128",
+)
 _SCHEMA_FIELDS = """additionalProperties any_of anyOf default defs description enum example format items
     maxItems maxLength maxProperties maximum minItems minLength minProperties minimum nullable
     pattern properties propertyOrdering ref required title type"""
-SCHEMA_RULES = SchemaRules(
-    name=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}"),
-    name_advice="a letter or _ first, then letters, digits, _ . : -, at most 128",
-    fields=frozenset(_SCHEMA_FIELDS.split()),
-)
+_INSTEAD = {
+    "oneOf": "write anyOf",
+    "allOf": "write the parts as one schema",
+    "const": "write an enum of one",
+    "$ref": "write the schema where it is used",
+    "$defs": "write the schemas where they are used",
+    "exclusiveMinimum": "write minimum",
+    "exclusiveMaximum": "write maximum",
+    "examples": "write example, or put them into the description",
+    "not": "say it in the description",
+}
+
+
+def find_refusals(function: OfferedFunction) -> Iterator[Refusal]:
+    """Find what Gemini's own type of schemas does not have."""
+    if not function.has_own_schema:
+        return
+    instead, fields = "or declare with parameters_json_schema", frozenset(_SCHEMA_FIELDS.split())
+    for path, schema in walk_schemas(function.parameters):
+        at = ("parameters", *path)
+        for key in schema:
+            if key not in fields:
+                yield (*at, key), f"Gemini's Schema has no '{key}'", f"{_INSTEAD.get(key, 'leave it out')}, {instead}"
+        if isinstance(schema.get("type"), list):
+            message = "Gemini's Schema takes no list of types"
+            yield (*at, "type"), message, f"write one type and nullable: true, {instead}"
+        values = schema.get("enum")
+        if isinstance(values, list) and not all(isinstance(value, str) for value in values):
+            message = "Gemini's Schema takes texts alone as enum values"
+            yield (*at, "enum"), message, f"write the values as text, {instead}"
+        if schema.get("type") == "array" and "items" not in schema:
+            yield at, f"{describe_schema(path)} is an array without 'items'", "say what its items are"
 
 
 # -- replies
@@ -358,5 +393,7 @@ GEMINI = ProviderKind(
     open=GeminiProvider,
     read_reply=read_reply,
     read_stream=read_stream,
-    schema_rules=SCHEMA_RULES,
+    names=NAMES,
+    find_refusals=find_refusals,
+    span_name="gcp.gemini",
 )

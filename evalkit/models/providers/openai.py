@@ -10,16 +10,19 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
-from evalkit.errors import ProviderError
-from evalkit.jsonvalue import JsonDict
+from evalkit.errors import KeyPath, ProviderError
+from evalkit.fields.schema import JSON_TYPES, describe_schema, walk_schemas
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.models.providers.base import (
+    NameRules,
+    OfferedFunction,
     ProviderKind,
-    SchemaRules,
+    Refusal,
     require_readable,
     require_whole,
 )
@@ -103,15 +106,53 @@ def _find_malformed_call(error: object) -> str | None:
 
 # -- requests
 
+NAMES = NameRules("OpenAI", re.compile(r"[A-Za-z0-9_-]{1,64}"), "letters, digits, _ and -, at most 64")
+_REFUSED_AT_ROOT = ("anyOf", "oneOf", "allOf", "enum", "not")
 _REFUSED_IN_STRICT_MODE = """allOf oneOf not dependentRequired dependentSchemas if then else patternProperties
     propertyNames minProperties maxProperties unevaluatedProperties unevaluatedItems contains
     minContains maxContains uniqueItems default"""
-SCHEMA_RULES = SchemaRules(
-    name=re.compile(r"[A-Za-z0-9_-]{1,64}"),
-    name_advice="letters, digits, _ and -, at most 64",
-    refused_at_root=("anyOf", "oneOf", "allOf", "enum", "not"),
-    refused_in_strict_mode=frozenset(_REFUSED_IN_STRICT_MODE.split()),
-)
+
+
+def find_refusals(function: OfferedFunction) -> Iterator[Refusal]:
+    """Find what OpenAI refuses in the schema of the parameters."""
+    root = function.parameters
+    if not isinstance(root, Mapping):
+        return
+    kind = root.get("type")
+    is_other = kind is None or (kind in JSON_TYPES and kind != "object")  # what is not a type is another mistake
+    if root and is_other and "$ref" not in root:
+        yield ("parameters",), "OpenAI wants parameters of type 'object'", "write type: object"
+    for key in _REFUSED_AT_ROOT:
+        if key in root:
+            advice = "say in the description which parameters go together"
+            yield ("parameters", key), f"OpenAI refuses '{key}' at the root", advice
+    for path, schema in walk_schemas(root):
+        at = ("parameters", *path)
+        if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
+            yield at, f"{describe_schema(path)} is an array without 'items'", "say what its items are"
+        if function.is_strict:
+            yield from _find_strict_refusals(schema, at)
+
+
+def _find_strict_refusals(schema: JsonObject, at: KeyPath) -> Iterator[Refusal]:
+    """Find what OpenAI's strict mode refuses in one schema of the parameters."""
+    for key in sorted(schema.keys() & _REFUSED_IN_STRICT_MODE.split()):
+        if at != ("parameters",) or key not in _REFUSED_AT_ROOT:  # else it is refused in any mode
+            yield (*at, key), f"strict mode refuses '{key}'", "leave it out, or drop strict"
+    if schema.get("type") != "object" and "properties" not in schema:
+        return
+    if schema.get("additionalProperties") is not False:
+        message = f"strict mode wants 'additionalProperties: false' in {describe_schema(at[1:])}"
+        yield at, message, "add it, or drop strict"
+    properties, required = schema.get("properties"), schema.get("required")
+    names = properties if isinstance(properties, Mapping) else ()
+    missing = [name for name in names if name not in (required or ())]
+    if missing:
+        listed = f"{', '.join(map(repr, missing))} {'is' if len(missing) == 1 else 'are'}"
+        message = f"strict mode wants every parameter in 'required'; {listed} not"
+        yield at, message, "list it and let it be null (type: [string, 'null']), or drop strict"
+
+
 # -- replies
 
 
@@ -133,7 +174,8 @@ OPENAI = ProviderKind(
     open=OpenAIProvider,
     read_reply=read_reply,
     read_stream=read_stream,
-    schema_rules=SCHEMA_RULES,
+    names=NAMES,
+    find_refusals=find_refusals,
 )
 
 
@@ -218,7 +260,9 @@ AZURE = ProviderKind(
     open=AzureProvider,
     read_reply=read_reply,
     read_stream=read_stream,
-    schema_rules=SCHEMA_RULES,
+    names=replace(NAMES, service="Azure OpenAI"),
+    find_refusals=find_refusals,
+    span_name="azure.ai.openai",
 )
 MISTRAL = ProviderKind(
     name="mistral",
@@ -228,5 +272,6 @@ MISTRAL = ProviderKind(
     open=MistralProvider,
     read_reply=read_reply,
     read_stream=read_stream,
-    schema_rules=SCHEMA_RULES,
+    names=replace(NAMES, service="Mistral"),
+    span_name="mistral_ai",
 )

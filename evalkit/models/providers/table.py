@@ -1,69 +1,45 @@
 """The table of model services, and what opens a model: ``gemini:MODEL`` or ``openai:MODEL?base_url=...&stream=1``.
 
-To add a service, write a module that ends in a `ProviderKind`, and a line in `PROVIDERS`.
+A service is a module that ends in a `ProviderKind`, and a line here, or `Entry.providers` of somebody else's package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import cache
 from urllib.parse import parse_qsl
 
 from msgspec import Struct, convert, field
 from msgspec.structs import fields
 
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.lazy import LazyModule
+from evalkit.hooks import list_entries
+from evalkit.lazy import load_name
 from evalkit.models.providers.base import Provider, ProviderKind
 
-if TYPE_CHECKING:
-    from evalkit.models.providers import anthropic, bedrock, gemini, openai
-else:
-    anthropic = LazyModule("evalkit.models.providers.anthropic")
-    bedrock = LazyModule("evalkit.models.providers.bedrock")
-    gemini = LazyModule("evalkit.models.providers.gemini")
-    openai = LazyModule("evalkit.models.providers.openai")
-
-
-def _load_gemini() -> ProviderKind:
-
-    return gemini.GEMINI
-
-
-def _load_openai() -> ProviderKind:
-
-    return openai.OPENAI
-
-
-def _load_anthropic() -> ProviderKind:
-
-    return anthropic.ANTHROPIC
-
-
-def _load_azure() -> ProviderKind:
-
-    return openai.AZURE
-
-
-def _load_mistral() -> ProviderKind:
-
-    return openai.MISTRAL
-
-
-def _load_bedrock() -> ProviderKind:
-
-    return bedrock.BEDROCK
-
-
 # Each service is imported when it is first needed: most runs replay cassettes.
-PROVIDERS: dict[str, Callable[[], ProviderKind]] = {
-    "gemini": _load_gemini,
-    "openai": _load_openai,
-    "anthropic": _load_anthropic,
-    "azure": _load_azure,
-    "mistral": _load_mistral,
-    "bedrock": _load_bedrock,
+_BUILT_IN = {
+    "gemini": "evalkit.models.providers.gemini:GEMINI",
+    "openai": "evalkit.models.providers.openai:OPENAI",
+    "anthropic": "evalkit.models.providers.anthropic:ANTHROPIC",
+    "azure": "evalkit.models.providers.openai:AZURE",
+    "mistral": "evalkit.models.providers.openai:MISTRAL",
+    "bedrock": "evalkit.models.providers.bedrock:BEDROCK",
 }
+
+
+@cache
+def list_kinds() -> dict[str, str]:
+    """Return the kinds of models by name, each with the place of its `ProviderKind`. Those of features come last."""
+    others = {name: place for entry in list_entries() for name, place in entry.providers.items()}
+    if twice := _BUILT_IN.keys() & others.keys():
+        raise UsageError(f"a package has models of the kind '{min(twice)}', which evalkit has; rename or uninstall it")
+    return {**_BUILT_IN, **others}
+
+
+def get_kind(name: str) -> ProviderKind:
+    """Return a kind of models, imported if need be. KeyError for an unknown one."""
+    kind: ProviderKind = load_name(list_kinds()[name])
+    return kind
 
 
 class ModelSpec(Struct, frozen=True):
@@ -80,12 +56,13 @@ def parse_model_spec(spec: str) -> ModelSpec:
     if not isinstance(spec, str) or not spec.strip():
         raise UsageError(f"a model is written kind:model, e.g. gemini:MODEL, got {spec!r}")
     kind, colon, rest = spec.strip().partition(":")
-    if kind not in PROVIDERS:
-        kinds = ", ".join(f"{name}:MODEL" for name in PROVIDERS)
+    known = list_kinds()
+    if kind not in known:
+        kinds = ", ".join(f"{name}:MODEL" for name in known)
         if colon:
-            guess = did_you_mean(kind, PROVIDERS)
+            guess = did_you_mean(kind, known)
         else:  # OpenAI's API has models of any name
-            prefixes = ((name, load().model_prefixes) for name, load in PROVIDERS.items())
+            prefixes = ((name, get_kind(name).model_prefixes) for name in known)
             guessed = next((name for name, starts in prefixes if starts and kind.startswith(starts)), "openai")
             guess = f"; did you mean '{guessed}:{kind}'?"
         raise UsageError(
@@ -109,7 +86,7 @@ def open_provider(spec: str) -> Provider:
     Nothing is connected before the first turn. Raises UsageError for a spec that makes no sense.
     """
     parsed = parse_model_spec(spec)
-    kind = PROVIDERS[parsed.kind]()
+    kind = get_kind(parsed.kind)
     types = {field.name: field.type for field in fields(kind.options) if field.name != "api_key"}
     values: dict[str, object] = {}
     for name, text in parsed.options.items():

@@ -18,7 +18,7 @@ from evalkit.errors import KeyPath, MissingCassetteError, UsageError, format_pat
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonObject, parse_arguments
 from evalkit.models.providers.base import Provider
-from evalkit.models.providers.table import PROVIDERS
+from evalkit.models.providers.table import get_kind
 from evalkit.models.streaming import StreamAccumulator
 from evalkit.records.transcript import USAGE_KEYS, HostedCall, ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.wire.gemini_parts import to_wire_keys
@@ -221,7 +221,7 @@ def build_turn(chunks: Sequence[Chunk]) -> ModelTurn:
                 values[index] = {"choices": [{"delta": data, "finish_reason": data.get("finish_reason")}]}
             elif wire == "gemini" and {"text", "functionCall"} & set(data):
                 values[index] = {"candidates": [{"content": {"role": "model", "parts": [data]}}]}
-        turn = PROVIDERS[wire]().read_stream(values)
+        turn = get_kind(wire).read_stream(values)
     calls = tuple(call if call.malformed is not None else replace(call, raw=None) for call in turn.calls)
     return replace(turn, calls=calls, raw=None, content=None)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 from evalkit.errors import KeyPath, did_you_mean, format_path
-from evalkit.fields.schema import compile_schema, walk_schemas
+from evalkit.fields.schema import compile_schema, describe_schema, walk_schemas
 from evalkit.hosts.lint.facts.project import ProjectFacts
 from evalkit.hosts.lint.facts.records import (
     DECORATED,
@@ -30,8 +30,8 @@ from evalkit.hosts.lint.facts.records import (
 from evalkit.hosts.lint.finding import ERROR, NOTE, WARNING, Finding, Rule
 from evalkit.hosts.lint.names import select_closest, split_words
 from evalkit.jsonvalue import JsonObject
-from evalkit.models.providers.base import SchemaRules
-from evalkit.models.providers.table import PROVIDERS
+from evalkit.models.providers.base import OfferedFunction, Refusal
+from evalkit.models.providers.table import get_kind
 
 DUPLICATE_DECLARATION = Rule("L102", "duplicate-declaration", ERROR, "A function is declared twice in one list.")
 CONFLICTING_DECLARATIONS = Rule(
@@ -50,6 +50,7 @@ REQUIRED_UNDECLARED = Rule(
     "L109", "required-undeclared", ERROR, "`required` names a parameter that `properties` lacks."
 )
 IMPOSSIBLE_PAIRS = Rule("L110", "impossible-pairs", WARNING, "Two enums allow pairs that do not belong together.")
+SERVICE_REJECTS = Rule("L112", "service-rejects", ERROR, "Another service of `providers` refuses the function.")
 INVALID_DEFAULT = Rule("L111", "invalid-default", WARNING, "A default is no value that the schema allows.")
 RULES = (
     DUPLICATE_DECLARATION,
@@ -62,7 +63,10 @@ RULES = (
     REQUIRED_UNDECLARED,
     IMPOSSIBLE_PAIRS,
     INVALID_DEFAULT,
+    SERVICE_REJECTS,
 )
+_OWN_FORMS = {"gemini": (GEMINI, GEMINI_SCHEMA), "openai": (OPENAI,)}  # declarations that can be for one service alone
+_OWN_RULES = {"gemini": GEMINI_REJECTS, "openai": OPENAI_REJECTS}
 
 
 _OPTIONAL = re.compile(r"^\(?optional\b|\(optional[,;) ]|[,;.] optional[,;.]?$", re.IGNORECASE)
@@ -85,18 +89,6 @@ _PARAMETER = re.compile(r"(?:parameter|argument)s? [`'\"](\w+)[`'\"]|[`'\"](\w+)
 _ARGUMENTS = re.compile(r"^(?:Args|Arguments|Parameters):[ \t]*\n([ \t]+)\S.*(?:\n(?:\1.*|[ \t]*))*", re.MULTILINE)
 _CORRECT_DOCSTRING = "correct the docstring: the model reads it, and sends what it describes"
 _TYING = ("anyOf", "oneOf", "allOf", "if", "dependentSchemas")
-_INSTEAD = {
-    "oneOf": "write anyOf",
-    "allOf": "write the parts as one schema",
-    "const": "write an enum of one",
-    "$ref": "write the schema where it is used",
-    "$defs": "write the schemas where they are used",
-    "exclusiveMinimum": "write minimum",
-    "exclusiveMaximum": "write maximum",
-    "examples": "write example, or put them into the description",
-    "not": "say it in the description",
-}
-_JSON_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
 def check(facts: ProjectFacts) -> Iterator[Finding]:
@@ -141,7 +133,7 @@ def check_defaults(function: DeclaredFunction) -> Iterator[Finding]:
             continue
         known = {key: schema[key] for key in ("type", "enum", "minimum", "maximum") if key in schema}
         if not compile_schema(known).is_valid(default):
-            title = _describe_schema(path)
+            title = describe_schema(path)
             yield INVALID_DEFAULT.report(
                 function.locate(("parameters", *path, "default")),
                 f"'{function.name}': {title} defaults to {default!r}, which its schema rules out",
@@ -399,85 +391,20 @@ def check_service_limits(function: DeclaredFunction, providers: tuple[str, ...] 
     """Find what the services that the declaration is for refuse; `providers` are those that the project names."""
     services: tuple[str, ...] = ()
     if function.form in (INSTRUCTION, SUITE, PLAIN):
-        both = () if function.form == PLAIN else ("gemini", "openai")  # a plain dictionary may be for anybody
+        both = () if function.form == PLAIN else tuple(_OWN_FORMS)  # a plain dictionary may be for anybody
         services = both if providers is None else providers
-    if function.form in (GEMINI, GEMINI_SCHEMA) or "gemini" in services:
-        for path, message, advice in check_gemini(function):
-            yield GEMINI_REJECTS.report(function.locate(path), f"'{function.name}': {message}", advice)
-    if function.form == OPENAI or "openai" in services:
-        for path, message, advice in check_openai(function):
-            yield OPENAI_REJECTS.report(function.locate(path), f"'{function.name}': {message}", advice)
+    own = [service for service, forms in _OWN_FORMS.items() if function.form in forms or service in services]
+    for service in dict.fromkeys((*own, *services)):
+        rule = _OWN_RULES.get(service, SERVICE_REJECTS)
+        for path, message, advice in find_refusals(function, service):
+            yield rule.report(function.locate(path), f"'{function.name}': {message}", advice)
 
 
-def check_gemini(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, str]]:
-    """Yield path, fault and remedy of everything that Gemini refuses."""
-    rules = PROVIDERS["gemini"]().schema_rules
-    if not rules.name.fullmatch(function.name):
-        yield ("name",), "Gemini refuses this name", rules.name_advice
-    if function.form != GEMINI_SCHEMA:
-        return
-    instead = "or declare with parameters_json_schema"
-    for path, schema in walk_schemas(function.parameters):
-        at = ("parameters", *path)
-        for key in schema:
-            if key not in rules.fields:
-                yield (*at, key), f"Gemini's Schema has no '{key}'", f"{_INSTEAD.get(key, 'leave it out')}, {instead}"
-        if isinstance(schema.get("type"), list):
-            message = "Gemini's Schema takes no list of types"
-            yield (*at, "type"), message, f"write one type and nullable: true, {instead}"
-        values = schema.get("enum")
-        if isinstance(values, list) and not all(isinstance(value, str) for value in values):
-            message = "Gemini's Schema takes texts alone as enum values"
-            yield (*at, "enum"), message, f"write the values as text, {instead}"
-        if schema.get("type") == "array" and "items" not in schema:
-            yield at, f"{_describe_schema(path)} is an array without 'items'", "say what its items are"
-
-
-def check_openai(function: DeclaredFunction) -> Iterator[tuple[KeyPath, str, str]]:
-    """Yield path, fault and remedy of everything that OpenAI refuses."""
-    rules = PROVIDERS["openai"]().schema_rules
-    if not rules.name.fullmatch(function.name):
-        advice = f"{rules.name_advice}; or set providers in [tool.evalkit.lint]"
-        yield ("name",), "OpenAI refuses this name", advice
-    root = function.parameters
-    if not isinstance(root, Mapping):
-        return
-    kind = root.get("type")
-    is_other = kind is None or (kind in _JSON_TYPES and kind != "object")  # check_schema finds what is no type at all
-    if root and is_other and "$ref" not in root:
-        yield ("parameters",), "OpenAI wants parameters of type 'object'", "write type: object"
-    for key in rules.refused_at_root:
-        if key in root:
-            advice = "say in the description which parameters go together"
-            yield ("parameters", key), f"OpenAI refuses '{key}' at the root", advice
-    for path, schema in walk_schemas(root):
-        at = ("parameters", *path)
-        if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
-            yield at, f"{_describe_schema(path)} is an array without 'items'", "say what its items are"
-        if function.strict:
-            yield from check_strict(schema, at, rules)
-
-
-def check_strict(schema: JsonObject, at: KeyPath, rules: SchemaRules) -> Iterator[tuple[KeyPath, str, str]]:
-    """Yield what OpenAI's strict mode refuses in one schema of the parameters."""
-    for key in sorted(rules.refused_in_strict_mode & schema.keys()):
-        if at != ("parameters",) or key not in rules.refused_at_root:  # else it is refused in any mode
-            yield (*at, key), f"strict mode refuses '{key}'", "leave it out, or drop strict"
-    if schema.get("type") != "object" and "properties" not in schema:
-        return
-    if schema.get("additionalProperties") is not False:
-        message = f"strict mode wants 'additionalProperties: false' in {_describe_schema(at[1:])}"
-        yield at, message, "add it, or drop strict"
-    properties, required = schema.get("properties"), schema.get("required")
-    names = properties if isinstance(properties, Mapping) else ()
-    missing = [name for name in names if name not in (required or ())]
-    if missing:
-        listed = f"{', '.join(map(repr, missing))} {'is' if len(missing) == 1 else 'are'}"
-        message = f"strict mode wants every parameter in 'required'; {listed} not"
-        yield at, message, "list it and let it be null (type: [string, 'null']), or drop strict"
-
-
-def _describe_schema(path: KeyPath) -> str:
-    """Return a schema in words: ``'tags'``, or the parameters themselves."""
-    names = [step for before, step in pairwise(path) if before in ("properties", "$defs")]
-    return f"'{'.'.join(map(str, names))}'" if names else "the parameters"
+def find_refusals(function: DeclaredFunction, service: str) -> Iterator[Refusal]:
+    """Find what a service refuses: the name, and what it says itself of the parameters."""
+    kind = get_kind(service)
+    if not kind.names.pattern.fullmatch(function.name):
+        elsewhere = "; or set providers in [tool.evalkit.lint]" if service == "openai" else ""
+        yield ("name",), f"{kind.names.service} refuses this name", f"{kind.names.advice}{elsewhere}"
+    offered = OfferedFunction(function.parameters, function.strict, has_own_schema=function.form == GEMINI_SCHEMA)
+    yield from kind.find_refusals(offered)
