@@ -323,7 +323,6 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "results": read_text,
     "baseline": read_text,
     "durations": read_text,
-    "executor": read_text,
     "model": read_text,
     "grader": _read_graders,
     "judge_check": _build_table_reader(_JUDGE_CHECK_KEYS),

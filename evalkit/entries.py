@@ -448,4 +448,11 @@ BUILT_IN = (
         ),
         reports=(ReportFormat("otel", "evalkit.features.otel.spans:render_spans", extra="otel", is_json=True),),
     ),
+    Entry(
+        name="cluster",
+        target="evalkit.features.cluster.feature:Cluster",
+        options=(
+            Option("executor", "run the cases on this Dask cluster (extra dask)", "dask://HOST:PORT", group=SELECTED),
+        ),
+    ),
 )

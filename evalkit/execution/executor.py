@@ -13,11 +13,12 @@ import sys
 import threading
 import traceback
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
@@ -26,6 +27,7 @@ from evalkit.agents.offline import keep_guard, remove_guard
 from evalkit.errors import EvalkitError
 from evalkit.functions.context_propagation import go_outside
 from evalkit.functions.threads import start_daemon_thread
+from evalkit.hooks import SessionPart
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.records.case import Case
 from evalkit.records.settings import Settings
@@ -75,6 +77,48 @@ class RunRequest(Struct, frozen=True):
     context: contextvars.Context | None = None
     done: threading.Event | None = None
     on_verdict: Callable[[Verdict], None] | None = None
+
+
+class ExecutorRequest(Struct, frozen=True, kw_only=True):
+    """What an executor must know of its session."""
+
+    root: Path
+    settings: Settings
+    concurrency: int
+    stops_early: bool  # the session may stop at any verdict, so none should wait for another
+    is_distributed: bool  # the session has several processes already
+    python_path: tuple[str, ...]  # pytest's `pythonpath`
+    parts: Mapping[str, SessionPart]  # those that run a passed case again
+    secrets: tuple[str, ...]
+    secret_keys: tuple[str, ...]
+
+
+class CaseExecutor(Protocol):
+    """What runs the cases of a session, in this process or elsewhere."""
+
+    def make_ready(self, folders: Sequence[Path]) -> str | None:
+        """The cases to run are known, and lie in `folders`. Return a line that says where they run; None for here."""
+
+    @property
+    def window(self) -> int:
+        """The number of requests ahead of the current one that are worth announcing."""
+
+    @property
+    def seconds(self) -> float:
+        """The duration of the case whose verdict was returned last."""
+
+    @property
+    def under_way(self) -> int:
+        """The number of cases whose agents run now, as far as it is known."""
+
+    def run(self, request: RunRequest, ahead: Iterable[RunRequest] = ()) -> Verdict:
+        """Return the verdict of `request`; cases `ahead` may start meanwhile."""
+
+    def cancel_pending(self) -> None:
+        """Stop the cases that were started ahead and will not be asked for."""
+
+    def close(self) -> None:
+        """Stop everything."""
 
 
 class ScheduledRun(Struct, eq=False):
@@ -129,6 +173,9 @@ class Executor:
     def under_way(self) -> int:
         """The number of cases whose agents run now; it may be read from any thread."""
         return sum(run.watch.start_time is not None and not run.done.is_set() for run in list(self._runs.values()))
+
+    def make_ready(self, folders: Sequence[Path]) -> None:
+        """There is nothing to make ready."""
 
     def run(self, request: RunRequest, ahead: Iterable[RunRequest] = ()) -> Verdict:
         """Return the verdict of `request`. Requests `ahead`, in the order of later calls, may start meanwhile.

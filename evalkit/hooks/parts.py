@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from evalkit.agents.task import Task
     from evalkit.checks.expectation import Expectation
     from evalkit.errors import EvalkitError
+    from evalkit.execution.executor import CaseExecutor, ExecutorRequest
     from evalkit.functions.call_log import CallLog, PendingCall
     from evalkit.hooks.records import (
         AgentChange,
@@ -172,6 +173,10 @@ class SessionPart:
         this is picklable: the processes of a cluster run cases, too.
         """
         return ()
+
+    def build_executor(self, request: ExecutorRequest) -> CaseExecutor | None:
+        """Return what runs the cases of the session in place of this process. UsageError where two features do."""
+        return None
 
     def publish(self, report: FinishedRun) -> Iterator[Published]:
         """The run file is written: write or send something else of the run, in the process that collects the results.

@@ -1,9 +1,7 @@
-"""Output of cases that overlap: text that an agent prints and logs is routed to its case by context.
+"""Output of cases that overlap, in sessions of pytest: what of it belongs to a case, and what to none.
 
 pytest captures by phases of the item that is in its protocol; an agent that runs ahead of its turn prints into another
-item's phase, or between phases. So the streams that are `sys.stdout` and `sys.stderr` then, pytest's and the process's
-own, keep text that comes from a case's context for that case. They are not replaced: pytest swaps them with every
-phase, and handlers of logging hold on to them.
+item's phase, or between phases. So `execution/output.py` keeps text that comes from a case's context for that case.
 
 Output without a context (bytes written to ``sys.stdout.buffer``, file descriptors, child processes) is captured by
 pytest for the item that is in its protocol, though any case that is under way may have written it. It belongs to the
@@ -12,132 +10,40 @@ run and is shown at its end. A case that runs alone keeps such output, as any te
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from contextvars import Context, ContextVar, Token
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
 
+from evalkit.execution.output import KINDS, OutputRouting
 from evalkit.text.format import escape_lines, fit_to_encoding
-
-_KINDS = ("stdout", "stderr", "log")
-
 
 UNATTRIBUTED_ATTRIBUTE = "evalkit_unattributed"  # of a report: pairs of stream and text of no single case
 MAX_CHARACTERS = 200_000  # of a stream; of longer output the end is kept
-_STREAMS = {f"Captured {kind} {phase}": kind for kind in _KINDS for phase in ("setup", "call", "teardown")}
+_STREAMS = {f"Captured {kind} {phase}": kind for kind in KINDS for phase in ("setup", "call", "teardown")}
 
 Section = tuple[str, str]
 
 
-class CaseOutput:
-    """The printed and logged text of one case."""
-
-    def __init__(self) -> None:
-        self._parts: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-
-    def add(self, kind: str, text: str) -> None:
-        self._parts[kind].append(text)
-
-    def list_sections(self) -> Iterator[tuple[str, str]]:
-        """Yield (kind, text) of each kind that has any."""
-        for kind, parts in self._parts.items():
-            if parts:
-                yield kind, "".join(parts)
-
-
-_output: ContextVar[CaseOutput | None] = ContextVar("evalkit_output", default=None)
-
-
-def begin_output(output: CaseOutput) -> Token[CaseOutput | None]:
-    """Route the output of this context to `output` from here on."""
-    return _output.set(output)
-
-
-def get_output(context: Context) -> CaseOutput | None:
-    """Return the argument of `begin_output` in `context`."""
-    return context.get(_output)
-
-
-class _CaseLogHandler(logging.Handler):
-    """A handler of the log records of cases that overlap; pytest's own handlers get a filter against those."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setFormatter(logging.Formatter("%(levelname)-8s %(name)s:%(filename)s:%(lineno)d %(message)s"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        output = _output.get()
-        if output is not None:
-            output.add("log", self.format(record) + "\n")
-
-
-def _is_outside_case(record: logging.LogRecord) -> bool:
-    return _output.get() is None
-
-
-class OutputRouting:
+class RoutingHooks:
     """The hooks that route streams and log handlers when they first appear, and restore them at the end."""
 
     def __init__(self) -> None:
-        self._log_handler = _CaseLogHandler()
-        self._streams: dict[int, Any] = {}  # by id
-        self._handlers: list[logging.Handler] = []
+        self._routing = OutputRouting()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        self.begin()
+        self._routing.begin()
         try:
             return (yield)
         finally:
-            logging.getLogger().removeHandler(self._log_handler)
-            for stream in self._streams.values():
-                del stream.write
-            for handler in self._handlers:
-                handler.removeFilter(_is_outside_case)
-
-    def begin(self) -> None:
-        """Route from now on, in a process of pytest or in another one."""
-        logging.getLogger().addHandler(self._log_handler)
-        self._route()
+            self._routing.end()
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_setup(self) -> None:
         """Route pytest's streams and handlers, which are the same ones in all phases of all items."""
-        self._route()
-
-    def _route(self) -> None:
-        for kind in ("stdout", "stderr"):
-            stream = getattr(sys, kind)
-            if id(stream) not in self._streams and _route_stream(stream, kind):
-                self._streams[id(stream)] = stream
-        for handler in logging.getLogger().handlers:
-            if handler is not self._log_handler and handler not in self._handlers:
-                handler.addFilter(_is_outside_case)
-                self._handlers.append(handler)
-
-
-def _route_stream(stream: Any, kind: str) -> bool:
-    """Make a stream keep text of a case's context for the case. Return False if its method can't be replaced."""
-    if stream is None:  # an agent that runs now has put it in the stream's place
-        return False
-    original_write = stream.write
-
-    def write(text: str) -> int:
-        output = _output.get()
-        if output is None:
-            return int(original_write(text))
-        output.add(kind, text)
-        return len(text)
-
-    try:
-        stream.write = write
-    except (AttributeError, TypeError):  # no Python object, or one with fixed attributes
-        return False
-    return True
+        self._routing.route()
 
 
 class UnattributedOutputFilter:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import gc
+import os
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextvars import copy_context
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import Struct, field
 
-from evalkit.execution.executor import Executor, RunCase, RunRequest
+from evalkit.errors import UsageError
+from evalkit.execution.executor import CaseExecutor, Executor, ExecutorRequest, RunCase, RunRequest
+from evalkit.execution.output import CaseOutput, begin_output
 from evalkit.hooks import SessionPart, select_changing
 from evalkit.hosts.reports.serialization import from_line, redact_verdict
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.plugin.borrowed_thread import BorrowedThread, can_cut_off
-from evalkit.plugin.capture import CaseOutput, OutputRouting, UnattributedOutputFilter, begin_output
+from evalkit.plugin.capture import RoutingHooks, UnattributedOutputFilter
 from evalkit.plugin.collection import RUNNER, CaseItem
-from evalkit.plugin.configuration import Configuration, is_one_at_a_time
+from evalkit.plugin.configuration import Configuration, is_listing, is_one_at_a_time
 from evalkit.plugin.progress import Activity
 from evalkit.plugin.splitting import BatchPlan
 from evalkit.plugin.verdicts import (
@@ -45,40 +48,13 @@ from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
     from evalkit.models.providers import pacing
-    from evalkit.plugin.cluster import session as cluster
     from evalkit.runner import changed_runs
 else:
     changed_runs = LazyModule("evalkit.runner.changed_runs")
     pacing = LazyModule("evalkit.models.providers.pacing")
-    cluster = LazyModule("evalkit.plugin.cluster.session")
 
 _COLLECTED = "evalkit_collected"  # the key of xdist's workeroutput that carries what features know of all cases
 RESUMED_KEY = "evalkit_resumed"  # the key of xdist's workerinput that carries verdicts of the run before
-
-
-class CaseExecutor(Protocol):
-    """This process's executor, or that of a cluster."""
-
-    @property
-    def window(self) -> int:
-        """The number of requests ahead of the current one that are worth announcing."""
-
-    @property
-    def seconds(self) -> float:
-        """The duration of the case whose verdict was returned last."""
-
-    @property
-    def under_way(self) -> int:
-        """The number of cases whose agents run now, as far as it is known."""
-
-    def run(self, request: RunRequest, ahead: Iterable[RunRequest] = ()) -> Verdict:
-        """Return the verdict of `request`; cases `ahead` may start meanwhile."""
-
-    def cancel_pending(self) -> None:
-        """Stop the cases that were started ahead and will not be asked for."""
-
-    def close(self) -> None:
-        """Stop everything."""
 
 
 class ItemRun(Struct, eq=False):
@@ -96,11 +72,10 @@ class CaseRunner:
     def __init__(self, config: pytest.Config, configuration: Configuration) -> None:
         self._config = config
         self._configuration = configuration
-        if configuration.executor is not None:  # several overlap: a cluster calls back what a stop makes worthless
+        self._concurrency = 1 if is_one_at_a_time(config) else configuration.concurrency
+        self._executor = find_executor(config, configuration) or build_executor(configuration, self._concurrency)
+        if not isinstance(self._executor, Executor):  # several overlap: it calls back what a stop makes worthless
             self._concurrency = max(configuration.concurrency, 2)
-        else:
-            self._concurrency = 1 if is_one_at_a_time(config) else configuration.concurrency
-        self._executor = build_executor(configuration, self._concurrency, config)
         self._redact = Redactor(configuration.secrets, configuration.secret_keys)
         self._runs: dict[CaseItem, ItemRun] = {}  # of items in their protocol
         self._outputs: dict[str, CaseOutput] = {}
@@ -115,7 +90,7 @@ class CaseRunner:
         self.resumed_lines: dict[str, str] = dict(getattr(config, "workerinput", {}).get(RESUMED_KEY, {}))
         config.stash[RUNNER] = self
         if self._concurrency > 1:
-            config.pluginmanager.register(OutputRouting(), "evalkit-output")
+            config.pluginmanager.register(RoutingHooks(), "evalkit-output")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -138,6 +113,20 @@ class CaseRunner:
         # Modules and tests stay to the end: the garbage collector need not look at them again for each thousand of
         # cases. Without, it takes a twelfth of the time of a run of 1,000 cases.
         gc.freeze()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Make the executor ready once the tests to run are known, and only if there are cases among them."""
+        folders = {item.path.parent for item in self._items if isinstance(item, CaseItem)}
+        if folders and not is_listing(self._config):
+            try:
+                line = self._executor.make_ready(sorted(folders))
+            except UsageError as error:
+                raise pytest.UsageError(f"evalkit: {error}") from None
+            reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+            if line and reporter is not None:
+                reporter.write_line(f"evalkit: {line}")
+        return (yield)
 
     def pytest_keyboard_interrupt(self) -> None:
         """Hand on the verdicts that are there: the interrupt may come while none is waited for."""
@@ -296,11 +285,29 @@ class CaseRunner:
         attach_verdict(report, wire, self._config)
 
 
-def build_executor(configuration: Configuration, concurrency: int, config: pytest.Config | None = None) -> CaseExecutor:
-    """Return the executor of this process, or that of the cluster that the session of `config` runs on."""
-    if configuration.executor is not None and config is not None:
-        return cluster.ClusterSession(config, configuration, singly=is_one_at_a_time(config))
+def build_executor(configuration: Configuration, concurrency: int) -> Executor:
+    """Return the executor of this process."""
     return Executor(configuration.settings, concurrency, select_run_case(configuration.parts))
+
+
+def find_executor(config: pytest.Config, configuration: Configuration) -> CaseExecutor | None:
+    """Return the executor of a feature, if an option asks for one. UsageError where two do."""
+    request = ExecutorRequest(
+        root=configuration.root,
+        settings=configuration.settings,
+        concurrency=configuration.concurrency,
+        stops_early=is_one_at_a_time(config),
+        is_distributed=hasattr(config, "workerinput") or bool(config.getoption("numprocesses", None)),
+        python_path=tuple(map(os.fspath, config.getini("pythonpath"))),
+        parts=select_changing(configuration.parts),
+        secrets=configuration.secrets,
+        secret_keys=configuration.secret_keys,
+    )
+    built = {name: part.build_executor(request) for name, part in configuration.parts.items()}
+    found = {name: executor for name, executor in built.items() if executor is not None}
+    if len(found) > 1:
+        raise UsageError(f"the features {' and '.join(found)} both run the cases in other processes; leave one out")
+    return next(iter(found.values()), None)
 
 
 def select_run_case(parts: Mapping[str, SessionPart]) -> RunCase:

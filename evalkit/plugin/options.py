@@ -127,7 +127,6 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
             "FILE",
             kind="path",
         ),
-        Option("executor", "run the cases on this Dask cluster (extra dask)", "dask://HOST:PORT"),
     ),
     ALLOWED: (
         Option(

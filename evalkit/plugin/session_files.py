@@ -30,12 +30,11 @@ from evalkit.plugin.configuration import (
     IS_PARTIAL,
     SELECTION,
     Configuration,
-    find_branch,
-    find_commit,
 )
 from evalkit.plugin.publish import RUN_FILE
 from evalkit.records.run import AGREEMENT, GateDecision, GraderAgreement, Run, Selection
 from evalkit.records.verdict import ERROR, NOT_RUN
+from evalkit.repository import find_branch, find_commit
 from evalkit.stats.accounting import Accounting
 from evalkit.text.redact import redact_secrets
 

@@ -67,6 +67,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "injections": {"entries.py": "the list of features"},
     "parity": {"entries.py": "the list of features"},
     "html": {},
+    "cluster": {"entries.py": "the list of features"},
     "otel": {"entries.py": "the list of features"},
 }
 # Features whose name and keys are words of English: what is looked for instead.
@@ -78,6 +79,7 @@ WORDS = {
     "recorded_runs": r"recorded_runs|RecordedRun|input\.trace|judge.traces|--evalkit-traces|TraceError",
     "programs": r"features\.programs",
     "rows": r"features\.rows|RowTable|RowSource|[\"']matrix[\"'](?:,| and| or) [\"']from[\"']",
+    "cluster": r"features\.cluster|[Dd]ask\b|evalkit-executor",
     "html": r"evalkit_html|features\.html\.page import|generate_html",
     "otel": r"\botlp\b",
     "simulated_users": r"[sS]imulat(?:ed|ion\b|or)|user_model",

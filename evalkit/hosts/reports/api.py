@@ -5,7 +5,7 @@ from __future__ import annotations
 from evalkit.hosts.reports.changed_runs import list_kinds, list_runs_of
 from evalkit.hosts.reports.finished import FinishedRun, ReportFile, ReportInput
 from evalkit.hosts.reports.run_file import StoredRun, load_run, replace_file
-from evalkit.hosts.reports.serialization import Redact, redact_decision, redact_run
+from evalkit.hosts.reports.serialization import Redact, from_line, redact_decision, redact_run, redact_verdict
 from evalkit.hosts.reports.side_by_side import list_measures
 from evalkit.hosts.reports.summary import describe_grader, get_folder, group_categories, label_folders
 from evalkit.hosts.reports.trace import (
@@ -31,6 +31,7 @@ __all__ = [
     "describe_grader",
     "format_duration",
     "format_input",
+    "from_line",
     "get_folder",
     "group_categories",
     "iter_run_reports",
@@ -44,6 +45,7 @@ __all__ = [
     "load_run",
     "redact_decision",
     "redact_run",
+    "redact_verdict",
     "render_trace",
     "replace_file",
 ]

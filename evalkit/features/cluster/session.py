@@ -1,26 +1,23 @@
-"""--evalkit-executor dask://HOST:PORT: the cases that this session selects run on the workers of a cluster."""
+"""The executor of a session whose cases run on the workers of a cluster."""
 
 from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from msgspec.structs import replace
 
 from evalkit.bounds import get_bounds
 from evalkit.errors import UsageError
-from evalkit.execution.cluster import ClusterExecutor, WorkerTasks, parse_address
-from evalkit.execution.executor import RunRequest, build_error_verdict
-from evalkit.hooks import select_changing
-from evalkit.hosts.reports.serialization import from_line
-from evalkit.plugin.capture import get_output
-from evalkit.plugin.cluster.exchange import (
+from evalkit.execution.executor import ExecutorRequest, RunRequest, build_error_verdict
+from evalkit.execution.output import get_output
+from evalkit.features.cluster.dask_executor import Address, ClusterExecutor, WorkerTasks
+from evalkit.features.cluster.exchange import (
     TOPIC,
     ClusterBudget,
     SpentByProcess,
@@ -28,7 +25,7 @@ from evalkit.plugin.cluster.exchange import (
     read_files,
     write_recordings,
 )
-from evalkit.plugin.cluster.worker import (
+from evalkit.features.cluster.worker import (
     CaseAnswer,
     RunSpec,
     check_worker,
@@ -37,39 +34,23 @@ from evalkit.plugin.cluster.worker import (
     stop_run,
     update_spent,
 )
-from evalkit.plugin.collection import CaseItem
-from evalkit.plugin.configuration import Configuration, find_commit, is_listing
+from evalkit.hosts.reports.api import from_line
 from evalkit.records.verdict import Verdict
+from evalkit.repository import find_commit
 from evalkit.text.format import format_count
 
 
 class ClusterSession:
     """The executor of a session whose cases run on a cluster. It connects when the session begins to run tests."""
 
-    def __init__(self, config: pytest.Config, configuration: Configuration, *, singly: bool = False) -> None:
-        """`singly`: the session may stop at any verdict, so none should wait for another."""
-        assert configuration.executor is not None
-        if hasattr(config, "workerinput") or config.getoption("numprocesses", None):
-            raise UsageError(
-                "--evalkit-executor and -n exclude each other: the workers of the cluster are the processes"
-            )
-        self._config = config
-        self._configuration = configuration
-        self._singly = singly
-        try:
-            self._address = parse_address(configuration.executor)
-        except ValueError as error:
-            raise UsageError(f"--evalkit-executor: {configuration.executor!r} is not {error}") from None
+    def __init__(self, address: Address, request: ExecutorRequest) -> None:
+        self._address = address
+        self._request = request
         self._executor: ClusterExecutor | None = None
         self._spec = b""
-        if configuration.settings.max_tokens is not None:
-            raise UsageError(
-                "--evalkit-max-tokens: processes of a cluster count no tokens together; use --evalkit-max-cost"
-            )
-        cap = configuration.settings.max_cost_usd
+        cap = request.settings.max_cost_usd
         self._budget = None if cap is None else ClusterBudget(cap, self._send_spent)
         self._unwritten: dict[str, str] = {}  # by case id: why a recording of it is not in the project
-        config.pluginmanager.register(self, "evalkit-cluster")
 
     # The executor
 
@@ -104,43 +85,40 @@ class ClusterSession:
 
     @property
     def _connected(self) -> ClusterExecutor:
-        assert self._executor is not None, "pytest_runtestloop comes before any test"
+        assert self._executor is not None, "make_ready comes before any case"
         return self._executor
 
     # The session
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Connect once the tests to run are known, and only if there are cases among them."""
-        items = [item for item in session.items if isinstance(item, CaseItem)]
-        if items and not is_listing(self._config):
-            try:
-                self._connect(items)
-            except UsageError as error:
-                raise pytest.UsageError(f"evalkit: --evalkit-executor: {error}") from None
-        return (yield)
+    def make_ready(self, folders: Sequence[Path]) -> str:
+        """Connect, and check that the workers can run the cases in `folders`."""
+        try:
+            processes = self._connect(folders)
+        except UsageError as error:
+            raise UsageError(f"--evalkit-executor: {error}") from None
+        return f"{format_count(processes, 'worker process', 'worker processes')} at {self._address.scheduler}"
 
-    def _connect(self, items: Sequence[CaseItem]) -> None:
-        configuration = self._configuration
-        here = os.fspath(configuration.root)
+    def _connect(self, folders: Sequence[Path]) -> int:
+        request = self._request
+        here = os.fspath(request.root)
         root = self._address.root or here
-        executor = ClusterExecutor(self._address, configuration.concurrency, singly=self._singly)
+        executor = ClusterExecutor(self._address, request.concurrency, singly=request.stops_early)
         processes = executor.connect()
         spec = RunSpec(
             run_id=uuid4().hex,
             root=root,
             origin=here,
-            python_path=tuple(_map_path(os.fspath(path), here, root) for path in self._config.getini("pythonpath")),
-            commit=find_commit(configuration.root),
+            python_path=tuple(_map_path(path, here, root) for path in request.python_path),
+            commit=find_commit(request.root),
             # Secrets stay here; workers have their own.
-            settings=replace(configuration.settings, extra={}, workers=processes),
-            concurrency=configuration.concurrency,
-            parts=select_changing(configuration.parts),
-            secret_keys=configuration.secret_keys,
+            settings=replace(request.settings, extra={}, workers=processes),
+            concurrency=request.concurrency,
+            parts=request.parts,
+            secret_keys=request.secret_keys,
             bounds=get_bounds(),
         )
         self._spec = serialize_spec(spec)
-        project = pickle.dumps((self._spec, list_folders(item.path.parent for item in items)))
+        project = pickle.dumps((self._spec, list_folders(folders)))
         work = WorkerTasks(
             self._spec, project, run_batch, self._pack, self._unpack, check_worker, stop_run, self._store_recordings
         )
@@ -148,16 +126,13 @@ class ClusterSession:
         if self._budget is not None:
             executor.client.subscribe_topic(TOPIC + spec.run_id, self._budget.handle_event)
         self._executor = executor
-        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None:
-            count = format_count(processes, "worker process", "worker processes")
-            reporter.write_line(f"evalkit: {count} at {self._address.scheduler}")
+        return processes
 
     def _pack(self, requests: Sequence[RunRequest]) -> bytes:
-        root = self._configuration.root
+        root = self._request.root
         folders = list_folders((root / (request.case.path or "")).parent for request in requests)
         usd_by_process = {} if self._budget is None else self._budget.usd_by_process
-        is_recording = self._configuration.settings.record is not None
+        is_recording = self._request.settings.record is not None
         sent = [
             (
                 request.case,
@@ -171,7 +146,7 @@ class ClusterSession:
     @property
     def _folder(self) -> Path:
         """The folder of cassettes."""
-        return self._configuration.root / self._configuration.settings.cassettes
+        return self._request.root / self._request.settings.cassettes
 
     def _send_spent(self, usd_by_process: SpentByProcess, worker: str | None) -> None:
         """Tell the workers the spent money. Called on the event loop of Dask's client, which must not wait for them."""
@@ -182,7 +157,7 @@ class ClusterSession:
 
     def _store_recordings(self, request: RunRequest, answer: CaseAnswer) -> None:
         """Write the recordings of a case at once: they are paid for, whether or not its verdict is asked for."""
-        problem = write_recordings(self._folder, request.case, answer[3], self._configuration.secrets)
+        problem = write_recordings(self._folder, request.case, answer[3], self._request.secrets)
         if problem is not None:
             self._unwritten[request.case.id] = problem
         elif request.on_verdict is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evalkit.plugin.configuration import find_commit
+from evalkit.repository import find_commit
 
 ONE, TWO = "1" * 40, "2" * 40
 

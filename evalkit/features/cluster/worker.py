@@ -27,16 +27,16 @@ from evalkit.agents.registry import import_conftests
 from evalkit.bounds import Bounds, set_bounds
 from evalkit.errors import EvalkitError
 from evalkit.execution.executor import Executor, RunRequest
+from evalkit.execution.output import CaseOutput, OutputRouting, begin_output
+from evalkit.features.cluster.exchange import TOPIC, Files, RecordingDirectory, SpentByProcess
 from evalkit.functions.threads import start_daemon_thread
 from evalkit.hooks import SessionPart
-from evalkit.hosts.reports.serialization import redact_verdict
+from evalkit.hosts.reports.api import redact_verdict
 from evalkit.models.providers.budget import Account
-from evalkit.plugin.capture import CaseOutput, OutputRouting, begin_output
-from evalkit.plugin.cluster.exchange import TOPIC, Files, RecordingDirectory, SpentByProcess
-from evalkit.plugin.configuration import find_commit
 from evalkit.records.case import Case
 from evalkit.records.registry import map_root
 from evalkit.records.settings import Settings
+from evalkit.repository import find_commit
 from evalkit.runner.changed_runs import arun_with_changes
 from evalkit.spec.files import Source
 from evalkit.text.redact import Redactor, find_secrets

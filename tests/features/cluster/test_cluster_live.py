@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import BudgetSpentError
+from evalkit.features.cluster.exchange import ClusterBudget, list_cassette_names, write_recordings
 from evalkit.models.providers.budget import Account
-from evalkit.plugin.cluster.exchange import ClusterBudget, list_cassette_names, write_recordings
 from evalkit.spec.load import case_from_dict
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra dask)")
@@ -379,6 +379,8 @@ def test_the_files_of_a_case_are_known() -> None:
         "sent_001.yml",
         "sent_001.json",
         "sent_001.http.yaml",
+        "sent_001.http.yml",
+        "sent_001.http.json",
         "sent_001.judge.yaml",
         "sent_001.judge.yml",
         "sent_001.judge.json",
@@ -389,6 +391,8 @@ def test_the_files_of_a_case_are_known() -> None:
         "sent_001.run-2.yml",
         "sent_001.run-2.json",
         "sent_001.run-2.http.yaml",
+        "sent_001.run-2.http.yml",
+        "sent_001.run-2.http.json",
         "sent_001.run-2.judge.yaml",
         "sent_001.run-2.judge.yml",
         "sent_001.run-2.judge.json",

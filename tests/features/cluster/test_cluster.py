@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
-from evalkit.execution.cluster import Address, ClusterExecutor, WorkerTasks, parse_address
 from evalkit.execution.executor import RunRequest
+from evalkit.features.cluster.dask_executor import Address, ClusterExecutor, WorkerTasks, parse_address
 from evalkit.spec.load import case_from_dict
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra dask)")
@@ -234,7 +234,7 @@ def test_listing_the_cases_needs_no_cluster(sandbox: Sandbox) -> None:
     ],
 )
 def test_no_scheduler_is_a_usage_error(scheduler: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evalkit.execution.cluster._STARTING_S", 0.2)
+    monkeypatch.setattr("evalkit.features.cluster.dask_executor._STARTING_S", 0.2)
     with pytest.raises(UsageError, match=rf"^{scheduler}: no Dask scheduler answers there: {why}$"):
         ClusterExecutor(Address(scheduler), 1).connect()
 
@@ -249,7 +249,7 @@ def test_no_scheduler_is_a_usage_error(scheduler: str, why: str, monkeypatch: py
 def test_a_server_of_another_kind_is_a_usage_error(
     greeting: bytes, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evalkit.execution.cluster._CONNECT_S", 0.2 if not greeting else 20)
+    monkeypatch.setattr("evalkit.features.cluster.dask_executor._CONNECT_S", 0.2 if not greeting else 20)
     with socket.create_server(("127.0.0.1", 0)) as server:
         kept: list[socket.socket] = []
 
@@ -291,12 +291,12 @@ import pickle, sys
 from pathlib import Path
 from evalkit import Settings, load_case
 from evalkit.bounds import Bounds
-from evalkit.plugin.cluster.worker import RunSpec, run_batch, serialize_spec
+from evalkit.features.cluster.worker import RunSpec, run_batch, serialize_spec
 
 here, there = sys.argv[1:]
 spec = RunSpec(
     run_id="r", root=there, origin=here, python_path=(), commit=None, settings=Settings(root=Path(here)), concurrency=2,
-    sweeps=(), secret_keys=(), bounds=Bounds(),
+    parts={}, secret_keys=(), bounds=Bounds(),
 )
 case = load_case(Path(here, "scenarios", "moved_001.yaml"), root=here)
 Path(here).rename(here + "-gone")
@@ -353,7 +353,7 @@ class Client:
 def test_without_a_cluster_the_rest_is_not_measured(
     threads: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evalkit.execution.cluster._LOOK_S", 0.05)
+    monkeypatch.setattr("evalkit.features.cluster.dask_executor._LOOK_S", 0.05)
     executor = ClusterExecutor(Address("tcp://x:1"), 4, patience_s=0.1)
     executor.client = Client(threads)
     nothing: Any = lambda *given: None  # noqa: E731  # for what is never called here
