@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,9 +14,11 @@ from msgspec.structs import replace
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.entries import BUILT_IN, FACTS
 from evalkit.errors import SpecError, UsageError
+from evalkit.functions.call_log import CallLog
 from evalkit.gate.decision import decide
 from evalkit.hooks import (
     CASE,
+    INPUT,
     VALUE,
     CaseDraft,
     CasePart,
@@ -28,17 +30,22 @@ from evalkit.hooks import (
     PartJudgement,
     Place,
     RunPart,
+    RunView,
     load_all,
     loading,
 )
 from evalkit.hosts.lint.api import WARNING, Rule, RuleFamily
 from evalkit.hosts.lint.rules import index_rules
+from evalkit.hosts.reports.summary import format_accounting
 from evalkit.operators.builtin import operator
 from evalkit.records.run import Policy, Run
-from evalkit.records.verdict import Verdict
+from evalkit.records.side_usage import SideUsage
+from evalkit.records.transcript import Transcript, Usage, UserMessage
+from evalkit.records.verdict import Reason, Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.case_reader import CaseKey, CaseReader
 from evalkit.spec.load import case_from_dict
+from evalkit.stats.accounting import account
 
 ENTRY = Entry(name="manners", target="shop_manners:Manners", keys={CASE: ("manners",)})
 Install = Callable[..., None]
@@ -76,7 +83,7 @@ class Manners(Feature):
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Install packages, each an entry (or another object) and the class that its module has."""
-    caches = (loading.get_features, loading.list_own_keys, loading.list_files)
+    caches = [value for value in vars(loading).values() if hasattr(value, "cache_clear")]
 
     def forget() -> None:
         for cache in caches:
@@ -118,6 +125,91 @@ def test_a_package_of_somebody_else_adds_a_key_and_judges(install: Install) -> N
     verdict = run_case(build(manners="please"), answer)
     assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("failed", ["rude"])
     assert verdict.reasons[0].message == "'please' is not in the response"
+
+
+class Chatter(RunPart):
+    """A user that says `words`, and raises an exception that stands among them."""
+
+    feature = "manners"
+    speaks = True
+
+    def __init__(self, words: tuple[Any, ...]) -> None:
+        self.words = words
+        self.heard: list[str] = []
+
+    async def next_message(self, run: RunView) -> UserMessage | None:
+        said = len(run.exchanges)
+        self.heard = [reply for _, reply in run.exchanges]
+        word = self.words[said] if said < len(self.words) else None
+        if word == "boom":
+            raise LookupError("no word today")
+        return None if word is None else UserMessage(text=word, is_written=True, usage=Usage(input_tokens=7))
+
+    def finish(self, transcript: Transcript, expectations: Sequence[Any]) -> Transcript:
+        return replace(transcript, features={**transcript.features, "manners": self.heard})
+
+
+class CaseChat(CasePart, frozen=True):
+    """The words of a case's user."""
+
+    words: tuple[Any, ...]
+
+    def start(self, log: CallLog) -> RunPart:
+        return Chatter(self.words)
+
+    def confirm(self, run: JudgedRun) -> Reason | None:
+        return Reason(code="unsure", message="who knows", place="input.chat") if self.words[-1] == "hm" else None
+
+
+class Chats(Manners):
+    """A feature of another package that says the user's messages."""
+
+    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+        return {INPUT: {"chat": CaseKey(CaseReader.read_anything, {}, "What the user says.")}}
+
+    def compile(self, draft: CaseDraft) -> CasePart | None:
+        return CaseChat(tuple(draft.data["input"]["chat"]))
+
+    def account(self, transcript: Transcript) -> SideUsage:
+        said = (SideUsage(counts={"said": 1}, usage=message.usage) for message in transcript.messages)
+        return sum(said, SideUsage(is_live=True))
+
+    def describe_usage(self, total: SideUsage) -> str:
+        return f"chats: {total.counts['said']} messages; {total.describe()}"
+
+
+CHATS = Entry(name="manners", target="shop_manners:Manners", keys={INPUT: ("chat",)}, messages=("chat",))
+
+
+def chat(*words: str) -> Verdict:
+    case = case_from_dict({"input": {"chat": list(words)}, "expected_output": {"response_contains": "answer to bye"}})
+    return run_case(case, lambda task: f"answer to {task.message}")
+
+
+def test_a_package_of_somebody_else_says_the_messages_of_the_user(install: Install) -> None:
+    install(("shop-chats", CHATS), cls=Chats)
+    verdict = chat("hello", "bye")
+    assert verdict.status == "passed"
+    assert [message.text for message in verdict.transcript.messages] == ["hello", "bye"]
+    assert verdict.transcript.features == {"manners": ["answer to hello", "answer to bye"]}
+    accounting = account([verdict])
+    assert accounting.features == {"manners": SideUsage(counts={"said": 2}, usage=Usage(input_tokens=14), is_live=True)}
+    assert list(format_accounting(accounting)) == ["chats: 2 messages; 14 tokens in and 0 out, 0 USD"]
+
+
+def test_a_user_that_raises_leaves_the_case_unmeasured(install: Install) -> None:
+    install(("shop-chats", CHATS), cls=Chats)
+    verdict = chat("hello", "boom")
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["not_measured"])
+    assert "feature 'manners' raised LookupError: no word today" in verdict.reasons[0].message
+
+
+def test_a_part_may_doubt_a_run_for_which_all_holds(install: Install) -> None:
+    install(("shop-chats", CHATS), cls=Chats)
+    assert [reason.code for reason in chat("bye", "hm").reasons] != ["unsure"]  # it failed
+    case = case_from_dict({"input": {"chat": ["hm"]}, "expected_output": {"response_contains": "answer"}})
+    verdict = run_case(case, lambda task: "answer")
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["unsure"])
 
 
 def test_without_the_package_its_key_is_unknown(install: Install) -> None:
