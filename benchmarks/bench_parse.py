@@ -15,8 +15,9 @@ from typing import Any
 
 import yaml
 
-from evalkit.yamlfile.events import Limits, read_positions
+from evalkit.yamlfile.events import Limits
 from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.positions import read_positions
 from evalkit.yamlfile.write import dump
 
 FAULTS = (
@@ -87,7 +88,7 @@ SYSTEMS: dict[str, Callable[[str], Any]] = {
     "yaml.CSafeLoader": lambda text: yaml.load(text, yaml.CSafeLoader),
     "events only": events_only,
     "evalkit.yamlfile.load": lambda text: load(text, "bench.yaml"),
-    "evalkit.yamlfile.events": read_positions,
+    "evalkit.yamlfile.positions": read_positions,
 }
 
 

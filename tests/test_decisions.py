@@ -33,7 +33,7 @@ ALLOWED = {
     "models/providers/client.py: 'api_key' in str(error)": "the openai client's error has no code",
     "models/providers/gemini.py: 'api key' in str(error).lower()": "google-genai raises a plain ValueError",
     "wire/records.py: re.search(pattern, message)": "the words of a model's service where it has no code: FULL_CONTEXT",
-    "yamlfile/events.py: _BEGINNING in message": "a place in a text that is filled in",
+    "yamlfile/syntax_errors.py: _BEGINNING in message": "a place in a text that is filled in",
 }
 
 

@@ -280,6 +280,8 @@ LAZY: dict[str, str] = {
     "evalkit.wire.openai_chat": "functions are declared to a model",
     "evalkit.wire.records": "a request to a model failed",
     "evalkit.wire.table": "an HTTP client raised",
+    "evalkit.yamlfile.positions": "a message needs a line",
+    "evalkit.yamlfile.syntax_errors": "a file is no YAML",
 }
 
 

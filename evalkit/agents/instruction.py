@@ -13,8 +13,8 @@ from evalkit.fields.reader import FieldReader
 from evalkit.functions.declarations import parse_declarations
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.records.case import Declaration, Permissions
-from evalkit.yamlfile.events import raise_problems
 from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.positions import raise_problems
 
 FRONTMATTER_KEYS = ("name", "trigger", "version", "description", "available_functions")
 CODE = "invalid_instruction"

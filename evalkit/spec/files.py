@@ -13,16 +13,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache, reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from evalkit.errors import KeyPath, Location, Problem, UsageError, did_you_mean, format_file_path
 from evalkit.hooks import list_files
 from evalkit.jsonvalue import JsonDict
+from evalkit.lazy import LazyModule
 from evalkit.records.case import split_case_id
 from evalkit.records.template import is_operator
-from evalkit.yamlfile.events import Positions, read_file, read_positions
+from evalkit.yamlfile.events import read_file
+
+if TYPE_CHECKING:
+    from evalkit.yamlfile import positions as yaml_positions
+    from evalkit.yamlfile.positions import Positions
+else:
+    yaml_positions = LazyModule("evalkit.yamlfile.positions")
 
 DEFAULT_PATHS = ("scenarios",)  # the folders of a project that names none
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "cassettes"})  # cassettes bear the names of cases
@@ -334,7 +341,7 @@ class Source(Struct, frozen=True):
 
 @lru_cache(maxsize=16)
 def _read_file_positions(path: str, mtime_ns: int, size: int) -> Positions:
-    return read_positions(read_file(path))
+    return yaml_positions.read_positions(read_file(path))
 
 
 class Suite(Struct, frozen=True):

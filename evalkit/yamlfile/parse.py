@@ -14,9 +14,10 @@ import re
 from collections.abc import Callable
 from functools import cache
 from sys import intern
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evalkit.errors import Location, Problem, SpecError, did_you_mean
+from evalkit.lazy import LazyModule
 from evalkit.yamlfile import events
 from evalkit.yamlfile.events import (
     TAG_PREFIX,
@@ -27,16 +28,19 @@ from evalkit.yamlfile.events import (
     MappingEndEvent,
     MappingStartEvent,
     Node,
-    Positions,
     ScalarEvent,
     SequenceEndEvent,
     SequenceStartEvent,
     StreamEndEvent,
     count_expanded,
-    describe_refused_tag,
-    explain_syntax_error,
-    read_positions,
 )
+
+if TYPE_CHECKING:
+    from evalkit.yamlfile import positions, syntax_errors
+    from evalkit.yamlfile.positions import Positions
+else:
+    positions = LazyModule("evalkit.yamlfile.positions")
+    syntax_errors = LazyModule("evalkit.yamlfile.syntax_errors")
 
 _CORE_INT = r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+"
 _CORE_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
@@ -190,7 +194,7 @@ class ValueBuilder:
             parser.dispose()
 
     def _add_syntax_problem(self, error: Exception) -> None:
-        self.problems.append(explain_syntax_error(error, self.source.text, self.file))
+        self.problems.append(syntax_errors.explain_syntax_error(error, self.source.text, self.file))
 
     def read_node(self, get: GetEvent) -> Node:
         """Read the value of the node whose events come next."""
@@ -251,7 +255,7 @@ class ValueBuilder:
         is_mapping = event.__class__ is MappingStartEvent
         container: Node = {} if is_mapping else []
         if event.tag not in (None, "!", "tag:yaml.org,2002:map" if is_mapping else "tag:yaml.org,2002:seq"):
-            self._add_problem(event, describe_refused_tag(event.tag))
+            self._add_problem(event, syntax_errors.describe_refused_tag(event.tag))
         if event.anchor is not None:
             self.anchors[event.anchor] = container
         return container
@@ -316,7 +320,8 @@ class ValueBuilder:
             message = f"duplicate key {value!r}"
             steps = tuple(step for step in path if isinstance(step, (str, int)))
             if len(steps) == len(path):
-                self._positions = self._positions or read_positions(self.source.text)  # once, whatever the duplicates
+                if self._positions is None:  # read once, whatever the duplicates
+                    self._positions = positions.read_positions(self.source.text)
                 line, _ = self._positions.locate(steps, key=True)
                 message += f"; it stands in line {line} already"
             self._add_problem(event, message)
@@ -430,7 +435,7 @@ def read_tagged(tag: str, text: str) -> Node:
     if tag == "!" or (tag == TAG_PREFIX + kind and kind == "str"):
         return text
     if tag != TAG_PREFIX + kind or kind not in ("int", "float", "bool", "null"):
-        raise ScalarError(describe_refused_tag(tag))
+        raise ScalarError(syntax_errors.describe_refused_tag(tag))
     if kind == "int" and re.fullmatch(_CORE_INT, text):
         return _read_whole(text, 0 if text[:2] in ("0x", "0o") else 10)
     if kind == "float" and re.fullmatch(_CORE_FLOAT, text):

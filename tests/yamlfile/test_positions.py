@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit.yamlfile.events import read_positions
 from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.positions import read_positions
 from evalkit.yamlfile.write import dump
 
 TEXT = """\

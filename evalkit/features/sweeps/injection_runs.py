@@ -38,8 +38,9 @@ from evalkit.jsonvalue import JsonObject, map_strings, walk_leaves
 from evalkit.records.transcript import CACHED, MOCK, AgentValue, Transcript
 from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, ChangedRun, Reason, Verdict
 from evalkit.runner.changed_runs import PassingRun, PlannedRun
-from evalkit.yamlfile.events import read_file, read_positions
+from evalkit.yamlfile.events import read_file
 from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.positions import read_positions
 
 SHIPPED = Path(__file__).with_name("injections.yaml")
 _FILE_KEYS = ("payloads", "defaults", "families")

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -18,12 +18,18 @@ from evalkit.errors import EvalkitError, UsageError, did_you_mean
 from evalkit.functions.permissions import explain_path
 from evalkit.functions.targets import AnyFunction, TargetError, find_object, wait_for
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json
+from evalkit.lazy import LazyModule
 from evalkit.records.case import Permissions
 from evalkit.records.template import has_syntax, to_literal
 from evalkit.records.transcript import AgentValue
 from evalkit.text.format import format_value
-from evalkit.yamlfile.events import read_file, read_positions
+from evalkit.yamlfile.events import read_file
 from evalkit.yamlfile.parse import load
+
+if TYPE_CHECKING:
+    from evalkit.yamlfile import positions
+else:
+    positions = LazyModule("evalkit.yamlfile.positions")
 
 _ENDINGS = (".yaml", ".yml", ".json")
 _REFERENCE = r"(?P<file>(?:[\w-]+/)*[\w-]+)(?:\.(?P<key>.+))?"
@@ -55,7 +61,7 @@ class MockFiles(Struct, frozen=True):
     def locate(self, reference: str, inner: tuple[str | int, ...], at_key: bool) -> str:
         """``mocks/warranty/check_warranty.yaml:4:9``, of what lies at `inner` below what `reference` names."""
         path, steps, _ = self._find(reference)
-        line, column = read_positions(path.read_bytes()).locate((*steps, *inner), key=at_key)
+        line, column = positions.read_positions(path.read_bytes()).locate((*steps, *inner), key=at_key)
         return f"{self._format_path(path)}:{line}:{column}"
 
     def _find(self, reference: str) -> tuple[Path, tuple[str, ...], object]:

@@ -44,8 +44,8 @@ from evalkit.models.providers.turns import Chunk, TurnReader, replay_pieces
 from evalkit.records.transcript import HostedCall, ModelRequest, ModelTurn
 from evalkit.text.format import format_count, format_value, shorten
 from evalkit.text.redact import Redactor, redact_secrets
-from evalkit.yamlfile.events import raise_problems
 from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.positions import raise_problems
 from evalkit.yamlfile.write import dump
 
 CASSETTE_VERSION = 1

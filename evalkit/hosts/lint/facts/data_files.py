@@ -36,8 +36,8 @@ from evalkit.hosts.lint.facts.records import (
 )
 from evalkit.hosts.lint.finding import Edit, Finding, add_line_below
 from evalkit.jsonvalue import JsonObject
-from evalkit.yamlfile.events import Positions, read_positions
 from evalkit.yamlfile.parse import read
+from evalkit.yamlfile.positions import Positions, read_positions
 
 Locate = Callable[[KeyPath], Location]
 _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "parametersJsonSchema")

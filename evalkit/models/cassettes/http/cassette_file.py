@@ -19,8 +19,9 @@ from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.models.cassettes.http.failures import check_failure
 from evalkit.models.cassettes.http.messages import FORMS
 from evalkit.models.cassettes.model import CODE, check_version, write_atomically
-from evalkit.yamlfile.events import Limits, raise_problems
+from evalkit.yamlfile.events import Limits
 from evalkit.yamlfile.parse import load
+from evalkit.yamlfile.positions import raise_problems
 from evalkit.yamlfile.write import dump
 
 HTTP_CASSETTE_VERSION = 1
