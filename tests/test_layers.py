@@ -266,6 +266,7 @@ LAZY: dict[str, str] = {
     "evalkit.hosts.reports.side_by_side": "--evalkit-compare",
     "evalkit.hosts.reports.table": "a report is asked for",
     "evalkit.hosts.reports.trace": "a trace is shown",
+    "evalkit.operators.judged": "a model grades a value",
     "evalkit.runner.changed_runs": "passed cases run again",
     "evalkit.runner.agent_context": "an agent has a set-up",
     "evalkit.runner.grading": "a model grades",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,15 +22,20 @@ from evalkit.checks.reasons import (
 from evalkit.checks.updates import Editor, drop_item, drop_phrase, update_value
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import ARRAY, KINDS, NULL, OBJECT, STRING, JsonDict, get_kind, is_json_equal, is_string
+from evalkit.lazy import LazyModule, is_loaded
 from evalkit.operators.base import WRONG, Matcher, Mismatch, Resolve, holds_judge
 from evalkit.operators.compile import Mode
-from evalkit.operators.judged import record_questions
 from evalkit.operators.phrases import has_phrase
 from evalkit.operators.values import Equal, MappingMatcher
 from evalkit.records.template import TemplateError, is_operator
 from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import CheckResult, Reason
 from evalkit.text.format import describe_type, format_value
+
+if TYPE_CHECKING:
+    from evalkit.operators import judged
+else:
+    judged = LazyModule("evalkit.operators.judged")
 
 CONTAINED_NOTE = "contained, not equal"
 _ARGUMENT_CODES = {"wrong": "wrong_argument", "missing": "missing_argument", "unexpected": "unexpected_argument"}
@@ -78,7 +83,8 @@ class ValuesCheck(MeasuredCheck, Struct, frozen=True):
 
     def report_pass(self, call: FunctionCall) -> CheckResult:
         root: KeyPath = ("arguments",) if self.on_arguments else ("result",)
-        record_questions(self.matcher, self.get_actual(call), root, f"{describe_call(call)}: ")
+        if is_loaded(judged):  # or nothing is for a model to grade
+            judged.record_questions(self.matcher, self.get_actual(call), root, f"{describe_call(call)}: ")
         if self.key == "arguments":
             return build_pass(self.key, "arguments equal")
         if self.key == "result_contains":

@@ -11,10 +11,10 @@ from typing import Any
 from evalkit.checks.call_checks import TEXT_KEY, find_text_argument
 from evalkit.checks.call_key import CallDraft, CallKey
 from evalkit.checks.key_schemas import BOOLEAN, COUNT, NAME, POSITIVE, DescribedKey, describe_keys, make_ref
-from evalkit.checks.key_table import KeyTable
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath
 from evalkit.hooks import CALL
+from evalkit.hooks.key_table import KeyTable
 from evalkit.jsonvalue import JsonDict, JsonObject
 
 

@@ -31,7 +31,6 @@ from evalkit.checks.stop_reason import StopReason
 from evalkit.errors import MeasurementError, ProviderError, format_path
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule, is_loaded
-from evalkit.operators.judged import GradeBook, use_grades
 from evalkit.records.case import Case, UserTurn
 from evalkit.records.rubric import Rubric
 from evalkit.records.template import TemplateError
@@ -43,9 +42,12 @@ if TYPE_CHECKING:
     from evalkit.checks import call_origin, judge_criteria, run_checks
     from evalkit.checks.grounded import GroundedCalls
     from evalkit.checks.judge_criteria import JudgeCriteria
+    from evalkit.operators import judged
+    from evalkit.operators.judged import GradeBook
 else:
     call_origin = LazyModule("evalkit.checks.call_origin")
     judge_criteria = LazyModule("evalkit.checks.judge_criteria")
+    judged = LazyModule("evalkit.operators.judged")
     run_checks = LazyModule("evalkit.checks.run_checks")
 
 _COMPLETES = StopReason(COMPLETED, (), is_explicit=False)
@@ -104,7 +106,7 @@ class Expectation(Struct, frozen=True):
         evidence = Evidence(transcript, transcript.input if input is None else input, mode, known_calls, self.aliases)
         if not self.has_judged:
             return self._judge_evidence(evidence)
-        with use_grades(transcript.gradings) as book:
+        with judged.use_grades(transcript.gradings) as book:
             return self._judge_evidence(evidence, book)
 
     def list_demands(self) -> list[KeyedDemand]:
@@ -113,8 +115,8 @@ class Expectation(Struct, frozen=True):
         return [demand for demand in demands if demand is not None]
 
     def _judge_evidence(self, evidence: Evidence, book: GradeBook | None = None) -> Judgement:
-        judged = self._judge_list(evidence)
-        lines, results = judged.lines, judged.results
+        found = self._judge_list(evidence)
+        lines, results = found.lines, found.results
         if any(line.call is not None and (line.call.problem or line.call.violations) for line in lines):
             results += _guard(self.stop_reason, partial(add_problems, lines, valid_arguments=self.valid_arguments))
         for call_check in (self.forbidden, self.grounded):
@@ -129,15 +131,15 @@ class Expectation(Struct, frozen=True):
         if evidence.transcript.unobserved:
             unmet = self.calls if any(line.call is None for line in lines) else None
             results += judge_absences(self.list_demands(), evidence.transcript.unobserved, unmet)
-        return build_judgement(lines, results, judged.score, evidence, self.stop_reason)
+        return build_judgement(lines, results, found.score, evidence, self.stop_reason)
 
     def _judge_list(self, evidence: Evidence) -> CallsResult:
         results = []
         if self.calls is not None:
             try:
-                judged = judge_calls(self.calls, evidence)
-                report_unmeasured(judged, evidence)
-                return judged
+                found = judge_calls(self.calls, evidence)
+                report_unmeasured(found, evidence)
+                return found
             except Exception as error:
                 results = [_build_broken(self.calls, error)]
         return CallsResult([CallResult(call) for call in evidence.calls], results)

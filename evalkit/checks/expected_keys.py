@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from evalkit.checks.key_table import KeyTable
 from evalkit.hooks import EXPECTED
+from evalkit.hooks.key_table import KeyTable
 
 if TYPE_CHECKING:
     from evalkit.checks.expected_key import ExpectedKey

@@ -8,15 +8,10 @@ from typing import Any
 from evalkit.checks.call_keys import describe_call, list_call_keys, list_forbidden_keys, list_meant_keys
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import GROUP_KEYS, NAME, DemandKey, describe_keys, make_ref
-from evalkit.hooks import VALUE, find_key, list_keys, load_all
-from evalkit.operators.base import DATA, LITERAL, Operator
+from evalkit.hooks import load_all
+from evalkit.operators.base import DATA, LITERAL
 from evalkit.operators.base import MODIFIERS as OPERATOR_MODIFIERS
-from evalkit.operators.builtin import BUILTIN_OPERATORS
-
-
-def _find_operators() -> dict[str, Operator]:
-    """Return the operators of features."""
-    return {name: find_key(VALUE, name) for name in list_keys(VALUE)}
+from evalkit.operators.builtin import OPERATOR_TABLE
 
 
 def describe_value(operators: Iterable[str] = ()) -> dict[str, Any]:
@@ -24,7 +19,7 @@ def describe_value(operators: Iterable[str] = ()) -> dict[str, Any]:
     value = make_ref("value")
     properties = {
         name: {"description": operator.doc, **({} if operator.operand_form == DATA else value)}
-        for name, operator in {**BUILTIN_OPERATORS, **_find_operators()}.items()
+        for name, operator in OPERATOR_TABLE.items()
     }
     properties |= {f"${name}": {"description": "An operator of this project."} for name in operators}
     return {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from evalkit.errors import UsageError, did_you_mean, find_nearest
-from evalkit.hooks import VALUE, find_key, find_owner, list_keys
+from evalkit.hooks import VALUE, find_owner, list_keys
+from evalkit.hooks.key_table import KeyTable
 from evalkit.jsonvalue import JsonValue
-from evalkit.operators import dates, judged, lists, logic, numbers, similar, text
 from evalkit.operators.base import LITERAL, MODIFIERS, Matcher, Operator, Undecided
 from evalkit.records.registry import OPERATORS
 from evalkit.text.format import cut, format_value
@@ -75,25 +76,46 @@ class Custom(Matcher, frozen=True):
         return f": {cut(answer)}" if isinstance(answer, str) and answer else ""
 
 
-BUILTIN_OPERATORS: Final[dict[str, Operator]] = {
-    operator.name: operator
-    for operator in (
-        *logic.VALUE_OPERATORS,
-        *text.TEXT_OPERATORS,
-        *logic.LOGIC_OPERATORS,
-        *numbers.NUMBER_OPERATORS,
-        *lists.LIST_OPERATORS,
-        *dates.DATE_OPERATORS,
-        *text.ADDRESS_OPERATORS,
-        *judged.JUDGE_OPERATORS,
-        *similar.SIMILAR_OPERATORS,
-    )
+_LOGIC = "evalkit.operators.logic"
+_TEXT = "evalkit.operators.text"
+_NUMBERS = "evalkit.operators.numbers"
+_LISTS = "evalkit.operators.lists"
+_OPERATORS = {  # each with the module whose `KEYS` has it
+    "$eq": _LOGIC,
+    "$ne": _LOGIC,
+    "$any": _LOGIC,
+    "$absent": _LOGIC,
+    "$default": _LOGIC,
+    "$partial": _LOGIC,
+    "$type": _LOGIC,
+    "$regex": _TEXT,
+    "$search": _TEXT,
+    "$contains": _TEXT,
+    "$icontains": _TEXT,
+    "$starts_with": _TEXT,
+    "$ends_with": _TEXT,
+    "$one_of": _LOGIC,
+    "$all_of": _LOGIC,
+    "$not": _LOGIC,
+    "$approx": _NUMBERS,
+    "$gt": _NUMBERS,
+    "$ge": _NUMBERS,
+    "$lt": _NUMBERS,
+    "$le": _NUMBERS,
+    "$between": _NUMBERS,
+    "$len": _LISTS,
+    "$each": _LISTS,
+    "$unordered": _LISTS,
+    "$date": "evalkit.operators.dates",
+    "$ip_address": _TEXT,
+    "$judge": "evalkit.operators.judged",
+    "$similar": "evalkit.operators.similar",
 }
-RESERVED_NAMES: Final = frozenset({*BUILTIN_OPERATORS, LITERAL, *MODIFIERS})
+OPERATOR_TABLE: Final[KeyTable[Operator]] = KeyTable(_OPERATORS, VALUE)
+RESERVED_NAMES: Final = frozenset({*_OPERATORS, LITERAL, *MODIFIERS})
 
-# What to write instead of a name that evalkit does not have. From MongoDB, JSON Schema, Python and other tools.
-INSTEAD: Final[dict[str, str]] = {
-    **{synonym: name for name, operator in BUILTIN_OPERATORS.items() for synonym in operator.synonyms},
+# What to write instead of a name of other tools that no operator has as a synonym: MongoDB, JSON Schema, Python.
+_INSTEAD: Final[dict[str, str]] = {
     "$nin": "{$not: {$one_of: [...]}}",
     "$nor": "{$not: {$one_of: [...]}}",
     "$exists": "{$any: true} or {$absent: true}",
@@ -102,15 +124,20 @@ INSTEAD: Final[dict[str, str]] = {
 }
 
 
+@cache
+def list_synonyms() -> dict[str, str]:
+    """Return what to write instead of the names that people write for operators."""
+    return {**{word: name for name, found in OPERATOR_TABLE.items() for word in found.synonyms}, **_INSTEAD}
+
+
 def find_operator(name: str) -> Operator | None:
     """Return the operator that has this name, with its `$`: a built-in one, or one of a feature, which is loaded."""
-    found: Operator | None = BUILTIN_OPERATORS.get(name) or find_key(VALUE, name)
-    return found
+    return OPERATOR_TABLE.find(name)
 
 
 def list_operators() -> list[str]:
     """List every operator that an expected value may use, with its `$`: built-in ones, features', users' own."""
-    return [*BUILTIN_OPERATORS, LITERAL, *list_keys(VALUE), *(f"${name}" for name in OPERATORS)]
+    return [*_OPERATORS, LITERAL, *list_keys(VALUE), *(f"${name}" for name in OPERATORS)]
 
 
 def is_operator_name(key: str) -> bool:
@@ -120,13 +147,13 @@ def is_operator_name(key: str) -> bool:
 
 def is_probable_operator(key: str) -> bool:
     """Return whether a key was written as an operator: one that exists, one of another tool, or nearly one."""
-    return is_operator_name(key) or key in INSTEAD or find_nearest(key, list_operators()) is not None
+    return is_operator_name(key) or key in list_synonyms() or find_nearest(key, list_operators()) is not None
 
 
 def suggest_operator(name: str) -> str:
     """Word what to write instead of an unknown operator, as the end of a message."""
-    if name in INSTEAD:
-        return f"; did you mean {INSTEAD[name]}?"
+    if name in list_synonyms():
+        return f"; did you mean {list_synonyms()[name]}?"
     bare = name.removeprefix("$")
     elsewhere = OPERATORS.explain_elsewhere(bare, is_like=False)
     hint = elsewhere or did_you_mean(name, [*list_operators(), *MODIFIERS]) or OPERATORS.explain_elsewhere(bare)

@@ -36,7 +36,6 @@ from evalkit.operators.base import (
     Resolve,
     Undecided,
 )
-from evalkit.operators.judged import quote_value
 from evalkit.operators.phrases import fold_text
 from evalkit.operators.values import AnyValue, Equal, ListMatcher, MappingMatcher, Words
 from evalkit.records.registry import OPERATORS, get_lookup_folder, look_up_from
@@ -52,10 +51,11 @@ from evalkit.records.template import (
 from evalkit.text.format import describe_type, format_value
 
 if TYPE_CHECKING:
-    from evalkit.operators import builtin, contradictions, lists, logic
+    from evalkit.operators import builtin, contradictions, judged, lists, logic
 else:
     builtin = LazyModule("evalkit.operators.builtin")
     contradictions = LazyModule("evalkit.operators.contradictions")
+    judged = LazyModule("evalkit.operators.judged")
     lists = LazyModule("evalkit.operators.lists")
     logic = LazyModule("evalkit.operators.logic")
 
@@ -382,7 +382,7 @@ class Deferred(Matcher, frozen=True):
         if self.name in ("$regex", "$search"):
             value = render_templates(self.value, lambda reference: _escape_pattern(resolve(reference)))
         elif self.name == JUDGE:  # what an agent was given or wrote can only be quoted text in a criterion
-            value = render_templates(self.value, lambda reference: quote_value(resolve(reference)))
+            value = render_templates(self.value, lambda reference: judged.quote_value(resolve(reference)))
         else:
             value = render_templates(self.value, resolve)
         modifiers = strip_literals(render_templates(self.modifiers, resolve))

@@ -130,7 +130,7 @@ def _build_date(operand: Operand) -> Matcher:
     return SameDate(operand.value)
 
 
-DATE_OPERATORS = (
+KEYS = (
     Operator(
         name="$date",
         example={"$date": "2025-12-31"},

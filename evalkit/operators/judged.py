@@ -220,7 +220,7 @@ def _propose(operand: object) -> Sequence[object]:
     return ["a text of which a model would have to say whether it will do"]
 
 
-JUDGE_OPERATORS = (
+KEYS = (
     Operator(
         name=JUDGE,
         example={JUDGE: "apologises without promising a refund"},

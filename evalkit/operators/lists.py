@@ -278,7 +278,7 @@ def _build_unordered(operand: Operand) -> Matcher:
     return Unordered(items) if items else operand.compiler.placeholder
 
 
-LIST_OPERATORS = (
+KEYS = (
     Operator(
         name="$len",
         example={"$len": {"$gt": 1}},

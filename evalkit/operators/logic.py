@@ -311,7 +311,7 @@ def join_parts(operand: Operand, parts: tuple[Matcher, ...], *, in_one_mapping: 
     return AllOf(parts, in_one_mapping)
 
 
-VALUE_OPERATORS = (
+KEYS = (
     Operator(
         name="$eq",
         example={"$eq": 5},
@@ -357,8 +357,6 @@ VALUE_OPERATORS = (
         build=_build_type,
         synonyms=("$instance_of",),
     ),
-)
-LOGIC_OPERATORS = (
     Operator(
         name="$one_of",
         example={"$one_of": ["a", {"$gt": 5}]},

@@ -138,7 +138,7 @@ def _build_approx(operand: Operand) -> Matcher:
     return Approx(operand.value, operand.siblings.get("$abs"), operand.siblings.get("$rel"))
 
 
-NUMBER_OPERATORS = (
+KEYS = (
     Operator(
         name="$approx",
         example={"$approx": 3.14, "$abs": 0.01},

@@ -122,7 +122,7 @@ def _propose(operand: Any) -> list[Any]:
     return to if isinstance(to, list) else [to]
 
 
-SIMILAR_OPERATORS = (
+KEYS = (
     Operator(
         name=SIMILAR,
         example={SIMILAR: {"to": "We are sorry for the delay.", "at_least": 0.5}},

@@ -163,7 +163,7 @@ def _suggest_quotes(operand: Operand) -> str:
     return operand.format_advice("quote it") if get_kind(operand.value) in (NUMBER, BOOLEAN) else ""
 
 
-TEXT_OPERATORS = (
+_TEXT_OPERATORS = (
     Operator(
         name="$regex",
         example={"$regex": "SN[0-9]+"},
@@ -285,7 +285,7 @@ def _propose_addresses(operand: object) -> Iterator[str]:
     yield from ("192.0.2.1", "2001:db8::1")  # reserved for documentation
 
 
-ADDRESS_OPERATORS = (
+_ADDRESS_OPERATORS = (
     Operator(
         name="$ip_address",
         doc="an IP address: `v4`, `v6` or `any`; in a network, or one of several; both as `{version, in}`",
@@ -295,3 +295,4 @@ ADDRESS_OPERATORS = (
         propose=_propose_addresses,
     ),
 )
+KEYS = (*_TEXT_OPERATORS, *_ADDRESS_OPERATORS)

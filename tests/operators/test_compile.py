@@ -10,7 +10,7 @@ import pytest
 
 from evalkit import operator
 from evalkit.errors import PathProblem
-from evalkit.operators.builtin import INSTEAD, list_operators
+from evalkit.operators.builtin import list_operators, list_synonyms
 from evalkit.operators.compile import OperatorProblems, compile_value
 
 
@@ -190,10 +190,10 @@ def test_a_value_nested_too_deep_or_in_itself_is_refused() -> None:
     assert problems_of(operators)[0].endswith(": is nested deeper than 100 levels")
 
 
-@pytest.mark.parametrize("name", sorted(INSTEAD))
+@pytest.mark.parametrize("name", sorted(list_synonyms()))
 def test_what_people_write_instead_is_no_operator(name: str) -> None:
     assert name not in list_operators()
-    assert f"did you mean {INSTEAD[name]}?" in problems_of({name: 1})[0]
+    assert f"did you mean {list_synonyms()[name]}?" in problems_of({name: 1})[0]
 
 
 def test_a_registered_operator_is_known_and_suggested() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evalkit.errors import EvalkitError
-from evalkit.operators.builtin import BUILTIN_OPERATORS
+from evalkit.operators.builtin import OPERATOR_TABLE
 from evalkit.operators.compile import Mode, compile_value
 from evalkit.operators.judged import record_questions, use_grades
 
@@ -17,7 +17,7 @@ VALUES: tuple[Any, ...] = ("x", ["x"], {"a": "x"}, [{"a": "x"}], {"a": ["x"]}, {
 
 @pytest.mark.parametrize("mode", ["equal", "contain", "partial"])
 @pytest.mark.parametrize("operand", [JUDGE, [JUDGE], {"a": JUDGE}, [{"a": JUDGE}], {"a": [JUDGE]}, {"a": {"b": JUDGE}}])
-@pytest.mark.parametrize("name", [*BUILTIN_OPERATORS, None])
+@pytest.mark.parametrize("name", [*OPERATOR_TABLE, None])
 def test_a_value_that_an_ungraded_criterion_lets_pass_is_a_question(name: str | None, operand: Any, mode: Mode) -> None:
     try:
         matcher = compile_value(operand if name is None else {name: operand}, mode=mode)

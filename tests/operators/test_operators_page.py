@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evalkit.operators.base import Operator
-from evalkit.operators.builtin import BUILTIN_OPERATORS, INSTEAD, list_operators
+from evalkit.operators.builtin import OPERATOR_TABLE, list_operators, list_synonyms
 from evalkit.operators.compile import compile_value
 from evalkit.records.registry import OPERATORS
 from evalkit.yamlfile.parse import load
@@ -22,7 +22,7 @@ ROWS = re.findall(r"^\| `(\$\w+)` \| .+ \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \
 def test_a_row_of_the_table_is_true(name: str, example: str, accepts: str, refuses: str) -> None:
     expected: Any = load(example, "page")
     assert name in expected
-    assert name not in BUILTIN_OPERATORS or expected == BUILTIN_OPERATORS[name].example
+    assert name not in OPERATOR_TABLE or expected == OPERATOR_TABLE[name].example
     matcher = compile_value(expected, mode="equal")
     assert all(matcher.is_match(actual) for actual in load(accepts, "page"))
     assert not any(matcher.is_match(actual) for actual in load(refuses, "page"))
@@ -32,12 +32,12 @@ def test_every_operator_has_a_row() -> None:
     assert [row[0] for row in ROWS] == [name for name in list_operators() if name[1:] not in OPERATORS]
 
 
-@pytest.mark.parametrize("operator", BUILTIN_OPERATORS.values(), ids=BUILTIN_OPERATORS)
+@pytest.mark.parametrize("operator", OPERATOR_TABLE.values(), ids=OPERATOR_TABLE)
 def test_an_operator_describes_itself(operator: Operator) -> None:
     assert operator.doc
     assert operator.name in operator.example
     assert compile_value(operator.example, mode="equal").to_data() is not None
-    assert all(INSTEAD[synonym] == operator.name for synonym in operator.synonyms)
+    assert all(list_synonyms()[synonym] == operator.name for synonym in operator.synonyms)
     assert not set(operator.synonyms) & set(list_operators())
 
 

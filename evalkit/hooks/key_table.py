@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from evalkit.hooks import Place, find_key, find_owner, list_keys
+from evalkit.entries import Place
+from evalkit.hooks.loading import find_key, find_owner, list_keys
 from evalkit.lazy import load
 
 K = TypeVar("K")
