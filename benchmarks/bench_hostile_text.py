@@ -1,7 +1,7 @@
 """How the text-call parser's time grows with hostile text: python benchmarks/bench_hostile_text.py [SHOWN].
 
-Each text of tests/textcalls/hostile_texts.py, at 1e4, 1e5 and 1e6 characters: CPU time in milliseconds, the slowest
-first (default: 15 of them), and the factor for each ten times as many characters. Linear is 10.
+Each text of tests/wire/text_calls/hostile_texts.py, at 1e4, 1e5 and 1e6 characters: CPU time in milliseconds, the
+slowest first (default: 15 of them), and the factor for each ten times as many characters. Linear is 10.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from evalkit.textcalls import parse_text_calls
-from tests.textcalls.hostile_texts import HOSTILE
+from evalkit.wire.text_calls import parse_text_calls
+from tests.wire.text_calls.hostile_texts import HOSTILE
 
 SIZES = (10_000, 100_000, 1_000_000)
 FUNCTIONS: list[dict[str, Any]] = [

@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from evalkit.textcalls import parse_text_calls
+from evalkit.wire.text_calls import parse_text_calls
 
 DEFAULT = Path(__file__).parents[2] / "shared" / "corpora" / "real_model_outputs.jsonl.gz"
 # As the prompts declared them.

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from evalkit.runner.run_case import arun_case as arun_case
     from evalkit.runner.run_case import run_case as run_case
     from evalkit.spec.load import case_from_dict as case_from_dict
-    from evalkit.textcalls import parse_text_calls as parse_text_calls
-    from evalkit.textcalls.parsed import ParsedText as ParsedText
     from evalkit.wire.table import wire_api as wire_api
+    from evalkit.wire.text_calls import parse_text_calls as parse_text_calls
+    from evalkit.wire.text_calls.parsed import ParsedText as ParsedText
 
     IncompleteCall = IncompleteCallError
 
@@ -56,7 +56,7 @@ PLACES = {
     "IncompleteCall": "evalkit.errors:IncompleteCallError",
     "ModelRequest": "evalkit.records.transcript:ModelRequest",
     "ModelTurn": "evalkit.records.transcript:ModelTurn",
-    "ParsedText": "evalkit.textcalls.parsed:ParsedText",
+    "ParsedText": "evalkit.wire.text_calls.parsed:ParsedText",
     "Policy": "evalkit.records.run:Policy",
     "Reply": "evalkit.agents.contract:Reply",
     "Run": "evalkit.records.run:Run",
@@ -83,7 +83,7 @@ PLACES = {
     "mcp_server": "evalkit.features.mcp.servers:mcp_server",
     "open_provider": "evalkit.models.providers.table:open_provider",
     "operator": "evalkit.operators.builtin:operator",
-    "parse_text_calls": "evalkit.textcalls:parse_text_calls",
+    "parse_text_calls": "evalkit.wire.text_calls:parse_text_calls",
     "run_case": "evalkit.runner.run_case:run_case",
     "wire_api": "evalkit.wire.table:wire_api",
 }

@@ -38,9 +38,9 @@ ALLOWED: dict[str, set[str]] = {
     "checks": {"bounds", "errors", "fields", "hooks", "jsonvalue", "records", "operators", "text"},
     "textcalls": {"errors", "jsonvalue", "records"},
     "wire": {"errors", "hooks", "jsonvalue", "records", "text"},
-    "models/streaming": {"errors", "jsonvalue", "records", "textcalls", "wire"},
+    "models/streaming": {"errors", "jsonvalue", "records", "wire"},
     "models/providers": {
-        *{"errors", "fields", "hooks", "jsonvalue", "records", "models/streaming", "text", "textcalls", "wire"},
+        *{"errors", "fields", "hooks", "jsonvalue", "records", "models/streaming", "text", "wire"},
     },
     "models/cassettes": {
         "bounds",
@@ -83,7 +83,7 @@ ALLOWED: dict[str, set[str]] = {
             "records",
             "models/providers",
         },
-        *{"models/streaming", "text", "textcalls", "yamlfile", "wire"},
+        *{"models/streaming", "text", "yamlfile", "wire"},
     },
     "runner": {
         *{
@@ -174,7 +174,7 @@ ALLOWED: dict[str, set[str]] = {
             "hosts/reports",
         },
         *{"runner"},
-        *{"spec", "models/streaming", "textcalls", "wire"},
+        *{"spec", "models/streaming", "wire"},
     },
 }
 SHELLS = {"plugin", "cli", "__init__", "__main__"}  # they may import every room; nobody imports them
@@ -273,7 +273,7 @@ LAZY: dict[str, str] = {
     "evalkit.spec.input_files": "a case has parts or turns, or names files of features",
     "evalkit.stats.comparison": "a baseline is compared",
     "evalkit.spec.suites": "there is a suite, or a case extends another one",
-    "evalkit.textcalls.search": "a model writes calls as text",
+    "evalkit.wire.text_calls.search": "a model writes calls as text",
     "evalkit.wire.anthropic_messages": "a stream of Anthropic's is fed",
     "evalkit.wire.blame": "a request to a model failed",
     "evalkit.wire.building": "functions are declared to a model",

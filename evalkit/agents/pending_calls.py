@@ -21,8 +21,8 @@ from evalkit.models.providers.turns import Chunk
 from evalkit.models.streaming import StreamAccumulator
 from evalkit.records.case import Declaration
 from evalkit.records.transcript import CallAnswer, HostedCall, ModelCall, ModelTurn
-from evalkit.textcalls import parse_text_calls
-from evalkit.textcalls.parsed import ParsedText
+from evalkit.wire.text_calls import parse_text_calls
+from evalkit.wire.text_calls.parsed import ParsedText
 
 
 def parse_text(text: str, functions: Sequence[Declaration]) -> ParsedText:

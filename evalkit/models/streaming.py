@@ -18,16 +18,16 @@ from evalkit.errors import IncompleteCallError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, join_pieces
 from evalkit.lazy import LazyModule
 from evalkit.records.transcript import FieldAccess
-from evalkit.textcalls import parse_text_calls
-from evalkit.textcalls.parsed import ParsedText, Rejected
 from evalkit.wire.chat_stream import ChatCalls, Slot
 from evalkit.wire.gemini_parts import to_wire_keys
 from evalkit.wire.reading import explain_cut_off
 from evalkit.wire.records import CLIENT, Call, Reply
+from evalkit.wire.text_calls import parse_text_calls
+from evalkit.wire.text_calls.parsed import ParsedText, Rejected
 
 if TYPE_CHECKING:
-    from evalkit.textcalls.names import DeclaredFunction
     from evalkit.wire import anthropic_messages, gemini_content
+    from evalkit.wire.text_calls.names import DeclaredFunction
 else:
     anthropic_messages = LazyModule("evalkit.wire.anthropic_messages")
     gemini_content = LazyModule("evalkit.wire.gemini_content")

@@ -20,7 +20,7 @@ from evalkit.hosts.reports.trace import render_trace
 from evalkit.records.run import Policy, Run
 from evalkit.records.transcript import FunctionCall, ModelTurn, RunFault, Transcript
 from evalkit.records.verdict import CallVerdict, CheckResult, Reason, Verdict
-from evalkit.textcalls import parse_text_calls
+from evalkit.wire.text_calls import parse_text_calls
 from tests.attack.forms import choose
 
 EVIL = "x-evil"

@@ -18,8 +18,8 @@ from evalkit.jsonvalue import parse_arguments
 from evalkit.models.providers.gemini import read_reply
 from evalkit.models.providers.openai import read_stream
 from evalkit.models.streaming import StreamAccumulator
-from evalkit.textcalls import parse_text_calls
 from evalkit.wire.gemini_content import merge_chunks
+from evalkit.wire.text_calls import parse_text_calls
 from tests.providers.bodies import parse_values
 
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evalkit import IncompleteCall
 from evalkit.models.streaming import StreamAccumulator, StreamCall
-from evalkit.textcalls.parsed import ParsedText
+from evalkit.wire.text_calls.parsed import ParsedText
 
 
 def delta(

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from evalkit.jsonvalue import JsonDict
-from evalkit.textcalls.lenient_json import MalformedJsonError, decode, describe_duplicates
-from evalkit.textcalls.names import ARGUMENT_KEYS, Names, NotACallError, UnreadableCallError, read_calls
+from evalkit.wire.text_calls.lenient_json import MalformedJsonError, decode, describe_duplicates
+from evalkit.wire.text_calls.names import ARGUMENT_KEYS, Names, NotACallError, UnreadableCallError, read_calls
 
 Call = tuple[str, JsonDict, list[str]]  # name, arguments, repairs
 

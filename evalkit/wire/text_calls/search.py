@@ -18,11 +18,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from evalkit.textcalls.envelopes import BETWEEN, CONTROL_ANCHORS, LIST_OF_CALLS, SPACE, ControlTokens, Span, StopError
-from evalkit.textcalls.forms import DSML, Call
-from evalkit.textcalls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
-from evalkit.textcalls.names import DeclaredFunction, Names, NotACallError, RejectedCallError, find_balanced_end
-from evalkit.textcalls.parsed import ParsedText
+from evalkit.wire.text_calls.envelopes import (
+    BETWEEN,
+    CONTROL_ANCHORS,
+    LIST_OF_CALLS,
+    SPACE,
+    ControlTokens,
+    Span,
+    StopError,
+)
+from evalkit.wire.text_calls.forms import DSML, Call
+from evalkit.wire.text_calls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
+from evalkit.wire.text_calls.names import DeclaredFunction, Names, NotACallError, RejectedCallError, find_balanced_end
+from evalkit.wire.text_calls.parsed import ParsedText
 
 # -- marks: Mistral's ``[TOOL_CALLS]``, Llama's ``<|python_tag|>`` and lists in Python's syntax
 
@@ -72,7 +80,7 @@ _DATA = re.compile(
 
 
 def search_calls(text: str, functions: Iterable[DeclaredFunction] | None) -> ParsedText:
-    """Find the calls in `text`, as `evalkit.textcalls.parse_text_calls` says."""
+    """Find the calls in `text`, as `evalkit.wire.text_calls.parse_text_calls` says."""
     return Search(text, Names(list(functions) if functions is not None else None)).run()
 
 

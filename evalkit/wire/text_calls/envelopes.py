@@ -11,10 +11,10 @@ from functools import cached_property
 from msgspec import Struct, field
 
 from evalkit.jsonvalue import JsonDict, JsonValue
-from evalkit.textcalls.forms import DSML, Call, Forms, is_parameter_open, note
-from evalkit.textcalls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
-from evalkit.textcalls.names import Names, RejectedCallError
-from evalkit.textcalls.parsed import Rejected, TextCall
+from evalkit.wire.text_calls.forms import DSML, Call, Forms, is_parameter_open, note
+from evalkit.wire.text_calls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
+from evalkit.wire.text_calls.names import Names, RejectedCallError
+from evalkit.wire.text_calls.parsed import Rejected, TextCall
 
 # -- tags
 

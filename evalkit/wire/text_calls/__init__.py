@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from evalkit.lazy import LazyModule
-from evalkit.textcalls.parsed import ParsedText
+from evalkit.wire.text_calls.parsed import ParsedText
 
 if TYPE_CHECKING:
-    from evalkit.textcalls import search
-    from evalkit.textcalls.names import DeclaredFunction
+    from evalkit.wire.text_calls import search
+    from evalkit.wire.text_calls.names import DeclaredFunction
 else:
-    search = LazyModule("evalkit.textcalls.search")
+    search = LazyModule("evalkit.wire.text_calls.search")
 
 
 def parse_text_calls(text: str, functions: Iterable[DeclaredFunction] | None = None) -> ParsedText:

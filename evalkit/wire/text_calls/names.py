@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.locks import create_lock
-from evalkit.textcalls.lenient_json import describe_duplicates, parse_strictly
+from evalkit.wire.text_calls.lenient_json import describe_duplicates, parse_strictly
 
 NAME_KEYS = ("name", "tool", "function", "tool_name", "function_name", "action")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")

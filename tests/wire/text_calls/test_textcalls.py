@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.records.case import Declaration
-from evalkit.textcalls import parse_text_calls
-from evalkit.textcalls.parsed import ParsedText
-from tests.textcalls.hostile_texts import HOSTILE
+from evalkit.wire.text_calls import parse_text_calls
+from evalkit.wire.text_calls.parsed import ParsedText
+from tests.wire.text_calls.hostile_texts import HOSTILE
 
 FUNCTIONS: list[dict[str, Any]] = [
     {

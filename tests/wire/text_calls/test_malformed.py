@@ -10,7 +10,7 @@ import pytest
 
 from evalkit.errors import IncompleteCallError
 from evalkit.models.streaming import StreamAccumulator
-from evalkit.textcalls import parse_text_calls
+from evalkit.wire.text_calls import parse_text_calls
 
 FUNCTIONS: list[dict[str, Any]] = [
     {
