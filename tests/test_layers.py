@@ -36,7 +36,6 @@ ALLOWED: dict[str, set[str]] = {
     "operators": {"errors", "fields", "hooks", "jsonvalue", "records", "text"},
     "functions": {"bounds", "errors", "fields", "hooks", "jsonvalue", "records", "operators", "text", "yamlfile"},
     "checks": {"bounds", "errors", "fields", "hooks", "jsonvalue", "records", "operators", "text"},
-    "textcalls": {"errors", "jsonvalue", "records"},
     "wire": {"errors", "hooks", "jsonvalue", "records", "text"},
     "models/streaming": {"errors", "jsonvalue", "records", "wire"},
     "models/providers": {
