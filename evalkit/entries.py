@@ -185,6 +185,7 @@ BUILT_IN = (
         name="recorded_runs",
         target="evalkit.features.recorded_runs.feature:RecordedRuns",
         keys={INPUT: ("trace",)},
+        codes={"missing_trace": Code(after="stale_cassette"), "incomplete_trace": Code(after="stale_cassette")},
         options=(
             Option(
                 name="traces",

@@ -150,14 +150,8 @@ class StaleCassetteError(MeasurementError):
     code = "stale_cassette"
 
 
-class MissingTraceError(MeasurementError):
-    """There is no recorded run of this case, or none that can be told from others."""
-
-    code = "missing_trace"
-
-
 class IncompleteTraceError(MeasurementError):
-    """A recorded run lacks what the case asks for; the message says how to have it recorded."""
+    """What was recorded of a run lacks what the case asks for; the message says how to have it recorded."""
 
     code = "incomplete_trace"
 

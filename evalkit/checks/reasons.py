@@ -29,7 +29,6 @@ _ORDER = (
         "missing_cassette",
         "stale_cassette",
     ),
-    ("missing_trace", "incomplete_trace"),
     ("agent_raised", "deadline", "crashed", "refused_request"),
     ("stop_reason",),
     ("malformed_call", "unmocked_call", "unknown_function", "invalid_result"),

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from evalkit.agents.contract import COMPLETED, AgentUnderTest, Reply
 from evalkit.agents.task import Task
 from evalkit.checks.expectation import Expectation
-from evalkit.errors import IncompleteTraceError, MissingTraceError, ProviderError
-from evalkit.features.recorded_runs.choice import choose_run, has_same_input
+from evalkit.errors import IncompleteTraceError, ProviderError
+from evalkit.features.recorded_runs.choice import MissingTraceError, choose_run, has_same_input
 from evalkit.features.recorded_runs.records import NAME, RunSource
 from evalkit.functions.call_log import CallLog
 from evalkit.hooks import CasePart, JudgedRun, PartJudgement, PlannedCase, RunPart

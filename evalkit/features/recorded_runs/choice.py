@@ -11,10 +11,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from evalkit.agents.task_input import copy_visible_input, format_message
-from evalkit.errors import MissingTraceError, UsageError
+from evalkit.errors import MeasurementError, UsageError
 from evalkit.features.recorded_runs.records import TRACE
 from evalkit.hosts.traces.api import Conversation, list_user_texts, read_log
 from evalkit.records.case import Case, get_case_name
+
+
+class MissingTraceError(MeasurementError):
+    """There is no recorded run of this case, or none that can be told from others."""
+
+    code = "missing_trace"
 
 
 def choose_run(case: Case, root: Path, harmless: tuple[str, ...] = ()) -> Conversation:
