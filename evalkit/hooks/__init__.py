@@ -25,7 +25,7 @@ from evalkit.entries import (
     ReportFormat,
     ReportOption,
 )
-from evalkit.hooks.cases import CaseFileData, FileCase, FileCases
+from evalkit.hooks.cases import WHOLE_FILE, CaseFileData, FileCase, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.loading import (
     check_feature_models,
@@ -100,6 +100,7 @@ __all__ = [
     "FUNCTION",
     "INPUT",
     "VALUE",
+    "WHOLE_FILE",
     "AgentChange",
     "AgentForm",
     "AgentRequest",

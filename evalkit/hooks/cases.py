@@ -22,9 +22,9 @@ class CaseFileData(Struct, frozen=True, kw_only=True):
 
 
 class FileCase:
-    """One of the cases of a file. `place` is where it stands, `problems` takes those of filling its data in."""
+    """One of the cases of a file: its id there, and its place. `problems` are those of filling its data in."""
 
-    def __init__(self, case_id: str, place: Location) -> None:
+    def __init__(self, case_id: str, place: Location | None) -> None:
         self.id = case_id
         self.place = place
         self.problems: list[PathProblem] = []
@@ -43,7 +43,10 @@ class FileCase:
 
     def explain(self, data: JsonDict, path: KeyPath) -> str:
         """Return what is added to each problem; this one is at `path`, and `data` is what `fill` got."""
-        return f" ({self.place})"
+        return ""
+
+
+WHOLE_FILE = FileCase("", None)  # a file that is one case
 
 
 class FileCases:

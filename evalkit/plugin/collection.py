@@ -23,7 +23,7 @@ from evalkit.records.case import Case, split_case_id, split_variant
 from evalkit.records.registry import CONFTEST
 from evalkit.spec.expansion import ExpandedFile, open_cases
 from evalkit.spec.files import FoundFile, check_file, find_cases, find_unreadable, is_case_name, may_name_python
-from evalkit.spec.load import FileScan, TagScanner, load_case
+from evalkit.spec.load import TagScanner, load_case
 from evalkit.text.format import escape_controls
 
 LoadedCase = tuple[Case | None, tuple[Problem, ...]]
@@ -189,19 +189,18 @@ class Collection:
             self._has_kept_case = True  # a run of one case loads it once
         return () if case is None else case.tags
 
-    def scan(self, path: Path) -> FileScan:
-        return self._tag_scan.scan(os.fspath(path))
+    def list_cases(self, file: CaseFile) -> tuple[Iterable[tuple[str, tuple[str, ...] | None]], bool]:
+        """List the cases of a file, each by what its id has in brackets, with its tags; None: they are to be loaded.
 
-    def collect_several(self, file: CaseFile, name: str, opened: ExpandedFile) -> Iterator[CaseItem]:
-        """Yield an item for each case of a file. Python code that the file names is imported by way of the first."""
-        is_first = may_name_python(opened.content)
-        for case_id, tags in self._tag_scan.list_tags(os.fspath(file.path), opened):
-            for item in self.make_items(file, f"{name}[{case_id}]"):
-                if is_first:
-                    self.load_tags(item)
-                    is_first = False
-                self.mark(item, tags)
-                yield item
+        True: a case must be loaded, since the file names Python code, or nothing else tells the tags.
+        """
+        path = os.fspath(file.path)
+        scan = self._tag_scan.scan(path)
+        opened = file.open_cases() if scan.may_hold_several else None
+        if opened is None:
+            return [("", scan.tags)], scan.tags is None
+        file.case_count = len(opened.cases.ids) * self.label_count
+        return self._tag_scan.list_tags(path, opened), may_name_python(opened.content)
 
     def make_items(self, file: CaseFile, name: str) -> Iterator[CaseItem]:
         """Yield the item of a case, or one for each part of the run."""
@@ -313,27 +312,24 @@ class CaseFile(pytest.File):
 
     def collect(self) -> Iterator[CaseItem]:
         name = self.path.name.partition(".")[0]
-        scan = FileScan(()) if self._problem is not None else self._hooks.scan(self.path)
-        opened = self._open_cases() if scan.may_hold_several else None
-        if opened is not None:
-            self.case_count = len(opened.cases.ids) * self._hooks.label_count
-            yield from self._hooks.collect_several(self, name, opened)
-            return
-        tags = scan.tags
-        for item in self._hooks.make_items(self, name):
-            if self._problem is None:
-                tags = self._hooks.load_tags(item) if tags is None else tags
-                self._hooks.mark(item, tags)
-            yield item
+        cases, must_load = ([("", ())], False) if self._problem is not None else self._hooks.list_cases(self)
+        for row, tags in cases:
+            for item in self._hooks.make_items(self, name + row):
+                if must_load:
+                    loaded_tags = self._hooks.load_tags(item)
+                    tags, must_load = loaded_tags if tags is None else tags, False
+                self._hooks.mark(item, tags or ())
+                yield item
 
-    def _open_cases(self) -> ExpandedFile | None:
+    def open_cases(self) -> ExpandedFile | None:
+        """Open the file if it holds several cases."""
         with suppress(SpecError):  # cases that can't be listed are one that fails
             return open_cases(os.fspath(self.path), os.fspath(self.config.rootpath))
         return None
 
     def locate_row(self, row_id: str) -> Location | None:
         """Return the place of one of the file's cases; None where the file has changed meanwhile."""
-        opened = self._open_cases()
+        opened = self.open_cases()
         return opened.cases.locate(row_id) if opened is not None and row_id in opened.cases.ids else None
 
     def load(self, row: str = "", label: str = "") -> LoadedCase:

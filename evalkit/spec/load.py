@@ -24,7 +24,7 @@ from evalkit.errors import (
 )
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.permissions import explain_path
-from evalkit.hooks import INPUT, FileCase, Inherited, find_owner, inherit, list_expanding_keys, list_files
+from evalkit.hooks import INPUT, WHOLE_FILE, FileCase, Inherited, find_owner, inherit, list_expanding_keys, list_files
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
@@ -125,7 +125,7 @@ def examine_case(path: str | Path, *, root: str | Path, mocks: Path = _DEFAULT_M
     return loader.examine(parsed.value, Layer(loader.id, file), parsed.problems, check_targets=False)[0]
 
 
-def _read_case(file: str, member_id: str | None, root: str) -> tuple[bytes, ParsedYaml, FileCase | None]:
+def _read_case(file: str, member_id: str | None, root: str) -> tuple[bytes, ParsedYaml, FileCase]:
     """Read a file that is one case, or the case `member_id` of a file. SpecError where it is the other."""
     if member_id is not None and (opened := open_cases(file, root)) is not None:
         member = opened.cases.read(member_id)
@@ -142,7 +142,7 @@ def _read_case(file: str, member_id: str | None, root: str) -> tuple[bytes, Pars
         message = f"the file has rows, each of them a case: {os.path.basename(file)}[{first}], ..." if first else ""
     if message:
         raise SpecError([Problem(Location(format_file_path(file, root)), message)])
-    return content, parsed, None
+    return content, parsed, WHOLE_FILE
 
 
 # `functions:` behind comments and keys whose values are plain and stand in their line: nothing reaches into the block.
@@ -231,7 +231,7 @@ class _CaseLoader:
         has_given_root: bool,
         uses_python: bool,
         permissions: Permissions | None = None,
-        member: FileCase | None = None,
+        member: FileCase = WHOLE_FILE,
     ) -> None:
         self.root = root
         self.file = file
@@ -251,7 +251,7 @@ class _CaseLoader:
         values = parts.values
         repeat: Repeat = values.get("repeat", Repeat())
         name = values.get("scenario_id") or self.stem
-        suffix = "" if self.member is None else f"[{self.member.id}]"
+        suffix = f"[{self.member.id}]" if self.member.id else ""
         return Case(
             id=(self.id or name or "case") + suffix,
             path=self.path,
@@ -277,7 +277,7 @@ class _CaseLoader:
             suite_dirs=suite.folders,
             permissions=self.permissions,
             source=examined.source,
-            row="" if self.member is None else str(self.member.place),
+            row="" if self.member.place is None else str(self.member.place),
             repeat=repeat.override(self.settings.repeat if self.settings else None),
         )
 
@@ -339,30 +339,26 @@ class _CaseLoader:
         self, data: JsonDict, source: Source, inherited: Mapping[str, Inherited], *, check_targets: bool
     ) -> tuple[JsonDict, CompiledCase]:
         """Compile the merged `data`, filled in for the case that is meant of its file. Return it filled, too."""
-        member = self.member
-        unfilled = data
-        if member is not None:
-            data = member.fill(data)
+        member, unfilled = self.member, data
+        data = member.fill(data)
         file_problems: list[PathProblem] = []
         if _may_name_files(data.get("input")):
             data, file_problems = input_files.attach_files(data, source, self.root, self.permissions)
         parts = CompiledCase()
-        if member is None or not member.problems:
+        if not member.problems:
             with look_up_from(None if self.file is None else os.path.dirname(self.file)):
                 parts = compile_case(
                     data,
                     stem=self.stem,
-                    mocks=MockFiles(self.mocks, None if member is None else member.fill_included, self.permissions),
+                    mocks=MockFiles(self.mocks, member.fill_included, self.permissions),
                     check_targets=check_targets,
                     permissions=self.permissions,
                     inherited=inherited,
                 )
-        parts.problems = (*file_problems, *parts.problems)
-        if member is not None:
-            parts.problems = tuple(
-                replace(problem, message=problem.message + member.explain(unfilled, problem.path))
-                for problem in (*parts.problems, *member.problems)
-            )
+        parts.problems = tuple(
+            replace(problem, message=problem.message + member.explain(unfilled, problem.path))
+            for problem in (*file_problems, *parts.problems, *member.problems)
+        )
         return data, parts
 
 
@@ -528,7 +524,7 @@ class TagScanner:
         return FileScan(None if is_first else self._read_tags(content, folder, keys), may_hold_several)
 
     def list_tags(self, file: str, opened: ExpandedFile) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """List the ids of the cases of `file`, which was scanned, with their tags."""
+        """List the cases of `file`, which was scanned, by their ids in brackets, with their tags."""
         data = opened.data
         if EXTENDS in data:
             layer = Layer(format_file_path(file, self._root), file)
@@ -536,7 +532,7 @@ class TagScanner:
         tags: JsonValue = data.get(_TAGS, list(self._suite_tags[os.path.dirname(file)]))
         shared = _read_tags(tags)
         for case_id, own_tags in opened.cases.list_tags(tags):
-            yield case_id, shared if own_tags is tags else _read_tags(own_tags)
+            yield f"[{case_id}]", shared if own_tags is tags else _read_tags(own_tags)
 
     def _find_possible_keys(self, content: bytes) -> tuple[frozenset[str], bool]:
         """Find which of the sought keys the file may have, and whether it has them: else only parsing tells."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from evalkit.errors import Location, PathProblem, Problem, SpecError
+from evalkit.yamlfile import events
 from evalkit.yamlfile.events import (
     AliasEvent,
     Event,
@@ -18,7 +19,6 @@ from evalkit.yamlfile.events import (
     SourceText,
     StreamEndEvent,
     YAMLError,
-    open_parser,
     prepare,
 )
 
@@ -109,7 +109,7 @@ class _PositionsReader:
 
     def read(self) -> _Node | None:
         try:
-            parser = open_parser(self.source.text)
+            parser = events.open_parser(self.source.text)
         except (YAMLError, UnicodeEncodeError):
             return None
         self._next = parser.get_event

@@ -18,7 +18,7 @@ from evalkit.jsonvalue import measure_json
 from evalkit.project import Project
 from evalkit.records import template
 from evalkit.spec.load import case_from_dict
-from evalkit.yamlfile import parse
+from evalkit.yamlfile import parse, positions
 from evalkit.yamlfile.events import read_file
 from evalkit.yamlfile.parse import read
 
@@ -107,7 +107,7 @@ def test_bounds_that_are_none_are_refused(tmp_path: Path, table: str, message: s
 
 
 def test_a_text_with_many_duplicate_keys_is_located_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = count_calls(monkeypatch, parse, "read_positions")
+    made = count_calls(monkeypatch, positions, "read_positions")
     parsed = read("a: 1\n" * 50, "f.yaml")
     assert [problem.message for problem in parsed.problems] == ["duplicate key 'a'; it stands in line 1 already"] * 49
     assert len(made) == 1
