@@ -117,15 +117,6 @@ def read_text(value: object) -> str:
     raise ValueError("a text")
 
 
-def _read_graders(value: object) -> str:
-    """Read a model, or the models of a panel as a list or with commas between them."""
-    if isinstance(value, list) and value and all(isinstance(item, str) and item.strip() for item in value):
-        return ", ".join(item.strip() for item in value)
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    raise ValueError("a text" if isinstance(value, str) else "a model, or a list of models")
-
-
 def _read_flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -242,28 +233,6 @@ def _read_limits(value: object) -> dict[str, Any]:
     return limits
 
 
-def _build_table_reader(readers: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any], dict[str, Any]]:
-    def read_table(value: object) -> dict[str, Any]:
-        if not isinstance(value, dict) or not set(value) <= set(readers):
-            raise ValueError(f"a table with {', '.join(readers)}")
-        return {name: readers[name](item) for name, item in value.items()}
-
-    return read_table
-
-
-def _read_covered(value: object) -> tuple[str, ...]:
-    try:
-        return read_strings(value)
-    except ValueError:
-        raise ValueError("a table whose covers is a list of criteria, with * for any text") from None
-
-
-def _read_share(value: object) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1:
-        return float(value)
-    raise ValueError("a table whose min_kappa and min_kappa_low are numbers from 0 to 1")
-
-
 def _read_patterns(value: object) -> tuple[str, ...]:
     patterns = read_strings(value)
     try:
@@ -274,12 +243,6 @@ def _read_patterns(value: object) -> tuple[str, ...]:
     return patterns
 
 
-_JUDGE_CHECK_KEYS: dict[str, Callable[[Any], Any]] = {
-    "labels": read_text,
-    "min_kappa": _read_share,
-    "min_kappa_low": _read_share,
-    "covers": _read_covered,
-}
 _HTTP_KEYS: dict[str, Callable[[Any], Any]] = {
     "cassettes": _read_flag,
     "ignore_hosts": read_strings,
@@ -324,8 +287,6 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "baseline": read_text,
     "durations": read_text,
     "model": read_text,
-    "grader": _read_graders,
-    "judge_check": _build_table_reader(_JUDGE_CHECK_KEYS),
     "record": build_choice_reader(*RECORD_MODES),
     "concurrency": _read_positive,
     "trace": build_choice_reader(*TRACES),
@@ -384,13 +345,6 @@ def is_setting(name: str) -> bool:
 
 
 PERMISSION_KEYS = ("allow_commands", "allow_imports", "allow_urls", "allow_paths", "allow_env")
-
-
-def read_least_agreement(judge_check: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the demands on graders that the gate of a run makes: those of a project that names its labels."""
-    table = judge_check if judge_check is not None and "labels" in judge_check else {}
-    demands = {name: table[name] for name in ("min_kappa", "min_kappa_low") if name in table}
-    return {**demands, "covered_criteria": table["covers"]} if "covers" in table else demands
 
 
 POLICY_KEYS = (

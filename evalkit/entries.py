@@ -133,6 +133,7 @@ class Entry(NamedTuple):
     commands: tuple[Command, ...] = ()
     divides_runs: bool = False  # into parts, which a run's metadata lists under its name, each with its `label`
     reports: tuple[ReportFormat, ...] = ()
+    late_operators: tuple[str, ...] = ()  # decided after a run; their matchers have its name as `late_feature`
     models: tuple[str, ...] = ()  # fields of `Settings` that name models which it asks, each an option
     recording: str = ""  # the ending of its recordings, which stand beside a case's cassette
     was: Mapping[str, str] = _NOTHING  # fields of records that held its data before version 2
@@ -455,5 +456,34 @@ BUILT_IN = (
         options=(
             Option("executor", "run the cases on this Dask cluster (extra dask)", "dask://HOST:PORT", group=SELECTED),
         ),
+    ),
+    Entry(
+        name="graders",
+        target="evalkit.features.graders.feature:Graders",
+        keys={EXPECTED: ("judge",), VALUE: ("$judge",)},
+        late_operators=("$judge",),
+        codes={"judge_failed": Code(after="budget_exceeded")},
+        has_rules=True,
+        commands=(
+            Command(
+                name="judge-check",
+                target="evalkit.features.graders.judge_check:judge_check",
+                help="Measure how far a grader agrees with people.",
+                group=CHECK_CASES,
+            ),
+        ),
+        recording=".judge.yaml",
+        options=(
+            Option(
+                "grader",
+                "let this model, or several with commas, grade criteria (default: recorded grades)",
+                metavar=MODEL,
+                group=LIVE,
+                for_marked_tests=True,
+            ),
+        ),
+        settings=("grader", "judge_check"),
+        models=("grader",),
+        was={"transcript": "gradings", "metadata": "judge_check"},
     ),
 )

@@ -22,6 +22,7 @@ class Demand:
     """A demand of a case. Those that something did not happen, or on the arguments of calls, say so."""
 
     __slots__ = ()
+    is_late = False  # it is decided after a run, by asking somebody
 
     @property
     def demands_absence(self) -> bool:
@@ -58,6 +59,9 @@ class KeyedDemand(Protocol):
 
     @property
     def on_arguments(self) -> bool: ...
+
+    @property
+    def is_late(self) -> bool: ...
 
 
 def judge_absences(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,21 +21,17 @@ from evalkit.checks.reasons import (
 )
 from evalkit.checks.updates import Editor, drop_item, drop_phrase, update_value
 from evalkit.errors import KeyPath, format_path
+from evalkit.hooks import VALUE, find_key
 from evalkit.jsonvalue import ARRAY, KINDS, NULL, OBJECT, STRING, JsonDict, get_kind, is_json_equal, is_string
-from evalkit.lazy import LazyModule, is_loaded
-from evalkit.operators.base import WRONG, Matcher, Mismatch, Resolve, holds_judge
+from evalkit.operators.base import WRONG, Matcher, Mismatch, Operator, Resolve, name_late
 from evalkit.operators.compile import Mode
+from evalkit.operators.late import note_late_values
 from evalkit.operators.phrases import has_phrase
 from evalkit.operators.values import Equal, MappingMatcher
 from evalkit.records.template import TemplateError, is_operator
 from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import CheckResult, Reason
 from evalkit.text.format import describe_type, format_value
-
-if TYPE_CHECKING:
-    from evalkit.operators import judged
-else:
-    judged = LazyModule("evalkit.operators.judged")
 
 CONTAINED_NOTE = "contained, not equal"
 _ARGUMENT_CODES = {"wrong": "wrong_argument", "missing": "missing_argument", "unexpected": "unexpected_argument"}
@@ -83,8 +79,7 @@ class ValuesCheck(MeasuredCheck, Struct, frozen=True):
 
     def report_pass(self, call: FunctionCall) -> CheckResult:
         root: KeyPath = ("arguments",) if self.on_arguments else ("result",)
-        if is_loaded(judged):  # or nothing is for a model to grade
-            judged.record_questions(self.matcher, self.get_actual(call), root, f"{describe_call(call)}: ")
+        note_late_values(self.matcher, self.get_actual(call), root, f"{describe_call(call)}: ")
         if self.key == "arguments":
             return build_pass(self.key, "arguments equal")
         if self.key == "result_contains":
@@ -116,10 +111,11 @@ class ValuesCheck(MeasuredCheck, Struct, frozen=True):
 
 
 def build_mismatch_reason(code: str, mismatch: Mismatch, place: str, call: FunctionCall | None = None) -> Reason:
-    """Build the reason for a value that differs; its code is `judge_failed` where a model's grade decided that."""
-    is_graded = mismatch.code == WRONG and holds_judge(mismatch.expected)
+    """Build the reason for a value that differs. A late operator may have a code of its own."""
+    late = name_late(mismatch.expected) if mismatch.code == WRONG else None
+    operator: Operator | None = None if late is None else find_key(VALUE, late)
     return build_reason(
-        "judge_failed" if is_graded else code,
+        code if operator is None else operator.code or code,
         str(mismatch),
         place,
         call=call,
@@ -179,7 +175,7 @@ class ValuesKey(CallKey):
 
     def read(self, draft: CallDraft, path: KeyPath, value: Any) -> ValuesCheck | None:
         names = tuple(value) if isinstance(value, dict) and not is_operator(value) else ()
-        matcher = draft.reader.read_matcher(path, self.complete_value(draft, value), self.mode, draft.no_judge)
+        matcher = draft.reader.read_matcher(path, self.complete_value(draft, value), self.mode, draft.why_not_late)
         return ValuesCheck(self.name, matcher, path, names, value) if matcher else None
 
     def complete_value(self, draft: CallDraft, value: Any) -> Any:

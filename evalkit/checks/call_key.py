@@ -98,8 +98,9 @@ class CallDraft(Struct):
     """A call of a case whose keys are being read. `reader` takes the problems.
 
     `checks_names`: names of arguments are held against the declaration. `forbids`: the call is one that must not be
-    made, or that a rule means. `no_judge`: why no value is for a model to grade. `ignored` are arguments that it may be
-    sent or not. `min` and `max` are set by keys that say how often the call is made; `fails`: it is expected to.
+    made, or that a rule means. `why_not_late`: why no late operator can stand in its values. `ignored` are arguments
+    that it may be sent or not. `min` and `max` are set by keys that say how often the call is made; `fails`: it is
+    expected to.
     """
 
     reader: ExpectationReader
@@ -107,7 +108,7 @@ class CallDraft(Struct):
     function: str | None
     checks_names: bool = True
     forbids: bool = False
-    no_judge: str = ""
+    why_not_late: str = ""
     ignored: Mapping[str, Any] = field(default_factory=dict)
     min: int = 1
     max: int | None = 1

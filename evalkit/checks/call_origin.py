@@ -22,7 +22,7 @@ from evalkit.records.verdict import CheckResult
 from evalkit.text.format import format_value
 
 CHANNELS = ("native", "text", "direct")
-_NO_JUDGE_OF_USERS = "what the user said is decided without a model; write a phrase, a pattern or another operator"
+_WHY_NOT_LATE_OF_USERS = "what the user said is decided without a model; write a phrase, a pattern or another operator"
 
 
 class ChoicesCheck(BooleanCheck, frozen=True):
@@ -255,7 +255,7 @@ class MessageKey(CallKey):
         if not isinstance(value, (str, dict)) or not value:
             draft.reader.report_wrong(path, value, "a text of the user's message, or an operator")
             return None
-        matcher = draft.reader.read_matcher(path, value, "contain", _NO_JUDGE_OF_USERS)
+        matcher = draft.reader.read_matcher(path, value, "contain", _WHY_NOT_LATE_OF_USERS)
         return None if matcher is None else MessageCheck(matcher, path)
 
 

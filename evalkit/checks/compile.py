@@ -20,19 +20,17 @@ from evalkit.checks.stop_reason import StopReason
 from evalkit.errors import KeyPath, PathProblem
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule, is_loaded
-from evalkit.operators.base import JUDGE, SIMILAR, holds_operator
 from evalkit.records.case import Declaration
 from evalkit.records.registry import CHECKS
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
-    from evalkit.checks import contradictions, custom_checks, grounded, judge_criteria
+    from evalkit.checks import contradictions, custom_checks, grounded
     from evalkit.checks.expected_key import Demanded
 else:
     contradictions = LazyModule("evalkit.checks.contradictions")
     custom_checks = LazyModule("evalkit.checks.custom_checks")
     grounded = LazyModule("evalkit.checks.grounded")
-    judge_criteria = LazyModule("evalkit.checks.judge_criteria")
 
 _CALLS = ExpectedCallsKey.name
 D = TypeVar("D")
@@ -112,8 +110,6 @@ class _Compilation:
             valid_arguments=draft.valid_arguments,
             stop_reason=_take(demands, StopReason) or StopReason(COMPLETED, self.path, is_explicit=False),
             aliases=reader.aliases,
-            graded=_take(demands, judge_criteria.JudgeCriteria) if is_loaded(judge_criteria) else None,
-            has_judged=holds_operator(expected, JUDGE, SIMILAR),
             checks=tuple(cast("list[RunCheck]", demands)),
         )
 

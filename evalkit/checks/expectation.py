@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from evalkit.checks.absence import UNOBSERVED, KeyedDemand, is_seen_in_part, is_unseen_alone, judge_absences
 from evalkit.checks.calls import ForbiddenCalls, add_problems, judge_calls, report_unmeasured
-from evalkit.checks.evidence import COMPLETED, Evidence, build_resolver, extract_turn, find_last_turn
+from evalkit.checks.evidence import COMPLETED, Evidence, extract_turn, find_last_turn
 from evalkit.checks.expected_calls import CallResult, CallsResult, ExpectedCallList
 from evalkit.checks.expected_key import RunCheck
 from evalkit.checks.reasons import (
@@ -31,23 +31,18 @@ from evalkit.checks.stop_reason import StopReason
 from evalkit.errors import MeasurementError, ProviderError, format_path
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule, is_loaded
+from evalkit.operators.late import Judging
 from evalkit.records.case import Case, UserTurn
-from evalkit.records.rubric import Rubric
 from evalkit.records.template import TemplateError
 from evalkit.records.transcript import APPLICATION, RunFault, Transcript
 from evalkit.records.verdict import ERROR, FAILED, PASSED, CallVerdict, CheckResult, Reason, Score
 from evalkit.text.format import format_count
 
 if TYPE_CHECKING:
-    from evalkit.checks import call_origin, judge_criteria, run_checks
+    from evalkit.checks import call_origin, run_checks
     from evalkit.checks.grounded import GroundedCalls
-    from evalkit.checks.judge_criteria import JudgeCriteria
-    from evalkit.operators import judged
-    from evalkit.operators.judged import GradeBook
 else:
     call_origin = LazyModule("evalkit.checks.call_origin")
-    judge_criteria = LazyModule("evalkit.checks.judge_criteria")
-    judged = LazyModule("evalkit.operators.judged")
     run_checks = LazyModule("evalkit.checks.run_checks")
 
 _COMPLETES = StopReason(COMPLETED, (), is_explicit=False)
@@ -75,8 +70,6 @@ class Expectation(Struct, frozen=True):
     stop_reason: StopReason = _COMPLETES
     checks: tuple[RunCheck, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)  # of the functions that the case declares
-    graded: JudgeCriteria | None = None  # `judge`; the runner has it graded before the rest is concluded
-    has_judged: bool = False  # a value is for a model: to grade, by `$judge`, or to compare, by `$similar`
 
     @property
     def expects_model_failure(self) -> bool:
@@ -104,34 +97,36 @@ class Expectation(Struct, frozen=True):
             known_calls = tuple(call for call in transcript.calls if call.user_turn <= user_turn)
             transcript = extract_turn(transcript, user_turn)
         evidence = Evidence(transcript, transcript.input if input is None else input, mode, known_calls, self.aliases)
-        if not self.has_judged:
-            return self._judge_evidence(evidence)
-        with judged.use_grades(transcript.gradings) as book:
-            return self._judge_evidence(evidence, book)
+        with Judging(transcript.features) as judging:
+            return self._judge_evidence(evidence, judging)
 
     def list_demands(self) -> list[KeyedDemand]:
         """List the demands that the case writes down."""
         demands: list[KeyedDemand | None] = [self.calls, self.forbidden, self.grounded, *self.checks]
         return [demand for demand in demands if demand is not None]
 
-    def _judge_evidence(self, evidence: Evidence, book: GradeBook | None = None) -> Judgement:
-        found = self._judge_list(evidence)
-        lines, results = found.lines, found.results
+    def _judge_evidence(self, evidence: Evidence, judging: Judging) -> Judgement:
+        judged = self._judge_list(evidence)
+        lines, results = judged.lines, judged.results
         if any(line.call is not None and (line.call.problem or line.call.violations) for line in lines):
             results += _guard(self.stop_reason, partial(add_problems, lines, valid_arguments=self.valid_arguments))
         for call_check in (self.forbidden, self.grounded):
             if call_check is not None:
                 results += _guard(call_check, partial(call_check.judge, lines, evidence))
         for check in (self.stop_reason, *self.checks):
-            results += _guard(check, partial(check.judge, evidence))
-        if book is not None:
-            results += judge_criteria.report_questions(book, evidence.mode)
-        if self.graded is not None:
-            results += self.graded.judge(evidence)
+            if not check.is_late:
+                results += _guard(check, partial(check.judge, evidence))
+        for problem in judging.problems:
+            results.append(build_unmeasured("values", f"can't be judged: {problem}", "", evidence.mode))
+        for values in tuple(judging.late.values()):
+            results += values.report(evidence.mode)
+        for check in self.checks:
+            if check.is_late:
+                results += _guard(check, partial(check.judge, evidence))
         if evidence.transcript.unobserved:
             unmet = self.calls if any(line.call is None for line in lines) else None
             results += judge_absences(self.list_demands(), evidence.transcript.unobserved, unmet)
-        return build_judgement(lines, results, found.score, evidence, self.stop_reason)
+        return build_judgement(lines, results, judged.score, evidence, self.stop_reason)
 
     def _judge_list(self, evidence: Evidence) -> CallsResult:
         results = []
@@ -143,14 +138,6 @@ class Expectation(Struct, frozen=True):
             except Exception as error:
                 results = [_build_broken(self.calls, error)]
         return CallsResult([CallResult(call) for call in evidence.calls], results)
-
-    def resolve_criteria(
-        self, transcript: Transcript, case_input: object, user_turn: int | None = None
-    ) -> tuple[Rubric, ...]:
-        """Return the criteria of `judge` for what happened up to `user_turn`. Raises TemplateError."""
-        assert self.graded is not None
-        calls = tuple(call for call in transcript.calls if user_turn is None or call.user_turn <= user_turn)
-        return self.graded.render(build_resolver(calls, case_input, self.aliases))
 
 
 def get_expectation(holder: Case | UserTurn) -> Expectation | None:

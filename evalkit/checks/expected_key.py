@@ -90,6 +90,7 @@ class ExpectedKey(DemandKey):
     in_turns: bool = True  # a user turn may have it; otherwise it is measured over the whole run
     in_every_turn: bool = False  # user turns have it from the case
     synonyms: tuple[str, ...] = ()  # what people write for it
+    is_late: bool = False  # it is decided after a run, by asking somebody
     counts_calls: bool = False  # it is judged by the names and the number of calls alone
 
     def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> Demanded | None:

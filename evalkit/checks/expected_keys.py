@@ -43,7 +43,6 @@ _KEYS = {
     "processing_time_ms": _BUDGETS,
     "max_overhead_ms": _BUDGETS,
     "min_score": _LISTS,
-    "judge": "evalkit.checks.judge_criteria",
     "email_sent": _LEGACY,
     "ticket_created": _LEGACY,
     "ticket_fields": _LEGACY,

@@ -50,7 +50,7 @@ _MISSPELLED = ("arguments_contains", "arguments_excludes", "result_excludes")
 _MAX_LEVELS = 2  # of groups inside the list
 _NO_CALLS = InOrder(())
 
-_FORBIDDEN_JUDGE = "what is forbidden is decided without a model; expect a call, or write a criterion under judge"
+_FORBIDDEN_LATE = "what is forbidden is decided without a model; expect a call, or write a criterion under judge"
 
 
 class CallReader:
@@ -105,11 +105,11 @@ class CallReader:
 
     def read_forbidden(self, path: KeyPath, item: object) -> ExpectedCall | None:
         """Read a forbidden call: the demands that a call must meet to be one. Whether it succeeds does not matter."""
-        return self.read_demands(path, item, list_forbidden_keys(), 0, forbids=True, no_judge=_FORBIDDEN_JUDGE)
+        return self.read_demands(path, item, list_forbidden_keys(), 0, forbids=True, why_not_late=_FORBIDDEN_LATE)
 
     def read_meant_call(self, path: KeyPath, item: object, *, counts_attempts: bool) -> ExpectedCall | None:
         """Read the calls that a rule or a condition speaks of; unless `counts_attempts`, those that succeeded."""
-        call = self.read_demands(path, item, list_meant_keys(), 0, forbids=True, no_judge=_FORBIDDEN_JUDGE)
+        call = self.read_demands(path, item, list_meant_keys(), 0, forbids=True, why_not_late=_FORBIDDEN_LATE)
         says_outcome = isinstance(item, dict) and OutcomeKey.name in item
         if call is None or counts_attempts or says_outcome:
             return call
@@ -122,17 +122,17 @@ class CallReader:
         known_keys: Mapping[str, object],
         id: int,
         *,
-        no_judge: str,
+        why_not_late: str,
         forbids: bool = False,
     ) -> ExpectedCall | None:
         """Read a call that may have `known_keys`: the demands that tell which calls are meant.
 
-        `no_judge` says why no value is for a model to grade; `forbids`: a text is one in any form.
+        `why_not_late` says why no late operator can stand in values; `forbids`: a text is one in any form.
         """
         keys = self._read_keys(path, item, known_keys)
         if keys is None:
             return None
-        draft = self._start_draft(path, item, keys, forbids=forbids, no_judge=no_judge)
+        draft = self._start_draft(path, item, keys, forbids=forbids, why_not_late=why_not_late)
         checks = self._read_checks(draft, keys)
         if draft.function is None:
             return None
@@ -142,7 +142,7 @@ class CallReader:
         return ExpectedCall(id, path, format_path(path), draft.function, tuple(checks), has_templates=has_templates)
 
     def _start_draft(
-        self, path: KeyPath, item: object, keys: Mapping[str, Any], *, forbids: bool = False, no_judge: str = ""
+        self, path: KeyPath, item: object, keys: Mapping[str, Any], *, forbids: bool = False, why_not_late: str = ""
     ) -> CallDraft:
         """Start to read a call: with the name of its function."""
         return CallDraft(
@@ -151,7 +151,7 @@ class CallReader:
             self._read_function(path, item, keys),
             checks_names=self.valid_arguments and keys.get(ValidKey.name) is not False,
             forbids=forbids,
-            no_judge=no_judge,
+            why_not_late=why_not_late,
             ignored=self._ignored,
         )
 

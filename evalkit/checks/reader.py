@@ -116,10 +116,10 @@ class ExpectationReader(FieldReader):
         chosen = [self.read_choice(path, item, choices) for item in values]
         return tuple(choice for choice in chosen if choice is not None) if None not in chosen else ()
 
-    def read_matcher(self, path: KeyPath, value: object, mode: Mode, no_judge: str = "") -> Matcher | None:
+    def read_matcher(self, path: KeyPath, value: object, mode: Mode, why_not_late: str = "") -> Matcher | None:
         """Compile `value` by the operators' rules; their problems become problems of the case."""
         try:
-            return compile_value(value, mode=mode, path=path, no_judge=no_judge)
+            return compile_value(value, mode=mode, path=path, why_not_late=why_not_late)
         except OperatorProblems as error:
             self.problems.extend(error.problems)
             return None

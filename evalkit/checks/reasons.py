@@ -43,7 +43,6 @@ _ORDER = (
     ("unobserved",),
     ("wrong_instruction", "response_mismatch"),
     ("budget_exceeded", "score_too_low"),
-    ("judge_failed",),
 )
 RANK = {code: rank for rank, codes in enumerate(_ORDER) for code in codes}
 OTHER_RANK = len(_ORDER)

@@ -22,7 +22,7 @@ from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.lazy import LazyModule
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import OperatorProblems, compile_value
-from evalkit.operators.judged import record_questions
+from evalkit.operators.late import note_late_values
 from evalkit.records.template import TemplateError
 from evalkit.records.verdict import CheckResult
 from evalkit.text.format import TEXT_LIMIT, format_count, format_value
@@ -163,7 +163,7 @@ class ResponseJson(Demand, Struct, frozen=True):
             return build_failure(self.key, "response_mismatch", problem, format_path(self.path))
         matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
         if matcher.is_match(value):
-            record_questions(matcher, value, ("response",), "")
+            note_late_values(matcher, value, ("response",), "")
             return build_pass(self.key, "the response is as expected")
         reasons = [
             build_mismatch_reason("response_mismatch", item, format_path((*self.path, *item.path[1:])))

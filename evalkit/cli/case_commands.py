@@ -12,7 +12,7 @@ import click
 from evalkit.cli.new import AGENTS, explain_next_step, explain_uncollected, write_case, write_configuration, write_suite
 from evalkit.cli.schemas import build_cassette_schema, build_instruction_schema
 from evalkit.hooks import find_schema, list_schemas
-from evalkit.hosts.commands.api import OUTPUT, format_examples, open_project, write_output
+from evalkit.hosts.commands.api import FORMAT, OUTPUT, format_examples, open_project, write_output
 from evalkit.hosts.reports.run_file import build_run_schema
 from evalkit.lazy import LazyModule
 from evalkit.records.registry import CHECKS, OPERATORS
@@ -27,7 +27,6 @@ else:
 
 PATHS = click.argument("paths", nargs=-1)
 UNTRUSTED = click.option("--untrusted", is_flag=True, help="Refuse whatever would run code that a case file names.")
-FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
 @click.command(short_help="Write a small suite that is green at once.", epilog=format_examples("evalkit init"))
@@ -111,47 +110,6 @@ def mutate(
     for line in lines:
         click.echo(line)
     return status
-
-
-@click.command(
-    "judge-check",
-    short_help="Measure how far a grader agrees with people.",
-    epilog=format_examples(
-        "evalkit judge-check labels.csv --grader gemini:MODEL --record",
-        "evalkit judge-check labels.csv --min-kappa 0.6",
-    ),
-)
-@click.argument("labels", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--grader", metavar="KIND:MODEL", help="Let this model grade, or a panel with commas.")
-@click.option(
-    "--record", is_flag=True, help="Record its grades beside the labels; what is recorded is not asked again."
-)
-@click.option("--criterion", metavar="TEXT", help="The criterion of rows that name none.")
-@click.option("--min-kappa", type=click.FloatRange(0, 1), help="Exit with 1 if Cohen's kappa is less.")
-@click.option("--min-kappa-low", type=click.FloatRange(0, 1), help="Exit with 1 if its 95 % interval begins lower.")
-@FORMAT
-def judge_check(
-    labels: Path | None,
-    grader: str | None,
-    criterion: str | None,
-    min_kappa: float | None,
-    min_kappa_low: float | None,
-    form: str,
-    *,
-    record: bool,
-) -> int:
-    """Hold a grader's grades against people's labels: agreement, Cohen's kappa with its interval, disagreements.
-
-    LABELS is a CSV or JSON-lines file with the columns criterion, value and label (pass or fail; a score, with columns
-    scale and at_least). Grades are recorded ones (a column grade, or LABELS.judge.yaml), or those of --grader. Exits
-    with 0, with 1 if a demand is missed, and with 6 if something was not graded or kappa says nothing.
-    """
-
-    demands = {"min_kappa": min_kappa, "min_kappa_low": min_kappa_low}
-    check = case_checks.check_grader(labels, grader, criterion, demands, record=record)
-    for line in case_checks.render_check(check, as_json=form == "json"):
-        click.echo(line)
-    return check.status
 
 
 @click.command(
@@ -282,5 +240,5 @@ def explain(code: str | None, *, whole: bool) -> None:
 
 
 WRITING = (init, new_command, record_mocks_command)
-CHECKING = (lint_command, smoke, mutate, judge_check)
+CHECKING = (lint_command, smoke, mutate)
 REFERENCE = (explain, schema)

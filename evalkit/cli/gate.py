@@ -13,16 +13,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalkit.config import POLICY_KEYS, read_least_agreement, read_options, read_value
+from evalkit.config import POLICY_KEYS, read_options, read_value
 from evalkit.errors import UsageError
 from evalkit.execution.shards import compute_fingerprint
 from evalkit.gate.decision import GATE_WORDS, decide, decide_outcomes
 from evalkit.gate.outcomes import build_outcome, build_outcomes
 from evalkit.gate.parts import read_labels
-from evalkit.hooks import list_dividing
+from evalkit.hooks import list_dividing, read_demands
 from evalkit.hosts.reports.run_file import JOURNAL_SUFFIX, StoredRun, load_run, write_run
 from evalkit.jsonvalue import JsonDict
-from evalkit.records.run import AGREEMENT, GateDecision, GraderAgreement, Policy, Run
+from evalkit.records.run import FEATURES, GateDecision, Policy, Run
 from evalkit.stats.accounting import Tally
 from evalkit.text.format import escape_controls, format_case_count, join_names
 
@@ -76,7 +76,7 @@ def build_policy(options: Mapping[str, object]) -> Policy:
     overrides = {name: value for name, value in options.items() if value is not None}
     typed = {name: read_value(name, value, f"--{name.replace('_', '-')}") for name, value in overrides.items()}
     own_policy = {name: own_options[name] for name in POLICY_KEYS if name in own_options}
-    return Policy(**own_policy | read_least_agreement(own_options.get("judge_check")) | typed)
+    return Policy(**own_policy | read_demands(own_options) | typed)
 
 
 def describe_changes(base: Path, head: Path) -> Iterator[str]:
@@ -155,7 +155,7 @@ def _join(stored: Sequence[StoredRun], output: Path) -> MergeResult:
         baseline=None if baseline is None else build_outcomes(baseline),
         doubts=[doubt for stored_run in stored for doubt in find_doubts(stored_run.path, stored_run.run)],
         labels=read_labels(common),
-        agreement=GraderAgreement.from_metadata(common),
+        features=common.get(FEATURES, {}),
     )
     metadata = {
         "gate": decision,
@@ -203,10 +203,13 @@ def _find_common_metadata(runs: Sequence[Run]) -> dict[str, Any]:
     common = {
         key: first.get(key) if all(run.metadata.get(key) == first.get(key) for run in runs) else None for key in keys
     }
-    agreements = [run.metadata[AGREEMENT] for run in runs if AGREEMENT in run.metadata]  # of runs in which models grade
-    if agreements and all(agreement == agreements[0] for agreement in agreements):
-        common[AGREEMENT] = agreements[0]
-    return common
+    measured = [run.metadata.get(FEATURES) or {} for run in runs]
+    features = {}
+    for name in dict.fromkeys(name for found in measured for name in found):
+        data = [found[name] for found in measured if name in found]
+        if all(item == data[0] for item in data):
+            features[name] = data[0]
+    return common | ({FEATURES: features} if features else {})
 
 
 def _refuse_gaps(paths: Sequence[Path], shards: Sequence[str | None]) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
 
 from evalkit.errors import UsageError
 from evalkit.gate.outcomes import (
     CaseCounts,
     CaseOutcome,
-    Finding,
     GateEvidence,
     build_outcomes,
     count_codes,
@@ -21,9 +20,9 @@ from evalkit.gate.outcomes import (
     summarize_features,
 )
 from evalkit.gate.parts import judge_parts, read_labels, split_evidence
-from evalkit.hooks import Comparison, Summary
+from evalkit.hooks import Comparison, Finding, Summary, iter_known
 from evalkit.jsonvalue import JsonDict
-from evalkit.records.run import KEY, MET, MISSED, NOT_MEASURED, GateDecision, GateNote, GraderAgreement, Policy, Run
+from evalkit.records.run import FEATURES, KEY, MET, MISSED, NOT_MEASURED, GateDecision, GateNote, Policy, Run
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.stats.accounting import UNNAMED, Channels, nearest_rank
 from evalkit.stats.pass_rates import clean_runs_needed, wilson
@@ -58,7 +57,7 @@ def decide(run: Run, policy: Policy, baseline: Run | None = None, *, doubts: Seq
         baseline=None if baseline is None else build_outcomes(baseline),
         doubts=(*doubts, *noted_doubts),
         labels=labels,
-        agreement=GraderAgreement.from_metadata(run.metadata),
+        features=run.metadata.get(FEATURES) or {},
     )
 
 
@@ -74,13 +73,14 @@ def decide_outcomes(
     baseline: Sequence[CaseOutcome] | None = None,
     doubts: Sequence[str] = (),
     labels: Sequence[str] = (),
-    agreement: GraderAgreement | None = None,
+    features: Mapping[str, Any] = MappingProxyType({}),
 ) -> GateDecision:
     """Decide like `decide`, from outcomes alone. Of several outcomes of a case the last one counts.
 
     `part`: not all cases were looked at, so that none can be missing. `total`, of a shard: the number of cases that
     were split; those of the other shards may still pass. `doubts`: why the run itself can't be trusted.
     `labels`: those of the parts of the run, the reference first; each is judged on its own, and all must meet the gate.
+    `features`: what features measured of the run.
     """
     outcome_by_id = {outcome.case_id: outcome for outcome in outcomes}
     ids = tuple(dict.fromkeys((*selected, *outcome_by_id)))
@@ -95,7 +95,7 @@ def decide_outcomes(
         shard=shard,
         baseline=None if baseline is None else {outcome.case_id: outcome for outcome in baseline},
         doubts=tuple(doubts),
-        agreement=agreement,
+        features=features,
     )
     return _decide_parts(evidence, split_evidence(evidence, labels))
 
@@ -124,7 +124,7 @@ def _apply_rules(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Itera
     for rule in RULES:
         for part in (evidence,) if rule in _RULES_OF_RUNS else parts:
             head = f"{part.label}: " if part.label else ""
-            yield from ((status, head + text) for status, text in rule(part))
+            yield from (Finding(status, head + text) for status, text in rule(part))
 
 
 def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence], comparison: Comparison) -> JsonDict:
@@ -274,23 +274,23 @@ def _list_repeat_rates(evidence: GateEvidence) -> Iterator[str]:
 
 
 def check_trust(evidence: GateEvidence) -> Iterator[Finding]:
-    yield from ((NOT_MEASURED, doubt) for doubt in evidence.doubts)
+    yield from (Finding(NOT_MEASURED, doubt) for doubt in evidence.doubts)
 
 
 def check_selection(evidence: GateEvidence) -> Iterator[Finding]:
     if evidence.shard is not None:
         number, total = len(evidence.selected), len(evidence.selected) + evidence.counts.elsewhere
         part = f" ({number} of {format_case_count(total)})" if evidence.counts.elsewhere else ""
-        yield (
+        yield Finding(
             NOT_MEASURED,
             f"this is shard {evidence.shard} alone{part}; join all shards with `evalkit merge`, then gate",
         )
     elif not evidence.selected:
         why = "every collected case was deselected" if evidence.collected else "no case was collected"
-        yield NOT_MEASURED, why
+        yield Finding(NOT_MEASURED, why)
     elif not evidence.counts.measured and not evidence.counts.unmeasured:
         skipped, quarantined = len(evidence.counts.skipped), len(evidence.counts.quarantined)
-        yield NOT_MEASURED, f"no case was measured: {skipped} skipped, {quarantined} quarantined"
+        yield Finding(NOT_MEASURED, f"no case was measured: {skipped} skipped, {quarantined} quarantined")
 
 
 def check_unmeasured(evidence: GateEvidence) -> Iterator[Finding]:
@@ -299,18 +299,18 @@ def check_unmeasured(evidence: GateEvidence) -> Iterator[Finding]:
         raise UsageError(f"max_errors: {limit} is negative; 0 allows none")
     if counts.unjudged:
         verb = "has" if len(counts.unjudged) == 1 else "have"
-        yield (
+        yield Finding(
             NOT_MEASURED,
             f"{format_case_count(len(counts.unjudged))} {verb} no verdict: {join_names(counts.unjudged)}",
         )
     if len(counts.errors) > limit:
         allowed = f"at most {limit} may be" if limit else "none may be"
-        yield (
+        yield Finding(
             NOT_MEASURED,
             f"{format_case_count(len(counts.errors))} could not be measured, {allowed}: {join_names(counts.errors)}",
         )
     elif counts.unmeasured and not counts.measured:
-        yield NOT_MEASURED, "no case was measured"
+        yield Finding(NOT_MEASURED, "no case was measured")
 
 
 def check_must_pass(evidence: GateEvidence) -> Iterator[Finding]:
@@ -318,7 +318,7 @@ def check_must_pass(evidence: GateEvidence) -> Iterator[Finding]:
     for outcome in evidence.list_outcomes():
         if outcome.must_pass and outcome.status != PASSED:
             status = MISSED if outcome.status == FAILED else NOT_MEASURED
-            yield status, f"must_pass case {words[outcome.status]}: {outcome.case_id}"
+            yield Finding(status, f"must_pass case {words[outcome.status]}: {outcome.case_id}")
 
 
 def check_pass_rate(evidence: GateEvidence) -> Iterator[Finding]:
@@ -344,7 +344,7 @@ def check_category_floors(evidence: GateEvidence) -> Iterator[Finding]:
             yield from _judge_rate(counts, target, f"cases of category {category}")
         elif evidence.is_whole or count_outcomes(evidence.outcomes, category_members).unmeasured:
             categories = ", ".join(sorted(members)) or "none"
-            yield (
+            yield Finding(
                 NOT_MEASURED,
                 f"category_floors.{category}: no case of that category was measured; there are: {categories}",
             )
@@ -359,13 +359,13 @@ def _judge_rate(counts: CaseCounts, target: Fraction, noun: str) -> Iterator[Fin
     if best < target:
         beyond = f"; with {_describe_unknown(counts)} it would be {format_rate(best)} at best"
         note = beyond if counts.unmeasured or counts.elsewhere else ""
-        yield MISSED, f"{_describe_passed(counts, noun)}; {_describe_target(target)}{note}"
+        yield Finding(MISSED, f"{_describe_passed(counts, noun)}; {_describe_target(target)}{note}")
     elif rate is None:
         return
     elif rate >= target:
-        yield MET, f"{_describe_passed(counts, noun)}; {_describe_target(target)}"
+        yield Finding(MET, f"{_describe_passed(counts, noun)}; {_describe_target(target)}")
     else:
-        yield (
+        yield Finding(
             NOT_MEASURED,
             f"{_describe_passed(counts, noun)}; {_describe_target(target)}, and {_describe_unknown(counts)} decide it",
         )
@@ -397,13 +397,17 @@ def check_lower_bound(evidence: GateEvidence) -> Iterator[Finding]:
     low = Fraction(wilson(len(counts.passed), counts.measured)[0]) * 100
     best = Fraction(wilson(len(counts.passed) + unknown, total)[0]) * 100
     status = MISSED if best < target else MET if low >= target else NOT_MEASURED
-    yield status, f"the lower bound of the pass rate is {format_rate(low)}; at least {format_rate(target)} is demanded"
+    yield Finding(
+        status, f"the lower bound of the pass rate is {format_rate(low)}; at least {format_rate(target)} is demanded"
+    )
 
 
 def check_skips(evidence: GateEvidence) -> Iterator[Finding]:
     limit, skipped = evidence.policy.max_skipped, evidence.counts.skipped
     if limit is not None and len(skipped) > limit:
-        yield NOT_MEASURED, f"{format_case_count(len(skipped))} skipped, at most {limit} may be: {join_names(skipped)}"
+        yield Finding(
+            NOT_MEASURED, f"{format_case_count(len(skipped))} skipped, at most {limit} may be: {join_names(skipped)}"
+        )
 
 
 def check_cost(evidence: GateEvidence) -> Iterator[Finding]:
@@ -414,9 +418,9 @@ def check_cost(evidence: GateEvidence) -> Iterator[Finding]:
     total = sum(usd for _, *known in costs for usd in known if usd is not None)
     unknown = [case_id for case_id, *known in costs if None in known]
     if total > limit:
-        yield MISSED, f"the run cost {format_usd(total)}; at most {limit:.4g} may be spent"
+        yield Finding(MISSED, f"the run cost {format_usd(total)}; at most {limit:.4g} may be spent")
     elif unknown:
-        yield NOT_MEASURED, f"the cost of {format_case_count(len(unknown))} is unknown: {join_names(unknown)}"
+        yield Finding(NOT_MEASURED, f"the cost of {format_case_count(len(unknown))} is unknown: {join_names(unknown)}")
 
 
 def check_latency(evidence: GateEvidence) -> Iterator[Finding]:
@@ -428,9 +432,9 @@ def check_latency(evidence: GateEvidence) -> Iterator[Finding]:
     times = sorted(ms for outcome in measured for ms in outcome.latencies)
     percentile = nearest_rank(times, 0.95) if times else 0.0
     if percentile > limit:
-        yield MISSED, f"95 % of the runs took up to {percentile:,.0f} ms; at most {limit:,.0f} ms are allowed"
+        yield Finding(MISSED, f"95 % of the runs took up to {percentile:,.0f} ms; at most {limit:,.0f} ms are allowed")
     elif untimed:
-        yield NOT_MEASURED, f"the time of {format_case_count(len(untimed))} is unknown: {join_names(untimed)}"
+        yield Finding(NOT_MEASURED, f"the time of {format_case_count(len(untimed))} is unknown: {join_names(untimed)}")
 
 
 def check_text_calls(evidence: GateEvidence) -> Iterator[Finding]:
@@ -441,9 +445,9 @@ def check_text_calls(evidence: GateEvidence) -> Iterator[Finding]:
     text_count, total = sum(o.text_calls for o in outcomes), sum(o.model_calls for o in outcomes)
     if total and Fraction(100 * text_count, total) > limit:
         rate = format_rate(Fraction(100 * text_count, total))
-        yield MISSED, f"{text_count} of {total} calls came as text ({rate}); at most {format_rate(limit)} may"
+        yield Finding(MISSED, f"{text_count} of {total} calls came as text ({rate}); at most {format_rate(limit)} may")
     elif not total and evidence.is_whole:
-        yield NOT_MEASURED, f"no call of a model was seen; at most {format_rate(limit)} may come as text"
+        yield Finding(NOT_MEASURED, f"no call of a model was seen; at most {format_rate(limit)} may come as text")
 
 
 def check_malformed_calls(evidence: GateEvidence) -> Iterator[Finding]:
@@ -454,65 +458,23 @@ def check_malformed_calls(evidence: GateEvidence) -> Iterator[Finding]:
     if came.total and Fraction(100 * came.malformed, came.total) > limit:
         rate = format_rate(Fraction(100 * came.malformed, came.total))
         verb = "was" if came.malformed == 1 else "were"
-        yield (
+        yield Finding(
             MISSED,
             f"{came.malformed} of {came.total} calls {verb} malformed ({rate}); at most {format_rate(limit)} may be",
         )
     elif not came.total and evidence.is_whole:
-        yield NOT_MEASURED, f"no call of a model was seen; at most {format_rate(limit)} may be malformed"
+        yield Finding(NOT_MEASURED, f"no call of a model was seen; at most {format_rate(limit)} may be malformed")
 
 
-def check_agreement(evidence: GateEvidence) -> Iterator[Finding]:
-    """Graders must agree with people as far as is demanded. Without a grade of a model there is nothing to demand."""
-    policy, agreement = evidence.policy, evidence.agreement
-    graders = dict.fromkeys(grader for outcome in evidence.list_outcomes() for grader in outcome.graders)
-    if not graders or (policy.min_kappa is None and policy.min_kappa_low is None):
-        return
-    if agreement is None:
-        demand = "the agreement of graders with people is demanded (min_kappa), and the run file says nothing of it"
-        yield NOT_MEASURED, f"{demand}; `pytest --evalkit` measures it"
-        return
-    for grader in graders:
-        command = f"`evalkit judge-check {agreement.labels} --grader={grader or 'KIND:MODEL'} --record`"
-        name = grader or "a grader without a name"
-        if agreement.problem:
-            yield NOT_MEASURED, f"how far {name} agrees with people is not known: {agreement.problem}; {command}"
-        elif agreement.grader != grader:
-            grades = f"the grades of {agreement.labels} are of {agreement.grader or 'a person'}"
-            yield NOT_MEASURED, f"how far {name} agrees with people is not known: {grades}; {command}"
-        else:
-            yield from _judge_kappa(agreement, policy)
-            yield from _find_unlabelled(evidence, agreement, grader)
-
-
-def _find_unlabelled(evidence: GateEvidence, agreement: GraderAgreement, grader: str) -> Iterator[Finding]:
-    """Find criteria of which the agreement says nothing, since people labelled no value by them."""
-    used = dict.fromkeys(
-        name for outcome in evidence.list_outcomes() if grader in outcome.graders for name in outcome.criteria
-    )
-    covered = [".*".join(map(re.escape, pattern.split("*"))) for pattern in evidence.policy.covered_criteria]
-    unlabelled = [
-        json.dumps(name, ensure_ascii=False)
-        for name in used
-        if name not in agreement.criteria and not any(re.fullmatch(pattern, name, re.DOTALL) for pattern in covered)
-    ]
-    if unlabelled:
-        count = "a criterion" if len(unlabelled) == 1 else f"{len(unlabelled)} criteria"
-        yield (
-            NOT_MEASURED,
-            f"how far {grader} agrees with people is not known of {count} that {agreement.labels} has no labels of: "
-            f"{join_names(unlabelled)}; label values by each, or name criteria for which others stand: `covers`",
-        )
-
-
-def _judge_kappa(agreement: GraderAgreement, policy: Policy) -> Iterator[Finding]:
-    for value, limit, name in (
-        (agreement.kappa, policy.min_kappa, "kappa"),
-        (agreement.low, policy.min_kappa_low, "the lower end of kappa's interval"),
-    ):
-        if limit is not None and value is not None:
-            status, demand = MET if value >= limit else MISSED, f"at least {limit:g} is demanded"
-            yield status, f"{name} of {agreement.grader} is {value:.2f} over {agreement.items} labels; {demand}"
+def check_features(evidence: GateEvidence) -> Iterator[Finding]:
+    """What features demand of the run. A feature that raises leaves the gate unmeasured."""
+    for name, feature in iter_known({name for outcome in evidence.list_outcomes() for name in outcome.features}):
+        try:
+            yield from feature.decide(evidence)
+        except UsageError:  # a policy that makes no sense
+            raise
+        except Exception as error:
+            yield Finding(NOT_MEASURED, f"the rules of feature '{name}' raised {type(error).__name__}: {error}")
 
 
 def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
@@ -526,25 +488,25 @@ def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
             "no_regressions needs a baseline: give the run file of an earlier run (--evalkit-baseline FILE)"
         )
     if evidence.baseline and all(outcome.status in (ERROR, NOT_RUN) for outcome in evidence.baseline.values()):
-        yield NOT_MEASURED, f"no case was measured {where}, so that nothing says which of them passed"
+        yield Finding(NOT_MEASURED, f"no case was measured {where}, so that nothing says which of them passed")
         return
     passed_before = {case_id for case_id, outcome in evidence.baseline.items() if outcome.status == PASSED}
     newly = [case_id for case_id in evidence.counts.failed if case_id in passed_before]
     unmeasured = [i for i in (*evidence.counts.errors, *evidence.counts.unjudged) if i in passed_before]
     gone = [case_id for case_id in find_changes(evidence, evidence.baseline)["gone"] if case_id in passed_before]
     if newly:
-        yield MISSED, f"{format_case_count(len(newly))} passed {where} and failed now: {join_names(newly)}"
+        yield Finding(MISSED, f"{format_case_count(len(newly))} passed {where} and failed now: {join_names(newly)}")
     elif unmeasured:
-        yield (
+        yield Finding(
             NOT_MEASURED,
             f"{format_case_count(len(unmeasured))} passed {where} and could not be measured now: "
             f"{join_names(unmeasured)}",
         )
     elif not gone:
-        yield MET, f"no case that passed {where} failed"
+        yield Finding(MET, f"no case that passed {where} failed")
     if gone:
         verb = "is" if len(gone) == 1 else "are"
-        yield (
+        yield Finding(
             NOT_MEASURED,
             f"{format_case_count(len(gone))} passed {where} and {verb} gone: {join_names(gone)}; "
             f"a baseline without {'it' if len(gone) == 1 else 'them'} accepts that",
@@ -564,12 +526,12 @@ RULES: tuple[Callable[[GateEvidence], Iterator[Finding]], ...] = (
     check_latency,
     check_text_calls,
     check_malformed_calls,
-    check_agreement,
+    check_features,
     check_regressions,
 )
 _RULES_OF_RUNS = (
     check_trust,
     check_selection,
     check_cost,
-    check_agreement,
+    check_features,
 )  # one selection, one budget, however many parts

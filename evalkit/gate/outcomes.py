@@ -11,9 +11,8 @@ from msgspec import Struct, field
 
 from evalkit.hooks import Summary, iter_known
 from evalkit.lazy import LazyModule
-from evalkit.records.rubric import name_criterion
-from evalkit.records.run import GraderAgreement, Policy, Run
-from evalkit.records.transcript import CACHED, Grading, Transcript
+from evalkit.records.run import Policy, Run
+from evalkit.records.transcript import CACHED, Transcript
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, list_runs
 from evalkit.stats.accounting import Channels, account_features, iter_channels
 from evalkit.text.format import format_case_count, format_dollars, join_names
@@ -55,8 +54,6 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     cached: bool = False  # the cache of replies answered some of its model turns
     can_vary: bool = False  # a live model took part, or something that is not known to stay the same
     tokens: int | None = None  # of all runs, read and written; None if some are unknown
-    graders: tuple[str, ...] = ()  # models that graded it; a person's grades are no model's
-    criteria: tuple[str, ...] = ()  # by which they did, as `Rubric.describe` names them
 
     @property
     def all_passed(self) -> bool | None:
@@ -79,7 +76,6 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
     measured = [run for run in runs if run.status in (PASSED, FAILED)]
     runs_passed = sum(run.status == PASSED for run in measured)
     channels = _list_channels(runs)
-    gradings = _list_gradings(runs)
     timings = [(run, run.transcript.timing) for run in runs if run.transcript.timing is not None]
     repeat = verdict.case.get("repeat")
     return CaseOutcome(
@@ -109,8 +105,6 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         cached=any(run.transcript.cassette == CACHED for run in runs),
         hand_written=any(run.transcript.cassette == "hand-written" for run in runs),
         tokens=_count_tokens(runs),
-        graders=tuple(dict.fromkeys(grading.grader or "" for grading in gradings)),
-        criteria=_list_criteria(gradings),
         can_vary=0 < runs_passed < len(measured) or any(_can_vary(run, is_live=is_live) for run in runs),
     )
 
@@ -128,17 +122,6 @@ def sum_elapsed_ms(runs: Iterable[Verdict], *, is_live: bool) -> float | None:
     varying = [_can_vary(run, is_live=is_live) for run, _ in timings]
     times = [t.total_ms if varies else t.elapsed_ms for varies, (_, t) in zip(varying, timings, strict=True)]
     return sum(times) if times else None
-
-
-def _list_gradings(runs: Iterable[Verdict]) -> list[Grading]:
-    """Return what models have graded."""
-    gradings = [grading for run in runs for grading in run.transcript.gradings]
-    return [grading for grading in gradings if grading.grades and not grading.is_hand_written]
-
-
-def _list_criteria(gradings: Iterable[Grading]) -> tuple[str, ...]:
-    grades = (grade for grading in gradings for grade in grading.grades)
-    return tuple(dict.fromkeys(name_criterion(grade.criterion, grade.rubric) for grade in grades))
 
 
 def _sum_channels(runs: Iterable[Verdict]) -> dict[str, Channels]:
@@ -186,8 +169,6 @@ def _can_vary(run: Verdict, *, is_live: bool) -> bool:
     agent."""
     transcript = run.transcript
     if any(usage.is_live for usage in account_features(transcript).values()):
-        return True
-    if any(grading.grader is not None and grading.cassette is None for grading in transcript.gradings):
         return True
     is_service = isinstance(run.case.get("agent"), Mapping)  # a program or URL, which may ask a model on its own
     return transcript.cassette is None and (is_live or bool(transcript.turns) or is_service)
@@ -281,9 +262,6 @@ def summarize_features(outcomes: Sequence[CaseOutcome], *, is_whole: bool) -> It
             yield name, summary
 
 
-Finding = tuple[str, str]  # MET, MISSED or NOT_MEASURED; the reason in words
-
-
 class GateEvidence(Struct, frozen=True, kw_only=True):
     """The input of the rules. `baseline` is None where there is none."""
 
@@ -296,7 +274,7 @@ class GateEvidence(Struct, frozen=True, kw_only=True):
     shard: str | None = None
     baseline: Mapping[str, CaseOutcome] | None = None
     doubts: tuple[str, ...] = ()  # why the run itself can't be trusted
-    agreement: GraderAgreement | None = None  # None: not measured
+    features: Mapping[str, Any] = field(default_factory=dict)  # what features measured of the run, by name
     baseline_place: str = "in the baseline"  # where its cases passed, in words
     label: str = ""  # of the part of the run that this is about
 

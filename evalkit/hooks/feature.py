@@ -13,7 +13,10 @@ from evalkit.hooks.records import (
     CaseReport,
     ChangedRuns,
     Comparison,
+    EndedRun,
+    Finding,
     Inherited,
+    OpenRun,
     Options,
     RunReport,
     Summary,
@@ -43,6 +46,9 @@ class Feature:
     transcript_data: ClassVar[Any] = Any
     call_data: ClassVar[Any] = Any
     changed_runs: ClassVar[ChangedRuns | None] = None  # of one whose `SessionPart` has `again`
+
+    # What `evalkit mutate` says of a case whose run has data of it: mutants are judged by the same data.
+    about_mutants: ClassVar[str] = ""
 
     # Once, when something asks for it
 
@@ -101,11 +107,23 @@ class Feature:
         """Take part in a run of a case that says nothing, where a declaration or an adapter asks for it."""
         return None
 
+    def read_demands(self, options: Mapping[str, Any]) -> JsonDict:
+        """Return what its `settings` in [tool.evalkit] demand of a run's gate, as fields of `Policy`."""
+        return {}
+
     def check_models(self, settings: Settings) -> None:
         """Raise UsageError for models of its own that can't be asked. Connects to nothing."""
 
     def describe_models(self, settings: Settings) -> str:
         """Say what models of its own do in this run, in the line at its head: ``gemini:x grades``."""
+        return ""
+
+    async def grade(self, run: OpenRun) -> Transcript:
+        """Decide what it left open of a run, for which all else holds: return the transcript with the answers.
+
+        The run is judged again by them. A BudgetSpentError means that the run was not made; any other exception is an
+        error of the case, as is what stays open.
+        """
         raise NotImplementedError
 
     # Of one run. Asked of runs whose transcript has data of it
@@ -135,6 +153,19 @@ class Feature:
     def add_up(self, runs: Sequence[Any]) -> Any:
         """Return the data of a case from those of its runs: what is kept of it until the end."""
         return None
+
+    def measure(self, run: EndedRun) -> JsonDict | None:
+        """Measure what the gate is to know of a run besides: JSON data, which the run file keeps. Asked once, at the
+        end of a session in which something of the feature was kept.
+        """
+        return None
+
+    def decide(self, evidence: GateEvidence) -> Iterator[Finding]:
+        """Yield what the feature demands of a run, and how it is met. `evidence.features` is what `measure` returned.
+
+        A UsageError is a policy that makes no sense; any other exception leaves the gate unmeasured.
+        """
+        return iter(())
 
     def summarize(self, outcomes: Sequence[tuple[str, Any]], is_whole: bool) -> Summary | None:
         """Sum up the cases, each its id and what `add_up` returned. `is_whole`: no case was left out."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.entries import BUILT_IN, CASE, FACTS, INPUT, Code, Command, Entry, Option, Place, ReportFormat
+from evalkit.entries import BUILT_IN, CASE, EXPECTED, FACTS, INPUT, Code, Command, Entry, Option, Place, ReportFormat
 from evalkit.errors import EvalkitError, FeatureError, SpecError, UsageError, did_you_mean
 from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.feature import Feature
@@ -227,6 +227,12 @@ def list_model_settings() -> tuple[str, ...]:
     return tuple(name for entry in list_entries() for name in entry.models)
 
 
+def read_demands(options: Mapping[str, Any]) -> JsonDict:
+    """Return what features' keys of [tool.evalkit] demand of the gate of a run, as fields of `Policy`."""
+    owners = dict.fromkeys(owner for key, owner in list_settings().items() if options.get(key) is not None)
+    return {name: value for owner in owners for name, value in load_feature(owner).read_demands(options).items()}
+
+
 def check_feature_models(settings: Settings) -> None:
     """Raise UsageError if models that are named for features can't be asked."""
     for feature in _iter_asking(settings):
@@ -242,6 +248,12 @@ def _iter_asking(settings: Settings) -> Iterator[Feature]:
     for entry in list_entries():
         if any(getattr(settings, name) is not None for name in entry.models):
             yield load_feature(entry.name)
+
+
+@cache
+def list_late_operators() -> tuple[str, ...]:
+    """Return the names of the operators that features decide after a run."""
+    return tuple(name for entry in list_entries() for name in entry.late_operators)
 
 
 @cache
@@ -334,6 +346,12 @@ def configure_features(options: Options) -> dict[str, SessionPart]:
             if part is not None:
                 parts[entry.name] = part
     return parts
+
+
+def is_late_key(name: str) -> bool:
+    """Return whether a key of `expected_output` is one that a feature decides after a run."""
+    key = find_key(EXPECTED, name)
+    return key is not None and key.is_late
 
 
 def load_all() -> list[Feature]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct, field
 
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from evalkit.fields.reader import FieldReader
     from evalkit.functions.dispatcher import FakeDispatcher
     from evalkit.functions.mocks.answers import MockSet
-    from evalkit.gate.outcomes import Finding
     from evalkit.jsonvalue import JsonObject
     from evalkit.records.case import Case, Declaration, Permissions
-    from evalkit.records.run import GateNote
+    from evalkit.records.run import GateNote, Policy
     from evalkit.records.settings import Settings
     from evalkit.records.transcript import Transcript
     from evalkit.records.verdict import CheckResult
@@ -157,6 +156,21 @@ class PartJudgement(Struct, frozen=True, kw_only=True):
     data: Any = None
 
 
+class OpenRun(Struct, frozen=True, kw_only=True):
+    """A run for which all holds that needs nobody to be asked, and what a feature left open of it.
+
+    `judge` judges it anew: it returns whether all holds then, and what the feature leaves open.
+    """
+
+    case: Case
+    transcript: Transcript
+    number: int  # of the case's runs, from 0
+    settings: Settings
+    deadline_s: float
+    open: tuple[Any, ...]  # what its `LateValues.list_open` returned
+    judge: Callable[[Transcript], tuple[bool, tuple[Any, ...]]]
+
+
 class Forecast(Struct, frozen=True, kw_only=True):
     """The expected calls as if they had been made, before anything runs (`evalkit smoke`)."""
 
@@ -182,6 +196,22 @@ class Table(Struct, frozen=True):
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: frozenset[int] = frozenset()  # columns to the right
+
+
+class Finding(NamedTuple):
+    """What a rule of the gate found: `MET`, `MISSED` or `NOT_MEASURED`, and the reason in words."""
+
+    status: str
+    text: str
+
+
+class EndedRun(Struct, frozen=True, kw_only=True):
+    """A run that has ended, and on which the gate is about to decide. `kept` is what `add_up` kept of each case."""
+
+    kept: tuple[Any, ...]
+    policy: Policy
+    settings: Settings
+    options: Mapping[str, Any]  # [tool.evalkit], as it was read
 
 
 class Summary(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, PathProblem, find_nearest, format_path
 from evalkit.fields.reader import guess_number, suggest_boolean, suggest_number
+from evalkit.hooks import list_late_operators
 from evalkit.jsonvalue import (
     ARRAY,
     BOOLEAN,
@@ -85,6 +86,7 @@ class Matcher(Struct, frozen=True):
     """
 
     is_composite = False  # whether `find_differences` asks other matchers, which then give their own reasons
+    late_feature = ""  # the feature that is asked, after a run, whether a value is as expected
 
     @property
     def absence(self) -> bool | None:
@@ -206,8 +208,6 @@ LITERAL: Final = "$literal"
 MODIFIERS: Final = {"$abs": "$approx", "$rel": "$approx"}  # operands of another operator in the same mapping
 
 DATA, LIST, VALUE = "data", "list", "value"
-JUDGE: Final = "$judge"
-SIMILAR: Final = "$similar"
 
 
 class Operator(Struct, frozen=True, kw_only=True):
@@ -227,6 +227,7 @@ class Operator(Struct, frozen=True, kw_only=True):
     operand_form: str = DATA
     synonyms: tuple[str, ...] = ()
     propose: Callable[[Any], Iterable[Any]] | None = None
+    code: str = ""  # of the reason for a value that is not as expected; "": that of its place
 
 
 class OperandCompiler(Protocol):
@@ -247,7 +248,7 @@ class OperandCompiler(Protocol):
         mode: str | None = None,
         literal: bool = False,
         in_items: bool | None = None,
-        no_judge: str = "",
+        why_not_late: str = "",
     ) -> Matcher:
         """Compile a value inside the operand."""
 
@@ -278,7 +279,7 @@ class Operand(Struct, frozen=True):
         return f"; {advice}" if advice and self.path else ""
 
     def compile_items(
-        self, requirement: str, *, in_items: bool | None = None, no_judge: str = ""
+        self, requirement: str, *, in_items: bool | None = None, why_not_late: str = ""
     ) -> tuple[Matcher, ...]:
         """Compile the operand's items. Empty, with a problem recorded, if it is no list or an empty one."""
         is_literal = type(self.value) is Literal
@@ -288,15 +289,15 @@ class Operand(Struct, frozen=True):
             return ()
         return tuple(
             self.compiler.compile_nested(
-                item, (*self.path, index), literal=is_literal, in_items=in_items, no_judge=no_judge
+                item, (*self.path, index), literal=is_literal, in_items=in_items, why_not_late=why_not_late
             )
             for index, item in enumerate(value)
         )
 
 
-def holds_judge(data: object) -> bool:
-    """Return whether expected data asks a model anywhere, by `$judge`."""
-    return holds_operator(data, JUDGE)
+def name_late(data: object) -> str | None:
+    """Return a late operator that stands anywhere in expected data; None if there is none."""
+    return next((name for name in list_late_operators() if holds_operator(data, name)), None)
 
 
 def holds_operator(data: object, *names: str) -> bool:

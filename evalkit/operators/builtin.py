@@ -108,7 +108,6 @@ _OPERATORS = {  # each with the module whose `KEYS` has it
     "$unordered": _LISTS,
     "$date": "evalkit.operators.dates",
     "$ip_address": _TEXT,
-    "$judge": "evalkit.operators.judged",
     "$similar": "evalkit.operators.similar",
 }
 OPERATOR_TABLE: Final[KeyTable[Operator]] = KeyTable(_OPERATORS, VALUE)

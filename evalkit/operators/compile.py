@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typing import Literal as OneOf
 
 from evalkit.errors import EvalkitError, KeyPath, PathProblem, format_path
+from evalkit.hooks import list_late_operators
 from evalkit.jsonvalue import (
     ARRAY,
     NUMBER,
@@ -26,7 +27,6 @@ from evalkit.jsonvalue import (
 from evalkit.lazy import LazyModule
 from evalkit.operators.base import (
     DATA,
-    JUDGE,
     LIST,
     LITERAL,
     MODIFIERS,
@@ -36,6 +36,7 @@ from evalkit.operators.base import (
     Resolve,
     Undecided,
 )
+from evalkit.operators.late import quote_value
 from evalkit.operators.phrases import fold_text
 from evalkit.operators.values import AnyValue, Equal, ListMatcher, MappingMatcher, Words
 from evalkit.records.registry import OPERATORS, get_lookup_folder, look_up_from
@@ -51,11 +52,10 @@ from evalkit.records.template import (
 from evalkit.text.format import describe_type, format_value
 
 if TYPE_CHECKING:
-    from evalkit.operators import builtin, contradictions, judged, lists, logic
+    from evalkit.operators import builtin, contradictions, lists, logic
 else:
     builtin = LazyModule("evalkit.operators.builtin")
     contradictions = LazyModule("evalkit.operators.contradictions")
-    judged = LazyModule("evalkit.operators.judged")
     lists = LazyModule("evalkit.operators.lists")
     logic = LazyModule("evalkit.operators.logic")
 
@@ -82,17 +82,17 @@ class OperatorProblems(EvalkitError):  # noqa: N818 - named for what it carries
         return (type(self), (self.problems,))
 
 
-def compile_value(value: object, *, mode: Mode, path: KeyPath = (), no_judge: str = "") -> Matcher:
+def compile_value(value: object, *, mode: Mode, path: KeyPath = (), why_not_late: str = "") -> Matcher:
     """Compile an expected value. Raise OperatorProblems with every problem, each under `path`.
 
     Modes: ``equal`` (`arguments`: the same keys, equal values), ``contain`` (`arguments_contain`: listed keys, text
     contained in text, items found in lists), ``partial`` (`result_contains`: listed keys, leaves equal).
-    Operators and templates are honoured in all three. `no_judge` says why a model can't grade the value.
+    Operators and templates are honoured in all three. `why_not_late` says why no late operator can stand in the value.
     """
     if mode == "equal" and _is_plain(value, MAX_DEPTH):
         return Equal(value)
     compiler = Compiler(mode)
-    compiler.no_judge = no_judge
+    compiler.why_not_late = why_not_late
     matcher = compiler.compile(value, path)
     if compiler.problems:
         raise OperatorProblems(compiler.problems)
@@ -109,7 +109,7 @@ class Compiler:
         self.literal = literal
         self.depth = MAX_DEPTH
         self.in_items = False  # a list's item is always there: $absent can't hold for it
-        self.no_judge = ""  # why $judge can't stand here
+        self.why_not_late = ""  # why no late operator can stand here
         self.problems: list[PathProblem] = []
 
     def add_problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> Matcher:
@@ -138,9 +138,9 @@ class Compiler:
         if kind == OBJECT:
             return self._compile_mapping(value if type(value) is dict else dict(dict.items(value)), path)
         if kind == ARRAY:
-            no_judge = lists.SEARCHED if self.mode == "contain" else ""
+            why_not_late = lists.SEARCHED if self.mode == "contain" else ""
             items = tuple(
-                self.compile_nested(item, (*path, index), in_items=True, no_judge=no_judge)
+                self.compile_nested(item, (*path, index), in_items=True, why_not_late=why_not_late)
                 for index, item in enumerate(value)
             )
             if self.mode == "contain":
@@ -163,14 +163,14 @@ class Compiler:
         mode: str | None = None,
         literal: bool = False,
         in_items: bool | None = None,
-        no_judge: str = "",
+        why_not_late: str = "",
     ) -> Matcher:
         """Compile a value one level down and, for it alone, under another mode, as data, or as a list's item.
 
-        `no_judge` says why it can't be graded by a model.
+        `why_not_late` says why no late operator can stand in it.
         """
-        outer = self.mode, self.literal, self.in_items, self.no_judge
-        self.no_judge = self.no_judge or no_judge
+        outer = self.mode, self.literal, self.in_items, self.why_not_late
+        self.why_not_late = self.why_not_late or why_not_late
         self.mode = mode or self.mode
         self.literal = self.literal or literal
         self.in_items = self.in_items if in_items is None else in_items
@@ -179,7 +179,7 @@ class Compiler:
             return self.compile(value, path)
         finally:
             self.depth += 1
-            self.mode, self.literal, self.in_items, self.no_judge = outer
+            self.mode, self.literal, self.in_items, self.why_not_late = outer
 
     def _compile_mapping(self, value: dict[Any, Any], path: KeyPath) -> Matcher:
         for key in value:
@@ -272,8 +272,8 @@ class Compiler:
             operator.operand_form == VALUE or (operator.operand_form == LIST and not is_string(value))
         ):
             return operator.build(Operand(name, value, siblings, path, self))
-        if name == JUDGE and self.no_judge:
-            return self.add_problem(path, f"{JUDGE} can't stand here: {self.no_judge}", at_key=True)
+        if self.why_not_late and name in list_late_operators():
+            return self.add_problem(path, f"{name} can't stand here: {self.why_not_late}", at_key=True)
         data = self._parse_operand(value, path)
         modifiers = {key: self._parse_operand(siblings[key], (*path[:-1], key)) for key in MODIFIERS if key in siblings}
         if any(isinstance(leaf, Template) for _, leaf in walk_leaves([data, modifiers])):
@@ -381,8 +381,8 @@ class Deferred(Matcher, frozen=True):
         """Build the operator. A wrong operand is a TemplateError."""
         if self.name in ("$regex", "$search"):
             value = render_templates(self.value, lambda reference: _escape_pattern(resolve(reference)))
-        elif self.name == JUDGE:  # what an agent was given or wrote can only be quoted text in a criterion
-            value = render_templates(self.value, lambda reference: judged.quote_value(resolve(reference)))
+        elif self.name in list_late_operators():
+            value = render_templates(self.value, lambda reference: quote_value(resolve(reference)))
         else:
             value = render_templates(self.value, resolve)
         modifiers = strip_literals(render_templates(self.modifiers, resolve))

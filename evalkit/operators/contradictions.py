@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from evalkit.operators.base import Matcher, holds_judge
+from evalkit.operators.base import Matcher, name_late
 from evalkit.operators.builtin import Custom
 from evalkit.operators.lists import Length
 from evalkit.operators.logic import Absent, AllOf, AnyOf, Not
@@ -94,7 +94,7 @@ def _check_candidates(parts: Sequence[Matcher]) -> str:
         conditions = [
             p
             for p in parts
-            if p is not part and not p.has_templates and not isinstance(p, Custom) and not holds_judge(p.to_data())
+            if p is not part and not p.has_templates and not isinstance(p, Custom) and name_late(p.to_data()) is None
         ]
         is_known = len(values) == len(options)
         if is_known and not any(all(other.is_match(value) for other in conditions) for value in values):

@@ -261,7 +261,7 @@ class _Matching:
 def _build_length(operand: Operand) -> Matcher:
     compiler = operand.compiler
     problems = len(compiler.problems)
-    length = compiler.compile_nested(operand.value, operand.path, mode="equal", no_judge="a length is a number")
+    length = compiler.compile_nested(operand.value, operand.path, mode="equal", why_not_late="a length is a number")
     if len(compiler.problems) > problems:
         return compiler.placeholder
     if NUMBER not in length.kinds:
@@ -274,7 +274,7 @@ def _build_length(operand: Operand) -> Matcher:
 def _build_unordered(operand: Operand) -> Matcher:
     if is_list(operand.value) and not operand.value:
         return Unordered(())
-    items = operand.compile_items("a list of items", in_items=True, no_judge=SEARCHED)
+    items = operand.compile_items("a list of items", in_items=True, why_not_late=SEARCHED)
     return Unordered(items) if items else operand.compiler.placeholder
 
 

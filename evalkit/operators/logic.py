@@ -30,7 +30,7 @@ from evalkit.operators.base import (
     Undecided,
     Wrapper,
     build_value_hint,
-    holds_judge,
+    name_late,
 )
 from evalkit.operators.values import AnyValue, Equal
 from evalkit.records.template import is_operator
@@ -295,8 +295,8 @@ def _build_one_of(operand: Operand) -> Matcher:
     options = operand.compile_items("a list of alternatives")
     if not options:
         return operand.compiler.placeholder
-    # What needs no model is tried first: nothing is graded where it matches.
-    return AnyOf(tuple(sorted(options, key=lambda option: holds_judge(option.to_data()))))
+    # What needs nobody is tried first: nobody is asked where it matches.
+    return AnyOf(tuple(sorted(options, key=lambda option: name_late(option.to_data()) is not None)))
 
 
 def _build_all_of(operand: Operand) -> Matcher:
@@ -325,7 +325,7 @@ KEYS = (
         example={"$ne": "x"},
         doc="any other JSON value",
         build=lambda operand: Not(
-            operand.compiler.compile_nested(operand.value, operand.path, mode="equal", no_judge=_NEGATED), "$ne"
+            operand.compiler.compile_nested(operand.value, operand.path, mode="equal", why_not_late=_NEGATED), "$ne"
         ),
         operand_form=VALUE,
         synonyms=("$neq",),
@@ -377,7 +377,7 @@ KEYS = (
         name="$not",
         example={"$not": {"$search": "a"}},
         doc="anything but this value or operator",
-        build=lambda operand: Not(operand.compiler.compile_nested(operand.value, operand.path, no_judge=_NEGATED)),
+        build=lambda operand: Not(operand.compiler.compile_nested(operand.value, operand.path, why_not_late=_NEGATED)),
         operand_form=VALUE,
     ),
 )

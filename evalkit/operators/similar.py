@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from evalkit.jsonvalue import STRING, JsonDict, JsonValue, is_list, is_mapping, is_string
 from evalkit.locks import create_lock
-from evalkit.operators.base import SIMILAR, Matcher, Operand, Operator, Undecided
-from evalkit.operators.judged import report_problem
+from evalkit.operators.base import Matcher, Operand, Operator, Undecided
+from evalkit.operators.late import report_problem
 from evalkit.text.format import format_value
 
+SIMILAR: Final = "$similar"
 DEFAULT_THRESHOLD: Final = 0.7
 _KEYS = ("to", "at_least")
 _DIGITS = 4

@@ -149,7 +149,9 @@ def _build_contains(operand: Operand) -> Matcher:
         return operand.refuse("a part that is not empty", ", which every text contains")
     if is_string(value):
         return Contains(operand.name, value)
-    item = operand.compiler.compile_nested(operand.value, operand.path, mode="equal", in_items=True, no_judge=SEARCHED)
+    item = operand.compiler.compile_nested(
+        operand.value, operand.path, mode="equal", in_items=True, why_not_late=SEARCHED
+    )
     return HasItem(item, operand.name)
 
 

@@ -16,7 +16,6 @@ from evalkit.config import (
     POLICY_KEYS,
     build_permissions,
     find_reader,
-    read_least_agreement,
     read_project_table,
     read_value,
 )
@@ -28,8 +27,10 @@ from evalkit.hooks import (
     list_entries,
     list_model_settings,
     list_settings,
+    read_demands,
     select_changing,
 )
+from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
 from evalkit.plugin.options import SHARD, format_flag, get_option, list_options
 from evalkit.records.run import Policy, Selection
@@ -90,7 +91,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
     settings: Settings
     agent: str | None = None
     baseline: Path | None = None
-    labels: str | None = None  # of people, by which graders are measured
+    tables: JsonObject = field(default_factory=dict)  # of [tool.evalkit], for features
     parts: Mapping[str, SessionPart] = field(default_factory=dict)  # of features that options switch on
     trace: str | None = None
     concurrency: int = DEFAULT_CONCURRENCY
@@ -124,7 +125,6 @@ def read_configuration(config: pytest.Config) -> Configuration:
 
 _SETTINGS = (
     "model",
-    "grader",
     "record",
     "deadline_s",
     "max_iterations",
@@ -261,7 +261,7 @@ class _ConfigurationReader:
         paths = self.read("paths")
         results = self._read_results()
         secrets = find_secrets(os.environ)
-        parts = self._configure_features()
+        parts, tables = self._configure_features(), self._read_present(tuple(list_settings()))
         settings, baseline = self._build_settings(results, secrets, parts), self.read("baseline")
         if self.read("no_regressions") and baseline is None and not any(part.labels for part in parts.values()):
             raise UsageError(f"{format_flag('no_regressions')} needs a baseline: {format_flag('baseline')} FILE")
@@ -270,8 +270,8 @@ class _ConfigurationReader:
             paths=tuple(root / path for path in paths or DEFAULT_PATHS),
             paths_are_default=paths is None,
             results=results,
-            policy=Policy(**self._read_present(POLICY_KEYS), **read_least_agreement(self.read("judge_check"))),
-            labels=(self.read("judge_check") or {}).get("labels"),
+            policy=Policy(**self._read_present(POLICY_KEYS), **read_demands(tables)),
+            tables=tables,
             settings=settings,
             secrets=secrets,
             agent=self.read("agent"),

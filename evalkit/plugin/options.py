@@ -70,12 +70,6 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
     ),
     LIVE: (
         Option(
-            "grader",
-            "let this model, or several with commas, grade criteria (default: recorded grades)",
-            MODEL,
-            for_marked_tests=True,
-        ),
-        Option(
             "repeat", "run every case N times, to the last run (default: as each case says)", "N", for_marked_tests=True
         ),
         Option(

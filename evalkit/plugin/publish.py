@@ -10,22 +10,21 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evalkit.gate.outcomes import CaseOutcome, build_outcomes, iter_outcomes
-from evalkit.hooks import Loss, Published, SessionPart
+from evalkit.hooks import EndedRun, Loss, Published, SessionPart, iter_known
 from evalkit.hosts.reports.run_file import StoredRun, load_run, read_verdicts
+from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
 from evalkit.plugin.configuration import Configuration
-from evalkit.records.run import GateDecision, GraderAgreement, Run
+from evalkit.records.run import GateDecision, Run
 from evalkit.records.verdict import ERROR, FAILED
 
 if TYPE_CHECKING:
-    from evalkit.hosts.casecheck import judge_check
     from evalkit.hosts.reports import finished, table
     from evalkit.hosts.reports.finished import FinishedRun
 else:
-    judge_check = LazyModule("evalkit.hosts.casecheck.judge_check")
     finished = LazyModule("evalkit.hosts.reports.finished")
     table = LazyModule("evalkit.hosts.reports.table")
 
@@ -50,14 +49,24 @@ def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | Non
         return list(iter_outcomes(stored.run, stored.iter_verdicts())), None
 
 
-def measure_graders(configuration: Configuration, outcomes: Iterable[CaseOutcome]) -> GraderAgreement | None:
-    """Measure how far the run's graders agree with people; None unless a model has graded and the gate demands it."""
-    policy = configuration.policy
-    is_demanded = policy.min_kappa is not None or policy.min_kappa_low is not None
-    if configuration.labels is None or not is_demanded or not any(outcome.graders for outcome in outcomes):
-        return None
-
-    return judge_check.measure_recorded_agreement(configuration.labels, configuration.settings)
+def measure_features(configuration: Configuration, outcomes: Iterable[CaseOutcome]) -> dict[str, JsonDict]:
+    """Return what features measure of the run for the gate, by their names."""
+    kept: dict[str, list[Any]] = {}
+    for outcome in outcomes:
+        for name, value in outcome.features.items():
+            kept.setdefault(name, []).append(value)
+    measured = {
+        name: feature.measure(
+            EndedRun(
+                kept=tuple(kept[name]),
+                policy=configuration.policy,
+                settings=configuration.settings,
+                options=configuration.tables,
+            )
+        )
+        for name, feature in iter_known(kept)
+    }
+    return {name: data for name, data in measured.items() if data is not None}
 
 
 def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[Published]:

@@ -35,7 +35,7 @@ from evalkit.plugin.progress import Activity, Progress, read_activity, show_prog
 from evalkit.plugin.publish import (
     build_annotations,
     drop_reruns_from_junit,
-    measure_graders,
+    measure_features,
     publish,
     read_baseline,
 )
@@ -313,7 +313,7 @@ class ResultCollector:
         is_ours = exitstatus in _GATED_STATUSES or (
             exitstatus == _NO_TESTS and selection is not None and selection.count
         )
-        self._files.agreement = measure_graders(self._configuration, self._outcomes.values())
+        self._files.features = measure_features(self._configuration, self._outcomes.values())
         for name, part in self._configuration.parts.items():
             self._files.doubts += part.list_doubts(select_data(name, self._outcomes.values()))
         self._decision = self._decide(selected, collected)
@@ -349,7 +349,7 @@ class ResultCollector:
             baseline=self._baseline_outcomes,
             doubts=(*lost, *self._files.list_missing_files(), *self._files.doubts),
             labels=tuple(self._configuration.part_labels),
-            agreement=self._files.agreement,
+            features=self._files.features,
         )
 
     def show_passed_first(self, reporter: pytest.TerminalReporter) -> None:

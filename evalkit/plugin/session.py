@@ -34,10 +34,9 @@ from evalkit.records.case import get_case_name, split_case_id, split_variant
 from evalkit.spec.files import describe_folder_above, is_case_name
 
 if TYPE_CHECKING:
-    from evalkit.agents import grader, model_choice
+    from evalkit.agents import model_choice
     from evalkit.plugin import lint, update
 else:
-    grader = LazyModule("evalkit.agents.grader")
     lint = LazyModule("evalkit.plugin.lint")
     model_choice = LazyModule("evalkit.agents.model_choice")
     update = LazyModule("evalkit.plugin.update")
@@ -77,11 +76,9 @@ def start(config: pytest.Config) -> None:
 
 
 def check_models(configuration: Configuration) -> None:
-    """Raise UsageError if a model of the run, of its grader or of a feature can't be asked."""
+    """Raise UsageError if a model of the run or of a feature can't be asked."""
     for model in configuration.list_models():
         model_choice.check_model(model)
-    if configuration.settings.grader is not None:
-        grader.check_graders(configuration.settings.grader)
     check_feature_models(configuration.settings)
 
 

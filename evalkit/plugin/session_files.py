@@ -26,13 +26,14 @@ from evalkit.hosts.reports.run_file import (
     remove_worker_journals,
     write_run,
 )
+from evalkit.jsonvalue import JsonDict
 from evalkit.plugin.configuration import (
     IS_PARTIAL,
     SELECTION,
     Configuration,
 )
 from evalkit.plugin.publish import RUN_FILE
-from evalkit.records.run import AGREEMENT, GateDecision, GraderAgreement, Run, Selection
+from evalkit.records.run import FEATURES, GateDecision, Run, Selection
 from evalkit.records.verdict import ERROR, NOT_RUN
 from evalkit.repository import find_branch, find_commit
 from evalkit.stats.accounting import Accounting
@@ -43,7 +44,7 @@ _NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
 
 _COMPARED_SETTINGS = (
     *("temperature", "seed", "deadline_s", "max_iterations"),
-    *("strict_mocks", "repeat", "record", "grader"),
+    *("strict_mocks", "repeat", "record"),
 )
 
 
@@ -65,7 +66,7 @@ class SessionFiles:
         self.trouble: list[str] = []
         self.losses: list[Loss] = []
         self.written: list[Written] = []  # by features, to be named at the end
-        self.agreement: GraderAgreement | None = None  # of the run's grader with people, where it is demanded
+        self.features: dict[str, JsonDict] = {}  # what features measured of the run
         self.doubts: list[str] = []  # why the run can't be trusted, for whoever decides on the run file later
         self.lost_ids: list[str] = []
         self.is_written = False  # the run file of this session is there
@@ -173,7 +174,7 @@ class SessionFiles:
                 "gate": decision,
                 "accounting": accounting.to_json(),
                 "branch": find_branch(self._configuration.root),
-                **({} if self.agreement is None else {AGREEMENT: self.agreement}),
+                **({FEATURES: self.features} if self.features else {}),
                 **self._describe_circumstances(),
                 **({DOUBTS: self.doubts} if self.doubts else {}),
             },

@@ -239,10 +239,10 @@ class Display:
         visible = (
             accounting
             if self._config.option.verbose > 0
-            else replace(own, grades=accounting.grades, features=accounting.features, sweeps=accounting.sweeps)
+            else replace(own, features=accounting.features, sweeps=accounting.sweeps)
         )
         used_models = visible.turns or visible.calls.total
-        if (used_models or visible.grades or visible.features) and self._config.option.verbose >= 0:
+        if (used_models or visible.features) and self._config.option.verbose >= 0:
             for line in format_accounting(visible):
                 reporter.write_line(self._encode(line))
         if unpaid:
@@ -405,11 +405,10 @@ _RECORDED = {
 
 
 def describe_run(configuration: Configuration) -> Iterator[str]:
-    """Yield lines on where models' turns and grades come from, and those of features."""
+    """Yield lines on where models' turns come from, and what models of features do."""
     settings, models = configuration.settings, ", ".join(configuration.list_models())
     models = redact_secrets(models, configuration.secrets)
-    grades = f"; {settings.grader.partition('?')[0]} grades what has no recorded grade" if settings.grader else ""
-    grades += "".join(f"; {words}" for words in describe_feature_models(settings))
+    others = "".join(f"; {words}" for words in describe_feature_models(settings))
     source = f"live model {models}" if models else "offline, models from cassettes"
     for part in configuration.parts.values():
         source = part.replaces_agents or source
@@ -417,7 +416,7 @@ def describe_run(configuration: Configuration) -> Iterator[str]:
         source = describe_recording(settings, models)
     elif configuration.cache:
         source += f", and what {CACHE_FOLDER.as_posix()} has of its replies: no live measurement"
-    yield f"evalkit {evalkit.__version__}: {source}{grades}"
+    yield f"evalkit {evalkit.__version__}: {source}{others}"
     for part in configuration.parts.values():
         yield from (f"evalkit: {line}" for line in part.describe())
 

@@ -17,7 +17,11 @@ _OLD = 1
 
 def upgrade_run(data: JsonObject) -> JsonObject:
     """Return the data of a run of any version as that of this one; of a version that is not known, as it is."""
-    return {**data, **_change(data, "verdicts", upgrade_verdict), "version": VERSION} if _is_old(data) else data
+    if not _is_old(data):
+        return data
+    metadata = data.get("metadata")
+    changed = {"metadata": _move(metadata, "metadata")} if isinstance(metadata, Mapping) else {}
+    return {**data, **changed, **_change(data, "verdicts", upgrade_verdict), "version": VERSION}
 
 
 def upgrade_verdict(data: JsonObject) -> JsonObject:

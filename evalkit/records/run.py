@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from msgspec import Struct, convert, field
+from msgspec import Struct, field
 
 from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject
@@ -12,7 +12,7 @@ from evalkit.records.codec import always_written, decode, to_plain_json
 from evalkit.records.old_versions import VERSION, upgrade_run
 from evalkit.records.verdict import Verdict
 
-AGREEMENT = "judge_check"  # the key of a run's metadata that holds a `GraderAgreement`
+FEATURES = "features"  # the key of a run's metadata under which stands what features measured of it, by name
 
 MET = "met"
 MISSED = "missed"
@@ -76,25 +76,6 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_kappa: float | None = None  # agreement of the run's graders with people
     min_kappa_low: float | None = None  # the same of the lower end of its interval
     covered_criteria: tuple[str, ...] = ()  # patterns of criteria for which the labels of others stand
-
-
-class GraderAgreement(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a grader agrees with people, by its recorded grades of a file of labels; `problem`: why that is not
-    known."""
-
-    labels: str
-    grader: str = ""
-    criteria: tuple[str, ...] = ()  # that are labelled, as `Rubric.describe` names them
-    items: int = 0
-    kappa: float | None = None
-    low: float | None = None
-    problem: str = ""
-
-    @classmethod
-    def from_metadata(cls, metadata: JsonObject) -> GraderAgreement | None:
-        """Read what a run file says of the agreement of its grader with people."""
-        data = metadata.get(AGREEMENT)
-        return None if data is None else convert(data, cls)
 
 
 KEY = "key"  # of a note that is shown with -q, too

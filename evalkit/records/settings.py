@@ -6,7 +6,6 @@ has no cost: unknown is not zero.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -99,13 +98,7 @@ def asks_models(settings: Settings) -> bool:
 
 def asks_any_model(settings: Settings) -> bool:
     """Return whether models are asked, the agent's or others."""
-    names = ("grader", *list_model_settings())
-    return asks_models(settings) or any(getattr(settings, name) is not None for name in names)
-
-
-def split_graders(graders: str | None) -> tuple[str, ...]:
-    """Return the models of a panel, which stand with commas between them. A comma in a model's options is none."""
-    return tuple(filter(None, re.split(r"\s*,\s*(?=[a-z][a-z_]*:|$)", (graders or "").strip())))
+    return asks_models(settings) or any(getattr(settings, name) is not None for name in list_model_settings())
 
 
 Prices = Mapping[str, Mapping[str, float]]

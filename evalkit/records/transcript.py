@@ -242,55 +242,6 @@ class FailedRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int | None = None
 
 
-class Vote(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer of one grader of a panel to a criterion."""
-
-    passed: bool
-    score: int | None = None
-    reason: str = ""
-    grader: str | None = None
-
-
-class Grade(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model's verdict on one criterion: of `judge`, or of `$judge` on a `value`."""
-
-    criterion: str
-    passed: bool
-    reason: str = ""
-    rubric: AgentValue = None  # the criterion as the case says it, where that is more than words
-    score: int | None = None  # on the rubric's scale; of a panel the middle one
-    quotes: tuple[str, ...] = ()  # from the evidence, in which they were found
-    votes: tuple[Vote, ...] = ()  # of a panel
-    value: AgentValue = None  # of `$judge`, in mappings by the `names` that lead to it: by these secrets are known
-    names: tuple[str, ...] = ()
-
-    @property
-    def is_split(self) -> bool:
-        """True if the graders of a panel disagree."""
-        return len({vote.passed for vote in self.votes}) > 1
-
-
-class Grading(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The criteria at one `judge` as a model graded them, in their order; else why they were not: `fault` or `skipped`.
-
-    Tokens and money are the grader's, and no part of the run's own.
-    """
-
-    place: str  # in the case: "expected_output.judge"
-    grades: tuple[Grade, ...] = ()
-    grader: str | None = None  # "gemini:MODEL", several of a panel with commas; None: nobody, or a person
-    cassette: str | None = None  # "recorded", "hand-written"; None: it was asked
-    usage: Usage | None = None
-    cost_usd: float | None = None
-    fault: RunFault | None = None
-    skipped: str = ""
-
-    @property
-    def is_hand_written(self) -> bool:
-        """True if a person wrote the grades, and no model."""
-        return self.cassette == "hand-written"
-
-
 class UserMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the user said, and what it took if a model wrote it (`is_written`)."""
 
@@ -329,7 +280,6 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     metadata: JsonObject = field(default_factory=dict)
     state: AgentValue = None  # at the end of the run, of a case that has a state or a probe of it
-    gradings: tuple[Grading, ...] = ()  # of a case with `judge`
     messages: tuple[UserMessage, ...] = ()  # what the user said, of a case that does not hold it word for word
     features: JsonObject = field(default_factory=dict)  # what features say of the run, by their names
     unobserved: tuple[Unobserved, ...] = ()  # parts of the run that nothing saw

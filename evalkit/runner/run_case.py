@@ -35,11 +35,12 @@ from evalkit.hooks import RunPart, check_feature_models
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.models.cassettes.http import binding as http_recording
 from evalkit.models.cassettes.http.traffic import find_request_toggle, plays_requests
+from evalkit.operators.late import NOT_ASKED, leave_open
 from evalkit.records.case import Case
 from evalkit.records.registry import look_up_from
 from evalkit.records.settings import RECORD_MODES, Settings, asks_models, goes_live
 from evalkit.records.transcript import ModelTurn, RunFault, Transcript
-from evalkit.records.verdict import FAILED, NOT_RUN, Reason, Verdict
+from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.agent_call import GRACE_S, CallOutcome, call_agent, get_slot, list_thread_calls
 from evalkit.runner.agent_threads import LoopPool, get_closing_timeout, run_in_daemon_thread, wait_for_teardown
 from evalkit.runner.faults import build_fault, build_unmeasured_fault, find_damage, find_interrupt
@@ -57,15 +58,14 @@ from evalkit.runner.run_state import CasePlan, RunState, build_transcript, copy_
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
-    from evalkit.agents import grader, model_choice
+    from evalkit.agents import model_choice
     from evalkit.functions import patching
     from evalkit.models.providers import budget
-    from evalkit.runner import agent_context, grading
+    from evalkit.runner import agent_context, open_runs
 else:
     agent_context = LazyModule("evalkit.runner.agent_context")
+    open_runs = LazyModule("evalkit.runner.open_runs")
     budget = LazyModule("evalkit.models.providers.budget")
-    grader = LazyModule("evalkit.agents.grader")
-    grading = LazyModule("evalkit.runner.grading")
     model_choice = LazyModule("evalkit.agents.model_choice")
     patching = LazyModule("evalkit.functions.patching")
 
@@ -108,8 +108,6 @@ def _check_arguments(case: Case, settings: Settings | None) -> Settings:
         raise UsageError(f"record= is one of {', '.join(RECORD_MODES)}, got {settings.record!r}")
     if settings.model is not None:
         model_choice.check_model(settings.model)
-    if settings.grader is not None:
-        grader.check_graders(settings.grader)
     check_feature_models(settings)
     return settings
 
@@ -160,10 +158,12 @@ async def _run_and_judge(plan: CasePlan, number: int, watch: Watchdog) -> Verdic
     if settings.record == "stale" and isinstance(run.task.fault, OUTDATED):
         run = await _run_once(replace(plan, settings=replace(settings, record="all")), number, watch)
     transcript, declared = build_transcript(run), run.dispatcher.declarations
-    if plan.is_graded:
-        watch.clear_run()  # the agent has ended: it does not hang if its grader takes long
-        return await grading.judge_graded(plan, number, transcript, declared)
-    return judge_run(plan, transcript, declared)
+    with leave_open(NOT_ASKED) as opened:
+        verdict = judge_run(plan, transcript, declared)
+    if verdict.status != PASSED or not opened:
+        return verdict
+    watch.clear_run()  # the agent has ended: it does not hang if who is asked takes long
+    return await open_runs.judge_open_run(plan, number, transcript, declared, opened)
 
 
 async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:

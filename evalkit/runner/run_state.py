@@ -70,15 +70,6 @@ class CasePlan(Struct, frozen=True):
     root: Path
 
     @property
-    def is_graded(self) -> bool:
-        """True if a model is to grade anything of the case."""
-        expectations = (self.expectation, *(get_expectation(turn) for turn in self.case.turns))
-        return any(
-            expectation is not None and (expectation.graded is not None or expectation.has_judged)
-            for expectation in expectations
-        )
-
-    @property
     def expects_model_failure(self) -> bool:
         """True if the case says that it tests what the agent makes of a model's service that fails."""
         expectations = (self.expectation, *(get_expectation(turn) for turn in self.case.turns))

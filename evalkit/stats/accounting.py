@@ -12,63 +12,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field, to_builtins
-from msgspec.structs import replace
 
 from evalkit.hooks import iter_known
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.run import Run
 from evalkit.records.side_usage import SideUsage
-from evalkit.records.transcript import CACHE, FunctionCall, Grading, ModelCall, Transcript, Usage
+from evalkit.records.transcript import CACHE, FunctionCall, ModelCall, Transcript, Usage
 from evalkit.records.verdict import Verdict, list_runs
-
-# What graders did in a run, and what that took: apart from the agents, whose tokens and money it is no part of.
-
-
-class Grades(Struct, frozen=True):
-    """Counts of criteria, and what models took to grade them. `usage` and `cost_usd` are None if some is unknown."""
-
-    graded: int = 0
-    not_met: int = 0
-    hand_written: int = 0
-    answers: int = 0  # of models
-    usage: Usage | None = Usage()
-    cost_usd: float | None = 0.0
-    split: int = 0  # graded by a panel that disagrees
-
-    def with_gradings(self, gradings: Iterable[Grading]) -> Grades:
-        """Return these grades and those of one run."""
-        grades = self
-        for grading in gradings:
-            if grading.grades or grading.usage is not None:
-                grades = grades._add_grading(grading)
-        return grades
-
-    def _add_grading(self, grading: Grading) -> Grades:
-        count = len(grading.grades)
-        counted = replace(
-            self,
-            graded=self.graded + count,
-            not_met=self.not_met + sum(not grade.passed for grade in grading.grades),
-            hand_written=self.hand_written + (count if grading.is_hand_written else 0),
-            split=self.split + sum(grade.is_split for grade in grading.grades),
-        )
-        if grading.is_hand_written:
-            return counted
-        usage, cost = grading.usage, grading.cost_usd
-        return replace(
-            counted,
-            answers=self.answers + max([1, *(len(grade.votes) for grade in grading.grades)]),
-            usage=None if usage is None or self.usage is None else self.usage + usage,
-            cost_usd=None if cost is None or self.cost_usd is None else self.cost_usd + cost,
-        )
-
-    def to_json(self) -> JsonDict:
-        """Return JSON data for the run file."""
-        usage = None if self.usage is None else to_builtins(self.usage)
-        counts = {name: getattr(self, name) for name in ("graded", "not_met", "hand_written", "answers")}
-        split = {"split": self.split} if self.split else {}
-        return {**counts, **split, "usage": usage, "cost_usd": self.cost_usd}
-
 
 UNREADABLE = "(unreadable)"  # under this name stand replies whose call could not be read at all
 UNNAMED = "(unnamed)"  # a model of which neither its service nor the run says the name
@@ -142,7 +92,6 @@ class Accounting(Struct, frozen=True, kw_only=True):
     cached_turns: int = 0  # of `turns`, those that the cache of replies answered
     saved_tokens: int = 0  # of `usage`, and of `cost_usd`, theirs
     saved_usd: float | None = None
-    grades: Grades | None = None  # None: no criterion of `judge` was graded; the graders' usage counts in it alone
     features: Mapping[str, SideUsage] = field(default_factory=dict)  # of features' models, in it alone
     sweeps: Accounting | None = None  # of passed cases that a live model ran again with one thing changed; in it alone
 
@@ -174,7 +123,6 @@ class Accounting(Struct, frozen=True, kw_only=True):
             "functions": {name: to_builtins(channels) for name, channels in sorted(self.functions.items())},
             "models": {name: to_builtins(channels) for name, channels in sorted(self.models.items())},
             **({} if not self.cached_turns else {"cache": cache}),
-            **({} if self.grades is None else {"grades": self.grades.to_json()}),
             **{name: usage.to_json() for name, usage in self.features.items()},
             **({} if self.sweeps is None else {"sweeps": self.sweeps.to_json()}),
         }
@@ -222,7 +170,6 @@ class Tally:
         self._latencies: list[float] = []
         self._cached_turns = self._saved_tokens = 0
         self._saved_usd: float | None = None
-        self._grades: Grades | None = None
         self._features: dict[str, SideUsage] = {}
         self._sweeps: Tally | None = None
 
@@ -251,8 +198,6 @@ class Tally:
         self._saved_tokens += sum(turn.usage.count_tokens() for turn in cached if turn.usage is not None)
         if transcript.saved_usd is not None:
             self._saved_usd = (self._saved_usd or 0.0) + transcript.saved_usd
-        if transcript.gradings:
-            self._grades = (self._grades or Grades()).with_gradings(transcript.gradings)
         account_features(transcript, self._features)
         if transcript.turns:
             self._without_usage += transcript.usage is None
@@ -274,7 +219,6 @@ class Tally:
             cached_turns=self._cached_turns,
             saved_tokens=self._saved_tokens,
             saved_usd=self._saved_usd,
-            grades=self._grades,
             features=dict(self._features),
             sweeps=None if self._sweeps is None else self._sweeps.to_accounting(),
         )

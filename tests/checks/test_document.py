@@ -13,8 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.checks.compile import compile_expectation
-from evalkit.records.rubric import parse_rubric
-from evalkit.records.transcript import FunctionCall, Grade, Grading, Timing, Transcript
+from evalkit.features.graders.records import Grade, Grading, put_gradings
+from evalkit.features.graders.rubric import parse_rubric
+from evalkit.records.transcript import FunctionCall, Timing, Transcript
 from evalkit.yamlfile.parse import load
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
@@ -91,7 +92,7 @@ def gradings_in(example: Example) -> tuple[Grading, ...]:
 def test_an_example_of_the_document_prints_what_it_says(example: Example) -> None:
     expectation, problems = compile_expectation(load(example.expected, "expectations.md"))
     assert problems == []
-    record = replace(transcript(example.given), gradings=gradings_in(example))
+    record = put_gradings(transcript(example.given), gradings_in(example))
     judgement = expectation.judge(record)
     assert [reason.message for reason in judgement.reasons] == example.messages.splitlines()
 

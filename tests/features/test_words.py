@@ -69,6 +69,11 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "html": {},
     "cluster": {"entries.py": "the list of features"},
     "otel": {"entries.py": "the list of features"},
+    "graders": {
+        "entries.py": "the list of features",
+        "records/settings.py": "`Settings.grader` is a public name",
+        "records/run.py": "`Policy.min_kappa` is a public name",
+    },
 }
 # Features whose name and keys are words of English: what is looked for instead.
 WORDS = {
@@ -77,6 +82,7 @@ WORDS = {
     "faults": r"on_fault|FaultSweep|features\.sweeps",
     "compare": r"features\.compare|CaseVariant|[\"']variants?[\"']",
     "recorded_runs": r"recorded_runs|RecordedRun|input\.trace|judge.traces|--evalkit-traces|TraceError",
+    "graders": r"\b[gG]raders?\b|\b[rR]ubrics?\b|\$judge\b|judge_check|judge-check",
     "programs": r"features\.programs",
     "rows": r"features\.rows|RowTable|RowSource|[\"']matrix[\"'](?:,| and| or) [\"']from[\"']",
     "cluster": r"features\.cluster|[Dd]ask\b|evalkit-executor",

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
+from evalkit.features.graders.records import Grading, put_gradings
 from evalkit.gate.decision import decide
 from evalkit.gate.outcomes import build_outcome
 from evalkit.records.run import Policy, Run
-from evalkit.records.transcript import Grading, ModelTurn, Timing, Transcript
+from evalkit.records.transcript import ModelTurn, Timing, Transcript
 from evalkit.records.verdict import Verdict
 
 
@@ -76,10 +77,17 @@ TURNS = (ModelTurn(text="x"),)
         (Verdict(status="passed"), False),
         (Verdict(transcript=Transcript(turns=TURNS), status="passed"), True),
         (Verdict(transcript=Transcript(turns=TURNS, cassette="recorded"), status="passed"), False),
-        (Verdict(transcript=Transcript(gradings=(Grading(place="judge", grader="gemini:x"),)), status="passed"), True),
         (
             Verdict(
-                transcript=Transcript(gradings=(Grading(place="judge", grader="gemini:x", cassette="recorded"),)),
+                transcript=put_gradings(Transcript(), (Grading(place="judge", grader="gemini:x"),)), status="passed"
+            ),
+            True,
+        ),
+        (
+            Verdict(
+                transcript=put_gradings(
+                    Transcript(), (Grading(place="judge", grader="gemini:x", cassette="recorded"),)
+                ),
                 status="passed",
             ),
             False,

@@ -57,16 +57,16 @@ UNUSED_ROOMS = (
     "wire",
 )
 UNUSED = {
-    "agents": "grader loop model_choice model_session task_functions",
+    "agents": "loop model_choice model_session task_functions",
     "models.cassettes": "fingerprint model reply_cache",
     "execution": "shards",
     "fields": "patterns schema",
-    "features": "approvals policies rows simulated_users",
+    "features": "approvals graders policies rows simulated_users",
     "functions": "patching",
     "operators": "builtin contradictions dates numbers similar text",
     "plugin": "lint update xdist_scheduling",
     "hosts.reports": "finished markdown side_by_side table trace",
-    "runner": "agent_context grading",
+    "runner": "agent_context",
     "spec": "input_files suites",
     "yamlfile": "positions syntax_errors",
 }

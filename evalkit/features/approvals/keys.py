@@ -77,7 +77,7 @@ class ApprovalKey(ChoicesKey):
         return DENIED in check.choices
 
 
-_NO_JUDGE = "for what a person is asked is decided without a model; write it in an expected call"
+_WHY_NOT_LATE = "for what a person is asked is decided without a model; write it in an expected call"
 REQUEST_KEYS: dict[str, DescribedKey] = {
     FunctionKey.name: Key(NAME, "The function whose call was asked about."),
     **{cls.name: cls() for cls in (ArgumentsKey, PartialArgumentsKey, AbsentKey, AgentKey, ApprovalKey)},
@@ -103,7 +103,7 @@ class ExpectedApprovalsKey(ExpectedKey):
             return None
         calls = draft.calls
         read = [
-            calls.read_demands((*path, index), item, REQUEST_KEYS, index, no_judge=_NO_JUDGE)
+            calls.read_demands((*path, index), item, REQUEST_KEYS, index, why_not_late=_WHY_NOT_LATE)
             for index, item in enumerate(value)
         ]
         leaves = tuple(leaf for leaf in read if leaf is not None)

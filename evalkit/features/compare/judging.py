@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from evalkit.features.compare.variants import MODEL, NAME, TEMPERATURE
 from evalkit.gate.outcomes import (
     CaseOutcome,
-    Finding,
     GateEvidence,
     compute_run_cost,
     compute_run_tokens,
@@ -24,7 +23,7 @@ from evalkit.gate.outcomes import (
     describe_means,
     describe_repeated,
 )
-from evalkit.hooks import Comparison
+from evalkit.hooks import Comparison, Finding
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.case import split_variant
 from evalkit.records.run import NOT_MEASURED, GateNote
@@ -228,7 +227,7 @@ def find_idle_dimensions(parts: Sequence[GateEvidence]) -> Iterator[Finding]:
         why = f"no agent read task.variant['{name}']"
         if name in (MODEL, TEMPERATURE):
             why = "no reply of a model was seen, and no agent read `task.model`"
-        yield NOT_MEASURED, f"{name} is compared, and made no difference under {join_names(labels)}: {why}"
+        yield Finding(NOT_MEASURED, f"{name} is compared, and made no difference under {join_names(labels)}: {why}")
 
 
 def judge_variants(parts: Sequence[GateEvidence]) -> Comparison:

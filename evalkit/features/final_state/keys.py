@@ -16,7 +16,7 @@ from evalkit.checks.reasons import NOT_JUDGED, build_failures, build_pass, build
 from evalkit.errors import KeyPath, format_path
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import Mode
-from evalkit.operators.judged import record_questions
+from evalkit.operators.late import note_late_values
 from evalkit.records.verdict import CheckResult
 from evalkit.spec.case_reader import CaseKey, CaseReader
 
@@ -50,7 +50,7 @@ class FinalState(Demand, Struct, frozen=True):
             return build_unmeasured(self.key, f"can't be judged: {message}", format_path(self.path), evidence.mode)
         matcher = self.matcher.bind(evidence.resolve) if self.matcher.has_templates else self.matcher
         if matcher.is_match(state):
-            record_questions(matcher, state, ("state",), "")
+            note_late_values(matcher, state, ("state",), "")
             return build_pass(self.key, "the state is as expected")
         place = format_path(self.path)
         reasons = [build_mismatch_reason("state_mismatch", item, place) for item in matcher.explain(state, ("state",))]

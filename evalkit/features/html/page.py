@@ -26,7 +26,6 @@ from evalkit.hosts.reports.api import (
     ReportInput,
     TraceOptions,
     describe_demand,
-    describe_grader,
     format_duration,
     get_folder,
     group_categories,
@@ -382,8 +381,6 @@ def _list_facts(verdict: Verdict) -> list[list[str]]:
         pairs["state at the end"] = format_value(transcript.state, _LONGEST_STATE)
     if transcript.cost_usd is not None:
         pairs["cost"] = f"${transcript.cost_usd:.6f}"
-    if transcript.gradings:
-        pairs |= describe_grader(transcript)
     for report in iter_run_reports(transcript):
         pairs |= report.facts
     if (timing := transcript.timing) is not None:

@@ -385,7 +385,7 @@ class TraceWriter:
         return end
 
     def _write_evaluations(self, root: Span, at: int) -> None:
-        """Write the verdict and each check's result as events; for graded ones, with the grader."""
+        """Write the verdict and each check's result as events; and who was asked for it."""
         attempt = self._traced_run
         why = "\n".join(reason.message for reason in attempt.reasons)
         for name, status, explanation, note in (

@@ -24,7 +24,7 @@ from evalkit.records.unobserved import Unobserved
 from evalkit.text.format import format_value
 
 _KINDS = ("never", "at_most", "must")
-_NO_JUDGE = "a policy is decided without a model; write a phrase, a pattern or another operator"
+_WHY_NOT_LATE = "a policy is decided without a model; write a phrase, a pattern or another operator"
 
 
 class PolicyUserMessage(Struct, frozen=True):
@@ -210,7 +210,7 @@ class _PolicyReader:
                 if key != "user":
                     self._reader.report_unknown_key(path, key, ("user",))
             check_references(self._reader, (*path, "user"), item["user"])
-            matcher = self._reader.read_matcher((*path, "user"), item["user"], "contain", _NO_JUDGE)
+            matcher = self._reader.read_matcher((*path, "user"), item["user"], "contain", _WHY_NOT_LATE)
             return None if matcher is None else PolicyUserMessage(matcher)
         call = self._calls.read_meant_call(path, item, counts_attempts=counts_attempts)
         return None if call is None else PolicyCall(call, describe_event(item))

@@ -33,7 +33,7 @@ from evalkit.operators.phrases import fold_text
 from evalkit.records.case import Declaration
 from evalkit.text.format import format_value
 
-_NO_JUDGE = "the end of a conversation is decided without a model; write a phrase, a pattern or another operator"
+_WHY_NOT_LATE = "the end of a conversation is decided without a model; write a phrase, a pattern or another operator"
 _PLAYERS = ("model", "script", "call")
 _LIMITS = ("max_tokens", "max_cost_usd")
 _SYNONYMS = {
@@ -196,7 +196,7 @@ class _UserReader(ExpectationReader):
         if isinstance(value, list) and value and all(isinstance(item, str) and item.strip() for item in value):
             value = {"$one_of": value}
         if isinstance(value, (str, dict)):
-            return self.read_matcher(path, value, "contain", _NO_JUDGE)
+            return self.read_matcher(path, value, "contain", _WHY_NOT_LATE)
         self.report_wrong(path, value, "text, a list of texts or an operator", explain_quoting(value))
         return None
 
@@ -206,7 +206,7 @@ class _UserReader(ExpectationReader):
             message = "there is no state to look at: declare input.state, which the mocks read and change"
             self.add_problem(path, message, at_key=True)
         if isinstance(value, dict):
-            return self.read_matcher(path, value, "partial", _NO_JUDGE)
+            return self.read_matcher(path, value, "partial", _WHY_NOT_LATE)
         self.report_wrong(path, value, "a mapping of values of the state", explain_quoting(value))
         return None
 

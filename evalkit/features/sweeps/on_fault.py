@@ -11,15 +11,14 @@ from evalkit.checks.compile import compile_expectation
 from evalkit.checks.evidence import COMPLETED
 from evalkit.checks.expectation import Expectation
 from evalkit.checks.expected_keys import list_expected_keys
-from evalkit.checks.judge_criteria import JudgeKey
 from evalkit.checks.key_schemas import GROUP_KEYS, make_ref
 from evalkit.checks.list_keys import ExpectedCallsKey
 from evalkit.checks.stop_reason import StopReason
 from evalkit.errors import KeyPath, PathProblem, format_path
 from evalkit.fields.reader import describe_unknown_key
-from evalkit.hooks import CaseDraft
+from evalkit.hooks import CaseDraft, is_late_key
 from evalkit.jsonvalue import JsonDict
-from evalkit.operators.base import holds_judge
+from evalkit.operators.base import name_late
 from evalkit.records.case import Declaration
 from evalkit.records.registry import CHECKS
 from evalkit.spec.case_reader import CaseKey, CaseReader
@@ -72,7 +71,7 @@ def find_on_fault_problems(
     def find_problems(keys: dict[str, Any], path: KeyPath) -> list[PathProblem]:
         problems = compile_expectation(keys, path=path, declarations=declarations, input=input)[1] if keys else []
         for key, value in keys.items():
-            if key == JudgeKey.name or holds_judge(value):
+            if is_late_key(key) or name_late(value) is not None:
                 message = (
                     f"{format_path((*path, key))}: no model grades what happens under a fault; say it by other keys"
                 )

@@ -265,7 +265,7 @@ class SelectedAnswer(Struct):
 
 
 CHANGES = ("$set", "$push", "$remove")  # of the state
-NO_JUDGE = "a mock answers without a model"
+WHY_NOT_LATE = "a mock answers without a model"
 
 
 class StateError(EvalkitError):

@@ -23,7 +23,7 @@ from evalkit.functions.mocks.answers import (
     CHANGES,
     ENDINGS,
     ERROR,
-    NO_JUDGE,
+    WHY_NOT_LATE,
     Answer,
     CallableAnswer,
     DelayedAnswer,
@@ -196,7 +196,7 @@ class MockContext(FieldReader):
                 message = self._explain_unknown_argument(key, function, names)
                 self.add_problem((*path, key), message, at_key=True)
         try:
-            return compile_value(when, mode="partial", path=path, no_judge=NO_JUDGE)
+            return compile_value(when, mode="partial", path=path, why_not_late=WHY_NOT_LATE)
         except OperatorProblems as error:
             self.add_problems(error.problems)
             return None

@@ -16,7 +16,7 @@ from evalkit.errors import KeyPath, PathProblem, did_you_mean
 from evalkit.fields.reader import FieldReader
 from evalkit.functions.mocks.answers import (
     CHANGES,
-    NO_JUDGE,
+    WHY_NOT_LATE,
     Resolve,
     StateError,
     StaticAnswer,
@@ -230,7 +230,7 @@ def _read_path(reader: FieldReader, path: KeyPath, text: object) -> StatePath | 
 
 def _compile(reader: FieldReader, path: KeyPath, value: object) -> Matcher | None:
     try:
-        return compile_value(value, mode="partial", path=path, no_judge=NO_JUDGE)
+        return compile_value(value, mode="partial", path=path, why_not_late=WHY_NOT_LATE)
     except OperatorProblems as error:
         reader.add_problems(error.problems)
         return None

@@ -19,7 +19,7 @@ from evalkit.functions.declarations import find_argument_violations
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.operators.builtin import find_operator
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
-from evalkit.operators.judged import use_grades
+from evalkit.operators.late import Judging
 from evalkit.operators.text import Pattern
 from evalkit.records.case import Case, Declaration
 from evalkit.records.template import (
@@ -83,7 +83,7 @@ def make_example(
         matcher = compile_value(value, mode=mode).bind(resolve)
     except OperatorProblems:  # the loader refuses such a case
         raise ExampleNotFoundError(f"{value} is no operator") from None
-    with use_grades(()):  # no model is asked here: for it, any value will do
+    with Judging({}):  # nobody is asked here: for a late operator, any value will do
         for candidate in (*offers, *_list_candidates(value, resolve, mode)):
             if matcher.is_match(candidate):
                 return candidate
@@ -95,7 +95,7 @@ def make_example(
 
 def is_accepted(value: object, actual: object, resolve: Resolve) -> bool:
     """Tell whether `value`, as it stands under `arguments`, accepts `actual`."""
-    with use_grades(()):
+    with Judging({}):
         return compile_value(value, mode="equal").bind(resolve).is_match(actual)
 
 

@@ -16,11 +16,12 @@ from evalkit.errors import FunctionError, KeyPath, MockError, format_path, parse
 from evalkit.functions.call_log import CallContext
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import get_mocks
+from evalkit.hooks import iter_known
 from evalkit.hosts.casecheck.mutants import Keys, Mutant, Observation, generate_mutants
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json
-from evalkit.operators.base import JUDGE
+from evalkit.operators.late import leave_open
 from evalkit.records.case import Declaration
-from evalkit.records.transcript import Grading, Transcript
+from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import FAILED, PASSED
 from evalkit.runner.demands import compile_demands, judge_transcript
 from evalkit.runner.run_state import copy_state
@@ -36,15 +37,15 @@ class Survivor(Struct, frozen=True):
 
 
 class CaseScore(Struct, frozen=True):
-    """The number of a case's mutants, and of those it catches. `skipped`: why there are none. `graded`: a model
-    graded the run: mutants are judged by the same grades, so that none is caught by a criterion of `judge`."""
+    """The number of a case's mutants, and of those it catches. `skipped`: why there are none. `notes`: what
+    features say of mutants, which are judged by the data that they have of the run."""
 
     case_id: str
     caught: int = 0
     total: int = 0
     survivors: tuple[Survivor, ...] = ()
     skipped: str = ""
-    graded: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def compute_score(observed: Observation, *, leave_out: Container[str] = ()) -> CaseScore:
@@ -67,8 +68,8 @@ def compute_score(observed: Observation, *, leave_out: Container[str] = ()) -> C
                 survivor = replace(survivor, place=format_path(place), keys=keys)
                 break
         survivors.append(survivor)
-    graded = bool(verdict.transcript.gradings)
-    return CaseScore(verdict.case_id, caught, total, tuple(survivors), graded=graded)
+    notes = tuple(feature.about_mutants for _, feature in iter_known(verdict.transcript.features))
+    return CaseScore(verdict.case_id, caught, total, tuple(survivors), notes=tuple(filter(None, notes)))
 
 
 def _judge(
@@ -77,9 +78,6 @@ def _judge(
     """Judge `transcript` by the case; `instead` is an expectation to use at its path."""
     case = observed.case
     transcript = _replay_state(observed, transcript)
-    # What no model has graded is not: no mutant is caught for want of a grade.
-    ungraded = Grading(place=JUDGE, skipped="not graded: no model looks at mutants")
-    transcript = replace(transcript, gradings=(*transcript.gradings, ungraded))
     demands = compile_demands(case, get_expectation(case), observed.declarations.values())
     if instead is not None:
         path, expectation = instead
@@ -88,7 +86,8 @@ def _judge(
             demands = replace(demands, turns=(*demands.turns[:turn], expectation, *demands.turns[turn + 1 :]))
         else:
             demands = replace(demands, expectation=expectation)
-    return judge_transcript(demands, transcript)
+    with leave_open("no model looks at mutants"):  # no mutant is caught for want of an answer
+        return judge_transcript(demands, transcript)
 
 
 def _replay_state(observed: Observation, transcript: Transcript) -> Transcript:

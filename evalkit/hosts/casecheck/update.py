@@ -21,6 +21,8 @@ from evalkit.checks.updates import UpdateRefusedError, require_own
 from evalkit.errors import KeyPath, SpecError, UsageError, parse_path
 from evalkit.hooks import find_code
 from evalkit.jsonvalue import JsonDict
+from evalkit.operators.base import name_late
+from evalkit.operators.late import leave_open
 from evalkit.records.case import split_case_id
 from evalkit.records.registry import look_up_from
 from evalkit.records.template import to_literal
@@ -108,8 +110,8 @@ def _update_call(editor: YamlEditor, line: CallVerdict, call: FunctionCall) -> N
         if reason.code in ("wrong_order", "unexpected_call", "not_parallel"):
             continue
         key = find_call_key(name)
-        if reason.code == "judge_failed":
-            raise UpdateRefusedError(f"$judge is not rewritten: {reason.message}")
+        if (late := name_late(reason.expected)) is not None:
+            raise UpdateRefusedError(f"{late} is not rewritten: {reason.message}")
         if key is None:
             raise UpdateRefusedError(f"{name} is not rewritten: {reason.message}")
         if isinstance(editor.get(place), str):
@@ -167,6 +169,7 @@ def _check_update(new: str, path: FilePath, root: FilePath, verdict: Verdict) ->
         case = case_from_dict(load(new, path.name), path, root=root)
     except SpecError as error:
         raise UpdateRefusedError(f"the rewritten case would not be valid: {error.problems[0].message}") from None
-    judgement = judge_conversation(verdict.transcript, get_expectation(case), [], input=case.input)
+    with leave_open("the next run is"):
+        judgement = judge_conversation(verdict.transcript, get_expectation(case), [], input=case.input)
     if judgement.status != PASSED:
         raise UpdateRefusedError(f"the rewritten case would still not pass: {judgement.summary}")

@@ -7,7 +7,7 @@ from evalkit.hosts.reports.finished import FinishedRun, ReportFile, ReportInput
 from evalkit.hosts.reports.run_file import StoredRun, load_run, replace_file
 from evalkit.hosts.reports.serialization import Redact, from_line, redact_decision, redact_run, redact_verdict
 from evalkit.hosts.reports.side_by_side import list_measures
-from evalkit.hosts.reports.summary import describe_grader, get_folder, group_categories, label_folders
+from evalkit.hosts.reports.summary import get_folder, group_categories, label_folders
 from evalkit.hosts.reports.trace import (
     TraceOptions,
     describe_demand,
@@ -28,7 +28,6 @@ __all__ = [
     "StoredRun",
     "TraceOptions",
     "describe_demand",
-    "describe_grader",
     "format_duration",
     "format_input",
     "from_line",

@@ -23,7 +23,6 @@ from evalkit.hosts.reports.changed_runs import count_by_place, format_changed_ru
 from evalkit.hosts.reports.serialization import Redact, redact_decision, redact_run
 from evalkit.hosts.reports.side_by_side import build_cell, build_matrix, list_measures
 from evalkit.hosts.reports.summary import (
-    format_grades,
     format_side_usages,
     group_categories,
 )
@@ -32,7 +31,7 @@ from evalkit.jsonvalue import JsonObject
 from evalkit.records.run import MET, MISSED, GateDecision, Run
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason, list_runs
-from evalkit.stats.accounting import Grades, account_features
+from evalkit.stats.accounting import account_features
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.format import escape_controls, escape_lines, format_case_count
 
@@ -266,9 +265,6 @@ class _Report:
         if any(costs):
             facts.append(f"{sum(cost or 0 for cost in costs):.4f} USD")
         runs = [run for verdict in self._run.verdicts for run in list_runs(verdict)]
-        grades = Grades().with_gradings([grading for run in runs for grading in run.transcript.gradings])
-        if grades.graded:  # by a model: these verdicts are not deterministic
-            facts.append(escape_inline(format_grades(grades)))
         sums: dict[str, SideUsage] = {}
         for run in runs:
             account_features(run.transcript, sums)

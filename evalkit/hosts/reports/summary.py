@@ -1,4 +1,4 @@
-"""Summaries of a run in a few lines, for several reports: models, categories, graders, features."""
+"""Summaries of a run in a few lines, for several reports: models, categories, features."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from msgspec import Struct
 from evalkit.hooks import CaseReport, RunReport, iter_known
 from evalkit.records.case import get_case_name, split_case_id
 from evalkit.records.side_usage import SideUsage
-from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, list_runs
-from evalkit.stats.accounting import Accounting, Grades
+from evalkit.stats.accounting import Accounting
 from evalkit.text.format import format_usd, join_names
 
-JUDGE_CHECK = "judge"
 _NAMED = 4  # functions in the warning
 
 
 def format_accounting(accounting: Accounting) -> Iterator[str]:
-    """Yield lines about models, grades and what features asked; nothing for a run without any model."""
+    """Yield lines about models, and what features asked; nothing for a run without any model."""
     if accounting.turns:
         parts = [f"{_format_count(accounting.turns, 'model turn')}"]
         if accounting.turns_per_call is not None:
@@ -46,8 +44,6 @@ def format_accounting(accounting: Accounting) -> Iterator[str]:
             named = _format_worst([(f"{name} {c.unanswered}", c.unanswered) for name, c in functions if c.unanswered])
             unanswered = _format_count(calls.unanswered, "native call")
             yield f"{unanswered} carried out by no code: {named}; `evalkit lint` compares the names"
-    if accounting.grades is not None and accounting.grades.graded:
-        yield format_grades(accounting.grades)
     yield from format_side_usages(accounting.features)
     if accounting.sweeps is not None:
         yield f"sweeps: {_format_count(accounting.sweeps.turns, 'model turn')} more, {_format_use(accounting.sweeps)}"
@@ -186,38 +182,6 @@ def group_categories(cases: Iterable[tuple[str, str, str]]) -> tuple[list[Catego
     named_folders = {folder for folder, _ in green}
     place = f" in {_format_count(len(named_folders), 'folder')}" if len(folders) > 1 else ""
     return rows, f"all passed: {' of '.join(parts)}{place}" if green else ""
-
-
-# Grades of models, marked as such.
-
-
-def describe_grader(transcript: Transcript) -> dict[str, str]:
-    """Return who graded a run, and the tokens and money it took."""
-    grades = Grades().with_gradings(transcript.gradings)
-    if not grades.answers:
-        return {"graded by": "hand"} if grades.hand_written else {}
-    graders = dict.fromkeys(grading.grader or "a model" for grading in transcript.gradings if grading.grades)
-    facts = {"graded by": ", ".join(graders)}
-    if grades.usage is not None:
-        facts["grader's tokens"] = f"{grades.usage.input_tokens:,} in, {grades.usage.output_tokens:,} out"
-    if grades.cost_usd:
-        facts["grader's cost"] = f"${grades.cost_usd:.6f}"
-    return facts
-
-
-def format_grades(grades: Grades) -> str:
-    """Return ``judge: 12 criteria graded, 3 of them not met; 4,200 tokens in and 310 out, 0.012 USD``."""
-    parts = [f"{grades.graded} {'criterion' if grades.graded == 1 else 'criteria'} graded"]
-    if grades.not_met:
-        parts.append(f"{grades.not_met} not met")
-    if grades.split:
-        parts.append(f"{grades.split} with split votes")
-    if grades.hand_written:
-        parts.append(f"{grades.hand_written} by hand")
-    summary = f"{JUDGE_CHECK}: {', '.join(parts)}"
-    if not grades.answers:
-        return summary
-    return f"{summary}; {SideUsage(usage=grades.usage, cost_usd=grades.cost_usd).describe()}"
 
 
 def list_properties(verdict: Verdict) -> dict[str, str]:

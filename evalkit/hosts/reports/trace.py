@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.hooks import RunReport, iter_known
-from evalkit.hosts.reports.summary import JUDGE_CHECK
+from evalkit.hooks import RunReport, is_late_key, iter_known
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
 from evalkit.records.case import get_case_name
@@ -178,17 +177,15 @@ def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     if options.conversation:
         body += build_conversation(verdict.transcript, list_user_turns(verdict.case, verdict.transcript))
     reported |= collect_changed_reasons(verdict)
-    grade_lines: list[Line] = []
-    if verdict.transcript.gradings:
-        grade_lines = build_grade_lines(verdict)
-        reported |= collect_grade_reasons(verdict)
+    late_results = list_late_results(verdict)
+    reported |= {_get_reason_key(reason) for result in late_results for reason in result.reasons}
     remaining = [reason for reason in verdict.reasons if _get_reason_key(reason) not in reported]
     fault = verdict.transcript.fault
     if fault is not None and remaining and remaining[0].code == fault.code:  # it raised, it ran into its deadline
         body[:0] = _build_message(remaining.pop(0).message, "  ", _get_style(verdict.status))
     for reason in dict.fromkeys(map(_get_reason_key, remaining)):
         body += _build_message(reason[1] or reason[0], "  ", _get_style(verdict.status))
-    body += [*grade_lines, *_build_remarks(verdict)]
+    body += [*build_late_lines(late_results), *_build_remarks(verdict)]
     if options.traceback and fault is not None and fault.traceback:
         body += [(("  " + line, "quiet"),) for line in escape_lines(fault.traceback.rstrip()).split("\n")]
     return body
@@ -520,25 +517,22 @@ def collect_changed_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]
     }
 
 
-# Grades of models, marked as such: a line per criterion.
+# What was decided after the run, by asking somebody: a line for each result, with who was asked.
 
 
-def build_grade_lines(verdict: Verdict) -> list[Line]:
-    """Describe each grade: ``✓ judge: "The tone is friendly.": it thanks the customer (graded by gemini:x)``."""
-    grade_lines: list[Line] = []
-    for result in verdict.checks:
-        if result.check != JUDGE_CHECK:
-            continue
+def list_late_results(verdict: Verdict) -> list[CheckResult]:
+    """Return the results of keys that are decided after a run."""
+    return [result for result in verdict.checks if is_late_key(result.check)]
+
+
+def build_late_lines(results: Iterable[CheckResult]) -> list[Line]:
+    """Describe each result: ``✓ judge: "The tone is friendly.": it thanks the customer (graded by gemini:x)``."""
+    lines: list[Line] = []
+    for result in results:
         mark, style = MARKS.get(result.status, "–"), _MARK_STYLES.get(result.status, "quiet")
         first, *continuation = escape_lines(result.message).split("\n")
         by = ((f" ({escape_lines(result.note)})", "quiet"),) if result.note else ()
         words = "" if result.status == PASSED else style
-        grade_lines.append((("  ", ""), (f"{mark} ", style), (f"{JUDGE_CHECK}: {first}", words), *by))
-        grade_lines += [((f"    {line}", style),) for line in continuation]
-    return grade_lines
-
-
-def collect_grade_reasons(verdict: Verdict) -> set[tuple[str, str, int | None]]:
-    """Return code, message and call of the reasons that `build_grade_lines` shows."""
-    reasons = (reason for result in verdict.checks if result.check == JUDGE_CHECK for reason in result.reasons)
-    return {(reason.code, reason.message, reason.call) for reason in reasons}
+        lines.append((("  ", ""), (f"{mark} ", style), (f"{result.check}: {first}", words), *by))
+        lines += [((f"    {line}", style),) for line in continuation]
+    return lines

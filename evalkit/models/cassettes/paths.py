@@ -1,4 +1,4 @@
-"""Where the recordings of a case lie: its model's cassette, and beside it those of HTTP, grades and features."""
+"""Where the recordings of a case lie: its model's cassette, and beside it those of HTTP and features."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evalkit.hooks import list_entries
 from evalkit.records.case import split_case_id, split_variant
 
 SUFFIXES = (".yaml", ".yml", ".json")
-_HTTP_ENDING, GRADES_ENDING = ".http.yaml", ".judge.yaml"
+_HTTP_ENDING = ".http.yaml"
 CACHE_FOLDER = Path(".evalkit", "cache")  # of replies that are asked for again
 
 
@@ -21,7 +21,7 @@ def find_cassette(base: Path) -> Path | None:
 
 def list_endings() -> list[str]:
     """Return the endings of what is recorded beside a model's cassette."""
-    return [_HTTP_ENDING, GRADES_ENDING, *(entry.recording for entry in list_entries() if entry.recording)]
+    return [_HTTP_ENDING, *(entry.recording for entry in list_entries() if entry.recording)]
 
 
 def build_cassette_name(case_id: str) -> str:
@@ -54,11 +54,6 @@ def build_run_path(base: Path, run: int, ending: str = "") -> Path:
     """Return the path of run `run` (from 0) of a case: the first is `base`, later ones are beside it as
     ``*.run-2.yaml``. `ending`: that of another kind of recording, which stands beside it."""
     return base.with_name(base.stem + (f".run-{run + 1}" if run else "") + (ending or base.suffix))
-
-
-def build_grades_path(base: Path, run: int) -> Path:
-    """Return the path of the grades of run `run` (from 0), beside the model's cassette `base`."""
-    return build_run_path(base, run, GRADES_ENDING)
 
 
 def build_http_path(base: Path, run: int) -> Path:

@@ -18,6 +18,7 @@ import pytest
 
 from evalkit.errors import BudgetSpentError
 from evalkit.features.cluster.exchange import ClusterBudget, list_cassette_names, write_recordings
+from evalkit.features.graders.records import get_gradings
 from evalkit.models.providers.budget import Account
 from evalkit.spec.load import case_from_dict
 
@@ -298,7 +299,7 @@ def test_grades_of_workers_come_home_and_are_not_asked_for_again(
     sandbox.run("-k", "graded", status=0)
     assert found == {f"graded_{number:03}.judge.yaml" for number in range(3)}
     assert len(lines(notes / "asked.txt")) == 3
-    assert [verdict.transcript.gradings[0].cassette for verdict in sandbox.loaded().verdicts] == ["recorded"] * 3
+    assert [get_gradings(verdict.transcript)[0].cassette for verdict in sandbox.loaded().verdicts] == ["recorded"] * 3
 
 
 def test_what_is_recorded_here_decides_what_is_missing(

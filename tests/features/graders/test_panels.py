@@ -12,6 +12,7 @@ import pytest
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError, UsageError
+from evalkit.features.graders.records import get_gradings
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.records.verdict import Verdict
@@ -153,8 +154,8 @@ def test_a_quote_that_is_in_the_evidence_stands_in_the_transcript(
     graders["gemini:a"].entry = {"pass": True, "quotes": [quote, " "]}
     verdict = run()
 
-    assert (verdict.status, verdict.transcript.gradings[0].grades[0].quotes) == ("passed", (quote,))
-    assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))).transcript.gradings[0].grades[0].quotes
+    assert (verdict.status, get_gradings(verdict.transcript)[0].grades[0].quotes) == ("passed", (quote,))
+    assert get_gradings(Verdict.from_json(json.loads(json.dumps(verdict.to_json()))).transcript)[0].grades[0].quotes
 
 
 NOT_IN_EVIDENCE = [
@@ -182,7 +183,7 @@ def test_every_quote_is_looked_for_however_many_there_are(run: Any, graders: dic
     graders["gemini:a"].entry = {"pass": True, "quotes": [*["SN1"] * 30, "We refund you."]}
     assert 'by what is not in the evidence, "We refund you."' in run().reasons[0].message
     graders["gemini:a"].entry = {"pass": True, "quotes": ["SN1"] * 30}
-    assert run().transcript.gradings[0].grades[0].quotes == ("SN1",)
+    assert get_gradings(run().transcript)[0].grades[0].quotes == ("SN1",)
 
 
 @pytest.mark.parametrize("form", ["{}", "```json\n{}\n```", "<think>Let me see.</think>{}"])
@@ -240,7 +241,7 @@ def test_a_majority_decides_and_who_disagrees_is_shown(run: Any, graders: dict[s
         'judge: not met: "It is polite." (graded by gemini:a, gemini:b, openai:c): it says sorry for nothing '
         "(1 of 3 votes say that it is met; gemini:a disagrees: gemini:a says so)"
     )
-    assert [vote.passed for vote in failed.transcript.gradings[0].grades[0].votes] == [True, False, False]
+    assert [vote.passed for vote in get_gradings(failed.transcript)[0].grades[0].votes] == [True, False, False]
 
 
 def test_all_of_a_panel_may_have_to_agree(run: Any, graders: dict[str, Grader]) -> None:
@@ -277,14 +278,13 @@ def test_what_a_panel_takes_is_added_up_by_the_price_of_each(run: Any, graders: 
     prices = {name: {"input": dollars, "output": 0.0} for name, dollars in (("a", 1.0), ("b", 2.0), ("c", 3.0))}
     graders["gemini:b"].entry = {"pass": False}
     verdict = run(grader=PANEL, prices=prices)
-    (grading,) = verdict.transcript.gradings
+    (grading,) = get_gradings(verdict.transcript)
 
     assert grading.usage == Usage(input_tokens=300, output_tokens=30, total_tokens=330)
     assert grading.cost_usd == pytest.approx(0.0006)
-    grades = account([verdict]).grades
-    assert grades is not None
-    assert (grades.answers, grades.split, grades.graded) == (3, 1, 1)
-    assert run(grader=PANEL, prices={"a": prices["a"]}).transcript.gradings[0].cost_usd is None
+    counts = account([verdict]).features["graders"].counts
+    assert (counts["answers"], counts["split"], counts["graded"]) == (3, 1, 1)
+    assert get_gradings(run(grader=PANEL, prices={"a": prices["a"]}).transcript)[0].cost_usd is None
 
 
 def test_a_panel_counts_in_the_budget_of_the_run(run: Any, graders: dict[str, Grader]) -> None:
@@ -307,7 +307,7 @@ def test_a_panel_is_recorded_and_replayed_vote_by_vote(run: Any, graders: dict[s
     recorded = run(grader=PANEL, record="all")
     replayed = run(grader=None)
 
-    assert replayed.transcript.gradings[0].grades == recorded.transcript.gradings[0].grades
+    assert get_gradings(replayed.transcript)[0].grades == get_gradings(recorded.transcript)[0].grades
     assert list_results(replayed)[0][2] == "graded by gemini:a, gemini:b, openai:c, recorded"
     assert len(graders["gemini:a"].requests) == 1
     other = run(grader="gemini:a,gemini:b")

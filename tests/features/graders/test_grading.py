@@ -18,6 +18,7 @@ from evalkit.agents.contract import Reply
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError, UsageError
+from evalkit.features.graders.records import get_gradings
 from evalkit.models.providers.pacing import queue_context
 from evalkit.records.case import Case, CaseSettings
 from evalkit.records.settings import Settings
@@ -146,12 +147,12 @@ def test_the_graders_tokens_are_not_the_agents(run: Any, case: Any, judge: Judge
     prices = {"judge-x": {"input": 1.0, "output": 10.0}}
     verdict = run(grader=GRADER, prices=prices)
 
-    (grading,) = verdict.transcript.gradings
+    (grading,) = get_gradings(verdict.transcript)
     assert verdict.transcript.usage is None
     assert verdict.transcript.cost_usd is None
     assert grading.usage == Usage(input_tokens=1000, output_tokens=20, total_tokens=1020)
     assert grading.cost_usd == pytest.approx(0.0012)
-    assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))).transcript.gradings == (grading,)
+    assert get_gradings(Verdict.from_json(json.loads(json.dumps(verdict.to_json()))).transcript) == (grading,)
 
 
 def test_secrets_are_not_sent_to_the_grader_nor_recorded(run: Any, judge: Judge, file: Path) -> None:
@@ -267,7 +268,7 @@ def test_an_answer_that_is_no_grade_is_an_error_and_is_not_recorded(
         "judge: can't be graded: the grader's answer can't be read: it is no call and no JSON; it was Pass!"
     )
     assert not file.exists()
-    assert verdict.transcript.gradings[0].usage == Usage(input_tokens=7)
+    assert get_gradings(verdict.transcript)[0].usage == Usage(input_tokens=7)
 
 
 def test_a_grader_has_a_deadline_of_its_own(run: Any, case: Any, judge: Judge) -> None:
@@ -316,7 +317,7 @@ def test_grades_are_recorded_and_replayed_without_the_grader(run: Any, judge: Ju
     assert len(judge.requests) == 1
     assert told(recorded) == [("passed", '"It is polite.": so 1', "graded by gemini:judge-x")]
     assert told(replayed) == [("passed", '"It is polite.": so 1', "graded by gemini:judge-x, recorded")]
-    assert replayed.transcript.gradings[0].usage == recorded.transcript.gradings[0].usage
+    assert get_gradings(replayed.transcript)[0].usage == get_gradings(recorded.transcript)[0].usage
     assert "call_zufall" not in file.read_text("utf-8")
 
 
@@ -332,16 +333,16 @@ def test_a_recording_holds_what_was_graded_and_not_what_is_the_same_in_all_cases
 def test_a_recording_that_fits_is_replayed_where_a_grader_is_named_too(run: Any, judge: Judge) -> None:
     run(grader=GRADER, record="missing")
     for settings in ({}, {"record": "missing"}, {"record": "stale"}):
-        assert run(grader=GRADER, **settings).transcript.gradings[0].cassette == "recorded"
+        assert get_gradings(run(grader=GRADER, **settings).transcript)[0].cassette == "recorded"
 
     assert len(judge.requests) == 1
-    assert run(grader=GRADER, record="all").transcript.gradings[0].cassette is None
+    assert get_gradings(run(grader=GRADER, record="all").transcript)[0].cassette is None
 
 
 def test_a_live_run_is_graded_live(run: Any, judge: Judge) -> None:
     run(grader=GRADER, record="missing")
 
-    assert run(grader=GRADER, model="gemini:y").transcript.gradings[0].cassette is None
+    assert get_gradings(run(grader=GRADER, model="gemini:y").transcript)[0].cassette is None
     assert len(judge.requests) == 2
 
 
@@ -446,7 +447,7 @@ def test_an_instruction_of_another_version_of_evalkit_is_told_as_such(
     run: Any, judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(grader=GRADER, record="missing")
-    monkeypatch.setattr("evalkit.agents.grader.SYSTEM", "Grade.")
+    monkeypatch.setattr("evalkit.features.graders.grader.SYSTEM", "Grade.")
 
     assert "  evalkit's own instruction to the grader changed\n" in run().reasons[0].message
 
@@ -483,7 +484,7 @@ def test_a_hand_written_grade_answers_for_whatever_was_done_and_is_kept(
     verdict = run(grader=GRADER, record=record)
 
     assert verdict.reasons[0].message == 'judge: not met: "It is polite." (hand-written grade): Rude.'
-    assert (verdict.transcript.gradings[0].cassette, judge.requests) == ("hand-written", [])
+    assert (get_gradings(verdict.transcript)[0].cassette, judge.requests) == ("hand-written", [])
     assert file.read_text() == HAND_WRITTEN
 
 
@@ -514,7 +515,7 @@ def test_repeats_are_graded_each_for_itself(run: Any, case: Any, judge: Judge, f
     replayed = run(repeated)
 
     assert sorted(path.name for path in file.parent.iterdir()) == ["case_001.judge.yaml", "case_001.run-2.judge.yaml"]
-    assert [it.transcript.gradings[0].cassette for it in replayed.runs] == ["recorded", "recorded"]
+    assert [get_gradings(it.transcript)[0].cassette for it in replayed.runs] == ["recorded", "recorded"]
     (file.parent / "case_001.run-2.judge.yaml").unlink()
     assert "case_001.run-2.judge.yaml does not exist" in run(repeated).reasons[0].message
     file.write_text("turns:\n  - calls:\n      - grade: {grades: [{pass: true}]}\n")
@@ -648,4 +649,4 @@ def test_nothing_of_it_is_done_for_cases_without_criteria(run: Any, case: Any, j
 
     verdict = run(plain, grader=GRADER)
 
-    assert (verdict.status, verdict.transcript.gradings, judge.requests) == ("passed", (), [])
+    assert (verdict.status, get_gradings(verdict.transcript), judge.requests) == ("passed", (), [])

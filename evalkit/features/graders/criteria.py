@@ -1,4 +1,4 @@
-"""`judge`: criteria in words, which a model grades after the run, and results of `$judge` in values."""
+"""`judge`: criteria in words, which a model grades after the run."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from msgspec.structs import replace
 from evalkit.checks.absence import Demand
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey
-from evalkit.checks.key_schemas import NAME, make_ref
+from evalkit.checks.key_schemas import NAME as NAME_SCHEMA
+from evalkit.checks.key_schemas import make_ref
 from evalkit.checks.reader import ExpectationReader, check_references
-from evalkit.checks.reasons import NOT_JUDGED, build_failure, build_reason, build_unmeasured, escape_surrogates
+from evalkit.checks.reasons import build_failure, build_reason, build_unmeasured, escape_surrogates
 from evalkit.errors import KeyPath, format_path
+from evalkit.features.graders.records import CODE, KEY, Grade, Grading
+from evalkit.features.graders.rubric import RUBRIC_KEYS, Rubric, RubricError, parse_rubric
+from evalkit.features.graders.values import GradeBook, OpenCriteria
+from evalkit.features.graders.words import describe_criterion, describe_grade, describe_grader
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.operators.base import Resolve
-from evalkit.operators.judged import GradeBook, describe_criterion, describe_grade, describe_grader, quote, quote_value
-from evalkit.records.rubric import RUBRIC_KEYS, Rubric, RubricError, parse_rubric
+from evalkit.operators.late import quote_value
 from evalkit.records.template import Reference, TemplateError, parse_template
-from evalkit.records.transcript import Grade, Grading
 from evalkit.records.verdict import FAILED, CheckResult
-
-_JUDGE = "judge"
 
 
 class JudgeCriteria(Demand, Struct, frozen=True):
     """`judge`: criteria in words, which a model grades after the run. Here its grades become results.
 
-    Nothing here asks a model: the runner does, and puts the grades into the transcript. A criterion without a grade is
+    Nothing here asks a model: `grading` does, and puts the grades into the transcript. A criterion without a grade is
     an error, never a pass. Criteria are words of the case's author. The values of templates in them are not: they are
     inserted as JSON, so that they can only be quoted text. `is_list`: each criterion has a place of its own.
     """
@@ -39,20 +40,22 @@ class JudgeCriteria(Demand, Struct, frozen=True):
     path: KeyPath
     is_list: bool = True
 
-    key = "judge"
+    key = KEY
+    is_late = True
+
+    @property
+    def user_turn(self) -> int | None:
+        """The user turn up to which the run is graded; None: the whole of it."""
+        return int(self.path[2]) if self.path[:2] == ("input", "turns") else None
 
     def judge(self, evidence: Evidence) -> list[CheckResult]:
         """Build a result for each criterion, or one that says why there are no grades."""
         place = format_path(self.path)
-        grading = next((grading for grading in evidence.transcript.gradings if grading.place == place), None)
-        if grading is None and evidence.mode == "judge":
-            message = "not judged: {} is for a model to grade, in a run"
-            return [
-                build_unmeasured(self.key, message.format(quote(str(criterion.text))), place, "judge")
-                for criterion in self.criteria
-            ]
-        if grading is not None and grading.skipped:
-            return [CheckResult(check=self.key, status=NOT_JUDGED, message=grading.skipped)]
+        book = GradeBook.get_current()
+        grading = None if book is None else book.find_grading(place)
+        if grading is None and book is not None:
+            book.open_criteria.append(self._ask(evidence))
+            return book.build_ungraded(self.criteria, place, evidence.mode)
         if grading is not None and grading.fault is not None:
             fault = grading.fault
             if fault.measured:
@@ -67,17 +70,24 @@ class JudgeCriteria(Demand, Struct, frozen=True):
             return [build_unmeasured(self.key, "can't be judged: no model has graded it", place, "run")]
         return [self._build_result(number, grade, grading) for number, grade in enumerate(grading.grades)]
 
+    def _ask(self, evidence: Evidence) -> OpenCriteria:
+        place = format_path(self.path)
+        try:
+            return OpenCriteria(place, self.render(evidence.resolve), self.user_turn)
+        except TemplateError as error:
+            return OpenCriteria(place, (), self.user_turn, str(error))
+
     def _build_result(self, number: int, grade: Grade, grading: Grading) -> CheckResult:
         grader = describe_grader(grading)
         words, explanation = describe_criterion(grade, self.criteria[number]), describe_grade(grade)
         # Reasons get the number of the user turn where the turns are judged, this message gets it here.
-        turn = f"user turn {int(self.path[2]) + 1}: " if self.path[:2] == ("input", "turns") else ""
+        turn = "" if self.user_turn is None else f"user turn {self.user_turn + 1}: "
         message = escape_surrogates(f"{turn}{words}{explanation}")
         if grade.passed:
             return CheckResult(check=self.key, message=message, note=grader)
         place = format_path((*self.path, number) if self.is_list else self.path)
         failure = f"{self.key}: not met: {words} ({grader}){explanation}"
-        reason = build_reason("judge_failed", failure, place, expected=grade.criterion, actual=grade.reason)
+        reason = build_reason(CODE, failure, place, expected=grade.criterion, actual=grade.reason)
         return CheckResult(check=self.key, status=FAILED, message=message, reasons=(reason,), note=grader)
 
     def render(self, resolve: Resolve) -> tuple[Rubric, ...]:
@@ -92,39 +102,6 @@ class JudgeCriteria(Demand, Struct, frozen=True):
             else replace(rubric, text="".join(map(render_part, rubric.text.parts)))
             for rubric in self.criteria
         )
-
-
-def report_questions(book: GradeBook, mode: str) -> list[CheckResult]:
-    """Build the results of `$judge` on what matched: of graded values, of those that can't be, of those not judged."""
-    results = [build_unmeasured("values", f"can't be judged: {problem}", "", mode) for problem in book.problems]
-    is_open = False
-    for question in book.questions:
-        known = book.find(question.rubric, question.value)
-        if known is None:
-            is_open = True
-            continue
-        grade, grading = known
-        words = f"{describe_criterion(grade, question.rubric)}{describe_grade(grade)}"
-        message = escape_surrogates(f"{question.subject}{format_path(question.path)}: {words}")
-        results.append(CheckResult(check=_JUDGE, message=message, note=describe_grader(grading)))
-    if is_open:
-        results += _report_open(book, mode)
-    return list(dict.fromkeys(results))
-
-
-def _report_open(book: GradeBook, mode: str) -> list[CheckResult]:
-    """Build the results for values without a grade: an error, unless nothing was to be graded."""
-    fault = next((grading.fault for grading in book.gradings if grading.fault is not None), None)
-    if fault is not None:
-        return [build_unmeasured(_JUDGE, f"can't be graded: {fault.message}", "", "run", fault.code)]
-    skipped = next((grading.skipped for grading in book.gradings if grading.skipped), "")
-    if skipped:
-        return [CheckResult(check=_JUDGE, status=NOT_JUDGED, message=skipped)]
-    if mode == "judge":
-        message = "not judged: {} is for a model to grade, in a run"
-        texts = [quote(str(question.rubric.text)) for question in book.list_open()]
-        return [build_unmeasured(_JUDGE, message.format(text), "", "judge") for text in texts]
-    return [build_unmeasured(_JUDGE, "can't be judged: no model has graded it", "", "run")]
 
 
 def is_grade_of(grade: Grade, rubric: Rubric) -> bool:
@@ -169,11 +146,11 @@ def read_criteria(reader: ExpectationReader, path: KeyPath, value: object) -> Ju
 CRITERION: JsonDict = {
     "description": "A criterion in words; as a mapping with a scale, the rule of a panel, a quote that is wanted.",
     "oneOf": [
-        NAME,
+        NAME_SCHEMA,
         {
             "type": "object",
             "properties": {
-                "rubric": {**NAME, "description": "What is graded, in words."},
+                "rubric": {**NAME_SCHEMA, "description": "What is graded, in words."},
                 "scale": {
                     "description": "Scores from the first number to the second, such as `1..5`.",
                     "oneOf": [
@@ -200,13 +177,14 @@ CRITERION: JsonDict = {
 class JudgeKey(ExpectedKey):
     """`judge`."""
 
-    name = "judge"
+    name = KEY
     schema: Mapping[str, Any] = {
         "oneOf": [make_ref("criterion"), {"type": "array", "items": make_ref("criterion"), "minItems": 1}]
     }
     doc = "Criteria in words: once all else holds, a model grades each (`--evalkit-grader`), or its recorded grades do."
     definitions: Mapping[str, JsonObject] = {"criterion": CRITERION}
     looks_at_response = True
+    is_late = True
 
     def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> JudgeCriteria | None:
         return read_criteria(draft.reader, path, value)

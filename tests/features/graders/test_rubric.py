@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.records.rubric import Rubric, RubricError, parse_rubric
-from evalkit.records.settings import split_graders
+from evalkit.features.graders.records import split_graders
+from evalkit.features.graders.rubric import Rubric, RubricError, parse_rubric
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from evalkit.features.graders.gate import GraderAgreement
+from evalkit.features.graders.records import Grade, Grading, get_gradings, put_gradings
 from evalkit.gate.decision import decide
-from evalkit.records.run import GraderAgreement, Policy, Run
-from evalkit.records.transcript import Grade, Grading, Transcript
+from evalkit.records.run import Policy, Run
+from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import PASSED, Verdict
 
 GRADER = "gemini:judge-x"
@@ -19,8 +21,8 @@ MEASURED = GraderAgreement(labels="labels.csv", grader=GRADER, items=60, kappa=0
 def build_run(agreement: GraderAgreement | None, **grading: Any) -> Run:
     known = {"grades": (Grade(criterion="c", passed=True),), "grader": GRADER}
     graded = Grading(place="judge", **known | grading)
-    verdict = Verdict(case_id="a_001.yaml", status=PASSED, transcript=Transcript(gradings=(graded,)))
-    metadata = {} if agreement is None else {"judge_check": agreement}
+    verdict = Verdict(case_id="a_001.yaml", status=PASSED, transcript=put_gradings(Transcript(), (graded,)))
+    metadata = {} if agreement is None else {"features": {"graders": agreement}}
     run = Run(verdicts=(verdict,), collected=1, selected=("a_001.yaml",), metadata=metadata, ended="now")
     return Run.from_json(run.to_json())
 
@@ -104,8 +106,8 @@ def test_a_criterion_without_labels_is_not_covered_by_the_agreement_of_others(
 def test_a_person_may_grade_by_criteria_that_nobody_labelled() -> None:
     verdicts = tuple(build_run(MEASURED).verdicts)
     by_hand = Grading(place="judge", cassette="hand-written", grades=(Grade(criterion="d", passed=True),))
-    gradings = (*verdicts[0].transcript.gradings, by_hand)
-    mixed = replace(verdicts[0], transcript=replace(verdicts[0].transcript, gradings=gradings))
+    gradings = (*get_gradings(verdicts[0].transcript), by_hand)
+    mixed = replace(verdicts[0], transcript=put_gradings(verdicts[0].transcript, gradings))
     assert decide(replace(build_run(MEASURED), verdicts=(mixed,)), Policy(min_kappa=0.5)).status == "met"
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.agents.grader import Grader, build_grading_request, open_graders
 from evalkit.errors import (
     BudgetSpentError,
     EvalkitError,
@@ -27,18 +26,19 @@ from evalkit.errors import (
     did_you_mean,
     format_file_path,
 )
+from evalkit.features.graders.gate import GraderAgreement
+from evalkit.features.graders.grader import Grader, build_grading_request, open_graders
+from evalkit.features.graders.grading import ask_grader, build_redactor
+from evalkit.features.graders.recorded import describe_grading_request
+from evalkit.features.graders.records import OPERATOR, Grade, Grading
+from evalkit.features.graders.rubric import Rubric, RubricError, parse_rubric
 from evalkit.jsonvalue import JsonDict, JsonValue, describe_value
 from evalkit.models.cassettes.fingerprint import compute_fingerprint
-from evalkit.models.cassettes.grades import describe_grading_request
 from evalkit.models.cassettes.model import Cassette, RecordingProvider, load_cassette
 from evalkit.models.cassettes.paths import find_cassette
 from evalkit.models.providers.base import Provider
-from evalkit.operators.base import JUDGE
-from evalkit.records.rubric import Rubric, RubricError, parse_rubric
-from evalkit.records.run import GraderAgreement
 from evalkit.records.settings import DEFAULT_DEADLINE_S, Settings
-from evalkit.records.transcript import Grade, Grading, ModelRequest, ModelTurn
-from evalkit.runner.grading import ask_grader, build_redactor
+from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.spec.table_files import CsvRows, JsonLinesRows
 from evalkit.stats.agreement import Agreement, measure_agreement
 
@@ -243,20 +243,20 @@ async def grade_labels(
     budget_problem = ""
     for row in rows:
         if row.grade is not None and not anew:
-            graded.append(GradedValue(row, row.grade, Grading(place=JUDGE)))
+            graded.append(GradedValue(row, row.grade, Grading(place=OPERATOR)))
             continue
         if budget_problem:
-            graded.append(GradedValue(row, None, Grading(place=JUDGE), budget_problem))
+            graded.append(GradedValue(row, None, Grading(place=OPERATOR), budget_problem))
             continue
         evidence = {"values": {"1": {"value": row.value}}}
         scope = "the value that has the number of the criterion, and nothing else"
         request = build_grading_request([row.rubric], scope, evidence, build_redactor(settings))
         deadline_s = settings.deadline_s or DEFAULT_DEADLINE_S
         try:
-            grading = await ask_grader(grader, request, [row.rubric], JUDGE, settings, deadline_s)
+            grading = await ask_grader(grader, request, [row.rubric], OPERATOR, settings, deadline_s)
         except BudgetSpentError as error:
             budget_problem = str(error)
-            graded.append(GradedValue(row, None, Grading(place=JUDGE), budget_problem))
+            graded.append(GradedValue(row, None, Grading(place=OPERATOR), budget_problem))
             continue
         problem = grading.fault.message if grading.fault is not None else ""
         graded.append(GradedValue(row, next(iter(grading.grades), None), grading, problem))

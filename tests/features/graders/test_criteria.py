@@ -9,9 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from evalkit.checks.expectation import Expectation, Judgement
-from evalkit.records.rubric import Rubric
-from evalkit.records.template import TemplateError
-from evalkit.records.transcript import FunctionCall, Grade, Grading, RunFault, Transcript
+from evalkit.features.graders.records import Grade, Grading
+from evalkit.features.graders.rubric import Rubric
+from evalkit.features.graders.values import OpenCriteria
+from evalkit.jsonvalue import JsonDict
+from evalkit.operators.late import leave_open
+from evalkit.records.codec import to_plain_json
+from evalkit.records.transcript import FunctionCall, RunFault, Transcript
 
 PLACE = "expected_output.judge"
 MET = Grade(criterion="It is polite.", passed=True, reason="it says please")
@@ -22,8 +26,12 @@ def grading(*grades: Grade, **more: Any) -> Grading:
     return Grading(**{"place": PLACE, "grades": grades, "grader": "openai:m?base_url=http://localhost/v1", **more})
 
 
+def keep(*gradings: Grading) -> JsonDict:
+    return {"graders": to_plain_json(gradings)}
+
+
 def test_each_criterion_has_a_result_that_is_marked_with_its_grader(judged: Callable[..., Judgement]) -> None:
-    judgement = judged({"judge": ["It is polite.", "It is\n short."]}, gradings=(grading(MET, NOT_MET),))
+    judgement = judged({"judge": ["It is polite.", "It is\n short."]}, features=keep(*(grading(MET, NOT_MET),)))
 
     assert [(it.check, it.status, it.message, it.note) for it in judgement.checks] == [
         ("judge", "passed", '"It is polite.": it says please', "graded by openai:m"),
@@ -36,7 +44,7 @@ def test_each_criterion_has_a_result_that_is_marked_with_its_grader(judged: Call
 
 
 def test_a_criterion_alone_stands_at_the_key_itself(judged: Callable[..., Judgement]) -> None:
-    judgement = judged({"judge": "It is\n short."}, gradings=(grading(replace(NOT_MET, reason="")),))
+    judgement = judged({"judge": "It is\n short."}, features=keep(*(grading(replace(NOT_MET, reason="")),)))
 
     assert [reason.place for reason in judgement.reasons] == [PLACE]
     assert judgement.reasons[0].message == 'judge: not met: "It is short." (graded by openai:m)'
@@ -54,7 +62,7 @@ def test_a_criterion_alone_stands_at_the_key_itself(judged: Callable[..., Judgem
 def test_the_mark_says_where_the_grade_is_from(
     cassette: str | None, grader: str | None, note: str, judged: Callable[..., Judgement]
 ) -> None:
-    judgement = judged({"judge": "It is polite."}, gradings=(grading(MET, cassette=cassette, grader=grader),))
+    judgement = judged({"judge": "It is polite."}, features=keep(*(grading(MET, cassette=cassette, grader=grader),)))
 
     assert [it.note for it in judgement.checks] == [note]
 
@@ -76,21 +84,21 @@ UNGRADED: list[tuple[tuple[Grading, ...], str]] = [
 def test_without_a_grade_for_each_criterion_it_is_an_error_and_never_a_pass(
     gradings: tuple[Grading, ...], message: str, judged: Callable[..., Judgement]
 ) -> None:
-    judgement = judged({"judge": "It is polite."}, gradings=gradings)
+    judgement = judged({"judge": "It is polite."}, features=keep(*gradings))
 
     assert judgement.status == "error"
     assert f"{judgement.reasons[0].code}: {judgement.reasons[0].message}".startswith(message)
 
 
-def test_what_was_skipped_is_listed_and_decides_nothing(judged: Callable[..., Judgement]) -> None:
-    skipped = grading(skipped="not graded: only a run for which all else holds is")
-
-    judgement = judged({"judge": "It is polite.", "final_function_call": "ping"}, gradings=(skipped,))
+def test_what_is_left_open_is_listed_and_decides_nothing(judged: Callable[..., Judgement]) -> None:
+    with leave_open("only a run for which all else holds is") as opened:
+        judgement = judged({"judge": "It is polite.", "final_function_call": "ping"})
 
     assert [reason.code for reason in judgement.reasons] == ["missing_call"]
     assert [(it.status, it.message) for it in judgement.checks if it.check == "judge"] == [
         ("not_judged", "not graded: only a run for which all else holds is")
     ]
+    assert [item.place for item in opened["graders"]] == [PLACE]
 
 
 def test_where_nothing_runs_criteria_are_listed_one_by_one_as_not_judged(judged: Callable[..., Judgement]) -> None:
@@ -106,9 +114,17 @@ def test_where_nothing_runs_criteria_are_listed_one_by_one_as_not_judged(judged:
 def test_results_of_a_user_turn_say_which(compiled: Callable[..., Expectation]) -> None:
     path = ("input", "turns", 1, "expected_output")
     expectation = compiled({"judge": "It is polite."}, path=path)
-    record = Transcript(gradings=(grading(MET, place="input.turns[1].expected_output.judge"),))
+    record = Transcript(features=keep(*(grading(MET, place="input.turns[1].expected_output.judge"),)))
 
     assert [it.message for it in expectation.judge(record).checks] == ['user turn 2: "It is polite.": it says please']
+
+
+def find_open(expectation: Expectation, **options: Any) -> OpenCriteria:
+    with leave_open("") as opened:
+        expectation.judge(Transcript(calls=CALLS), **options)
+    item: OpenCriteria
+    (item,) = opened["graders"]
+    return item
 
 
 CALLS = (
@@ -131,17 +147,16 @@ CALLS = (
 def test_a_criterion_is_asked_in_words_and_values_stand_in_it_as_json(
     criterion: Any, asked: str, compiled: Callable[..., Expectation]
 ) -> None:
-    rubrics = compiled({"judge": criterion}).resolve_criteria(Transcript(calls=CALLS), {"message": "hi"})
+    item = find_open(compiled({"judge": criterion}), input={"message": "hi"})
 
-    assert rubrics == (Rubric(text=asked),)
+    assert item.criteria == (Rubric(text=asked),)
 
 
 def test_a_criterion_of_a_user_turn_knows_no_later_call(compiled: Callable[..., Expectation]) -> None:
     expectation = compiled({"judge": "It names {{ calls.create[2].result.id }}."})
 
-    assert expectation.resolve_criteria(Transcript(calls=CALLS), {}, 1) == (Rubric(text='It names "late".'),)
-    with pytest.raises(TemplateError, match="leads nowhere"):
-        expectation.resolve_criteria(Transcript(calls=CALLS), {}, 0)
+    assert find_open(expectation, input={}, user_turn=1).criteria == (Rubric(text='It names "late".'),)
+    assert "leads nowhere" in find_open(expectation, input={}, user_turn=0).problem
 
 
 @pytest.mark.parametrize(

@@ -20,23 +20,24 @@ from msgspec.structs import replace
 from evalkit.agents.model_choice import check_model, get_shared_provider
 from evalkit.agents.side_model import SideModel
 from evalkit.errors import MeasurementError, MissingCassetteError, format_file_path
-from evalkit.jsonvalue import JsonDict, parse_arguments
-from evalkit.models.cassettes.grades import (
+from evalkit.features.graders.recorded import (
     ANY_GRADER,
+    ENDING,
     RECORD_GRADES,
     RecordedGrades,
     describe_grading_request,
-    find_grades,
 )
-from evalkit.models.cassettes.model import RecordingProvider
-from evalkit.models.cassettes.paths import build_grades_path, locate_cassette
+from evalkit.features.graders.records import Grade, Vote, split_graders
+from evalkit.features.graders.rubric import Rubric
+from evalkit.jsonvalue import JsonDict, parse_arguments
+from evalkit.models.cassettes.model import RecordingProvider, find_run_cassette
+from evalkit.models.cassettes.paths import build_run_path, locate_cassette
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.budget import MeteredProvider
 from evalkit.records.case import Declaration
 from evalkit.records.codec import to_plain_json
-from evalkit.records.rubric import Rubric
-from evalkit.records.settings import DEFAULT_SEED, Settings, split_graders
-from evalkit.records.transcript import AgentValue, Grade, ModelRequest, ModelTurn, Vote
+from evalkit.records.settings import DEFAULT_SEED, Settings
+from evalkit.records.transcript import AgentValue, ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 from evalkit.text.redact import Redactor, redact_secrets
 
@@ -157,11 +158,11 @@ def select_grader(case_id: str, run: int, settings: Settings) -> Grader:
         return Grader(case_id, provider, provider.name)
     root = settings.root or Path.cwd()
     base = locate_cassette(root / settings.cassettes, case_id, is_recording=settings.record is not None)
-    path = build_grades_path(base, run)
+    path = build_run_path(base, run, ENDING)
     secrets = tuple(settings.extra.get("secrets", ()))
     goes_live = settings.model is not None and settings.record is None
     again = settings.record == "all" and settings.grader is not None
-    recorded = None if goes_live or again else find_grades(base, run, root)
+    recorded = None if goes_live or again else find_run_cassette(base, run, ENDING, root)
     if recorded is not None:
         replay = RecordedGrades(recorded, grader=settings.grader, secrets=secrets)
         return Grader(case_id, replay, recorded.model if recorded.kind == "recorded" else None, recorded.kind)

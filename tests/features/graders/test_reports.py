@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
+from evalkit.features.graders.records import Grade, Grading, put_gradings
+from evalkit.features.graders.results import describe_usage, report_run
 from evalkit.features.html.page import build_cases
 from evalkit.hosts.reports.markdown import render_markdown
-from evalkit.hosts.reports.summary import describe_grader, format_grades
 from evalkit.hosts.reports.trace import render_trace
 from evalkit.records.run import GateDecision, Run
-from evalkit.records.transcript import Grade, Grading, Transcript, Usage
+from evalkit.records.side_usage import SideUsage
+from evalkit.records.transcript import Transcript, Usage
 from evalkit.records.verdict import CheckResult, Reason, Verdict
-from evalkit.stats.accounting import Grades
 
 BY = "graded by gemini:x"
 MET = Grade(criterion="A", passed=True)
@@ -28,7 +29,7 @@ def judged(status: str, message: str, note: str = "", told: str = "") -> CheckRe
 def verdict(*checks: CheckResult, status: str = "failed", **grading: Any) -> Verdict:
     gradings = (Grading(**{"place": "expected_output.judge", "grader": "gemini:x", **grading}),)
     reasons = tuple(reason for check in checks for reason in check.reasons)
-    record = Transcript(response="Hello", gradings=gradings)
+    record = put_gradings(Transcript(response="Hello"), gradings)
     return Verdict(case_id="s/a_001.yaml", status=status, checks=checks, reasons=reasons, transcript=record)
 
 
@@ -74,21 +75,26 @@ def test_the_page_says_who_graded(grading: dict[str, Any], facts: dict[str, str]
     one = verdict(judged("passed", '"A": so', BY), status="passed", **grading)
     ((_, detail),) = build_cases([one], None, GateDecision(status="met"))
 
-    assert describe_grader(one.transcript) == facts
+    assert report_run(one.transcript).facts == facts
     assert [pair for pair in detail["runs"][0]["facts"] if pair[0] in facts] == [list(it) for it in facts.items()]
     assert detail["runs"][0]["checks"][0]["note"] == BY
 
 
 @pytest.mark.parametrize(
-    ("grades", "line"),
+    ("counts", "taken", "line"),
     [
-        (Grades(1, 0, 1), "judge: 1 criterion graded, 1 by hand"),
-        (Grades(9, 3, 0, 4, TOKENS, 1.0), "judge: 9 criteria graded, 3 not met; 4,200 tokens in and 310 out, 1 USD"),
-        (Grades(2, 0, 0, 1, None, None), "judge: 2 criteria graded; tokens unknown, cost unknown"),
+        ((1, 0, 1, 0), {}, "judge: 1 criterion graded, 1 by hand"),
+        (
+            (9, 3, 0, 4),
+            {"usage": TOKENS, "cost_usd": 1.0},
+            "judge: 9 criteria graded, 3 not met; 4,200 tokens in and 310 out, 1 USD",
+        ),
+        ((2, 0, 0, 1), {"usage": None, "cost_usd": None}, "judge: 2 criteria graded; tokens unknown, cost unknown"),
     ],
 )  # fmt: skip
-def test_a_run_has_one_line_on_grades(grades: Grades, line: str) -> None:
-    assert format_grades(grades) == line
+def test_a_run_has_one_line_on_grades(counts: tuple[int, ...], taken: dict[str, Any], line: str) -> None:
+    named = dict(zip(("graded", "not_met", "hand_written", "answers"), counts, strict=True))
+    assert describe_usage(SideUsage(counts=named, **taken)) == line
 
 
 def test_markdown_counts_what_a_model_graded() -> None:

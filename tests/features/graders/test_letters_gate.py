@@ -17,7 +17,7 @@ pytest.importorskip("openai")
 
 from evalkit import Settings
 from evalkit.cli import commands
-from evalkit.hosts.casecheck.judge_check import measure_recorded_agreement
+from evalkit.features.graders.labels import measure_recorded_agreement
 from tests.servers.model_service import ModelService, serve_model
 
 AGENT = """

@@ -12,6 +12,7 @@ import pytest
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError, SpecError
+from evalkit.features.graders.records import get_gradings
 from evalkit.hosts.reports.serialization import redact_verdict
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
@@ -107,7 +108,7 @@ def test_a_value_that_does_not_meet_its_criterion_fails_at_the_call(run: Any, gr
     )
     assert reason.place == "expected_output.expected_function_calls[0].arguments.body"
     again = Verdict.from_json(json.loads(json.dumps(verdict.to_json())))
-    grade = again.transcript.gradings[0].grades[0]
+    grade = get_gradings(again.transcript)[0].grades[0]
     assert (grade.value, grade.names) == ({"arguments": {"body": "It is late."}}, ("arguments", "body"))
 
 
@@ -286,7 +287,7 @@ def test_secret_arguments_are_not_sent_to_the_grader(run: Any, grader: Grader) -
     redacted = {"arguments": {"body": {"password": "[redacted]"}}}
     assert grader.documents[0]["evidence"] == {"values": {"1": redacted}}
     line, _ = redact_verdict(verdict, Redactor())
-    assert json.loads(line)["transcript"]["gradings"][0]["grades"][0]["value"] == redacted
+    assert json.loads(line)["transcript"]["features"]["graders"][0]["grades"][0]["value"] == redacted
 
 
 def test_a_value_that_asks_for_a_grade_is_data(run: Any, grader: Grader) -> None:

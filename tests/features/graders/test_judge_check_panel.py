@@ -10,7 +10,7 @@ import pytest
 from evalkit import Settings
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.errors import ProviderError
-from evalkit.hosts.casecheck.judge_check import grade_labels, open_label_grader, read_labels
+from evalkit.features.graders.labels import grade_labels, open_label_grader, read_labels
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 
 NAMES = ("gemini:first", "gemini:second", "gemini:third")

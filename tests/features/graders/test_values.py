@@ -6,26 +6,32 @@ from typing import Any
 
 import pytest
 
-from evalkit.operators.base import JUDGE
+from evalkit.features.graders.records import OPERATOR, Grade, Grading
+from evalkit.features.graders.rubric import Rubric
+from evalkit.features.graders.values import Judged, Question
+from evalkit.jsonvalue import JsonDict
 from evalkit.operators.compile import OperatorProblems, compile_value
-from evalkit.operators.judged import Judged, Question, collect_questions, record_questions, use_grades
-from evalkit.records.rubric import Rubric
+from evalkit.operators.late import Judging, leave_open, note_late_values
+from evalkit.records.codec import to_plain_json
 from evalkit.records.template import TemplateError
-from evalkit.records.transcript import Grade, Grading
 
 KIND = {"$judge": "It is kind."}
 
 
 def grading(*grades: Grade, **more: Any) -> Grading:
-    return Grading(**{"place": JUDGE, "grades": grades, "grader": "gemini:m", **more})
+    return Grading(**{"place": OPERATOR, "grades": grades, "grader": "gemini:m", **more})
+
+
+def keep(*gradings: Grading) -> JsonDict:
+    return {"graders": to_plain_json(gradings)}
 
 
 def find_open(expected: Any, actual: Any, *grades: Grade) -> list[tuple[tuple[Any, ...], Any]]:
     matcher = compile_value(expected, mode="equal")
-    with collect_questions() as questions, use_grades([grading(*grades)]):
+    with leave_open("") as opened, Judging(keep(grading(*grades))):
         assert matcher.is_match(actual)
-        record_questions(matcher, actual, ("arguments",), "call 1, f: ")
-    return [(question.path, question.value) for question in questions]
+        note_late_values(matcher, actual, ("arguments",), "call 1, f: ")
+    return [(question.path, question.value) for question in opened.get("graders", ())]
 
 
 def test_outside_of_a_judgement_it_matches_nothing() -> None:
@@ -39,20 +45,20 @@ def test_outside_of_a_judgement_it_matches_nothing() -> None:
 
 def test_without_a_grade_it_holds_for_any_value_and_is_an_open_question() -> None:
     matcher = compile_value(KIND, mode="equal")
-    with collect_questions() as questions, use_grades(()):
-        record_questions(matcher, None, ("arguments", "body"), "call 1, f: ")
+    with leave_open("") as opened, Judging({}):
         values: list[Any] = [None, "", 5, [], {}]
         assert all(matcher.is_match(value) for value in values)
+        note_late_values(matcher, None, ("arguments", "body"), "call 1, f: ")
 
     rubric = Rubric(text="It is kind.")
-    assert questions == [Question(rubric, None, ("arguments", "body"), "call 1, f: ")]
+    assert opened["graders"] == [Question(rubric, None, ("arguments", "body"), "call 1, f: ")]
 
 
 def test_a_grade_decides_by_criterion_and_value() -> None:
     matcher = compile_value(KIND, mode="equal")
     grades = [Grade(criterion="It is kind.", passed=False, reason="it scolds", value={"b": 1, "a": "x"})]
     grades += [Grade(criterion="It is short.", passed=False, value="Hello.")]
-    with use_grades([grading(*grades)]):
+    with Judging(keep(grading(*grades))):
         assert not matcher.is_match({"a": "x", "b": 1})
         assert matcher.is_match("Hello.")
         assert [str(mismatch) for mismatch in matcher.explain({"a": "x", "b": 1}, ("body",))] == [

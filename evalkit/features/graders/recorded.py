@@ -1,14 +1,13 @@
-"""Recorded grades, the answers of a grader about one run.
+"""Recorded grades: the answers of a grader about one run.
 
-They are cassettes, one turn for each `judge` of the case, beside the model's own: ``valid_001.judge.yaml``, of the
-second run ``valid_001.run-2.judge.yaml``.
+They are a cassette, with one turn for each `judge` of the case, beside the model's own: ``valid_001.judge.yaml``, of
+the second run ``valid_001.run-2.judge.yaml``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from shlex import quote
 
 from evalkit.errors import MissingCassetteError, StaleCassetteError
@@ -20,26 +19,18 @@ from evalkit.models.cassettes.fingerprint import (
     describe_request,
     format_line_changes,
 )
-from evalkit.models.cassettes.model import Cassette, find_run_cassette
-from evalkit.models.cassettes.paths import GRADES_ENDING
+from evalkit.models.cassettes.model import Cassette
 from evalkit.models.cassettes.stand_ins import mask_stand_ins
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import format_count
 from evalkit.text.redact import redact_secrets
 
+ENDING = ".judge.yaml"
 _GRADES_COMMAND = "pytest --evalkit --evalkit-record={} {}"
 ANY_GRADER = "--evalkit-grader=gemini:MODEL"
 RECORD_GRADES = _GRADES_COMMAND.format("missing", ANY_GRADER)
 _SHORT = 120  # characters; of a longer text the lines that differ are shown
 _MAX_CHANGES = 6  # differences in a message
-
-
-def find_grades(base: Path, run: int, root: Path) -> Cassette | None:
-    """Find the grades of a run: its own, or hand-written ones, which serve all runs; None if there are none.
-
-    Raises SpecError for a file that breaks the format.
-    """
-    return find_run_cassette(base, run, GRADES_ENDING, root)
 
 
 def describe_grading_request(request: ModelRequest, secrets: tuple[str, ...] = ()) -> JsonDict:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.agents.grader import SYSTEM, UnreadableGradesError, build_grading_request, read_grades
-from evalkit.records.rubric import Rubric
+from evalkit.features.graders.grader import SYSTEM, UnreadableGradesError, build_grading_request, read_grades
+from evalkit.features.graders.rubric import Rubric
 from evalkit.records.transcript import ModelCall, ModelTurn
 from evalkit.text.redact import Redactor
 

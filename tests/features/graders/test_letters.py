@@ -11,7 +11,7 @@ import pytest
 
 from evalkit.hosts.reports.run_file import load_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GRADES = Path("mocks/cassettes/scenarios/letters")
 
 

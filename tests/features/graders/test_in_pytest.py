@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from evalkit.agents.model_choice import _shared_providers
+from evalkit.features.graders.records import get_gradings
 from evalkit.gate.decision import decide
 from evalkit.hosts.reports.markdown import render_markdown
 from evalkit.records.run import Policy
@@ -127,7 +128,7 @@ def test_a_criterion_that_is_not_met_is_told_in_the_trace_with_its_grader_and_re
     result.stdout.no_fnmatch_line("  *judge: not met: *")
     (verdict,) = project.run_file.verdicts
     assert [reason.code for reason in verdict.reasons] == ["judge_failed"]
-    assert project.run_file.metadata["accounting"]["grades"] == {
+    assert project.run_file.metadata["accounting"]["graders"] == {
         "graded": 2,
         "not_met": 1,
         "hand_written": 0,
@@ -215,8 +216,8 @@ def test_every_report_marks_what_a_model_graded(project: Project, judge: Judge) 
     assert "(graded by gemini:g)" in shown
     assert "judge: 2 criteria graded, 1 not met" in shown
     raw = json.loads((project.root / ".evalkit/last-run.json").read_text())["verdicts"][0]
-    assert raw["transcript"]["gradings"][0]["grader"] == GRADER
-    assert raw["transcript"]["gradings"][0]["grades"][1] == {
+    assert raw["transcript"]["features"]["graders"][0]["grader"] == GRADER
+    assert raw["transcript"]["features"]["graders"][0]["grades"][1] == {
         "criterion": "It does not lie.",
         "passed": False,
         "reason": "so 2",
@@ -303,7 +304,7 @@ def test_a_sweep_grades_the_case_and_not_its_faults(project: Project, judge: Jud
     (verdict,) = project.run_file.verdicts
     assert judge.asked == 1
     assert len(verdict.changed_runs) == 4
-    assert [run.transcript.gradings for run in verdict.changed_runs] == [()] * 4
+    assert [get_gradings(run.transcript) for run in verdict.changed_runs] == [()] * 4
 
 
 def test_a_test_with_the_mark_has_its_case_graded(project: Project, judge: Judge) -> None:
