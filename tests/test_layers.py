@@ -211,6 +211,7 @@ LAZY: dict[str, str] = {
     "evalkit.agents.remote.model_relay": "an agent is another process",
     "evalkit.agents.remote.server": "an agent is another process",
     "evalkit.agents.task_functions": "the agent's error is explained",
+    "evalkit.hooks.guards": "a feature of another package",
     "evalkit.models.cassettes.http.observer": "the agent's own client asks a model",
     "evalkit.models.cassettes.http.run_traffic": "the agent's own client asks a model",
     "evalkit.models.cassettes.http.traffic": "the agent's error is explained",

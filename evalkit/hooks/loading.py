@@ -15,16 +15,19 @@ from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.parts import CasePart, SessionPart
 from evalkit.hooks.records import AgentForm, CaseDraft, Comparison, Inherited, Options, PlannedCase
-from evalkit.lazy import load_name
+from evalkit.lazy import LazyModule, load_name
 from evalkit.locks import create_lock
 
 if TYPE_CHECKING:
     from evalkit.gate.outcomes import GateEvidence
+    from evalkit.hooks import guards
     from evalkit.hosts.traces.api import LogFormat
     from evalkit.jsonvalue import JsonDict
     from evalkit.records.settings import Settings
     from evalkit.records.transcript import FunctionCall, Transcript
     from evalkit.records.verdict import Verdict
+else:
+    guards = LazyModule("evalkit.hooks.guards")
 
 GROUP = "evalkit.features"
 
@@ -140,6 +143,8 @@ def load_feature(name: str) -> Feature:
         cls: type[Feature] = load_name(entry.target)
         feature = cls()
         _check_feature(feature, entry)
+        if package != "evalkit":
+            guards.guard_reports(feature)
     except Exception as error:
         raise FeatureError(name, package, error) from error
     with _LOCK:

@@ -32,13 +32,14 @@ from evalkit.hooks import (
     RunPart,
     RunView,
     load_all,
+    load_feature,
     loading,
 )
 from evalkit.hosts.lint.api import WARNING, Rule, RuleFamily
 from evalkit.hosts.lint.rules import index_rules
 from evalkit.hosts.reports.summary import format_accounting
 from evalkit.operators.builtin import operator
-from evalkit.records.run import Policy, Run
+from evalkit.records.run import KEY, Policy, Run
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript, Usage, UserMessage
 from evalkit.records.verdict import Reason, Verdict
@@ -370,3 +371,24 @@ def test_two_packages_with_one_rule_of_lint_are_refused(install: Install) -> Non
     install(("shop", ENTRY._replace(has_rules=True)), cls=Strict)
     with pytest.raises(UsageError, match="two rules of lint have the name 'policy-idle'"):
         index_rules.__wrapped__()
+
+
+@pytest.mark.parametrize("hook", ["add_up", "summarize"])
+def test_what_cannot_be_summed_up_is_a_note_that_is_always_shown(install: Install, hook: str) -> None:
+    def fail(self: Feature, *arguments: object) -> None:
+        raise LookupError("no sum")
+
+    install(("shop", ENTRY), cls=type("Forgetful", (Manners,), {"add_up": lambda self, runs: len(runs), hook: fail}))
+    verdict = run_case(build(manners="thank"), answer)
+    run = Run(collected=1, selected=(verdict.case_id,), verdicts=(verdict,))
+    notes = decide(run, Policy()).notes
+    assert [note.kind for note in notes if note.text == "feature 'manners' raised LookupError: no sum"] == [KEY]
+
+
+@pytest.mark.parametrize("hook", ["report_case", "report_run", "report_call", "build_table", "describe_usage"])
+def test_a_report_says_what_a_feature_raised(install: Install, hook: str) -> None:
+    def fail(self: Feature, data: object) -> None:
+        raise LookupError("no words")
+
+    install(("shop", ENTRY), cls=type("Silent", (Manners,), {hook: fail}))
+    assert "feature 'manners' raised LookupError: no words" in str(getattr(load_feature("manners"), hook)(None))
