@@ -302,8 +302,7 @@ async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
     try:
         speaker = next((part for part in run.dispatcher.call_log.parts.values() if part.speaks), None)
         if speaker is not None:
-            with run_outside():
-                await _run_conversation_with(speaker, run, agent)
+            await _run_spoken_turns(speaker, run, agent)
             return
         messages: Sequence[object] = [turn.user for turn in case.turns] or [run.task.input]
         for index, message in enumerate(messages):
@@ -313,19 +312,20 @@ async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
         run.wall_s = now() - run.start_time
 
 
-async def _run_conversation_with(speaker: RunPart, run: RunState, agent: AgentUnderTest) -> None:
-    """Let a feature, which says the user's messages, and the agent talk in turns. What the feature raises is no fault
-    of the agent's."""
+async def _run_spoken_turns(speaker: RunPart, run: RunState, agent: AgentUnderTest) -> None:
+    """Call the agent for each message that a feature lets the user say. What the feature raises is no fault of the
+    agent's, and the time that it takes is none of the agent's."""
+    task = run.task
     while True:
         try:
-            with run.task.queueing_time.measure(), run.task.waiting_time.measure():  # no time of the agent's
+            with run_outside(), task.queueing_time.measure(), task.waiting_time.measure():
                 message = await speaker.next_message(run.view())
         except EvalkitError as error:
-            run.task.record_fault(error)
+            task.record_fault(error)
             return
         except Exception as error:
             problem = f"feature '{speaker.feature}' raised {type(error).__name__}: {error}"
-            run.task.record_fault(MeasurementError(f"the user can't speak: {problem}"))
+            task.record_fault(MeasurementError(f"the user can't speak: {problem}"))
             return
         if message is None:
             return
