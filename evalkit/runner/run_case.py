@@ -16,7 +16,7 @@ from evalkit.agents.clock import Occupancy, keep_time, now, share_interpreter
 from evalkit.agents.contract import AgentUnderTest, Reply
 from evalkit.agents.task import Task
 from evalkit.agents.task_input import copy_visible_input
-from evalkit.checks.expectation import get_expectation, list_own_functions
+from evalkit.checks.expectation import list_own_functions
 from evalkit.errors import (
     BudgetSpentError,
     BypassedMockError,
@@ -214,8 +214,7 @@ def _check_mocks(run: RunState) -> None:
     case, task = run.plan.case, run.task
     if run.plan.agent.is_recorded:  # it was answered elsewhere
         return
-    expectations = (run.plan.expectation, *map(get_expectation, case.turns))
-    meant = [name for expectation in expectations for name in list_own_functions(expectation)]
+    meant = [name for expectation in run.plan.expectations for name in list_own_functions(expectation)]
     if (bypassed := task.find_bypassed_mock(meant)) is None:
         return
     name, value = bypassed

@@ -70,10 +70,14 @@ class CasePlan(Struct, frozen=True):
     root: Path
 
     @property
+    def expectations(self) -> tuple[Expectation | None, ...]:
+        """Those of the run and of its turns."""
+        return (self.expectation, *map(get_expectation, self.case.turns))
+
+    @property
     def expects_model_failure(self) -> bool:
         """True if the case says that it tests what the agent makes of a model's service that fails."""
-        expectations = (self.expectation, *(get_expectation(turn) for turn in self.case.turns))
-        return any(expectation is not None and expectation.expects_model_failure for expectation in expectations)
+        return any(wanted is not None and wanted.expects_model_failure for wanted in self.expectations)
 
 
 def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
@@ -296,9 +300,8 @@ def build_transcript(run: RunState) -> Transcript:
 
 def _finish_parts(run: RunState, transcript: Transcript) -> Transcript:
     """Return the record as the features that took part in the run leave it."""
-    expectations = (run.plan.expectation, *map(get_expectation, run.plan.case.turns))
     for part in run.dispatcher.call_log.parts.values():
-        transcript = part.finish(transcript, expectations)
+        transcript = part.finish(transcript, run.plan.expectations)
     return transcript
 
 
