@@ -21,6 +21,7 @@ from evalkit.errors import (
     BudgetSpentError,
     BypassedMockError,
     EvalkitError,
+    FeatureError,
     MeasurementError,
     MissingCassetteError,
     MockError,
@@ -122,7 +123,7 @@ async def _plan_and_run(case: Case, agent: object, settings: Settings, watch: Wa
     with run_outside(), look_up_from(case.folder):
         try:
             plan = plan_case(case, agent, settings)
-        except (MeasurementError, SpecError) as error:
+        except (FeatureError, MeasurementError, SpecError) as error:
             return apply_quarantine(case, build_error_verdict(case, error))
         return apply_quarantine(case, await _run_repeats(plan, watch))
 

@@ -98,13 +98,9 @@ def plan_case(case: Case, agent: object, settings: Settings) -> CasePlan:
     if case.mocks is None:
         mocks = _compile_mocks(case, declarations)
         case = replace(case, features={**case.features, **_compile_features(case, mocks, declarations)})
-    planned = plan_parts(PlannedCase(case=case, settings=settings, root=root)) if case.features else None
-    if planned is not None:
-        case = planned.case
-    if planned is not None and planned.agent is not None:
-        resolved_agent = planned.agent
-    else:
-        resolved_agent = resolve_agent(case.agent if agent is None else agent, case=case, root=root)
+    planned = plan_parts(PlannedCase(case=case, settings=settings, root=root))
+    case = planned.case
+    resolved_agent = planned.agent or resolve_agent(case.agent if agent is None else agent, case=case, root=root)
     if case.repeat.runs > 1:  # each repetition is asked anew, or it would be the same run
         settings = replace(settings, extra={key: value for key, value in settings.extra.items() if key != REPLY_CACHE})
     task_settings = merge_settings(case.settings, settings)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from evalkit.agents.contract import build_agent
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.entries import BUILT_IN, FACTS
 from evalkit.errors import SpecError, UsageError
@@ -29,6 +30,7 @@ from evalkit.hooks import (
     JudgedRun,
     PartJudgement,
     Place,
+    PlannedCase,
     RunPart,
     RunView,
     load_all,
@@ -230,6 +232,35 @@ def test_a_judge_that_raises_leaves_the_case_unmeasured(install: Install) -> Non
     verdict = run_case(build(manners="boom"), answer)
     assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["not_measured"])
     assert "feature 'manners' raised RuntimeError: no judge today" in verdict.reasons[0].message
+
+
+def test_a_part_lets_another_agent_act_in_its_agent_s_place(install: Install) -> None:
+    class Rehearsed(CaseManners, frozen=True):
+        def plan(self, planned: PlannedCase) -> PlannedCase:
+            return replace(planned, agent=build_agent("rehearsed", lambda task: "no, thank you"))
+
+    class Rehearsal(Manners):
+        def compile(self, draft: CaseDraft) -> CasePart:
+            return Rehearsed("thank")
+
+    install(("shop-manners", ENTRY), cls=Rehearsal)
+    verdict = run_case(build(manners="thank"), lambda task: 1 / 0)
+    assert (verdict.status, verdict.transcript.response) == ("passed", "no, thank you")
+
+
+def test_a_plan_that_raises_leaves_the_case_unmeasured(install: Install) -> None:
+    class Forgetful(CaseManners, frozen=True):
+        def plan(self, planned: PlannedCase) -> PlannedCase:
+            raise LookupError("what was it?")
+
+    class Forgetting(Manners):
+        def compile(self, draft: CaseDraft) -> CasePart:
+            return Forgetful("thank")
+
+    install(("shop-manners", ENTRY), cls=Forgetting)
+    verdict = run_case(build(manners="thank"), answer)
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["feature"])
+    assert "LookupError: what was it?" in verdict.reasons[0].message
 
 
 @pytest.mark.parametrize("hook", ["answer", "close"])

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from evalkit.errors import UsageError
+from evalkit.gate.outcomes import build_outcome
 from evalkit.hosts.reports.run_file import load_run, read_journal, write_run
+from evalkit.hosts.reports.summary import list_properties
 from evalkit.hosts.reports.trace import render_trace
 from evalkit.records.run import Run
 from evalkit.records.transcript import Transcript, UserMessage
@@ -91,6 +93,15 @@ def test_what_a_simulated_user_said_is_of_the_run() -> None:
     assert transcript.features == {
         "simulated_users": {"player": "model", "last_words": {"text": "Bye"}, "ended_by": "user"}
     }
+
+
+def test_where_a_recorded_run_stands_is_still_told() -> None:
+    transcript = {"version": 1, "stop_reason": "completed", "cassette": "trace", "trace": "chats.jsonl:1"}
+    data = {"version": 1, "case_id": "a.yaml", "status": "passed", "transcript": transcript}
+    verdict = Verdict.from_json(data)
+    assert verdict.transcript.features == {"recorded_runs": "chats.jsonl:1"}
+    assert list_properties(verdict) == {"evalkit_trace": "chats.jsonl:1"}
+    assert build_outcome(verdict).features["recorded_runs"].sources == ("chats.jsonl:1",)
 
 
 @pytest.mark.parametrize("record", [Run, Transcript])
