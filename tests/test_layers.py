@@ -231,6 +231,8 @@ LAZY: dict[str, str] = {
     "evalkit.checks.grounded": "a case has its key",
     "evalkit.checks.grounding": "a case has the key `grounded`",
     "evalkit.checks.run_checks": "a case has one of its keys",
+    "evalkit.checks.texts": "a call has phrases",
+    "evalkit.checks.unmet_calls": "calls do not meet the list",
     "evalkit.features.approvals.mutants": "mutants: a command that few runs need",
     "evalkit.features.mcp.agent": "an MCP server is the subject",
     "evalkit.features.mcp.endpoint": "an agent is another process",

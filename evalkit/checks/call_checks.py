@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from evalkit.checks.call_key import CallCheck, CallDraft, CallKey, MeasuredCheck
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.key_schemas import NAMES, make_ref
-from evalkit.checks.reader import Phrase, Phrases, find_declared_kinds, read_phrases
 from evalkit.checks.reasons import (
     build_failure,
     build_failures,
@@ -19,10 +18,10 @@ from evalkit.checks.reasons import (
     build_reason,
     describe_call,
 )
-from evalkit.checks.updates import Editor, drop_item, drop_phrase, update_value
+from evalkit.checks.updates import Editor, drop_item, update_value
 from evalkit.errors import KeyPath, format_path
 from evalkit.hooks import VALUE, find_key
-from evalkit.jsonvalue import ARRAY, KINDS, NULL, OBJECT, STRING, JsonDict, get_kind, is_json_equal, is_string
+from evalkit.jsonvalue import JsonDict, is_json_equal, is_string
 from evalkit.operators.base import WRONG, Matcher, Mismatch, Operator, Resolve, name_late
 from evalkit.operators.compile import Mode
 from evalkit.operators.late import note_late_values
@@ -31,7 +30,7 @@ from evalkit.operators.values import Equal, MappingMatcher
 from evalkit.records.template import TemplateError, is_operator
 from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import CheckResult, Reason
-from evalkit.text.format import describe_type, format_value
+from evalkit.text.format import format_value
 
 CONTAINED_NOTE = "contained, not equal"
 _ARGUMENT_CODES = {"wrong": "wrong_argument", "missing": "missing_argument", "unexpected": "unexpected_argument"}
@@ -339,83 +338,6 @@ def bind_check(check: CheckT, resolve: Resolve) -> CheckT | UnresolvedCheck:
         return UnresolvedCheck(check.key, str(error), check.path)
 
 
-TEXT_ONLY = frozenset({STRING})
-_DECLARE_HINTS = {kind: f" (its texts are searched where the function declares an {kind})" for kind in (ARRAY, OBJECT)}
-
-
-class TextCheck(MeasuredCheck, Struct, frozen=True):
-    """`<argument>_contains` and `<argument>_excludes`: phrases in the text of one argument."""
-
-    argument: str
-    phrases: Phrases
-    excludes: bool
-    path: KeyPath
-    kinds: frozenset[str] = TEXT_ONLY  # JSON types of the argument that may be searched
-
-    on_arguments: ClassVar[bool] = True
-
-    @property
-    def key(self) -> str:
-        """The key in the case."""
-        return f"{self.argument}_{'excludes' if self.excludes else 'contains'}"
-
-    @property
-    def size(self) -> int:
-        return len(self.phrases.items)
-
-    @property
-    def has_templates(self) -> bool:
-        return self.phrases.has_templates
-
-    def bind(self, resolve: Resolve) -> TextCheck:
-        return replace(self, phrases=self.phrases.bind(resolve))
-
-    def _find_wrong(self, value: object, evidence: Evidence) -> list[Phrase]:
-        """Return the phrases that are missing, or excluded and present; all of them where there is no text."""
-        if get_kind(value) not in self.kinds:
-            return list(self.phrases.items)
-        texts = evidence.fold_texts(value)
-        return self.phrases.find_present(texts) if self.excludes else self.phrases.find_missing(texts)
-
-    def _get_value(self, call: FunctionCall) -> object:
-        arguments = get_arguments(call)
-        return arguments.get(self.argument) if isinstance(arguments, dict) else None
-
-    def is_met(self, call: FunctionCall, evidence: Evidence) -> bool:
-        return not self._find_wrong(self._get_value(call), evidence)
-
-    def report_pass(self, call: FunctionCall) -> CheckResult:
-        verb = "contains none of" if self.excludes else "contains"
-        plural = "" if self.size == 1 else "s"
-        return build_pass(self.key, f"{self.argument} {verb} {self.size} phrase{plural}")
-
-    def report_failure(self, call: FunctionCall, evidence: Evidence) -> CheckResult:
-        value = self._get_value(call)
-        path: KeyPath = (self.argument,)
-        if get_kind(value) not in self.kinds:
-            arguments, code = get_arguments(call), "missing_argument"
-            if not isinstance(arguments, dict):
-                problem = f"is missing (the arguments are {describe_type(arguments)})"
-            elif self.argument in arguments:
-                code, problem = "text_missing", "is null" if value is None else f"is {describe_type(value)}"
-            else:
-                names = f"sent: {', '.join(map(str, arguments))}" if arguments else "no arguments were sent"
-                problem = f"is missing ({names})"
-            expected = f"a text {'without' if self.excludes else 'that contains'} {self.phrases.format_list()}"
-            message = f"{self.argument} {problem}, expected {expected}{_DECLARE_HINTS.get(get_kind(value), '')}"
-            return build_failure(self.key, code, message, format_path(self.path), call=call, path=path)
-        verb, code = ("contains", "text_forbidden") if self.excludes else ("does not contain", "text_missing")
-        reasons = []
-        for phrase in self._find_wrong(value, evidence):
-            hint = "" if self.excludes else phrase.explain_missing(evidence.fold_texts(value))
-            message, place = f"{self.argument} {verb} {format_value(phrase.text)}{hint}", phrase.place
-            reasons.append(build_reason(code, message, place, call=call, path=path, expected=phrase.text, actual=value))
-        return build_failures(self.key, reasons, call=call)
-
-    def count_met(self, call: FunctionCall, evidence: Evidence) -> tuple[int, int]:
-        return self.size - len(self._find_wrong(self._get_value(call), evidence)), self.size
-
-
 TEXT_ENDS = ("_contains", "_excludes")
 
 
@@ -426,35 +348,4 @@ def find_text_argument(key: str) -> str | None:
     return None
 
 
-class TextKey(CallKey):
-    """`<argument>_contains` and `<argument>_excludes`, whose names depend on the function."""
-
-    name = "<argument>_contains"
-    schema = make_ref("phrases")
-    doc = "Phrases in the text of an argument."
-    # `result_contains` is about the result, the others are misspelled.
-    pattern: str = "^(?!(result|arguments)_(contains|excludes)$).+_(contains|excludes)$"
-
-    def read(self, draft: CallDraft, path: KeyPath, value: Any) -> TextCheck | None:
-        key = str(path[-1])
-        argument = key[: -len("_contains")]
-        draft.check_argument(path, argument)
-        if isinstance(value, dict):
-            advice = f"did you mean '{PartialArgumentsKey.name}'?"
-            draft.reader.report_wrong(path, value, "a phrase or a list of phrases", advice)
-            return None
-        phrases = read_phrases(draft.reader, path, value)
-        if not phrases:
-            return None
-        # A forbidden text is one in any form; and what must not be without a text must not be without any.
-        kinds = (
-            KINDS | {""} if draft.forbids else (find_declared_kinds(draft.declaration, argument) | TEXT_ONLY) - {NULL}
-        )
-        return TextCheck(argument, phrases, key.endswith("_excludes"), path, kinds)
-
-    def update(self, editor: Editor, path: KeyPath, reason: Reason, call: FunctionCall) -> None:
-        drop_phrase(editor, path, reason)
-
-
 KEYS = (ArgumentsKey(), PartialArgumentsKey(), AbsentKey(), ResultKey())
-TEXT_KEY = TextKey()

@@ -6,9 +6,9 @@ A module is imported by the cases that have one of its keys.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evalkit.checks.call_checks import TEXT_KEY, find_text_argument
+from evalkit.checks.call_checks import find_text_argument
 from evalkit.checks.call_key import CallDraft, CallKey
 from evalkit.checks.key_schemas import BOOLEAN, COUNT, NAME, POSITIVE, DescribedKey, describe_keys, make_ref
 from evalkit.checks.reader import ExpectationReader
@@ -16,6 +16,12 @@ from evalkit.errors import KeyPath
 from evalkit.hooks import CALL
 from evalkit.hooks.key_table import KeyTable
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from evalkit.checks import texts
+else:
+    texts = LazyModule("evalkit.checks.texts")
 
 
 class FunctionKey(CallKey):
@@ -141,7 +147,7 @@ def list_meant_keys() -> Mapping[str, CallKey]:
 
 def find_call_key(name: str) -> CallKey | None:
     """Return the key of an expected call that has this name; None if there is none."""
-    return _TABLE.find(name) or (TEXT_KEY if find_text_argument(name) else None)
+    return _TABLE.find(name) or (texts.TEXT_KEY if find_text_argument(name) else None)
 
 
 def describe_call(table: Mapping[str, DescribedKey], sentence: str = "doc") -> JsonDict:
@@ -149,7 +155,7 @@ def describe_call(table: Mapping[str, DescribedKey], sentence: str = "doc") -> J
     return {
         "type": "object",
         "properties": describe_keys(table, sentence),
-        "patternProperties": {TEXT_KEY.pattern: TEXT_KEY.schema},
+        "patternProperties": {texts.TEXT_KEY.pattern: texts.TEXT_KEY.schema},
         "required": ["function_name"],
         "additionalProperties": False,
     }

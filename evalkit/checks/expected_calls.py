@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, combinations, islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.checks.absence import Demand
-from evalkit.checks.call_checks import ArgumentsKey, TextCheck, ValuesCheck, bind_check
+from evalkit.checks.call_checks import ArgumentsKey, ValuesCheck, bind_check
 from evalkit.checks.call_key import CallCheck
 from evalkit.checks.evidence import Evidence, build_call_resolver
 from evalkit.checks.matching.assign import solve
@@ -26,14 +26,22 @@ from evalkit.checks.matching.plan import (
     Position,
     SearchTooLargeError,
 )
+from evalkit.checks.reasons import build_pass
 from evalkit.errors import KeyPath
+from evalkit.lazy import LazyModule, is_loaded
 from evalkit.operators.base import Resolve
 from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import FAILED, PASSED, CallVerdict, CheckResult, Score
 from evalkit.text.format import format_value
 
+if TYPE_CHECKING:
+    from evalkit.checks import texts
+else:
+    texts = LazyModule("evalkit.checks.texts")
+
 _DEMAND_LIMIT = 100  # characters of one demand in a sentence
 _MAX_TRIES = 32  # ways to leave calls out that are tried for a list that extra calls break
+ALLOWED_EXTRA = build_pass("extra_calls", "not in the list, which extra_calls allows")
 
 
 class ExpectedCall(Struct, frozen=True):
@@ -126,7 +134,7 @@ class ExpectedCall(Struct, frozen=True):
                 for name, value in expected.items() if isinstance(expected, dict) else ():
                     if name in check.names or name.startswith("$"):  # not those of `ignored_arguments`
                         parts.append(f"{name}={format_value(value, _DEMAND_LIMIT)}")
-            elif isinstance(check, TextCheck):
+            elif is_loaded(texts) and isinstance(check, texts.TextCheck):
                 words = check.phrases.format_list()
                 parts.append(f"{check.argument} {'without' if check.excludes else 'with'} {words}")
         if not parts and partial:

@@ -8,14 +8,15 @@ from typing import Any
 from msgspec import Struct
 
 from evalkit.checks.absence import Demand
-from evalkit.checks.call_checks import TEXT_ONLY, PartialArgumentsKey, ValuesCheck, bind_check, get_arguments
+from evalkit.checks.call_checks import PartialArgumentsKey, ValuesCheck, bind_check, get_arguments
 from evalkit.checks.call_results import describe_failure
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey
 from evalkit.checks.key_schemas import BOOLEAN, EMAIL, TICKET
-from evalkit.checks.reader import Phrases, check_references, find_declared_kinds, read_phrases
+from evalkit.checks.reader import check_references, find_declared_kinds
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, describe_call
 from evalkit.checks.response import PhrasesKey, judge_phrases
+from evalkit.checks.texts import TEXT_ONLY, Phrases, read_phrases
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import get_kind
 from evalkit.records.transcript import FunctionCall

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from evalkit.errors import KeyPath, did_you_mean, format_path
+from evalkit.errors import KeyPath, did_you_mean
 from evalkit.fields.reader import FieldReader, suggest_key
 from evalkit.hooks import EXPECTED, find_key
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.operators.base import Matcher, Resolve
+from evalkit.operators.base import Matcher
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
-from evalkit.operators.phrases import find_phrase, fold_text
 from evalkit.records.case import Declaration
 from evalkit.records.template import (
     Reference,
@@ -25,8 +21,6 @@ from evalkit.records.template import (
     follow_path,
     has_braces,
     parse_template,
-    render_templates,
-    strip_literals,
 )
 from evalkit.text.format import format_value
 
@@ -285,95 +279,3 @@ def _find_problem(reader: ExpectationReader, reference: Reference, in_call: bool
             return f"must go on with .result or .arguments after the function{hint}"
         return ""
     return "" if reader.case_input is None else explain_miss(reader.case_input, reference.path)
-
-
-class Phrase(Struct, frozen=True):
-    """A phrase as it was written, and as texts are searched for it: `folded`, empty until a template is bound."""
-
-    text: str | Template
-    folded: str
-    place: str  # in the case
-
-    def bind(self, resolve: Resolve) -> Phrase:
-        """Render the template. Raises TemplateError, also if the outcome is no text."""
-        if isinstance(self.text, str):
-            return self
-        value = strip_literals(render_templates(self.text, resolve))
-        text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
-        if not isinstance(text, str):
-            raise TemplateError(f"template {self.text} gave {format_value(value)}, which is no text to look for")
-        folded = fold_text(text)
-        if not folded:
-            raise TemplateError(f"template {self.text} gave an empty text, which every text contains")
-        return replace(self, text=text, folded=folded)
-
-    def is_in(self, texts: Sequence[str]) -> bool:
-        """Return whether one of these folded texts contains the phrase."""
-        return any(find_phrase(text, self.folded) >= 0 for text in texts)
-
-    def explain_missing(self, texts: Sequence[str]) -> str:
-        """Word why a phrase that can be seen in the texts is not in them; "" where it can't be seen."""
-        return " (it is there only inside a longer number)" if any(self.folded in text for text in texts) else ""
-
-
-class Phrases(Struct, frozen=True):
-    """The phrases of one key."""
-
-    items: tuple[Phrase, ...]
-
-    @property
-    def has_templates(self) -> bool:
-        return any(isinstance(phrase.text, Template) for phrase in self.items)
-
-    def bind(self, resolve: Resolve) -> Phrases:
-        """Render the templates. Raises TemplateError."""
-        return Phrases(tuple(phrase.bind(resolve) for phrase in self.items)) if self.has_templates else self
-
-    def find_missing(self, texts: list[str]) -> list[Phrase]:
-        """Return the phrases that stand in none of these folded texts."""
-        return [phrase for phrase in self.items if not phrase.is_in(texts)]
-
-    def find_present(self, texts: list[str]) -> list[Phrase]:
-        """Return the phrases that stand in one of these folded texts."""
-        return [phrase for phrase in self.items if phrase.is_in(texts)]
-
-    def format_list(self) -> str:
-        """Return the phrases as messages show them."""
-        return ", ".join(format_value(str(phrase.text)) for phrase in self.items)
-
-
-def read_phrases(reader: ExpectationReader, path: KeyPath, value: object) -> Phrases | None:
-    """Read one phrase or a list of phrases. Empty lists, empty phrases and values that are not strings are problems."""
-    if isinstance(value, str):
-        phrase = _read_phrase(reader, path, value)
-        return Phrases((phrase,)) if phrase is not None else None
-    if not isinstance(value, list):
-        advice = "quote it" if isinstance(value, (int, float)) else ""
-        reader.report_wrong(path, value, "a phrase or a list of phrases", advice)
-        return None
-    if not value:
-        reader.report_empty_list(path, "list a phrase")
-        return None
-    read = [_read_phrase(reader, (*path, index), item) for index, item in enumerate(value)]
-    phrases = tuple(phrase for phrase in read if phrase is not None)
-    return Phrases(phrases) if len(phrases) == len(value) else None
-
-
-def _read_phrase(reader: ExpectationReader, path: KeyPath, value: object) -> Phrase | None:
-    if not isinstance(value, str):
-        advice = "quote it" if isinstance(value, (int, float)) or value is None else ""
-        reader.report_wrong(path, value, "a phrase", advice)
-        return None
-    try:
-        text = parse_template(value)
-    except TemplateError as error:
-        reader.add_problem(path, f"{reader.format_place(path)}: {error}")
-        return None
-    if isinstance(text, Template):
-        return Phrase(text, "", format_path(path))
-    folded = fold_text(text)
-    if folded:
-        return Phrase(text, folded, format_path(path))
-    place = reader.format_place(path)
-    reader.add_problem(path, f"{place} is an empty phrase, which every text contains; write the text to look for")
-    return None

@@ -15,8 +15,9 @@ from evalkit.checks.call_checks import build_mismatch_reason
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_key import ONLY_A_RUN, ExpectationDraft, ExpectedKey, FailedCheck, RunCheck
 from evalkit.checks.key_schemas import make_ref
-from evalkit.checks.reader import ExpectationReader, Phrases, check_references, read_phrases
+from evalkit.checks.reader import ExpectationReader, check_references
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
+from evalkit.checks.texts import Phrases, read_phrases
 from evalkit.checks.updates import Editor, drop_phrase
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.lazy import LazyModule

@@ -29,7 +29,7 @@ EXCEPTIONS = {
     "features/simulated_users/keys.py": "keys of `input.user` that are named alike",
     "features/simulated_users/reading.py": "keys of `input.user` that are named alike",
     "features/simulated_users/conversation.py": "keys of `input.user` that are named alike",
-    "runner/judge.py": "keys of a call of `evalkit.judge` that are named alike",
+    "runner/collected_calls.py": "keys of a call of `evalkit.judge` that are named alike",
     "features/mcp/keys.py": "keys of `input.calls` that are named alike",
 }
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct, field
 
-from evalkit.checks.call_checks import AbsentCheck, TextCheck, ValuesCheck
+from evalkit.checks.call_checks import AbsentCheck, ValuesCheck
+from evalkit.checks.texts import TextCheck
 from evalkit.errors import did_you_mean
 from evalkit.features.policies.files import list_exceptions, load_policies
 from evalkit.features.policies.forecast import find_certain_breach
