@@ -144,4 +144,5 @@ def check_conflict(case: CaseFacts, policy: SuitePolicy) -> Iterator[Finding]:
     )
 
 
-FAMILY = RuleFamily((POLICY_FUNCTION, POLICY_ARGUMENT, POLICY_IDLE, POLICY_CONFLICT), check)
+_RULES = (POLICY_FUNCTION, POLICY_ARGUMENT, POLICY_IDLE, POLICY_CONFLICT)
+FAMILY = RuleFamily(_RULES, check, title="Cases, mocks and policies")

@@ -22,7 +22,7 @@ GROUPS = {
     "L2": "Implementations: what the code does",
     "L3": "Dispatch: how a name finds its code",
     "L4": "Instructions: what the model is asked to do",
-    "L5": "Cases, mocks and policies",
+    "L5": "Cases and mocks",
     "L6": "What could not be read",
 }
 
@@ -51,7 +51,7 @@ def index_rules() -> Mapping[str, Rule]:
 
 
 def list_groups() -> dict[str, str]:
-    """Return the titles of groups of rules, by what their codes begin with: evalkit's own, then those of features."""
+    """Return the titles of groups of rules, by what their codes begin with. A feature may name one that it adds to."""
     own = {family.rules[0].code[:2]: family.title for family in list_families() if family.title}
     return {**GROUPS, **own}
 

@@ -14,4 +14,4 @@ class RuleFamily(NamedTuple):
 
     rules: tuple[Rule, ...]
     check: Callable[[ProjectFacts], Iterator[Finding]]
-    title: str = ""  # of a group of their own: other codes begin with other letters
+    title: str = ""  # of the group of their codes, which may be one of their own
