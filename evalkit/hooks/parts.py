@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         RunView,
         UserForecast,
     )
-    from evalkit.hosts.reports.api import FinishedRun, Redact
-    from evalkit.jsonvalue import JsonDict, JsonValue
+    from evalkit.hosts.reports.api import FinishedRun, PageSection, Redact
+    from evalkit.jsonvalue import JsonValue
     from evalkit.records.case import Case
     from evalkit.records.run import Run
     from evalkit.records.transcript import Transcript, UserMessage
@@ -185,8 +185,8 @@ class SessionPart:
         """
         return iter(())
 
-    def build_section(self, run: Run, redact: Redact | None) -> JsonDict | None:
-        """Return what a page of the run says of this feature, as data for its template; None for nothing."""
+    def build_section(self, run: Run, redact: Redact | None) -> PageSection | None:
+        """Return what a page of the run says of this feature; None for nothing."""
         return None
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.features.history.charts import build_history
 from evalkit.features.history.history import HistoryRun
+from evalkit.features.history.section import build_history
 from tests.attack.forms import choose
 from tests.attack.recordings import build_chat, build_tool, wrap
 from tests.attack.test_canary import ENDS, HELD, KEYED, SAID, SHAPE, VARIABLE, find_leaks
@@ -247,6 +247,6 @@ def test_a_case_that_is_written_from_a_log_or_a_run_has_no_secret(
 
 def test_the_name_of_a_branch_is_redacted_before_it_is_cut() -> None:
     run = HistoryRun("1", "2026-01-01T00:00:00", None, f"branch-of-{SHAPE}-and-more", None, "", None, 1.0)
-    page = json.dumps(build_history([run, run], lambda text: text.replace(SHAPE, "[redacted]")))
+    page = str(build_history([run, run], lambda text: text.replace(SHAPE, "[redacted]")))
     assert "[redacted]" in page
     assert [end for end in ENDS if end in page] == []

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from evalkit.features.history.charts import build_history as build_page_section
 from evalkit.features.history.history import CaseRecord, HistoryRun
+from evalkit.features.history.section import build_history as build_page_section
 from evalkit.features.html.page import generate_html
 from evalkit.gate.decision import decide
 from evalkit.hosts.reports.markdown import MarkdownOptions, render_markdown
@@ -216,8 +216,9 @@ def build_history(draw: st.DrawFn) -> list[HistoryRun]:
 @any_form
 @given(build_run(), build_history())
 def test_the_history_on_the_page_has_no_tag_of_anybody(run: Run, history: list[HistoryRun]) -> None:
-    sections = {"history": build_page_section(history) or {}}
-    page = "".join(generate_html(run, decide(run, Policy()), sections=sections))
+    section = build_page_section(history)
+    assert section is not None
+    page = "".join(generate_html(run, decide(run, Policy()), sections={"history": section}))
     assert not CONTROLS.search(page)
     check_page(page)
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evalkit.errors import UsageError
-from evalkit.features.history.charts import build_history
 from evalkit.features.history.history import History, explain_part
+from evalkit.features.history.section import build_history
 from evalkit.gate.outcomes import iter_outcomes
 from evalkit.hooks import Feature, Loss, Options, Published, SessionPart
-from evalkit.hosts.reports.api import FinishedRun, Redact
-from evalkit.jsonvalue import JsonDict
+from evalkit.hosts.reports.api import FinishedRun, PageSection, Redact
 from evalkit.records.run import Run
 
 
@@ -43,5 +42,5 @@ class KeptHistory(SessionPart):
         else:
             self._is_shown = self._path.is_file()
 
-    def build_section(self, run: Run, redact: Redact | None) -> JsonDict | None:
+    def build_section(self, run: Run, redact: Redact | None) -> PageSection | None:
         return build_history(History(self._path).read_runs_up_to(run), redact) if self._is_shown else None

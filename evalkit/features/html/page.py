@@ -19,9 +19,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from evalkit.features.html.sections import build_section
 from evalkit.gate.outcomes import sum_elapsed_ms
 from evalkit.hooks import ChangedRuns
 from evalkit.hosts.reports.api import (
+    PageSection,
     Redact,
     ReportInput,
     TraceOptions,
@@ -75,7 +77,7 @@ def generate_html(
     title: str = "evalkit",
     redact: Redact | None = None,
     verdicts: Iterable[Verdict] | None = None,
-    sections: Mapping[str, JsonDict] | None = None,
+    sections: Mapping[str, PageSection] | None = None,
 ) -> Iterator[str]:
     """Yield in pieces the page of `run` and the gate's `decision` on it, compared with `baseline`, if there is one.
 
@@ -86,11 +88,13 @@ def generate_html(
     from markupsafe import Markup  # heavy, as jinja2 is
 
     decided, clean = redact_decision(decision, redact), redact_run(run, redact)
-    before, past = None if baseline is None else redact_run(baseline, redact), (sections or {}).get("history")
+    before = None if baseline is None else redact_run(baseline, redact)
+    added = [build_section(name, section) for name, section in (sections or {}).items()]
+    strips: Mapping[str, str] = next((section["strips"] for section in added if section["strips"]), {})
     rows, details, script = [], [], _read_asset("report.js")
     is_live = clean.metadata.get("model") is not None
     for row, detail in build_cases(clean.verdicts if verdicts is None else verdicts, before, decided, is_live=is_live):
-        rows.append(row if past is None else {**row, "past": past["strips"].get(row["id"], "")})
+        rows.append({**row, "past": strips.get(row["id"], "")} if strips else row)
         details.append(to_script_json(detail))
     shorten_suites(rows)
     linked = [row["id"] for row in rows if row["status"] != PASSED]
@@ -101,7 +105,7 @@ def generate_html(
         tiles=build_tiles(rows, clean, decided),
         charts=build_charts(rows),
         side=build_side_by_side(decided),
-        history=past,
+        sections=added,
         reasons=[link_cases(line, linked) for line in list_reasons(decided)],
         index=Markup(to_script_json(rows)),  # noqa: S704 - escaped by `to_script_json`
         details=map(Markup, details),  # the same

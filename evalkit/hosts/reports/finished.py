@@ -11,8 +11,8 @@ from msgspec import Struct, field
 
 from evalkit.hooks import Loss, Published, SessionPart, Written
 from evalkit.hosts.reports.run_file import StoredRun, load_run, replace_file
+from evalkit.hosts.reports.sections import PageSection
 from evalkit.hosts.reports.serialization import Redact, redact_run
-from evalkit.jsonvalue import JsonDict
 from evalkit.records.run import NOT_MEASURED, GateDecision, Run
 from evalkit.records.verdict import Verdict
 
@@ -27,7 +27,7 @@ class ReportInput(Struct, frozen=True, kw_only=True):
     redact: Redact | None = None  # None: known shapes of tokens, and keys of secrets
     folder: str = ""  # of the project, from the root of its repository
     verdicts: Iterable[Verdict] | None = None  # redacted ones, where `run` is without them
-    sections: Mapping[str, JsonDict] = field(default_factory=dict)  # what features add to a page, by their names
+    sections: Mapping[str, PageSection] = field(default_factory=dict)  # what features add to a page, by their names
 
     def iter_verdicts(self) -> Iterator[Verdict]:
         """Yield the verdicts without secrets."""
@@ -74,7 +74,7 @@ class FinishedRun:
         )
 
 
-def build_sections(parts: Mapping[str, SessionPart], run: Run, redact: Redact | None) -> dict[str, JsonDict]:
+def build_sections(parts: Mapping[str, SessionPart], run: Run, redact: Redact | None) -> dict[str, PageSection]:
     """Return what features add to a page of a run, by the name of the feature."""
     sections = {name: part.build_section(run, redact) for name, part in parts.items()}
     return {name: section for name, section in sections.items() if section is not None}

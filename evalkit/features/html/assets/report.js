@@ -32,7 +32,9 @@
 
   // The last verdicts of a case, the newest last: one cell a run.
   const VERDICTS = { p: "passed", f: "failed", e: "error", n: "not_run", q: "quarantined", "-": "absent" };
-  const runLabels = byId("history") ? JSON.parse(byId("history").dataset.labels) : [];
+  const added = [...document.querySelectorAll("section.added")];  // by features
+  const shown = added.find((section) => section.dataset.runs);  // the first with strips
+  const runLabels = shown ? JSON.parse(shown.dataset.runs) : [];
   const strip = (past) => {
     const tally = Object.entries(VERDICTS).map(([letter, status]) => [past.split(letter).length - 1, word(status)]).filter(([number]) => number);
     return make("span", { class: "strip", role: "img", "aria-label": `the last ${past.length} runs: ${tally.map(([number, status]) => `${number} ${status}`).join(", ")}` },
@@ -303,8 +305,8 @@
     try { id = match && decodeURIComponent(match[1]); } catch { id = null; }
     const row = id === null ? null : rows.find((one) => one.id === id);
     // A list that grows as one scrolls would never end above the charts: they are a view of their own then.
-    const charts = /^#(charts|history)$/.test(location.hash) && rows.length > CHUNK;
-    for (const id of ["charts", "history"].filter(byId)) byId(id).hidden = Boolean(row);
+    const charts = /^#(charts|section-.*)$/.test(location.hash) && rows.length > CHUNK;
+    for (const section of [byId("charts"), ...added]) section.hidden = Boolean(row);
     byId("back").hidden = !charts;
     for (const id of ["list", "why", "side"].filter(byId)) byId(id).hidden = Boolean(row) || charts;
     byId("case").hidden = !row;
@@ -338,7 +340,7 @@
   byId("list").classList.toggle("free", rows.every((row) => row.cost === null));
   fill();
   filter();
-  for (const place of byId("history") ? byId("history").querySelectorAll(".strip") : []) {
+  for (const place of document.querySelectorAll("section.added .strip")) {
     const row = rows.find((one) => one.id === place.dataset.case);
     if (row && row.past) place.replaceWith(strip(row.past));
   }
