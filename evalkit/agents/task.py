@@ -306,7 +306,7 @@ class Task:
     ) -> FunctionsServer:
         """``async with task.serve() as served:`` the functions are at ``served.functions_url`` and ``served.mcp_url``.
 
-        For agents that reach their functions over HTTP or MCP. Model services are answered there too; `model_urls`,
+        For agents that reach their functions over a wire. Model services are answered there too; `model_urls`,
         by variable (`OPENAI_BASE_URL`, ...), says where they are if not at their own URLs. `endpoints` answer below
         paths of their own.
         """

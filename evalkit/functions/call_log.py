@@ -25,7 +25,7 @@ from evalkit.hooks import CasePart, RunPart, load_feature
 from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
 from evalkit.locks import create_lock
 from evalkit.records.case import Declaration
-from evalkit.records.mcp_names import PREFIX, is_offered_as
+from evalkit.records.offered_names import PREFIX, is_offered_as
 from evalkit.records.template import (
     ArgumentStep,
     ArgumentStepError,
@@ -146,8 +146,8 @@ class CallContext(Struct, frozen=True, kw_only=True):
     """The origin of a call, as it will stand in the record, and the reason if its arguments could not be read.
 
     `refusal`: the error with which the caller refuses the call. `as_is`: the function runs though
-    nothing mocks it, for it is the agent's own: another agent, whose time is no function's. `is_served`: an MCP server
-    answers it unless it is mocked. `answered_by`: APPLICATION
+    nothing mocks it, for it is the agent's own: another agent, whose time is no function's. `is_served`: the server
+    under test answers it unless it is mocked. `answered_by`: APPLICATION
     or NOBODY, and no mock is asked; None: the mocks decide. `agent` makes it; of a call of a turn it is the turn's.
     `is_searched`: the call is the one that the model has asked for, if there is one that fits. Of `offered_names`, the
     names that the model was told of, all others are unknown functions. `real` calls the patched function itself; the

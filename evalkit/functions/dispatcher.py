@@ -95,7 +95,7 @@ class FakeDispatcher:
         self._clock = RunClock()
         mocks = MockSet() if mocks is None else mocks
         self._functions = FunctionTable(mocks, declarations)
-        self._served: set[str] = set()  # functions that an MCP server answers
+        self._served: set[str] = set()  # functions that a server under test answers
         self.state: JsonDict = {} if state is None else state
         self.model_calls: ModelCalls | None = None
         self.call_log = CallLog(mocks, self._functions, input, self.state, case_id, features)

@@ -80,8 +80,8 @@ class FunctionCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     problem: str | None = None
     violations: tuple[Violation, ...] = ()
     repairs: tuple[str, ...] = ()  # what the text-call parser repaired
-    # APPLICATION: the agent's own code or framework; SERVER: the MCP server under test; SERVICE: the model's, or an MCP
-    # server that it asks; NOBODY: it was refused, or left unanswered
+    # APPLICATION: the agent's own code or framework; SERVER: the server under test; SERVICE: the model's, or a server
+    # that it asks; NOBODY: it was refused, or left unanswered
     answered_by: str = always_written(MOCK)
     # the rule of the mock that answered, e.g. "$sequence[1]"; of an unmocked call the one that has no answer for it
     mock_rule: str | None = None

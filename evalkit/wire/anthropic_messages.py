@@ -114,8 +114,8 @@ def read_block(block: JsonObject, role: str, place: str) -> Iterator[Item]:
     elif kind in ("thinking", "redacted_thinking"):
         yield Thought(str(block.get("thinking") or ""))
     elif kind in _CALLS and block.get("name"):
-        about = {"kind": kind, "carrier": _CALLS[kind], "server": get_text(block, "server_name")}
-        yield read_call(block["name"], block.get("input"), block.get("id"), **about)
+        call_id, server = block.get("id"), get_text(block, "server_name")
+        yield read_call(block["name"], block.get("input"), call_id, kind=kind, carrier=_CALLS[kind], server=server)
     elif kind == "tool_result" or kind in _RESULTS:
         yield _read_result(kind, block)
     elif kind not in _NO_CALLS:

@@ -315,6 +315,5 @@ class SlotList:
     def sort(self) -> list[Slot]:
         """Return the calls by the wire's index, which is a call's place in a reply that comes whole; as they began
         where that is no help."""
-        indices = [slot.index for slot in self._slots]
-        is_sortable = all(isinstance(index, int) for index in indices) and len(set(indices)) == len(indices)
-        return sorted(self._slots, key=lambda slot: slot.index) if is_sortable else self._slots  # type: ignore[arg-type,return-value]
+        by_index = {slot.index: slot for slot in self._slots if isinstance(slot.index, int)}
+        return [by_index[index] for index in sorted(by_index)] if len(by_index) == len(self._slots) else self._slots

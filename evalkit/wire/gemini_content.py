@@ -341,12 +341,12 @@ def _read_searches(candidate: JsonObject, choice: int) -> Iterator[Item]:
     the reply shows them."""
     grounding = as_mapping(candidate.get("groundingMetadata"))
     if queries := grounding.get("webSearchQueries"):
-        about = {"kind": "groundingMetadata", "carrier": SERVICE, "choice": choice}
-        yield Call(name="google_search", arguments={"queries": queries}, **about)  # type: ignore[arg-type]
+        given = {"queries": queries}
+        yield Call(name="google_search", arguments=given, kind="groundingMetadata", carrier=SERVICE, choice=choice)
         yield Answer(value=grounding.get("groundingChunks"), name="google_search", carrier=SERVICE)
     for page in filter_mappings(as_mapping(candidate.get("urlContextMetadata")).get("urlMetadata")):
-        about = {"kind": "urlContextMetadata", "carrier": SERVICE, "choice": choice}
-        yield Call(name="url_context", arguments={"url": page.get("retrievedUrl")}, **about)  # type: ignore[arg-type]
+        given = {"url": page.get("retrievedUrl")}
+        yield Call(name="url_context", arguments=given, kind="urlContextMetadata", carrier=SERVICE, choice=choice)
         yield Answer(value=page.get("urlRetrievalStatus"), name="url_context", carrier=SERVICE)
 
 

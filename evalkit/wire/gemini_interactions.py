@@ -102,10 +102,11 @@ def _read_step(step: JsonObject, role: str, place: str) -> Iterator[Item]:
     elif kind == "text":
         yield Text(str(step.get("text") or ""), role)
     elif tool in _TOOLS and end == "call" and (get_text(step, "name") or _TOOLS[tool] == SERVICE):
-        about = {"carrier": _TOOLS[tool], "server": get_text(step, "server_name")}
+        carrier, server = _TOOLS[tool], get_text(step, "server_name")
         kind = "function" if tool == "function" else kind
-        name = step.get("name") if _TOOLS[tool] != SERVICE else tool
-        yield read_call(name, step.get("arguments") or {}, step.get("id"), kind=kind, **about)
+        name = step.get("name") if carrier != SERVICE else tool
+        arguments = step.get("arguments") or {}
+        yield read_call(name, arguments, step.get("id"), kind=kind, carrier=carrier, server=server)
     elif tool in _TOOLS and end == "result":
         yield Answer(
             value=read_answer_value(step.get("result")),

@@ -132,11 +132,11 @@ def read_item(item: JsonObject, place: str) -> Iterator[Item]:
 
 
 def _read_mcp_call(kind: str, item: JsonObject) -> Iterator[Item]:
-    """Read a call of an MCP server's function, or the question whether it may be made."""
+    """Read a call of a function that another server has, or the question whether it may be made."""
     name, call_id, error = item["name"], get_text(item, "id"), item.get("error")
-    about = {"kind": kind, "carrier": SERVER, "server": get_text(item, "server_label")}
-    request_id = get_text(item, "approval_request_id")
-    yield read_call(name, item.get("arguments") or "", call_id, request_id=request_id, **about)
+    server, request_id = get_text(item, "server_label"), get_text(item, "approval_request_id")
+    arguments = item.get("arguments") or ""
+    yield read_call(name, arguments, call_id, kind=kind, carrier=SERVER, server=server, request_id=request_id)
     if kind == "mcp_call" and item.get("status") != "in_progress":
         value = error if error else read_answer_value(item.get("output"))
         yield Answer(value=value, call_id=call_id, name=name, is_error=bool(error), carrier=SERVER)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatch
-from typing import Protocol, TypeVar
+from typing import Protocol, TypedDict, TypeVar, Unpack
 
 from msgspec.structs import replace
 
@@ -110,21 +110,24 @@ def find_enclosed_call(content: bytes, values: Iterable[object]) -> JsonObject |
     return None
 
 
-def read_call(name: object, arguments: AgentValue, call_id: object, **about: object) -> Call:
+class CallForm(TypedDict, total=False):
+    """What an API says of a call beside its name and arguments: fields of `Call`."""
+
+    kind: str
+    carrier: str
+    server: str | None
+    choice: int
+    request_id: str | None
+
+
+def read_call(name: object, arguments: AgentValue, call_id: object, **form: Unpack[CallForm]) -> Call:
     """Read a call whose arguments came as an object, or as its text; anything else is malformed."""
     known_id = call_id if isinstance(call_id, str) and call_id else None
     if isinstance(arguments, Mapping):
-        return Call(name=str(name), arguments=dict(arguments), call_id=known_id, **about)  # type: ignore[arg-type]
+        return Call(name=str(name), arguments=dict(arguments), call_id=known_id, **form)
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     value, why = parse_arguments(text)
-    return Call(
-        name=str(name),
-        arguments=text if why else value,
-        call_id=known_id,
-        malformed=why,
-        raw=text,
-        **about,  # type: ignore[arg-type]
-    )
+    return Call(name=str(name), arguments=text if why else value, call_id=known_id, malformed=why, raw=text, **form)
 
 
 class CallNames:

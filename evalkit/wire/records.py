@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from evalkit.jsonvalue import JsonDict, JsonValue
 from evalkit.records.transcript import AgentValue, HostedCall, ModelCall, ModelTurn, Usage
 
-# Who carries a call out: the application that sent the request, the service itself (a web search, a sandbox), or an
-# MCP server that the service asks.
+# Who carries a call out: the application that sent the request, the service itself (a web search, a sandbox), or a
+# server of tools that the service asks.
 CLIENT, SERVICE, SERVER = CARRIERS = ("client", "service", "server")
 
 

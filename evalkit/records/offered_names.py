@@ -1,4 +1,4 @@
-"""The names under which hosts of MCP servers offer the servers' functions: ``mcp__shop__find`` is `find` of `shop`."""
+"""The names under which hosts of tool servers offer their functions: ``mcp__shop__find`` is `find` of `shop`."""
 
 from __future__ import annotations
 
