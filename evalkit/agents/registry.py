@@ -7,10 +7,8 @@ belong to a case are imported before a name is looked up.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -20,8 +18,9 @@ from msgspec.structs import replace
 
 from evalkit.agents.contract import AgentUnderTest, Reply, build_agent
 from evalkit.agents.task import Task
-from evalkit.errors import UnknownAgentError, UsageError, did_you_mean, find_nearest, format_file_path
-from evalkit.functions.permissions import explain_agent, explain_callable, explain_path
+from evalkit.errors import UnknownAgentError, UsageError, did_you_mean, format_file_path
+from evalkit.functions.agent_permissions import explain_agent
+from evalkit.functions.permissions import explain_callable, explain_path
 from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.hooks import AgentRequest, list_agent_forms, load_feature
 from evalkit.jsonvalue import JsonObject
@@ -29,13 +28,15 @@ from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
 from evalkit.records.case import Case, Permissions
 from evalkit.records.registry import AGENTS, CONFTEST, Registration, look_up_from
-from evalkit.text.format import format_value, join_names
+from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
     from evalkit.agents import instruction as instructions
+    from evalkit.agents import unknown_agents
     from evalkit.agents.instruction import Instruction
 else:
     instructions = LazyModule("evalkit.agents.instruction")
+    unknown_agents = LazyModule("evalkit.agents.unknown_agents")
 
 F = TypeVar("F", bound=AnyFunction)
 
@@ -44,11 +45,6 @@ _conftest_lock = create_lock()
 _resolved: dict[Registration, AgentUnderTest] = {}  # inspected once, not for each case
 _imported: set[str] = set()  # conftest.py files
 _prepared: set[tuple[Path, Path]] = set()  # folders and roots whose conftest.py files were imported
-_REGISTERED = re.compile(r"^\s*@(?:evalkit\.)?agent\(\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
-_FOREIGN = frozenset({"node_modules", "site-packages", "venv", "__pycache__"})  # as are names that begin with a dot
-_MOST_FOLDERS = 2_000
-_MOST_NAMED = 20  # agents, in a message
-_FOLDERS_ABOVE = 4
 
 
 def agent(name: str = "", *, threads: int = 1) -> Callable[[F], F]:
@@ -102,7 +98,7 @@ def _resolve(spec: AgentObject, case: Case, root: Path, permissions: Permissions
         return build_agent(getattr(spec, "__name__", type(spec).__name__), spec)
     if spec is None or spec == "":
         subject = case.id or "the case"
-        hint = f"write 'agent:' in the case or its suite.yaml. {_list_registered()}"
+        hint = f"write 'agent:' in the case or its suite.yaml. {unknown_agents.list_registered()}"
         raise UnknownAgentError(f"{subject} names no agent: {hint}")
     if not isinstance(spec, str) or not spec.strip():
         kinds = "a name, module:attribute, an instruction file or a mapping"
@@ -117,7 +113,7 @@ def _resolve(spec: AgentObject, case: Case, root: Path, permissions: Permissions
         if reason := explain_callable(spec, permissions):
             raise UnknownAgentError(f"agent '{spec}' is refused: {reason}")
         return build_agent(spec, imported)
-    raise UnknownAgentError(_explain_unknown(spec, locate_case_folder(case, root) or root, root))
+    raise UnknownAgentError(unknown_agents.explain_unknown(spec, locate_case_folder(case, root) or root, root))
 
 
 def locate_case_folder(case: Case, root: Path) -> Path | None:
@@ -132,15 +128,12 @@ def _get_registered_agent(name: str, registration: Registration) -> AgentUnderTe
     return resolved
 
 
-def _list_registered(where: str = "") -> str:
-    names = join_names([f"'{name}'" for name in AGENTS], _MOST_NAMED)
-    return f"Registered{where}: {names}" if names else f"No agent is registered{where}"
-
-
 def _import_attribute(spec: str, root: Path) -> AgentObject:
     module_name, _, path = spec.partition(":")
     if not path or not all(part.isidentifier() for part in [*module_name.split("."), *path.split(".")]):
-        raise UnknownAgentError(f"agent '{spec}' does not read as package.module:attribute. {_list_registered()}")
+        raise UnknownAgentError(
+            f"agent '{spec}' does not read as package.module:attribute. {unknown_agents.list_registered()}"
+        )
     put_first_on_path(root)
     try:
         value: AgentObject = import_module(module_name)
@@ -230,16 +223,6 @@ def _list_folders(case: Case, root: Path) -> Iterator[Path]:
     yield root
 
 
-def _explain_unknown(name: str, folder: Path, root: Path) -> str:
-    hint = did_you_mean(name, AGENTS)
-    elsewhere = _explain_elsewhere(name, folder.resolve(), root.resolve(), is_like=not hint)
-    if elsewhere or (not hint and (elsewhere := _explain_above(name, root.resolve()))):
-        return f"{elsewhere}. {_list_registered(' for this folder')}"
-    how = f'An agent is registered in conftest.py with @evalkit.agent("{name}"), or named as package.module:attribute'
-    advice = "" if hint else f". {how} or instruction.md"
-    return f"unknown agent '{name}'{hint or '.'} {_list_registered()}{advice}"
-
-
 def prepare_folder(folder: Path | None, root: Path) -> None:
     """Import the conftest.py files that belong to the cases of `folder`, unless they were imported already."""
     folder = root if folder is None else folder
@@ -285,57 +268,3 @@ def _import_file(file: Path, root: Path) -> None:
         del sys.modules[name]
         path = file.relative_to(root).as_posix()
         raise UnknownAgentError(f"importing {path} raised {type(error).__name__}: {error}") from error
-
-
-def _explain_elsewhere(name: str, folder: Path, root: Path, *, is_like: bool) -> str:
-    """Explain what to do about an agent of this name that is registered for other folders, or of one that `is_like` it;
-    "" if there is none.
-
-    The conftest.py files are read, not run.
-    """
-    others = {
-        registered: file
-        for file, names in reversed(_find_registrations(root))
-        for registered in names
-        if not folder.is_relative_to(file.parent)
-    }
-    like = name if name in others else find_nearest(name, others) if is_like else None
-    subject = f"agent '{name}'" if like == name else f"unknown agent '{name}'; '{like}'"
-    if like is not None:
-        file = others[like]
-        both = Path(os.path.commonpath([file.parent, folder])) if folder.is_relative_to(root) else root
-        here, better = (path.relative_to(root).as_posix() for path in (file, both / CONFTEST))
-        return f"{subject} is registered in {here}, for the cases in that folder alone; move it to {better}"
-    if is_like and (elsewhere := AGENTS.explain_elsewhere(name)):
-        return f"unknown agent '{name}'{elsewhere}; import it in {CONFTEST} of a folder above both"
-    return ""
-
-
-def _explain_above(name: str, root: Path) -> str:
-    """Explain what to do about an agent that a conftest.py above the root registers; "" if none does."""
-    for above in root.parents[:_FOLDERS_ABOVE]:  # pytest was started below the project
-        file = above / CONFTEST
-        if file.is_file() and name in _read_agent_names(file):
-            return (
-                f"agent '{name}' is registered in {file}, above the root of this run, {root}; "
-                "start in the project's folder, or put a pyproject.toml there"
-            )
-    return ""
-
-
-@lru_cache(maxsize=4)
-def _find_registrations(root: Path) -> tuple[tuple[Path, frozenset[str]], ...]:
-    """Find the conftest.py files of a project of reasonable size, with the agents that their text registers."""
-    registrations = []
-    for number, (folder, inner, files) in enumerate(os.walk(root)):
-        if number == _MOST_FOLDERS:
-            break
-        inner[:] = sorted(name for name in inner if name not in _FOREIGN and not name.startswith("."))
-        if CONFTEST in files:
-            file = Path(folder, CONFTEST)
-            registrations.append((file, _read_agent_names(file)))
-    return tuple(registrations)
-
-
-def _read_agent_names(file: Path) -> frozenset[str]:
-    return frozenset(_REGISTERED.findall(file.read_text("utf-8", errors="replace")))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from evalkit.errors import KeyPath, PathProblem, did_you_mean, format_path
 from evalkit.fields.reader import FieldReader
-from evalkit.functions.targets import find_patch_problem
 from evalkit.hooks import FUNCTION, find_key, list_keys
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
@@ -21,8 +20,10 @@ if TYPE_CHECKING:
 
     from evalkit.fields import schema as json_schema
     from evalkit.fields.schema import CompiledSchema
+    from evalkit.functions import patch_targets
 else:
     json_schema = LazyModule("evalkit.fields.schema")
+    patch_targets = LazyModule("evalkit.functions.patch_targets")
 
 _KEYS = ("description", "parameters", "returns", "patch", "alias", "answered_by")
 _FOREIGN_KEYS = {
@@ -116,7 +117,9 @@ class _DeclarationReader(FieldReader):
         returns = self._read_schema(entry.get("returns"), (*path, "returns"))
         patch = entry.get("patch")
         if patch is not None:
-            problem = find_patch_problem(patch, check_exists=self._check_targets, permissions=self._permissions)
+            problem = patch_targets.find_patch_problem(
+                patch, check_exists=self._check_targets, permissions=self._permissions
+            )
             if problem:
                 self.add_problem((*path, "patch"), f"cannot patch: {problem}")
                 patch = None

@@ -36,19 +36,21 @@ from evalkit.functions.context_propagation import (
     stop_propagation,
 )
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.targets import (
+from evalkit.functions.patch_targets import (
     ASYNC,
     ASYNC_GENERATOR,
     GENERATOR,
     PLAIN,
-    AgentObject,
-    AnyFunction,
     PatchTarget,
-    TargetError,
     copy_bare,
-    find_object,
     find_patch_target,
     is_foreign,
+)
+from evalkit.functions.targets import (
+    AgentObject,
+    AnyFunction,
+    TargetError,
+    find_object,
     is_module,
 )
 from evalkit.jsonvalue import JsonDict
@@ -163,7 +165,8 @@ class PatchPoint:
 
 # These modules call functions on behalf of the agent: what it hands to threads and tasks, what they have wrapped.
 _AGENTS_MODULES = (
-    *("evalkit.functions.context_propagation", "evalkit.functions.targets", "evalkit.functions.patching"),
+    *("evalkit.functions.context_propagation", "evalkit.functions.targets", "evalkit.functions.patch_targets"),
+    "evalkit.functions.patching",
     *("evalkit.agents.offline", "evalkit.agents.child_guard", "evalkit.models.cassettes.http.aiohttp_client"),
     *("evalkit.models.cassettes.http.http_client", "evalkit.models.cassettes.http.httpx_client"),
     *("evalkit.models.cassettes.http.websocket_client", "evalkit.adapters."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -14,12 +14,12 @@ from evalkit.checks.expected_keys import find_expected_key, merge_turn_keys
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath, PathProblem, find_nearest
 from evalkit.fields.reader import explain_quoting
+from evalkit.functions.agent_permissions import check_model, explain_agent
 from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
-from evalkit.functions.permissions import check_model, explain_agent
-from evalkit.functions.targets import TargetError, find_callable, find_patch_problem
+from evalkit.functions.targets import TargetError, find_callable
 from evalkit.hooks import (
     CASE,
     INPUT,
@@ -31,6 +31,7 @@ from evalkit.hooks import (
     list_keys,
 )
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.lazy import LazyModule
 from evalkit.records.case import CaseSettings, Declaration, Permissions, UserTurn
 from evalkit.records.registry import AGENTS
 from evalkit.spec.case_keys import (
@@ -44,6 +45,11 @@ from evalkit.spec.case_keys import (
 from evalkit.spec.case_reader import CaseReader, collect_synonyms
 from evalkit.spec.files import MOCKS, OLD_MOCKS
 from evalkit.text.format import format_value
+
+if TYPE_CHECKING:
+    from evalkit.functions import patch_targets
+else:
+    patch_targets = LazyModule("evalkit.functions.patch_targets")
 
 _AGENT_EXAMPLE = "shop.agents:answer"
 
@@ -125,8 +131,8 @@ def _refuse_patched_agent(
         item = find_callable(agent, _AGENT_EXAMPLE, permissions)
     except TargetError:  # reported when the agent is looked for
         return
-    for function in functions:
-        problem = find_patch_problem(function.patch, permissions=permissions, agent=item) if function.patch else None
+    for function in (function for function in functions if function.patch):
+        problem = patch_targets.find_patch_problem(function.patch, permissions=permissions, agent=item)
         if problem:
             names = [entry["name"] for entry in data] if isinstance(data, list) else []
             place = names.index(function.name) if names else function.name

@@ -11,8 +11,8 @@ from evalkit.features.simulated_users.keys import INPUT_KEY, describe_user_schem
 from evalkit.features.simulated_users.reading import read_user
 from evalkit.features.simulated_users.records import KEY, MAX_TURNS, NAME, Simulation
 from evalkit.features.simulated_users.user import ROLE, SimulatedUser
+from evalkit.functions.agent_permissions import check_model
 from evalkit.functions.call_log import CallLog
-from evalkit.functions.permissions import check_model
 from evalkit.functions.targets import TargetError, check_form, find_callable
 from evalkit.hooks import (
     INPUT,
