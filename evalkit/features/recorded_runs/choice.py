@@ -33,31 +33,38 @@ def choose_run(case: Case, root: Path, harmless: tuple[str, ...] = ()) -> Conver
     name = str(file.get("file")) if isinstance(file, Mapping) else str(file)
     path = root / str(file.get("path")) if isinstance(file, Mapping) else root / name
     try:
-        results = _read_file(path, harmless)
+        runs, broken = read_runs(path, root, harmless)
     except UsageError as error:
         raise MissingTraceError(f"{place}: {error}") from None
-    folder = Path(os.path.relpath(path.parent, root)).as_posix()  # as the same run is called in a folder of traces
-    prefix = "" if folder == "." else f"{folder}/"
-    conversations = [
-        replace(result, source=f"{prefix}{result.source}") for result in results if isinstance(result, Conversation)
-    ]
-    broken = [result for result in results if not isinstance(result, Conversation)]
-    if conversations and broken:
+    if runs and broken:
         broken_count = f"{len(broken)} records" if len(broken) > 1 else "a record"
         problem = f"{name} holds {broken_count} that can't be read, and could be of this run: {broken[0]}"
         raise MissingTraceError(f"{place}: {problem}")
-    chosen = conversations
-    if len(conversations) > 1:
-        named = [conversation for conversation in conversations if is_named(conversation, case)]
-        chosen = named or [conversation for conversation in conversations if has_same_input(conversation, case)]
+    chosen = runs
+    if len(runs) > 1:
+        named = [run for run in runs if run.case_id in list_names(case)]
+        chosen = named or [run for run in runs if has_same_input(run, case)]
     if len(chosen) == 1:
         return chosen[0]
-    if not conversations:
-        why = f": {results[0]}" if results else ""
+    if not runs:
+        why = f": {broken[0]}" if broken else ""
         raise MissingTraceError(f"{place}: {name} holds no run of an agent{why}")
     how = "are of this case" if chosen else "are there, and none names this case or has its input"
-    count = len(chosen or conversations)
-    raise MissingTraceError(f"{place}: {name}: {count} runs {how}; give it a file of one")
+    raise MissingTraceError(f"{place}: {name}: {len(chosen or runs)} runs {how}; give it a file of one")
+
+
+def read_runs(path: Path, root: Path, harmless: tuple[str, ...]) -> tuple[list[Conversation], list[UsageError]]:
+    """Return the runs in a file, each with its place in the project, and the errors of records that hold none."""
+    prefix = format_folder(path, root)
+    results = _read_file(path, harmless)
+    runs = [replace(run, source=f"{prefix}{run.source}") for run in results if isinstance(run, Conversation)]
+    return runs, [error for error in results if not isinstance(error, Conversation)]
+
+
+def format_folder(path: Path, root: Path) -> str:
+    """Return the folder of a file from the project's root: ``traces/``; "" for the root itself."""
+    folder = Path(os.path.relpath(path.parent, root)).as_posix()
+    return "" if folder == "." else f"{folder}/"
 
 
 def _read_file(path: Path, harmless: tuple[str, ...]) -> Sequence[Conversation | UsageError]:
@@ -74,11 +81,6 @@ def _read_file_once(
     path: Path, modified_ns: int, size: int, harmless: tuple[str, ...]
 ) -> Sequence[Conversation | UsageError]:
     return tuple(read_log(path, harmless=harmless))
-
-
-def is_named(conversation: Conversation, case: Case) -> bool:
-    """Return whether a record names the case: by its id, or by the name of its file without the ending."""
-    return conversation.case_id in list_names(case)
 
 
 def has_same_input(conversation: Conversation, case: Case) -> bool:

@@ -6,7 +6,6 @@ results compares them with the verdicts.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,10 +16,10 @@ from msgspec.structs import replace
 
 from evalkit.errors import UsageError
 from evalkit.features.recorded_runs.agent import MatchedRuns
-from evalkit.features.recorded_runs.choice import fold_texts, list_inputs, list_names
+from evalkit.features.recorded_runs.choice import fold_texts, format_folder, list_inputs, list_names, read_runs
 from evalkit.features.recorded_runs.records import NAME, TRACE, CaseSources
 from evalkit.hooks import Options, SessionPart
-from evalkit.hosts.traces.api import Conversation, list_user_texts, read_log
+from evalkit.hosts.traces.api import Conversation, list_user_texts
 from evalkit.jsonvalue import JsonValue
 from evalkit.records.case import Case
 from evalkit.records.settings import HttpSettings
@@ -74,13 +73,9 @@ class RecordedRuns(SessionPart):
         self._parts: dict[str, MatchedRuns] = {}  # by case id
         self._claimed: set[str] = set()  # the places of runs that are of some case, also of one that -k leaves out
         for path in list_trace_files(options.paths):
-            folder = Path(os.path.relpath(path.parent, options.root)).as_posix()
-            prefix = "" if folder == "." else f"{folder}/"
-            for result in read_log(path, harmless=options.harmless):
-                if isinstance(result, Conversation):
-                    self.conversations.append(replace(result, source=f"{prefix}{result.source}"))
-                else:
-                    self.problems.append(f"{prefix}{result}")
+            runs, problems = read_runs(path, options.root, options.harmless)
+            self.conversations += runs
+            self.problems += (f"{format_folder(path, options.root)}{problem}" for problem in problems)
 
     def collect(self, cases: Iterable[Case]) -> JsonValue:
         """Match the runs to `cases`. A case with a trace of its own (`input.trace`) needs none of these."""
