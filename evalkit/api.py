@@ -10,6 +10,7 @@ from evalkit.checks.call_key import CallKey
 from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey, FailedCheck, RunChange
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
 from evalkit.errors import EvalkitError, FunctionError, MockError, UsageError
+from evalkit.gate.outcomes import GateEvidence
 from evalkit.hooks import (
     AgentChange,
     AgentForm,
@@ -17,10 +18,13 @@ from evalkit.hooks import (
     CaseDraft,
     CasePart,
     CaseReport,
+    EndedRun,
     Feature,
+    Finding,
     Forecast,
     Inherited,
     JudgedRun,
+    OpenRun,
     Options,
     PartJudgement,
     PlannedCase,
@@ -33,6 +37,8 @@ from evalkit.hooks import (
     UserForecast,
 )
 from evalkit.operators.base import Matcher, Operand, Operator
+from evalkit.operators.late import LateValues
+from evalkit.records.run import MET, MISSED, NOT_MEASURED
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import FunctionCall, Transcript, UserMessage
 from evalkit.records.verdict import CheckResult, Reason
@@ -40,6 +46,9 @@ from evalkit.spec.case_reader import CaseKey, CaseReader
 from evalkit.text.format import escape_controls
 
 __all__ = [
+    "MET",
+    "MISSED",
+    "NOT_MEASURED",
     "AgentChange",
     "AgentForm",
     "AgentRequest",
@@ -51,18 +60,23 @@ __all__ = [
     "CaseReader",
     "CaseReport",
     "CheckResult",
+    "EndedRun",
     "EvalkitError",
     "ExpectationDraft",
     "ExpectedKey",
     "FailedCheck",
     "Feature",
+    "Finding",
     "Forecast",
     "FunctionCall",
     "FunctionError",
+    "GateEvidence",
     "Inherited",
     "JudgedRun",
+    "LateValues",
     "Matcher",
     "MockError",
+    "OpenRun",
     "Operand",
     "Operator",
     "Options",
