@@ -85,7 +85,10 @@ class Publication:
 
 def configure(values: Mapping[str, Any]) -> dict[str, SessionPart]:
     """Return what options of features switch on."""
-    return configure_features(Options(root=Path.cwd(), read=values.get, name_source=lambda option: f"--{option}"))
+    given = [name for name, value in values.items() if value is not None]
+    return configure_features(
+        Options(root=Path.cwd(), given=given, read=values.get, name_source=lambda option: f"--{option}")
+    )
 
 
 def find_folder_in_repository() -> str:

@@ -346,7 +346,7 @@ def configure_features(options: Options) -> dict[str, SessionPart]:
     """Return what the given options switch on, by feature. FeatureError where one can't be loaded."""
     parts: dict[str, SessionPart] = {}
     for entry in list_entries():
-        if any(options.read(option.name) is not None for option in entry.options):
+        if any(option.name in options.given for option in entry.options):
             part = load_feature(entry.name).configure(options)
             if part is not None:
                 parts[entry.name] = part

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +32,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """What a session was asked for."""
 
     root: Path  # of the project
+    given: Collection[str]  # names of features' options that were given
     read: Callable[[str], Any]  # the value of an option by its name, typed; None if it was not given
     name_source: Callable[[str], str]  # where it was given: "--evalkit-html", "tool.evalkit.html"
 

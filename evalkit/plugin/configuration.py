@@ -30,6 +30,9 @@ from evalkit.hooks import (
     read_demands,
     select_changing,
 )
+from evalkit.hooks import (
+    list_options as list_feature_options,
+)
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
 from evalkit.plugin.options import SHARD, format_flag, get_option, list_options
@@ -208,7 +211,8 @@ class _ConfigurationReader:
 
     def _configure_features(self) -> dict[str, SessionPart]:
         """Configure the features that are asked for. UsageError where two of them divide the run."""
-        options = Options(root=self._config.rootpath, read=self.read, name_source=self._describe_source)
+        given = [name for name in list_feature_options() if self.read(name) is not None]
+        options = Options(root=self._config.rootpath, given=given, read=self.read, name_source=self._describe_source)
         parts = configure_features(options)
         dividing = [name for name, part in parts.items() if part.labels]
         if len(dividing) > 1:
