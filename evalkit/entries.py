@@ -164,25 +164,6 @@ BUILT_IN = (
         expanding_keys=("cases", "matrix", "from"),
     ),
     Entry(
-        name="policies",
-        target="evalkit.features.policies.feature:Policies",
-        keys={CASE: ("policies",)},
-        own_keys=("policies",),
-        file="policies.yaml",
-        misnamed=r"polic(?:y|ies)\.ya?ml",
-        file_advice="the rules over a suite's cases stand in policies.yaml",
-        codes={
-            "policy_broken": Code(
-                beside="forbidden_call",
-                smoke_advice="correct the expected calls or the policy, or except the case (`policies: {except: ...}`)",
-                update_refusal="a policy is broken, and policies hold whatever a case expects",
-            )
-        },
-        has_rules=True,
-        has_schemas=("policies",),
-        was={"verdict": "policies"},
-    ),
-    Entry(
         name="recorded_runs",
         target="evalkit.features.recorded_runs.feature:RecordedRuns",
         keys={INPUT: ("trace",)},
@@ -237,6 +218,25 @@ BUILT_IN = (
             "langfuse": "evalkit.hosts.traces.service_exports:LANGFUSE",
         },
         was={"transcript": "trace"},
+    ),
+    Entry(
+        name="policies",
+        target="evalkit.features.policies.feature:Policies",
+        keys={CASE: ("policies",)},
+        own_keys=("policies",),
+        file="policies.yaml",
+        misnamed=r"polic(?:y|ies)\.ya?ml",
+        file_advice="the rules over a suite's cases stand in policies.yaml",
+        codes={
+            "policy_broken": Code(
+                beside="forbidden_call",
+                smoke_advice="correct the expected calls or the policy, or except the case (`policies: {except: ...}`)",
+                update_refusal="a policy is broken, and policies hold whatever a case expects",
+            )
+        },
+        has_rules=True,
+        has_schemas=("policies",),
+        was={"verdict": "policies"},
     ),
     Entry(
         name="final_state",
