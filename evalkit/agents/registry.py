@@ -22,7 +22,7 @@ from evalkit.errors import UnknownAgentError, UsageError, did_you_mean, format_f
 from evalkit.functions.agent_permissions import explain_agent
 from evalkit.functions.permissions import explain_callable, explain_path
 from evalkit.functions.targets import AgentObject, AnyFunction
-from evalkit.hooks import AgentRequest, list_agent_forms, load_feature
+from evalkit.hooks import AgentRequest, build_agent_form, list_agent_forms
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
@@ -178,7 +178,7 @@ def _build_described_agent(spec: JsonObject, case: Case, root: Path) -> AgentUnd
         *first, last = (f"'{form}'" for form in forms)
         known = f"{', '.join(first)} and {last}"
         raise UnknownAgentError(f"an agent that is a mapping has one of {known}, got {dict(spec)!r}")
-    return load_feature(forms[found[0]]).build_agent(AgentRequest(spec, case, root))
+    return build_agent_form(found[0], AgentRequest(spec, case, root))
 
 
 def load_agent_instruction(name: str, request: AgentRequest) -> Instruction:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from evalkit.errors import KeyPath, format_path
 from evalkit.fields.reader import FieldReader
 from evalkit.functions.permissions import UNTRUSTED, explain_import
-from evalkit.hooks import find_agent_form
+from evalkit.hooks import find_started
 from evalkit.lazy import LazyModule
 from evalkit.records.case import Permissions
 
@@ -25,9 +25,7 @@ def explain_agent(spec: object, permissions: Permissions | None, is_registered: 
     if isinstance(spec, Mapping):
         if permissions.untrusted:
             return UNTRUSTED
-        form = find_agent_form(spec)
-        spec = spec if form is None else form.find_started(spec)
-        return program_permissions.explain_started(spec, permissions)
+        return program_permissions.explain_started(find_started(spec), permissions)
     name = spec.strip() if isinstance(spec, str) else ""
     if is_registered(name) or ":" not in name or name.endswith(".md"):
         return ""

@@ -28,6 +28,7 @@ from evalkit.entries import (
 from evalkit.hooks.cases import WHOLE_FILE, CaseFileData, FileCase, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.loading import (
+    build_agent_form,
     check_feature_models,
     compare_parts,
     compile_parts,
@@ -41,6 +42,7 @@ from evalkit.hooks.loading import (
     find_option,
     find_owner,
     find_schema,
+    find_started,
     get_agent_form,
     get_features,
     inherit,
@@ -146,6 +148,7 @@ __all__ = [
     "Table",
     "UserForecast",
     "Written",
+    "build_agent_form",
     "check_feature_models",
     "compare_parts",
     "compile_parts",
@@ -159,6 +162,7 @@ __all__ = [
     "find_option",
     "find_owner",
     "find_schema",
+    "find_started",
     "get_agent_form",
     "get_features",
     "inherit",

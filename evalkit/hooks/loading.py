@@ -10,19 +10,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.entries import BUILT_IN, CASE, EXPECTED, FACTS, INPUT, Code, Command, Entry, Option, Place, ReportFormat
-from evalkit.errors import EvalkitError, FeatureError, SpecError, UsageError, did_you_mean
+from evalkit.errors import EvalkitError, FeatureError, SpecError, UnknownAgentError, UsageError, did_you_mean
 from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.parts import CasePart, SessionPart
-from evalkit.hooks.records import AgentForm, CaseDraft, Comparison, Inherited, Options, PlannedCase
+from evalkit.hooks.records import AgentForm, AgentRequest, CaseDraft, Comparison, Inherited, Options, PlannedCase
 from evalkit.lazy import LazyModule, load_name
 from evalkit.locks import create_lock
 
 if TYPE_CHECKING:
+    from evalkit.agents.contract import AgentUnderTest
     from evalkit.gate.outcomes import GateEvidence
     from evalkit.hooks import guards
     from evalkit.hosts.traces.api import LogFormat
-    from evalkit.jsonvalue import JsonDict
+    from evalkit.jsonvalue import JsonDict, JsonObject
     from evalkit.records.settings import Settings
     from evalkit.records.transcript import FunctionCall, Transcript
     from evalkit.records.verdict import Verdict
@@ -66,6 +67,10 @@ class FeatureList(Struct, frozen=True):
             claims |= {("option", option.name): f"option '{option.name}'" for option in entry.options}
             claims |= {("command", command.name): f"command '{command.name}'" for command in entry.commands}
             claims |= {("log format", name): f"format of logs '{name}'" for name in entry.log_formats}
+            claims |= {("agent", form): f"form '{form}' of agents" for form in entry.agent_forms}
+            claims |= {("setting", key): f"key '{key}' of [tool.evalkit]" for key in entry.settings}
+            claims |= {("provider", kind): f"kind '{kind}' of models" for kind in entry.providers}
+            claims |= {("endpoint", entry.endpoint): f"endpoint '{entry.endpoint}'"} if entry.endpoint else {}
             claims |= {("report", form.name): f"report '{form.name}'" for form in entry.reports}
             for claim, words in claims.items():
                 other = owners.setdefault(claim, entry.name)
@@ -202,10 +207,37 @@ def get_agent_form(key: str) -> AgentForm:
 
 def find_agent_form(agent: object) -> AgentForm | None:
     """Return the form that the `agent` of a case has; None for a name, and for a mapping without a form."""
+    key = _find_form(agent)
+    return None if key is None else get_agent_form(key)
+
+
+def _find_form(agent: object) -> str | None:
     if not isinstance(agent, Mapping):
         return None
-    key = next((key for key in list_agent_forms() if agent.get(key) is not None), None)
-    return None if key is None else get_agent_form(key)
+    return next((key for key in list_agent_forms() if agent.get(key) is not None), None)
+
+
+def find_started(agent: JsonObject) -> JsonObject:
+    """Return what the mapping of an agent starts or asks, by its form. FeatureError where that raises."""
+    key = _find_form(agent)
+    if key is None:
+        return agent
+    try:
+        return get_agent_form(key).find_started(agent)
+    except Exception as error:
+        name = list_agent_forms()[key]
+        raise FeatureError(name, get_features().packages[name], error) from error
+
+
+def build_agent_form(key: str, request: AgentRequest) -> AgentUnderTest:
+    """Build the agent that a mapping of the form `key` describes. UnknownAgentError if it can't be."""
+    name = list_agent_forms()[key]
+    try:
+        return load_feature(name).build_agent(request)
+    except EvalkitError:
+        raise
+    except Exception as error:
+        raise UnknownAgentError(str(FeatureError(name, get_features().packages[name], error))) from error
 
 
 @cache
