@@ -252,9 +252,11 @@ def _refuse_unlike_shards(paths: Sequence[Path], runs: Sequence[Run]) -> None:
         for run in runs
     )
     for path, settings in zip(paths[1:], others, strict=True):
-        differing = [key for key in dict.fromkeys((*first, *settings)) if first.get(key) != settings.get(key)]
+        # Switches of features are there where they were given.
+        pairs = {key: (first.get(key, False), settings.get(key, False)) for key in (*first, *settings)}
+        differing = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
         if differing:
-            differences = ", ".join(f"{key} {first.get(key)!r} and {settings.get(key)!r}" for key in differing)
+            differences = ", ".join(f"{key} {one!r} and {other!r}" for key, (one, other) in differing.items())
             raise UsageError(f"{paths[0]} and {path} were not run alike: {differences}; merge shards of one run")
 
     selections = [(path, run.selection) for path, run in zip(paths, runs, strict=True) if run.selection is not None]
