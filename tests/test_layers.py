@@ -193,7 +193,7 @@ SEAMS: dict[tuple[str, str], str] = {
     ("evalkit.plugin", "evalkit.plugin.marked"): "the door: an idle plugin imports nothing",
     ("evalkit.plugin", "evalkit.plugin.session"): "the door: an idle plugin imports nothing",
     ("evalkit.plugin.options", "evalkit.hooks.loading"): "the door: options of other packages, where one is given",
-    ("evalkit.plugin.options", "evalkit.errors"): "the door: needed for the message of a misspelt option alone",
+    ("evalkit.plugin.options", "evalkit.errors"): "the door: needed for messages about options alone",
     **{
         (f"evalkit.adapters.{name}", f"evalkit.adapters.{name}.hooks"): "the framework is an optional package"
         for name in (file.parent.name for file in PACKAGE.glob("adapters/*/hooks.py"))

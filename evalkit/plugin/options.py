@@ -165,9 +165,13 @@ def add_options(parser: pytest.Parser, config: pytest.Config) -> None:
     """
     options = OPTIONS
     if _is_asked_for(config):
+        from evalkit.errors import UsageError
         from evalkit.hooks.loading import list_options
 
-        options = {**OWN_OPTIONS, **list_options(OWN_OPTIONS)}
+        try:
+            options = {**OWN_OPTIONS, **list_options(OWN_OPTIONS)}
+        except UsageError as error:
+            raise pytest.UsageError(f"evalkit: {error}") from None
     config.stash[_OPTIONS] = options
     groups = {title: parser.getgroup(title) for title in GROUPS}
     groups[FIRST].addoption(

@@ -15,6 +15,7 @@ from evalkit.agents.contract import build_agent
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.entries import BUILT_IN, FACTS
 from evalkit.errors import SpecError, UsageError
+from evalkit.execution.executor import ExecutorRequest
 from evalkit.functions.call_log import CallLog
 from evalkit.gate.decision import decide
 from evalkit.hooks import (
@@ -24,21 +25,28 @@ from evalkit.hooks import (
     CaseDraft,
     CasePart,
     Code,
+    Command,
     Entry,
     Feature,
     Inherited,
     JudgedRun,
+    Option,
+    Options,
     PartJudgement,
     Place,
     PlannedCase,
+    Published,
+    ReportFormat,
     RunPart,
     RunView,
+    SessionPart,
     load_all,
     load_feature,
     loading,
 )
 from evalkit.hosts.lint.api import WARNING, Rule, RuleFamily
 from evalkit.hosts.lint.rules import index_rules
+from evalkit.hosts.reports.api import FinishedRun
 from evalkit.hosts.reports.summary import format_accounting
 from evalkit.operators.builtin import operator
 from evalkit.records.run import KEY, Policy, Run
@@ -352,6 +360,18 @@ SAME_KEY = Entry(name="tact", target="tact:Tact", keys={CASE: ("manners",)})
             r"evalkit \(feature 'policies'\) and a \(feature 'x'\) both have the code 'policy_broken'",
         ),
         ([("a", ENTRY), ("b", ENTRY)], "a and b both have a feature 'manners'"),
+        (
+            [("a", Entry(name="x", target="x:X", options=(Option("history", "..."),)))],
+            r"evalkit \(feature 'history'\) and a \(feature 'x'\) both have the option 'history'",
+        ),
+        (
+            [("a", Entry(name="x", target="x:X", commands=(Command("trend", "x:x", "..."),)))],
+            r"both have the command 'trend'",
+        ),
+        (
+            [("a", Entry(name="x", target="x:X", reports=(ReportFormat("html", "x:x"),)))],
+            r"both have the report 'html'",
+        ),
         ([("a", Entry(name="notes", target="x:X"))], "a has a feature 'notes', as a fact of the gate is named"),
         ([("a", Manners)], "the entry point 'a-point' of a is not an Entry of evalkit.hooks"),
     ],
@@ -423,3 +443,55 @@ def test_a_report_says_what_a_feature_raised(install: Install, hook: str) -> Non
 
     install(("shop", ENTRY), cls=type("Silent", (Manners,), {hook: fail}))
     assert "feature 'manners' raised LookupError: no words" in str(getattr(load_feature("manners"), hook)(None))
+
+
+WITH_OPTION = Entry(name="manners", target="shop_manners:Manners", options=(Option("manners", "be polite", "WORD"),))
+
+
+class PoliteSession(SessionPart):
+    """What the option switches on: a report that can't be written, or an executor, which nobody asks to run."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def build_executor(self, request: ExecutorRequest) -> Any:
+        return SimpleNamespace() if self.word == "elsewhere" else None
+
+    def publish(self, report: FinishedRun) -> Iterator[Published]:
+        raise RuntimeError("no paper")
+
+
+class PoliteReports(Feature):
+    """A feature with an option."""
+
+    name = "manners"
+
+    def configure(self, options: Options) -> SessionPart:
+        return PoliteSession(options.read("manners"))
+
+
+def test_a_report_that_raises_is_named_and_no_gate_is_met(install: Install, project: Any) -> None:
+    install(("shop-manners", WITH_OPTION), cls=PoliteReports)
+    project.case("good_001")
+    result = project.run("--evalkit-manners=please")
+    assert result.ret == 6
+    result.stdout.fnmatch_lines(["evalkit: the report of feature 'manners' was not written: RuntimeError: no paper"])
+
+
+def test_two_features_that_run_the_cases_are_refused(install: Install, project: Any) -> None:
+    install(("shop-manners", WITH_OPTION), cls=PoliteReports)
+    project.case("good_001")
+    result = project.run("--evalkit-manners=elsewhere", "--evalkit-executor=dask://127.0.0.1:9")
+    assert result.ret == 4
+    message = "the features cluster and manners both run the cases in other processes; leave one out"
+    assert f"ERROR: evalkit: {message}" in result.stderr.lines
+
+
+def test_an_option_that_evalkit_itself_has_is_refused_before_anything_runs(install: Install, project: Any) -> None:
+    install(("shop-manners", Entry(name="x", target="x:X", options=(Option("model", "..."),))))
+    project.case("good_001")
+    result = project.run()
+    assert result.ret == 4
+    assert (
+        "ERROR: evalkit: shop-manners has the option 'model', as evalkit itself has; rename it" in result.stderr.lines
+    )
