@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evalkit.errors import UsageError
 from evalkit.gate.outcomes import (
@@ -15,18 +15,22 @@ from evalkit.gate.outcomes import (
     build_outcomes,
     count_codes,
     count_outcomes,
-    describe_significance,
-    find_changes,
     summarize_features,
 )
 from evalkit.gate.parts import judge_parts, read_labels, split_evidence
 from evalkit.hooks import Comparison, Finding, Summary, iter_known
 from evalkit.jsonvalue import JsonDict
+from evalkit.lazy import LazyModule
 from evalkit.records.run import FEATURES, KEY, MET, MISSED, NOT_MEASURED, GateDecision, GateNote, Policy, Run
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.stats.accounting import UNNAMED, Channels, nearest_rank
 from evalkit.stats.pass_rates import clean_runs_needed, wilson
 from evalkit.text.format import format_case_count, format_rate, format_usd, join_names, parse_percentage
+
+if TYPE_CHECKING:
+    from evalkit.gate import baselines
+else:
+    baselines = LazyModule("evalkit.gate.baselines")
 
 EXIT_STATUS = {MET: 0, MISSED: 1, NOT_MEASURED: 6}
 GATE_WORDS = {MET: "gate met", MISSED: "gate MISSED", NOT_MEASURED: "gate NOT MEASURED"}
@@ -104,15 +108,15 @@ def _decide_parts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Gate
     """Decide on a run, or on its parts."""
     comparison = judge_parts(parts)
     findings = sorted(
-        (*_apply_rules(evidence, parts), *comparison.findings), key=lambda finding: _WEIGHT.index(finding[0])
+        (*_apply_rules(evidence, parts), *comparison.findings), key=lambda finding: _WEIGHT.index(finding.status)
     )
-    status = findings[0][0] if findings else MET
+    status = findings[0].status if findings else MET
     summaries = dict(summarize_features(evidence.list_outcomes(), is_whole=evidence.is_whole))
     notes = tuple(_list_notes(evidence, parts, comparison, summaries))
     facts = {**_collect_facts(evidence, parts, comparison), "notes": [note.text for note in notes]}
     return GateDecision(
         status=status,
-        reasons=tuple(text for _, text in findings),
+        reasons=tuple(finding.text for finding in findings),
         exit_status=EXIT_STATUS[status],
         facts=facts | {name: summary.facts for name, summary in summaries.items() if summary.facts},
         notes=notes,
@@ -122,9 +126,9 @@ def _decide_parts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Gate
 def _apply_rules(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterator[Finding]:
     """Yield the findings of all rules, most of them on each part."""
     for rule in RULES:
-        for part in (evidence,) if rule in _RULES_OF_RUNS else parts:
+        for part in (evidence,) if rule.of_run else parts:
             head = f"{part.label}: " if part.label else ""
-            yield from (Finding(status, head + text) for status, text in rule(part))
+            yield from (Finding(status, head + text) for status, text in rule.check(part))
 
 
 def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence], comparison: Comparison) -> JsonDict:
@@ -146,8 +150,8 @@ def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence], compar
     if comparison.facts:
         facts["side_by_side"] = comparison.facts
     if (baseline := parts[0].baseline) is not None:
-        facts["changes"] = find_changes(parts[0], baseline)
-        facts["how_sure"] = list(describe_significance(parts[0], baseline))
+        facts["changes"] = baselines.find_changes(parts[0], baseline)
+        facts["how_sure"] = list(baselines.describe_significance(parts[0], baseline))
     return facts
 
 
@@ -184,10 +188,10 @@ def _list_notes(
     if counts.quarantined:
         yield GateNote(f"quarantined: {join_names(counts.quarantined)}")
     if (baseline := parts[0].baseline) is not None:
-        for change, ids in find_changes(parts[0], baseline).items():
+        for change, ids in baselines.find_changes(parts[0], baseline).items():
             if ids:
                 yield GateNote(f"{change.replace('_', ' ')}: {join_names(ids)}", change)
-        yield from map(GateNote, describe_significance(parts[0], baseline))
+        yield from map(GateNote, baselines.describe_significance(parts[0], baseline))
 
 
 def _describe_sources(evidence: GateEvidence) -> Iterator[str]:
@@ -480,58 +484,34 @@ def check_features(evidence: GateEvidence) -> Iterator[Finding]:
 def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
     if not evidence.policy.no_regressions:
         return
-    if evidence.baseline is None and evidence.label:
-        return  # the reference, without an earlier run
-    where = evidence.baseline_place
-    if evidence.baseline is None:
+    if evidence.baseline is not None:
+        yield from baselines.find_regressions(evidence, evidence.baseline)
+    elif not evidence.label:  # else it is the reference, without an earlier run
         raise UsageError(
             "no_regressions needs a baseline: give the run file of an earlier run (--evalkit-baseline FILE)"
         )
-    if evidence.baseline and all(outcome.status in (ERROR, NOT_RUN) for outcome in evidence.baseline.values()):
-        yield Finding(NOT_MEASURED, f"no case was measured {where}, so that nothing says which of them passed")
-        return
-    passed_before = {case_id for case_id, outcome in evidence.baseline.items() if outcome.status == PASSED}
-    newly = [case_id for case_id in evidence.counts.failed if case_id in passed_before]
-    unmeasured = [i for i in (*evidence.counts.errors, *evidence.counts.unjudged) if i in passed_before]
-    gone = [case_id for case_id in find_changes(evidence, evidence.baseline)["gone"] if case_id in passed_before]
-    if newly:
-        yield Finding(MISSED, f"{format_case_count(len(newly))} passed {where} and failed now: {join_names(newly)}")
-    elif unmeasured:
-        yield Finding(
-            NOT_MEASURED,
-            f"{format_case_count(len(unmeasured))} passed {where} and could not be measured now: "
-            f"{join_names(unmeasured)}",
-        )
-    elif not gone:
-        yield Finding(MET, f"no case that passed {where} failed")
-    if gone:
-        verb = "is" if len(gone) == 1 else "are"
-        yield Finding(
-            NOT_MEASURED,
-            f"{format_case_count(len(gone))} passed {where} and {verb} gone: {join_names(gone)}; "
-            f"a baseline without {'it' if len(gone) == 1 else 'them'} accepts that",
-        )
 
 
-RULES: tuple[Callable[[GateEvidence], Iterator[Finding]], ...] = (
-    check_trust,
-    check_selection,
-    check_must_pass,
-    check_pass_rate,
-    check_category_floors,
-    check_lower_bound,
-    check_unmeasured,
-    check_skips,
-    check_cost,
-    check_latency,
-    check_text_calls,
-    check_malformed_calls,
-    check_features,
-    check_regressions,
+class Rule(NamedTuple):
+    """A rule of the gate. `of_run`: it is applied to a run once, however many parts the run has."""
+
+    check: Callable[[GateEvidence], Iterator[Finding]]
+    of_run: bool = False  # one selection, one budget
+
+
+RULES = (
+    Rule(check_trust, of_run=True),
+    Rule(check_selection, of_run=True),
+    Rule(check_must_pass),
+    Rule(check_pass_rate),
+    Rule(check_category_floors),
+    Rule(check_lower_bound),
+    Rule(check_unmeasured),
+    Rule(check_skips),
+    Rule(check_cost, of_run=True),
+    Rule(check_latency),
+    Rule(check_text_calls),
+    Rule(check_malformed_calls),
+    Rule(check_features, of_run=True),
+    Rule(check_regressions),
 )
-_RULES_OF_RUNS = (
-    check_trust,
-    check_selection,
-    check_cost,
-    check_features,
-)  # one selection, one budget, however many parts

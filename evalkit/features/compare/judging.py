@@ -12,17 +12,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.features.compare.variants import MODEL, NAME, TEMPERATURE
-from evalkit.gate.outcomes import (
-    CaseOutcome,
-    GateEvidence,
+from evalkit.gate.baselines import (
     compute_run_cost,
     compute_run_tokens,
     compute_share,
     compute_time,
-    count_codes,
     describe_means,
     describe_repeated,
 )
+from evalkit.gate.outcomes import CaseOutcome, GateEvidence, count_codes
 from evalkit.hooks import Comparison, Finding
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.case import split_variant
