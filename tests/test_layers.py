@@ -250,6 +250,7 @@ LAZY: dict[str, str] = {
     "evalkit.features.graders.settings": "[tool.evalkit] says something of graders",
     "evalkit.features.recorded_runs.selection": "--evalkit-traces",
     "evalkit.features.simulated_users.conversation": "a case with a user is run",
+    "evalkit.features.simulated_users.model": "a model plays the user",
     "evalkit.features.policies.lint": "lint: a command that few runs need",
     "evalkit.features.sweeps.fault_runs": "--evalkit-faults",
     "evalkit.features.sweeps.injection_runs": "--evalkit-injections",

@@ -8,20 +8,27 @@ itself nobody knows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from evalkit.agents.pending_calls import parse_text
 from evalkit.checks.expectation import Expectation
 from evalkit.errors import IncompleteTraceError
 from evalkit.features.simulated_users.mistakes import STOPPED_EARLY, find_mistake
-from evalkit.features.simulated_users.model import has_calls
-from evalkit.features.simulated_users.players import UserPlayer, choose_player, holds
+from evalkit.features.simulated_users.players import CallablePlayer, Script, UserPlayer, holds
 from evalkit.features.simulated_users.records import MAX_TURNS, NAME, Simulation, SimulatorError
 from evalkit.features.simulated_users.user import ROLE, SimulatedUser
 from evalkit.hooks import RunPart, RunView
+from evalkit.lazy import LazyModule
 from evalkit.records.transcript import RunFault, Transcript, UserMessage
 from evalkit.text.format import format_count
+
+if TYPE_CHECKING:
+    from evalkit.features.simulated_users import model
+else:
+    model = LazyModule("evalkit.features.simulated_users.model")
 
 OVER_BUDGET = "simulator_over_budget"
 NOT_ENDED = "conversation_not_ended"
@@ -79,7 +86,14 @@ class Conversation(RunPart):
                 "a simulated user (input.user) talks with an agent that answers, and a trace does not: write what the "
                 "user said there as input.turns"
             )
-        player = choose_player(self.user, run)
+        user = self.user
+        player: UserPlayer
+        if user.script:
+            player = Script(user)
+        elif user.call is not None:
+            player = CallablePlayer(user)
+        else:
+            player = model.open_player(user, run)
         self.simulation = replace(self.simulation, model=player.model, cassette=player.cassette)
         return player
 
@@ -103,7 +117,7 @@ class Conversation(RunPart):
             return None
         if player.is_trusted:
             return answer.message
-        is_calling = has_calls(answer.message.text, answer.reply, run.dispatcher.declarations)
+        is_calling = answer.has_calls or bool(parse_text(answer.message.text, run.dispatcher.declarations).calls)
         mistake = find_mistake(answer.message.text, user, run.exchanges, has_calls=is_calling)
         if mistake is not None:
             self.simulation = replace(self.simulation, last_words=answer.message)

@@ -8,26 +8,21 @@ are the messages of the user. What the agent says is data to it; nothing of it d
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from evalkit.agents.model_choice import get_shared_provider
-from evalkit.agents.pending_calls import parse_text
 from evalkit.agents.side_model import SideModel
 from evalkit.errors import MeasurementError, MissingCassetteError, ProviderError, format_file_path
+from evalkit.features.simulated_users.players import Answer, UserPlayer
 from evalkit.features.simulated_users.records import SimulatorError
-from evalkit.features.simulated_users.user import ROLE
+from evalkit.features.simulated_users.user import ROLE, SimulatedUser, format_fact
+from evalkit.hooks import RunView
 from evalkit.jsonvalue import JsonObject
 from evalkit.models.cassettes.fingerprint import describe_request
-from evalkit.models.cassettes.model import (
-    CassetteProvider,
-    RecordingProvider,
-    find_run_cassette,
-)
+from evalkit.models.cassettes.model import CassetteProvider, RecordingProvider, find_run_cassette
 from evalkit.models.cassettes.paths import build_run_path, locate_cassette
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.budget import MeteredProvider
-from evalkit.records.case import Declaration
 from evalkit.records.settings import DEFAULT_SEED, Settings, compute_cost
 from evalkit.records.transcript import ModelRequest, ModelTurn, UserMessage
 from evalkit.text.redact import redact_secrets
@@ -51,23 +46,25 @@ _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _LABEL = re.compile(r"\A\s*(?:user|customer|me)\s*:\s*", re.IGNORECASE)
 
 
-class UserModel:
-    """The model of one run. `model` and `cassette` are the origin of its messages."""
+class ModelPlayer(UserPlayer):
+    """Plays the user by a model, or by its recording. `name` is the model whose price counts."""
 
-    def __init__(self, side_model: SideModel, run: int, model: str | None, cassette: str | None, name: str) -> None:
-        self.model = model
+    def __init__(
+        self, user: SimulatedUser, run: RunView, provider: Provider, name: str | None, cassette: str | None = None,
+        *, is_live: bool = False,
+    ) -> None:  # fmt: skip
+        self.model = redact_secrets(name, get_secrets(run.settings))
         self.cassette = cassette
-        self._side_model = side_model
-        self._run = run
-        self._name = name  # under which its price is looked up
+        self._user = user
+        self._name = name or ""
+        self._instruction = build_instruction(user)
+        self._side_model = SideModel(ROLE, run.case.id, provider, self.model, describe_request, is_live=is_live)
 
-    async def answer(
-        self, system: str, exchanges: Sequence[tuple[str, str]], settings: Settings, deadline_s: float
-    ) -> tuple[UserMessage, ModelTurn]:
-        """Return the next message, and the reply that it was read from. Raises as `SideModel.turn` does."""
-        request = build_user_request(system, exchanges, DEFAULT_SEED + self._run)
+    async def answer(self, run: RunView) -> Answer:
+        """Return the next message. Raises as `SideModel.turn` does."""
+        request = build_user_request(self._instruction, run.exchanges, DEFAULT_SEED + run.task.run_index)
         try:
-            reply = await self._side_model.turn(request, deadline_s)
+            reply = await self._side_model.turn(request, run.deadline_s)
         except MeasurementError:
             raise
         except Exception as error:  # of a client, or of a provider that a user brings
@@ -76,69 +73,57 @@ class UserModel:
             raise SimulatorError("simulator_cut_off", f"{ROLE}'s model did not stop within {_MOST_TOKENS:,} tokens")
         if reply.finish_reason not in ("stop", "tool_calls") and not reply.text:
             raise ProviderError(f"{ROLE}'s model gave no answer: it ended with '{reply.finish_reason}'")
-        cost_usd = compute_cost(reply.usage, (reply.model, self._name), settings.prices)
         message = UserMessage(
             text=clean_message(reply.text),
             is_written=True,
             usage=reply.usage,
-            cost_usd=cost_usd,
+            cost_usd=compute_cost(reply.usage, (reply.model, self._name), run.settings.prices),
             model=reply.model,
             duration_ms=reply.duration_ms,
         )
-        return message, reply
+        return Answer(message, self._user.says_end(message.text), has_calls=bool(reply.calls))
 
     def save(self) -> None:
-        """Write the recording, if there is one."""
         self._side_model.save()
 
 
-def select_user_model(case_id: str, run: int, settings: Settings, own_model: str | None) -> UserModel:
-    """Select the model that plays the user in one run of a case, which itself names `own_model`.
+def open_player(user: SimulatedUser, run: RunView) -> ModelPlayer:
+    """Open the model that plays the user in a run.
 
     A recording answers, unless the run goes live, where the agent does not repeat itself, or ``settings.record`` renews
     it. Without a recording the model is asked if an option names it, the run goes live or records; offline, a case
     alone sends nothing. `settings.extra["simulator"]`, a callable ``(case_id, run) -> Provider``, overrides the choice.
     Raises MissingCassetteError and MeasurementError with the next step.
     """
+    settings, case_id, number = run.settings, run.case.id, run.task.run_index
     factory = settings.extra.get("simulator")
     if factory is not None:
-        provided: Provider = factory(case_id, run)
-        return _build(case_id, run, provided, provided.name, None)
-    root = settings.root or Path.cwd()
-    base = locate_cassette(root / settings.cassettes, case_id, is_recording=settings.record is not None)
-    secrets = tuple(settings.extra.get("secrets", ()))
+        provided: Provider = factory(case_id, number)
+        return ModelPlayer(user, run, provided, provided.name)
+    base = locate_cassette(run.root / settings.cassettes, case_id, is_recording=settings.record is not None)
+    secrets = get_secrets(settings)
     goes_live = settings.model is not None and settings.record is None
-    spec = settings.simulator or own_model
+    spec = settings.simulator or user.model
     is_renewed = settings.record == "all" and bool(spec)
-    recorded = None if goes_live or is_renewed else find_run_cassette(base, run, RECORDING, root)
+    recorded = None if goes_live or is_renewed else find_run_cassette(base, number, RECORDING, run.root)
     if recorded is not None:
-        replay = CassetteProvider(
-            root / recorded.file, root=root, model=spec, secrets=secrets, asker=ROLE, option="--evalkit-simulator"
-        )
-        return _build(case_id, run, replay, recorded.model if recorded.kind == "recorded" else None, recorded.kind)
-    path = build_run_path(base, run, RECORDING)
+        file, name = run.root / recorded.file, recorded.model if recorded.kind == "recorded" else None
+        option = "--evalkit-simulator"
+        replay = CassetteProvider(file, root=run.root, model=spec, secrets=secrets, asker=ROLE, option=option)
+        return ModelPlayer(user, run, replay, name, recorded.kind)
+    path = build_run_path(base, number, RECORDING)
     if spec is None or not (settings.simulator or goes_live or settings.record):
-        raise _make_missing_error(format_file_path(path, root), goes_live=goes_live)
+        raise _make_missing_error(format_file_path(path, run.root), goes_live=goes_live)
     provider: Provider = MeteredProvider(get_shared_provider(spec), spec, settings)
     if settings.record is not None:
-        display_path = format_file_path(path, root)
+        display_path = format_file_path(path, run.root)
         provider = RecordingProvider(provider, path, model=spec, display_path=display_path, secrets=secrets)
-    return _build(case_id, run, provider, spec, None, is_live=True, secrets=secrets)
+    return ModelPlayer(user, run, provider, spec, is_live=True)
 
 
-def _build(
-    case_id: str,
-    run: int,
-    provider: Provider,
-    name: str | None,
-    cassette: str | None,
-    *,
-    is_live: bool = False,
-    secrets: tuple[str, ...] = (),
-) -> UserModel:
-    shown_name = redact_secrets(name, secrets)
-    side_model = SideModel(ROLE, case_id, provider, shown_name, describe_request, is_live=is_live)
-    return UserModel(side_model, run, shown_name, cassette, name or "")
+def get_secrets(settings: Settings) -> tuple[str, ...]:
+    """Return values that no recording holds."""
+    return tuple(settings.extra.get("secrets", ()))
 
 
 def _make_missing_error(file: str, *, goes_live: bool) -> MeasurementError:
@@ -153,11 +138,11 @@ def _make_missing_error(file: str, *, goes_live: bool) -> MeasurementError:
     )
 
 
-def build_instruction(goal: str, persona: str, facts: Mapping[str, str], phrase: str) -> str:
+def build_instruction(user: SimulatedUser) -> str:
     """Build the instruction of the model that plays the user."""
-    listed_facts = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items())
-    who = f"Who you are: {persona}\n" if persona else ""
-    return _INSTRUCTION.format(phrase=phrase, goal=goal, who=who, facts=listed_facts or "- nothing else")
+    facts = "\n".join(f"- {name.replace('_', ' ')}: {format_fact(value)}" for name, value in user.facts.items())
+    who = f"Who you are: {user.persona}\n" if user.persona else ""
+    return _INSTRUCTION.format(phrase=user.phrase, goal=user.goal, who=who, facts=facts or "- nothing else")
 
 
 def build_user_request(system: str, exchanges: Sequence[tuple[str, str]], seed: int) -> ModelRequest:
@@ -179,8 +164,3 @@ def clean_message(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] == '"' and '"' not in text[1:-1]:
         return text[1:-1].strip()
     return text
-
-
-def has_calls(text: str, reply: ModelTurn | None, functions: Sequence[Declaration]) -> bool:
-    """Return whether a message calls functions, natively or as text."""
-    return bool(reply is not None and reply.calls) or bool(parse_text(text, functions).calls)

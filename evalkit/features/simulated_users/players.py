@@ -1,4 +1,4 @@
-"""Who plays a simulated user: a script, a Python callable or a model.
+"""Who plays a simulated user: a script or a Python callable; `evalkit.features.simulated_users.model` has the third.
 
 A script that has no answer, a callable that raises and a model that fails end the run as one that could not be
 measured.
@@ -13,14 +13,13 @@ from abc import ABC, abstractmethod
 from msgspec import Struct
 
 from evalkit.checks.evidence import Evidence
-from evalkit.features.simulated_users.model import UserModel, build_instruction, select_user_model
 from evalkit.features.simulated_users.records import SimulatorError
-from evalkit.features.simulated_users.user import ROLE, SimulatedUser, UserCondition, format_fact
+from evalkit.features.simulated_users.user import ROLE, SimulatedUser, UserCondition
 from evalkit.functions.targets import TargetError, find_callable
 from evalkit.hooks import RunView
 from evalkit.jsonvalue import JsonDict, copy_json, to_json_safe
 from evalkit.records.template import TemplateError
-from evalkit.records.transcript import ModelTurn, Transcript, UserMessage
+from evalkit.records.transcript import Transcript, UserMessage
 
 NO_BRANCH = "simulator_no_branch"
 RAISED = "simulator_raised"
@@ -42,11 +41,11 @@ class UserConversation(Struct):
 
 
 class Answer(Struct, frozen=True):
-    """What the user says next. `reply`: of a model, what it was read from."""
+    """What the user says next. `has_calls`: it called functions besides, which only models do."""
 
     message: UserMessage
     is_end: bool = False
-    reply: ModelTurn | None = None
+    has_calls: bool = False
 
 
 class UserPlayer(ABC):
@@ -130,34 +129,6 @@ class CallablePlayer(UserPlayer):
             late = f"was still running after {run.deadline_s:g} s" if limit.expired() else ""
             text = late or f"raised {type(error).__name__}: {error}"
             raise SimulatorError(RAISED, f"{ROLE}, {self._target}, {text}") from error
-
-
-class ModelPlayer(UserPlayer):
-    """Plays the user by a model, or by its recording."""
-
-    def __init__(self, user: SimulatedUser, model: UserModel) -> None:
-        self.model = model.model
-        self.cassette = model.cassette
-        self._user = user
-        self._model = model
-        facts = {name: format_fact(value) for name, value in user.facts.items()}
-        self._instruction = build_instruction(user.goal, user.persona, facts, user.phrase)
-
-    async def answer(self, run: RunView) -> Answer:
-        message, reply = await self._model.answer(self._instruction, run.exchanges, run.settings, run.deadline_s)
-        return Answer(message, self._user.says_end(message.text), reply)
-
-    def save(self) -> None:
-        self._model.save()
-
-
-def choose_player(user: SimulatedUser, run: RunView) -> UserPlayer:
-    """Return who plays the user in this run. Raises as `select_user_model` does."""
-    if user.script:
-        return Script(user)
-    if user.call is not None:
-        return CallablePlayer(user)
-    return ModelPlayer(user, select_user_model(run.case.id, run.task.run_index, run.settings, user.model))
 
 
 def holds(condition: UserCondition, run: RunView, *, is_latest: bool = False) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
 
 from evalkit.checks.expected_calls import ExpectedCall
 from evalkit.checks.key_schemas import Key
@@ -33,6 +35,7 @@ from evalkit.operators.phrases import fold_text
 from evalkit.records.case import Declaration
 from evalkit.text.format import format_value
 
+N = TypeVar("N")
 _WHY_NOT_LATE = "the end of a conversation is decided without a model; write a phrase, a pattern or another operator"
 _PLAYERS = ("model", "script", "call")
 _LIMITS = ("max_tokens", "max_cost_usd")
@@ -102,8 +105,8 @@ class _UserReader(ExpectationReader):
             end=end,
             max_turns=self._read_max_turns(keys),
             max_turns_ok=self._read_flag(self._path, keys, "max_turns_ok"),
-            max_tokens=self._read_max_tokens(keys),
-            max_cost_usd=self._read_max_cost(keys),
+            max_tokens=self._read_limit(keys, "max_tokens", self.read_count),
+            max_cost_usd=self._read_limit(keys, "max_cost_usd", partial(self.read_number, minimum=0)),
             model=self._read_text(keys, "model"),
             script=self._read_script(keys),
             call=self._read_text(keys, "call"),
@@ -154,13 +157,8 @@ class _UserReader(ExpectationReader):
         )
         return DEFAULT_MAX_TURNS if count is None else int(count)
 
-    def _read_max_tokens(self, keys: JsonDict) -> int | None:
-        value = keys.get("max_tokens")
-        return None if value is None else self.read_count((*self._path, "max_tokens"), value)
-
-    def _read_max_cost(self, keys: JsonDict) -> float | None:
-        value = keys.get("max_cost_usd")
-        return None if value is None else self.read_number((*self._path, "max_cost_usd"), value, minimum=0)
+    def _read_limit(self, keys: JsonDict, key: str, read: Callable[[KeyPath, object], N | None]) -> N | None:
+        return None if keys.get(key) is None else read((*self._path, key), keys[key])
 
     def _read_end(self, value: object) -> tuple[str, UserCondition | None]:
         """Read `stop_when`: the phrase that the user says at the end, and the rule, if it is one."""
