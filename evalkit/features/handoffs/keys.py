@@ -46,14 +46,14 @@ class HandoffsCheck(AbsenceDemand, Struct, frozen=True):
     """The expected hand-offs, or delegations, in their order."""
 
     key: str
+    kind: str
     expected: tuple[ExpectedHandoff, ...]
     path: KeyPath
 
     def judge(self, evidence: Evidence) -> CheckResult:
         """Compare the lists."""
-        kind = HANDOFF_KINDS[self.key]
-        word, place = HANDOFF_WORDS[kind], format_path(self.path)
-        actual = [handoff for handoff in get_handoffs(evidence.transcript) if handoff.kind == kind]
+        word, place = HANDOFF_WORDS[self.kind], format_path(self.path)
+        actual = get_handoffs(evidence.transcript, self.kind)
         if not evidence.agents:
             message = "can't be judged: no agent of this run has a name (with task.act_as(...), or in its framework)"
             return build_unmeasured(self.key, message, place, evidence.mode)
@@ -85,7 +85,7 @@ class HandoffsCheck(AbsenceDemand, Struct, frozen=True):
         )
 
 
-def read_expected(reader: ExpectationReader, path: KeyPath, value: object, key: str) -> HandoffsCheck | None:
+def read_expected(reader: ExpectationReader, path: KeyPath, value: object) -> tuple[ExpectedHandoff, ...] | None:
     """Read ``a -> b``, a chain ``a -> b -> c``, the name of a target alone, or a list of these."""
     items = [((*path, index), item) for index, item in enumerate(value)] if isinstance(value, list) else [(path, value)]
     expected: list[ExpectedHandoff] = []
@@ -102,7 +102,7 @@ def read_expected(reader: ExpectationReader, path: KeyPath, value: object, key: 
             expected.append(ExpectedHandoff(None, names[0]))
         else:
             expected += [ExpectedHandoff(*pair) for pair in pairwise(names)]
-    return HandoffsCheck(key, tuple(expected), path) if len(reader.problems) == before else None
+    return tuple(expected) if len(reader.problems) == before else None
 
 
 class HandoffsKey(ExpectedKey):
@@ -126,11 +126,12 @@ class HandoffsKey(ExpectedKey):
         self.synonyms = (name.removeprefix("expected_"),)
 
     def get_actual(self, transcript: Transcript) -> list[JsonValue]:
-        actual = (handoff for handoff in get_handoffs(transcript) if handoff.kind == self.kind)
+        actual = get_handoffs(transcript, self.kind)
         return [handoff.target if handoff.source is None else str(handoff) for handoff in actual]
 
     def read(self, draft: ExpectationDraft, path: KeyPath, value: Any) -> HandoffsCheck | None:
-        return read_expected(draft.reader, path, value, self.name)
+        expected = read_expected(draft.reader, path, value)
+        return None if expected is None else HandoffsCheck(self.name, self.kind, expected, path)
 
     def list_agents(self, value: Any) -> list[str]:
         listed = value if isinstance(value, list) else [value]
@@ -140,7 +141,7 @@ class HandoffsKey(ExpectedKey):
     def update(self, editor: Editor, path: KeyPath, failed: FailedCheck) -> None:
         """Write the hand-offs, or the delegations; entries that still hold stay."""
         require_own(editor, path)
-        actual = [handoff for handoff in get_handoffs(failed.transcript) if handoff.kind == self.kind]
+        actual = get_handoffs(failed.transcript, self.kind)
         names = self.get_actual(failed.transcript)
         item = editor.get(path)
         if not isinstance(item, list) or not names:
@@ -190,4 +191,3 @@ HANDOFF_KEYS = (
         "The agents that agents have asked, as a tool or inside one, all of them in their order: `[desk -> expert]`.",
     ),
 )
-HANDOFF_KINDS = {key.name: key.kind for key in HANDOFF_KEYS}

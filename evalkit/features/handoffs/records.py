@@ -33,9 +33,10 @@ def read_handoffs(data: Any) -> tuple[Handoff, ...]:
     return convert(data or (), tuple[Handoff, ...])
 
 
-def get_handoffs(transcript: Transcript) -> tuple[Handoff, ...]:
-    """Return the hand-offs and delegations of a run, in their order."""
-    return read_handoffs(transcript.features.get(NAME))
+def get_handoffs(transcript: Transcript, kind: str = "") -> tuple[Handoff, ...]:
+    """Return the hand-offs and delegations of a run, or those of one `kind`, in their order."""
+    listed = read_handoffs(transcript.features.get(NAME))
+    return tuple(handoff for handoff in listed if kind in ("", handoff.kind))
 
 
 def put_handoffs(transcript: Transcript, handoffs: Iterable[Handoff]) -> JsonDict:
