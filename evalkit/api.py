@@ -18,6 +18,7 @@ from evalkit.hooks import (
     CaseDraft,
     CasePart,
     CaseReport,
+    ChangedRuns,
     EndedRun,
     Feature,
     Finding,
@@ -41,7 +42,8 @@ from evalkit.operators.late import LateValues
 from evalkit.records.run import MET, MISSED, NOT_MEASURED
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import FunctionCall, Transcript, UserMessage
-from evalkit.records.verdict import CheckResult, Reason
+from evalkit.records.verdict import ChangedRun, CheckResult, Reason
+from evalkit.runner.changed_runs import PassingRun, PlannedRun
 from evalkit.spec.case_reader import CaseKey, CaseReader
 from evalkit.text.format import escape_controls
 
@@ -59,6 +61,8 @@ __all__ = [
     "CasePart",
     "CaseReader",
     "CaseReport",
+    "ChangedRun",
+    "ChangedRuns",
     "CheckResult",
     "EndedRun",
     "EvalkitError",
@@ -81,7 +85,9 @@ __all__ = [
     "Operator",
     "Options",
     "PartJudgement",
+    "PassingRun",
     "PlannedCase",
+    "PlannedRun",
     "Reason",
     "RunChange",
     "RunPart",

@@ -157,7 +157,7 @@ ALLOWED: dict[str, set[str]] = {
         "text",
         "wire",
     },
-    "api": {"agents", "checks", "errors", "gate", "hooks", "operators", "records", "spec", "text"},
+    "api": {"agents", "checks", "errors", "gate", "hooks", "operators", "records", "runner", "spec", "text"},
     "public": {
         "features",
         *{

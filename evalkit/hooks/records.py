@@ -257,9 +257,9 @@ class ChangedRuns(Struct, frozen=True, kw_only=True):
     noun: str  # of one
     nothing: str  # that there was none
     head: str  # the beginning of a line: "under {place} {changes}: "
-    unmeasured: str = "not measurable offline"
-    advice: str = "sweep with a model (--evalkit-model)"  # where nothing was measured
-    subject: str = "a call"  # what a case must have to be changed
+    unmeasured: str  # that some can't be measured
+    advice: str  # where nothing was measured
+    subject: str  # what a case must have to be changed
 
     def format_head(self, place: str, changes: Sequence[str]) -> str:
         """Return the beginning of a line on these changes at `place`."""

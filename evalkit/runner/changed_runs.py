@@ -110,11 +110,13 @@ async def arun_with_changes(
     if verdict.status != PASSED or inner_watch.state is None or _is_fixed(case):
         return verdict
     passing = _describe_run(inner_watch.state, verdict, choose_model(settings or Settings(), case.chosen_model))
-    try:
-        planned_runs = _plan_runs(passing, parts)
-    except FeatureError as error:
-        reason = Reason(code=error.code, message=str(error))
-        return replace(verdict, status=ERROR, reasons=(reason,), summary=reason.message)
+    planned_runs: list[tuple[str, PlannedRun]] = []
+    with look_up_from(case.folder):
+        for name, part in parts.items():
+            try:
+                planned_runs += [(name, planned) for planned in part.again(passing)]
+            except Exception as error:
+                return _add_error(verdict, name, error)
     for name, planned in planned_runs:
         # Where the agent hangs, the runs planned after it are left out.
         watch.complete_verdict = partial(_add_run, verdict, name, planned)
@@ -124,18 +126,6 @@ async def arun_with_changes(
         watch.clear_run()
         verdict = _add_run(verdict, name, planned, changed)
     return verdict
-
-
-def _plan_runs(passing: PassingRun, parts: Mapping[str, SessionPart]) -> list[tuple[str, PlannedRun]]:
-    """Return the runs that features plan, each with the name of the feature."""
-    planned_runs: list[tuple[str, PlannedRun]] = []
-    with look_up_from(passing.case.folder):
-        for name, part in parts.items():
-            try:
-                planned_runs += [(name, planned) for planned in part.again(passing)]
-            except Exception as error:
-                raise FeatureError(name, get_features().packages[name], error) from error
-    return planned_runs
 
 
 def _describe_run(state: RunState, verdict: Verdict, settings: Settings) -> PassingRun:
@@ -181,7 +171,10 @@ def _add_run(verdict: Verdict, name: str, planned: PlannedRun, changed: Verdict)
 
     It is failed if one run is, else an error if one was not measured, else not run if the budget left one out.
     """
-    run = replace(planned.judge(changed), feature=name)
+    try:
+        run = replace(planned.judge(changed), feature=name)
+    except Exception as error:
+        return _add_error(verdict, name, error)
     verdict = replace(verdict, changed_runs=(*verdict.changed_runs, run))
     is_undecided = run.status == NOT_RUN and changed.status != NOT_RUN
     if not run.reasons or is_undecided or _SEVERITIES.index(run.status) < _SEVERITIES.index(verdict.status):
@@ -193,3 +186,10 @@ def _add_run(verdict: Verdict, name: str, planned: PlannedRun, changed: Verdict)
     if run.status == verdict.status:
         reasons = (*verdict.reasons, *reasons)
     return replace(verdict, status=run.status, reasons=reasons, summary=reasons[0].message.partition("\n")[0])
+
+
+def _add_error(verdict: Verdict, name: str, error: Exception) -> Verdict:
+    """Return the verdict of a case of which feature `name` raised."""
+    failure = FeatureError(name, get_features().packages[name], error)
+    reason = Reason(code=failure.code, message=str(failure))
+    return replace(verdict, status=ERROR, reasons=(*verdict.reasons, reason), summary=reason.message)

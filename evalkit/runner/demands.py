@@ -1,4 +1,4 @@
-"""What a run of a case is held against, and the one judgement of what happened: of a run, of a sweep's, of a mutant.
+"""What a run of a case is held against, and the one judgement of what happened: of a run, a changed one, a mutant.
 
 Expectations are compiled when the case is loaded, with the functions that the case declares. An instruction file or an
 agent in code may declare more: its aliases and defaults are known from the run alone. A call by an alias is recorded

@@ -20,6 +20,7 @@ else:
     on_fault = LazyModule("evalkit.features.sweeps.on_fault")
 
 _PAYLOADS = "injections.yaml"
+_UNMEASURED, _ADVICE = "not measurable offline", "sweep with a model (--evalkit-model)"
 
 
 class FaultSweep(SessionPart):
@@ -38,6 +39,9 @@ class Faults(Feature):
         noun="fault run",
         nothing="nothing was swept",
         head="under {place} {changes}: ",
+        unmeasured=_UNMEASURED,
+        advice=_ADVICE,
+        subject="a call",
     )
 
     def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
@@ -75,6 +79,9 @@ class Injections(Feature):
         noun="injection",
         nothing="nothing was injected",
         head="with {changes} in {place}: ",
+        unmeasured=_UNMEASURED,
+        advice=_ADVICE,
+        subject="a call",
     )
 
     def configure(self, options: Options) -> SessionPart | None:
