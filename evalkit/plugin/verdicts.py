@@ -30,14 +30,15 @@ from evalkit.records.verdict import (
     get_first_reason,
     list_runs,
 )
-from evalkit.runner.faults import trim_traceback
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.text.format import escape_controls, escape_lines
 
 if TYPE_CHECKING:
     from evalkit.hosts.reports import changed_runs
+    from evalkit.runner import faults
 else:
     changed_runs = LazyModule("evalkit.hosts.reports.changed_runs")
+    faults = LazyModule("evalkit.runner.faults")
 
 _VERDICT = "evalkit_verdict"  # the attribute of a report that carries the verdict
 
@@ -71,7 +72,7 @@ def build_case_error(verdict: Verdict, config: pytest.Config) -> CaseError:
     """Return the error of a case that did not pass. With --pdb it comes from where the agent raised, if it did."""
     error = CaseError(get_reason_or_status(verdict))
     raised = config.stash.get(AGENT_ERRORS, [])
-    return error.with_traceback(trim_traceback(raised.pop())) if raised and verdict.transcript.fault else error
+    return error.with_traceback(faults.trim_traceback(raised.pop())) if raised and verdict.transcript.fault else error
 
 
 class WireVerdict(Struct, frozen=True):

@@ -44,7 +44,6 @@ from evalkit.records.transcript import ModelTurn, RunFault, Transcript
 from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.agent_call import GRACE_S, CallOutcome, call_agent, get_slot, list_thread_calls
 from evalkit.runner.agent_threads import LoopPool, get_closing_timeout, run_in_daemon_thread, wait_for_teardown
-from evalkit.runner.faults import build_fault, build_unmeasured_fault, find_damage, find_interrupt
 from evalkit.runner.judge import (
     apply_quarantine,
     build_error_verdict,
@@ -62,9 +61,10 @@ if TYPE_CHECKING:
     from evalkit.agents import model_choice
     from evalkit.functions import patching
     from evalkit.models.providers import budget
-    from evalkit.runner import agent_context, open_runs
+    from evalkit.runner import agent_context, faults, open_runs
 else:
     agent_context = LazyModule("evalkit.runner.agent_context")
+    faults = LazyModule("evalkit.runner.faults")
     open_runs = LazyModule("evalkit.runner.open_runs")
     budget = LazyModule("evalkit.models.providers.budget")
     model_choice = LazyModule("evalkit.agents.model_choice")
@@ -256,10 +256,10 @@ async def _close_parts(run: RunState) -> None:
         try:
             await part.close(run.view())
         except MockError as error:
-            run.fault = build_unmeasured_fault(error)
+            run.fault = faults.build_unmeasured_fault(error)
         except Exception as raised:
             message = f"feature '{name}' raised {type(raised).__name__}: {raised}"
-            run.fault = build_unmeasured_fault(MockError(message))
+            run.fault = faults.build_unmeasured_fault(MockError(message))
 
 
 async def _run_conversation(run: RunState) -> None:
@@ -281,7 +281,7 @@ async def _run_conversation(run: RunState) -> None:
                     if agent is not None:
                         await _run_turns(run, agent)
     except MockError as error:
-        run.fault = build_unmeasured_fault(error)
+        run.fault = faults.build_unmeasured_fault(error)
     finally:
         run.record_model_failure()
         if not run.is_abandoned:
@@ -365,10 +365,10 @@ def _read_reply(outcome: CallOutcome, run: RunState) -> Reply | None:
     if outcome.timed_out:
         run.record_timeout(abandoned=outcome.abandoned, stuck_in=outcome.stuck_in, hung_request=outcome.hung_request)
     elif outcome.error is not None:
-        interrupt = find_interrupt(outcome.error)
+        interrupt = faults.find_interrupt(outcome.error)
         if interrupt is not None:
             raise interrupt.with_traceback(None) from None  # pytest shows the values in its frames, which are anything
-        run.fault = build_fault(outcome.error, run.plan.root, is_expected=run.plan.expects_model_failure)
+        run.fault = faults.build_fault(outcome.error, run.plan.root, is_expected=run.plan.expects_model_failure)
         if (on_error := run.plan.settings.extra.get("on_agent_error")) is not None:
             on_error(outcome.error)
     elif isinstance(outcome.value, Reply):
@@ -494,14 +494,14 @@ class Watchdog:
 
     def find_damage(self, error: BaseException) -> RunFault | None:
         """Return the fault of the agent of the current run, if it left behind what made evalkit fail with `error`."""
-        return None if self._run is None else find_damage(error, self._run.plan.root)
+        return None if self._run is None else faults.find_damage(error, self._run.plan.root)
 
     def judge_torn_run(self, error: BaseException) -> Verdict | None:
         """Return the verdict if `error`, a SystemExit in a task of the agent, ended the event loop during a run."""
         run = self._run
         if run is None or not isinstance(error, SystemExit):
             return None
-        run.fault = build_fault(error, run.plan.root)
+        run.fault = faults.build_fault(error, run.plan.root)
         return self._judge_cut_run(run)
 
     def _judge_cut_run(self, run: RunState) -> Verdict:

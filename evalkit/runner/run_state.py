@@ -47,15 +47,16 @@ from evalkit.records.transcript import (
     Usage,
     UserMessage,
 )
-from evalkit.runner.faults import SERVICE_FAILED, build_phase_fault, build_unmeasured_fault, locate_frame
 from evalkit.text.format import format_count
 
 if TYPE_CHECKING:
     from evalkit.models.cassettes.model import Cassette
+    from evalkit.runner import faults
     from evalkit.wire import blame
     from evalkit.wire.records import Failure
 else:
     blame = LazyModule("evalkit.wire.blame")
+    faults = LazyModule("evalkit.runner.faults")
 
 
 class CasePlan(Struct, frozen=True):
@@ -212,7 +213,7 @@ class RunState(Struct, eq=False):
         if failure is None or self.plan.expects_model_failure:
             return
         if blame.find_blame(failure) == blame.SERVICE:
-            message = f"{SERVICE_FAILED}, and no later request of the conversation succeeded: {failure}"
+            message = f"{faults.SERVICE_FAILED}, and no later request of the conversation succeeded: {failure}"
             self.task.record_fault(ProviderError(message))
         elif self.fault is None:
             message = f"the model's service refused a request of the agent: {failure}"
@@ -231,12 +232,12 @@ class RunState(Struct, eq=False):
         else:
             limit = f"{self.timeout_s:g} s, its time limit (agent.timeout)"
         if self.phase:
-            self.fault = build_phase_fault(self.phase, name, f"was still running after {limit}")
+            self.fault = faults.build_phase_fault(self.phase, name, f"was still running after {limit}")
         elif hung_request and not self.plan.expects_model_failure:
             message = f"{hung_request} when agent '{name}' was out of time, after {limit}"
-            self.fault = build_unmeasured_fault(ProviderError(message))
+            self.fault = faults.build_unmeasured_fault(ProviderError(message))
         else:
-            place = locate_frame(stuck_in, self.plan.root, outside=False)
+            place = faults.locate_frame(stuck_in, self.plan.root, outside=False)
             self.fault = RunFault(code="deadline", message=f"agent '{name}' was still running after {limit}{place}")
         if abandoned:
             self.abandon("it")
@@ -306,7 +307,7 @@ def _find_fault(run: RunState) -> RunFault | None:
     unmeasured = run.dispatcher.fault or run.task.fault
     if run.plan.expects_model_failure and isinstance(unmeasured, ProviderError):
         unmeasured = None
-    return run.fault if unmeasured is None else build_unmeasured_fault(unmeasured)
+    return run.fault if unmeasured is None else faults.build_unmeasured_fault(unmeasured)
 
 
 def _describe_failure(failure: Failure) -> FailedRequest:

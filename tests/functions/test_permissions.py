@@ -505,7 +505,7 @@ JUDGES = "' judges and runs all cases; name the function that calls it"
         ("judged_p:approx", f"'_pytest{JUDGES}"),
         ("judged_p:print_it", f"'builtins{JUDGES}"),
         ("builtins:abs", f"'builtins{JUDGES}"),
-        ("evalkit.checks.reader:Phrases.find_missing", f"'evalkit{JUDGES}"),
+        ("evalkit.checks.expectation:Expectation.judge", f"'evalkit{JUDGES}"),
         ("_pytest.runner:runtestprotocol", f"'_pytest{JUDGES}"),
     ],
 )
