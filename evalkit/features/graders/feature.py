@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
-
 from evalkit.features.graders.criteria import JudgeKey
 from evalkit.features.graders.records import NAME, OPERATOR, Gradings
 from evalkit.features.graders.values import JUDGE_OPERATOR
@@ -73,12 +71,7 @@ class Graders(Feature):
         return gate.add_up(runs)
 
     def measure(self, run: EndedRun) -> JsonDict | None:
-        demands = (run.policy.min_kappa, run.policy.min_kappa_low)
-        labelled = (run.options.get("judge_check") or {}).get("labels")
-        if labelled is None or all(demand is None for demand in demands):
-            return None
-        data: JsonDict = to_builtins(labels.measure_recorded_agreement(labelled, run.settings))
-        return data
+        return labels.measure(run)
 
     def decide(self, evidence: GateEvidence) -> Iterator[Finding]:
         return gate.decide(evidence)

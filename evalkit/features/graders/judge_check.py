@@ -14,6 +14,7 @@ from msgspec import Struct
 from evalkit.agents.model_choice import aclose_shared
 from evalkit.config import read_options
 from evalkit.errors import SpecError, UsageError
+from evalkit.features.graders.agreement import FEW, Agreement
 from evalkit.features.graders.grader import Grader, check_graders
 from evalkit.features.graders.labels import (
     CheckOutcome,
@@ -34,7 +35,6 @@ from evalkit.hosts.commands.api import FORMAT, format_examples
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.records.run import MET, MISSED, NOT_MEASURED
 from evalkit.records.settings import Settings
-from evalkit.stats.agreement import FEW, Agreement
 from evalkit.text.format import escape_controls, escape_json_commands, format_value
 from evalkit.text.redact import find_secrets
 

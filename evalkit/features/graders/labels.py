@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from evalkit.errors import (
@@ -26,12 +26,15 @@ from evalkit.errors import (
     did_you_mean,
     format_file_path,
 )
+from evalkit.features.graders.agreement import Agreement, measure_agreement
 from evalkit.features.graders.gate import GraderAgreement
 from evalkit.features.graders.grader import Grader, build_grading_request, open_graders
 from evalkit.features.graders.grading import ask_grader, build_redactor
 from evalkit.features.graders.recorded import describe_grading_request
 from evalkit.features.graders.records import OPERATOR, Grade, Grading
 from evalkit.features.graders.rubric import Rubric, RubricError, parse_rubric
+from evalkit.features.graders.settings import JUDGE_CHECK
+from evalkit.hooks import EndedRun
 from evalkit.jsonvalue import JsonDict, JsonValue, describe_value
 from evalkit.models.cassettes.fingerprint import compute_fingerprint
 from evalkit.models.cassettes.model import Cassette, RecordingProvider, load_cassette
@@ -40,7 +43,6 @@ from evalkit.models.providers.base import Provider
 from evalkit.records.settings import DEFAULT_DEADLINE_S, Settings
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.spec.table_files import CsvRows, JsonLinesRows
-from evalkit.stats.agreement import Agreement, measure_agreement
 
 _REQUIRED = ("criterion", "value", "label")
 _RUBRIC_COLUMNS = ("scale", "at_least", "panel", "quote")
@@ -313,6 +315,15 @@ def find_obstacles(outcome: CheckOutcome) -> list[str]:
     if outcome.decisions.kappa is None and outcome.decisions.items:
         obstacles.append("person and grader gave all values the same grade, of which kappa says nothing: label others")
     return obstacles
+
+
+def measure(run: EndedRun) -> JsonDict | None:
+    """Return the agreement of the graders of a run with people, as JSON data; None where none is demanded."""
+    labels = (run.options.get(JUDGE_CHECK) or {}).get("labels")
+    if labels is None or (run.policy.min_kappa is None and run.policy.min_kappa_low is None):
+        return None
+    data: JsonDict = to_builtins(measure_recorded_agreement(labels, run.settings))
+    return data
 
 
 def measure_recorded_agreement(labels: str, settings: Settings) -> GraderAgreement:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.stats.agreement import measure_agreement
+from evalkit.features.graders.agreement import measure_agreement
 
 # Reference values of statsmodels 0.14 (`cohens_kappa`, also with wt="quadratic"): kappa and its standard error.
 REFERENCE = [
