@@ -23,7 +23,7 @@ from evalkit.checks.expectation import (
 )
 from evalkit.checks.expected_keys import merge_turn_keys
 from evalkit.checks.reader import get_declared_defaults
-from evalkit.checks.reasons import build_unmeasured
+from evalkit.checks.reasons import build_reason, build_unmeasured
 from evalkit.errors import KeyPath, parse_path
 from evalkit.hooks import JudgedRun
 from evalkit.jsonvalue import JsonObject
@@ -74,10 +74,15 @@ def _judge_features(demands: Demands, transcript: Transcript, judgement: Judgeme
 
 def _confirm(run: JudgedRun, judgement: Judgement) -> Judgement:
     """Return the judgement of a run for which all holds: an error where it can't count as measured nevertheless."""
-    reason = next((reason for part in run.case.features.values() if (reason := part.confirm(run)) is not None), None)
-    if reason is None:
-        return judgement
-    return replace(judgement, status=ERROR, reasons=(reason,), summary=format_summary((reason,)))
+    for name, part in run.case.features.items():
+        try:
+            reason = part.confirm(run)
+        except Exception as error:
+            message = f"can't be judged: feature '{name}' raised {type(error).__name__}: {error}"
+            reason = build_reason("not_measured", message, "")
+        if reason is not None:
+            return replace(judgement, status=ERROR, reasons=(reason,), summary=format_summary((reason,)))
+    return judgement
 
 
 def collect_aliases(functions: Iterable[Declaration]) -> dict[str, str]:

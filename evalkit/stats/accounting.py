@@ -228,7 +228,11 @@ def account_features(transcript: Transcript, sums: dict[str, SideUsage] | None =
     """Add what the models of features took in a run to `sums`, by the names of the features. Return these."""
     sums = {} if sums is None else sums
     for name, feature in iter_known(transcript.features):
-        if (usage := feature.account(transcript)) is not None:
+        try:
+            usage = feature.account(transcript)
+        except Exception:
+            usage = SideUsage(usage=None, cost_usd=None)  # unknown, which is not zero
+        if usage is not None:
             sums[name] = sums.get(name, SideUsage()) + usage
     return sums
 

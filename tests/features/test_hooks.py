@@ -169,6 +169,8 @@ class CaseChat(CasePart, frozen=True):
         return Chatter(self.words)
 
     def confirm(self, run: JudgedRun) -> Reason | None:
+        if self.words[-1] == "bang":
+            raise LookupError("no doubt today")
         return Reason(code="unsure", message="who knows", place="input.chat") if self.words[-1] == "hm" else None
 
 
@@ -182,6 +184,8 @@ class Chats(Manners):
         return CaseChat(tuple(draft.data["input"]["chat"]))
 
     def account(self, transcript: Transcript) -> SideUsage:
+        if transcript.messages[0].text == "uncounted":
+            raise LookupError("no sums today")
         said = (SideUsage(counts={"said": 1}, usage=message.usage) for message in transcript.messages)
         return sum(said, SideUsage(is_live=True))
 
@@ -208,6 +212,11 @@ def test_a_package_of_somebody_else_says_the_messages_of_the_user(install: Insta
     assert list(format_accounting(accounting)) == ["chats: 2 messages; 14 tokens in and 0 out, 0 USD"]
 
 
+def test_what_can_not_be_accounted_for_is_unknown(install: Install) -> None:
+    install(("shop-chats", CHATS), cls=Chats)
+    assert account([chat("uncounted", "bye")]).features == {"manners": SideUsage(usage=None, cost_usd=None)}
+
+
 def test_a_user_that_raises_leaves_the_case_unmeasured(install: Install) -> None:
     install(("shop-chats", CHATS), cls=Chats)
     verdict = chat("hello", "boom")
@@ -221,6 +230,10 @@ def test_a_part_may_doubt_a_run_for_which_all_holds(install: Install) -> None:
     case = case_from_dict({"input": {"chat": ["hm"]}, "expected_output": {"response_contains": "answer"}})
     verdict = run_case(case, lambda task: "answer")
     assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["unsure"])
+    case = case_from_dict({"input": {"chat": ["bang"]}, "expected_output": {"response_contains": "answer"}})
+    verdict = run_case(case, lambda task: "answer")
+    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["not_measured"])
+    assert "feature 'manners' raised LookupError: no doubt today" in verdict.summary
 
 
 def test_without_the_package_its_key_is_unknown(install: Install) -> None:
