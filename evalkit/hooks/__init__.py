@@ -69,6 +69,7 @@ from evalkit.hooks.loading import (
     load_feature,
     load_log_format,
     plan_parts,
+    prepare_case,
     read_demands,
 )
 from evalkit.hooks.parts import CasePart, RunPart, SessionPart, select_changing
@@ -189,6 +190,7 @@ __all__ = [
     "load_feature",
     "load_log_format",
     "plan_parts",
+    "prepare_case",
     "read_demands",
     "select_changing",
 ]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from evalkit.hooks import guards
     from evalkit.hosts.traces.api import LogFormat
     from evalkit.jsonvalue import JsonDict, JsonObject
+    from evalkit.records.case import Case
     from evalkit.records.settings import Settings
     from evalkit.records.transcript import FunctionCall, Transcript
     from evalkit.records.verdict import Verdict
@@ -435,6 +436,16 @@ def expand(name: str, file: CaseFileData) -> FileCases:
         raise
     except Exception as error:
         raise FeatureError(name, get_features().packages[name], error) from error
+
+
+def prepare_case(parts: Mapping[str, SessionPart], case: Case, label: str) -> Case:
+    """Return a case that was loaded for a part of the run as the session runs it. FeatureError where one raises."""
+    for name, part in parts.items():
+        try:
+            case = part.prepare(case, label)
+        except Exception as error:
+            raise FeatureError(name, get_features().packages[name], error) from error
+    return case
 
 
 def compare_parts(name: str, parts: Sequence[GateEvidence]) -> Comparison:

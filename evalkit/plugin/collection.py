@@ -17,7 +17,8 @@ import pytest
 from msgspec import Struct
 
 from evalkit.agents.registry import note_imported
-from evalkit.errors import Location, Problem, SpecError, UsageError, format_file_path
+from evalkit.errors import FeatureError, Location, Problem, SpecError, UsageError, format_file_path
+from evalkit.hooks import prepare_case
 from evalkit.plugin.configuration import Configuration, is_listing
 from evalkit.records.case import Case, split_case_id, split_variant
 from evalkit.records.registry import CONFTEST
@@ -168,9 +169,7 @@ class Collection:
             settings=self._configuration.settings,
             check_targets=not self._is_collecting,
         )
-        for part in self._configuration.parts.values():
-            case = part.prepare(case, label)
-        return case
+        return prepare_case(self._configuration.parts, case, label)
 
     def load_again(self, case_id: str) -> Case:
         """Load the case of an id, in the process that collects the results. None of its code is imported."""
@@ -340,7 +339,7 @@ class CaseFile(pytest.File):
             return self._hooks.load(f"{self.path}{row}", label), ()
         except SpecError as error:
             return None, error.problems
-        except UsageError as error:  # a name that is registered twice
+        except (UsageError, FeatureError) as error:  # a name that is registered twice
             return None, (Problem(Location(self.case_id), str(error)),)
         except Exception as error:  # a defect of ours must not stop the other files from being run
             message = f"evalkit failed to load this file: {type(error).__name__}: {error}; please report it"

@@ -23,11 +23,13 @@ from evalkit.hooks import (
     INPUT,
     VALUE,
     CaseDraft,
+    CaseFileData,
     CasePart,
     Code,
     Command,
     Entry,
     Feature,
+    FileCases,
     Inherited,
     JudgedRun,
     Option,
@@ -49,6 +51,7 @@ from evalkit.hosts.lint.rules import index_rules
 from evalkit.hosts.reports.api import FinishedRun
 from evalkit.hosts.reports.summary import format_accounting
 from evalkit.operators.builtin import operator
+from evalkit.records.case import Case
 from evalkit.records.run import KEY, Policy, Run
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript, Usage, UserMessage
@@ -470,6 +473,11 @@ class PoliteSession(SessionPart):
     def build_executor(self, request: ExecutorRequest) -> Any:
         return SimpleNamespace() if self.word == "elsewhere" else None
 
+    def prepare(self, case: Case, label: str) -> Case:
+        if self.word == "boom":
+            raise RuntimeError("no case today")
+        return case
+
     def publish(self, report: FinishedRun) -> Iterator[Published]:
         raise RuntimeError("no paper")
 
@@ -489,6 +497,31 @@ def test_a_report_that_raises_is_named_and_no_gate_is_met(install: Install, proj
     result = project.run("--evalkit-manners=please")
     assert result.ret == 6
     result.stdout.fnmatch_lines(["evalkit: the report of feature 'manners' was not written: RuntimeError: no paper"])
+
+
+def test_a_feature_that_cannot_prepare_a_case_is_an_error_of_it(install: Install, project: Any) -> None:
+    install(("shop-manners", WITH_OPTION), cls=PoliteReports)
+    project.case("good_001")
+    result = project.run("--evalkit-manners=boom")
+    assert result.ret == 6
+    message = "feature 'manners' of shop-manners does not work: RuntimeError: no case today"
+    result.stdout.fnmatch_lines([f"*{message}*"])
+
+
+class TwoCases(Manners):
+    """A feature by whose key a file holds several cases."""
+
+    def expand(self, file: CaseFileData) -> FileCases:
+        raise RuntimeError("no cases today")
+
+
+def test_a_feature_that_cannot_list_the_cases_of_a_file_is_an_error_of_one(install: Install, project: Any) -> None:
+    install(("shop-manners", ENTRY._replace(expanding_keys=("manners",))), cls=TwoCases)
+    project.write("scenarios/good_001.yaml", "manners: x\ninput: {message: hi}\n")
+    result = project.run()
+    assert result.ret == 6
+    message = "feature 'manners' of shop-manners does not work: RuntimeError: no cases today"
+    result.stdout.fnmatch_lines([f"*{message}*"])
 
 
 def test_two_features_that_run_the_cases_are_refused(install: Install, project: Any) -> None:
