@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -12,6 +13,9 @@ import pytest
 from evalkit.entries import ALLOWED, BUILT_IN, FIRST, GATE, GROUPS, LIVE, MODEL, SELECTED, WRITTEN, Option
 
 SHARD = "shard"
+# What also holds for tests with the mark, and a switch that only the person who types the command may set.
+_for_tests = partial(Option, for_marked_tests=True)
+_typed_switch = partial(Option, kind="switch", has_setting=False)
 _OWN: Mapping[str, tuple[Option, ...]] = {
     FIRST: (
         Option(
@@ -21,23 +25,14 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
             kind="texts",
         ),
         Option("agent", "the agent of cases that name none, neither themselves nor in a suite.yaml", has_flag=False),
-        Option(
-            "model",
-            "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)",
-            MODEL,
-            for_marked_tests=True,
-        ),
-        Option(
+        _for_tests("model", "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)", MODEL),
+        _for_tests(
             "record",
             "record the live model's turns as cassettes: all, or what is missing or outdated",
             "all|missing|stale",
-            for_marked_tests=True,
         ),
-        Option(
-            "update",
-            "rewrite the expectations of failing cases from what happened, and show the differences",
-            kind="switch",
-            has_setting=False,
+        _typed_switch(
+            "update", "rewrite the expectations of failing cases from what happened, and show the differences"
         ),
     ),
     GATE: (
@@ -47,71 +42,35 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
         Option("no_regressions", "the gate: no case that passed in the baseline may fail", kind="switch"),
     ),
     WRITTEN: (
-        Option(
-            "trace",
-            "which traces to print (default: failed ones, and passed ones of small runs)",
-            "failed|all|none",
-            for_marked_tests=True,
+        _for_tests(
+            "trace", "which traces to print (default: failed ones, and passed ones of small runs)", "failed|all|none"
         ),
-        Option(
-            "show",
-            "what a trace shows: the calls, or the turns whole (default: calls)",
-            "calls|conversation",
-            for_marked_tests=True,
-        ),
+        _for_tests("show", "what a trace shows: the calls, or the turns whole (default: calls)", "calls|conversation"),
         Option("results", "write the run file here (default: .evalkit/last-run.json)", "FILE", kind="path"),
-        Option(
-            "update_diff",
-            "show what --evalkit-update would rewrite, and write nothing",
-            kind="switch",
-            has_setting=False,
-        ),
+        _typed_switch("update_diff", "show what --evalkit-update would rewrite, and write nothing"),
         Option("max_fallback_rate", "warn if more of the model's calls came as text (default: 10)", "PERCENT"),
     ),
     LIVE: (
-        Option(
-            "repeat", "run every case N times, to the last run (default: as each case says)", "N", for_marked_tests=True
-        ),
-        Option(
+        _for_tests("repeat", "run every case N times, to the last run (default: as each case says)", "N"),
+        _typed_switch(
             "cache",
             "answer model requests that were made before from .evalkit/cache: for trying prompts, not for gates",
-            kind="switch",
-            has_setting=False,
         ),
-        Option(
-            "max_cost",
-            "stop asking live models when so much is spent; the rest is not run (needs prices)",
-            "USD",
-            for_marked_tests=True,
+        _for_tests(
+            "max_cost", "stop asking live models when so much is spent; the rest is not run (needs prices)", "USD"
         ),
-        Option(
-            "max_tokens",
-            "stop asking live models when so many tokens are read and written; the rest is not run",
-            "N",
-            for_marked_tests=True,
+        _for_tests(
+            "max_tokens", "stop asking live models when so many tokens are read and written; the rest is not run", "N"
         ),
-        Option(
-            "requests_per_minute",
-            "ask each live model at most so often, all cases together",
-            "N",
-            for_marked_tests=True,
-        ),
-        Option(
-            "tokens_per_minute", "let each live model read and write at most so many tokens", "N", for_marked_tests=True
-        ),
+        _for_tests("requests_per_minute", "ask each live model at most so often, all cases together", "N"),
+        _for_tests("tokens_per_minute", "let each live model read and write at most so many tokens", "N"),
     ),
     SELECTED: (
-        Option(
-            "resume",
-            "continue the run before: only cases that have no verdict yet, or have changed since, are run",
-            kind="switch",
-            has_setting=False,
+        _typed_switch(
+            "resume", "continue the run before: only cases that have no verdict yet, or have changed since, are run"
         ),
-        Option(
-            "retry_errors",
-            "continue the run before like --evalkit-resume, and run again what ended in error",
-            kind="switch",
-            has_setting=False,
+        _typed_switch(
+            "retry_errors", "continue the run before like --evalkit-resume, and run again what ended in error"
         ),
         Option("concurrency", "how many cases may overlap; 1 is exactly one after another (default: 50)", "N"),
         Option("shard", "run the cases of shard I of N alone", "I/N", has_setting=False),
@@ -123,25 +82,19 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
         ),
     ),
     ALLOWED: (
-        Option(
+        _typed_switch(
             "allow_real",
             "let mocks that say {$real: true} reach the real function (never without this flag)",
-            kind="switch",
-            has_setting=False,
             for_marked_tests=True,
         ),
-        Option(
+        _typed_switch(
             "real_sleep",
             "let mocked latency and recorded model time really pass (default: on the run's clock alone)",
-            kind="switch",
-            has_setting=False,
             for_marked_tests=True,
         ),
-        Option(
+        _typed_switch(
             "untrusted",
             "refuse whatever would run code that a case file names: for pull requests from strangers",
-            kind="switch",
-            has_setting=False,
             for_marked_tests=True,
         ),
     ),

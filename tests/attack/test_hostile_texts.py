@@ -12,8 +12,9 @@ from markdown_it import MarkdownIt
 
 from evalkit.features.history.history import CaseRecord, HistoryRun
 from evalkit.features.history.section import build_history as build_page_section
-from evalkit.features.html.page import generate_html
+from evalkit.features.html.page import render_page
 from evalkit.gate.decision import decide
+from evalkit.hosts.reports.finished import ReportInput
 from evalkit.hosts.reports.markdown import MarkdownOptions, render_markdown
 from evalkit.hosts.reports.table import render_github_annotations, render_junit
 from evalkit.hosts.reports.trace import render_trace
@@ -192,7 +193,7 @@ def test_the_comment_has_no_tag_link_or_image_of_a_model(run: Run) -> None:
 @any_form
 @given(build_run())
 def test_the_page_has_no_tag_of_a_model(run: Run) -> None:
-    page = "".join(generate_html(run, decide(run, Policy()), None, title="evalkit", redact=None, verdicts=None))
+    page = "".join(render_page(ReportInput(run=run, decision=decide(run, Policy()))))
     assert not CONTROLS.search(page)
     check_page(page)
 
@@ -218,7 +219,7 @@ def build_history(draw: st.DrawFn) -> list[HistoryRun]:
 def test_the_history_on_the_page_has_no_tag_of_anybody(run: Run, history: list[HistoryRun]) -> None:
     section = build_page_section(history)
     assert section is not None
-    page = "".join(generate_html(run, decide(run, Policy()), sections={"history": section}))
+    page = "".join(render_page(ReportInput(run=run, decision=decide(run, Policy()), sections={"history": section})))
     assert not CONTROLS.search(page)
     check_page(page)
 

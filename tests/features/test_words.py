@@ -65,7 +65,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "faults": {"entries.py": "the list of features"},
     "injections": {"entries.py": "the list of features"},
     "parity": {"entries.py": "the list of features"},
-    "html": {},
+    "html": {"entries.py": "the list of features"},
     "cluster": {"entries.py": "the list of features"},
     "otel": {"entries.py": "the list of features"},
     "graders": {
@@ -85,7 +85,7 @@ WORDS = {
     "programs": r"features\.programs",
     "rows": r"features\.rows|RowTable|RowSource|[\"']matrix[\"'](?:,| and| or) [\"']from[\"']",
     "cluster": r"features\.cluster|[Dd]ask\b|evalkit-executor",
-    "html": r"evalkit_html|features\.html\.page import|generate_html",
+    "html": r"evalkit_html|features\.html|render_page",
     "otel": r"\botlp\b",
     "simulated_users": r"[sS]imulat(?:ed|ion\b|or)|user_model",
     "history": r"HistoryRun|evalkit_history|evalkit trend|history\.sqlite",

@@ -23,8 +23,6 @@ from evalkit.features.html.sections import build_section
 from evalkit.gate.outcomes import sum_elapsed_ms
 from evalkit.hooks import ChangedRuns
 from evalkit.hosts.reports.api import (
-    PageSection,
-    Redact,
     ReportInput,
     TraceOptions,
     describe_demand,
@@ -57,49 +55,26 @@ if TYPE_CHECKING:
 
 
 def render_page(source: ReportInput) -> Iterator[str]:
-    """Yield the page of a run in pieces."""
-    return generate_html(
-        source.run,
-        source.decision,
-        source.baseline,
-        title=source.title,
-        redact=source.redact,
-        verdicts=source.verdicts,
-        sections=source.sections,
-    )
+    """Yield in pieces the page of a run and the gate's decision on it, compared with the baseline, if there is one.
 
-
-def generate_html(
-    run: Run,
-    decision: GateDecision,
-    baseline: Run | None = None,
-    *,
-    title: str = "evalkit",
-    redact: Redact | None = None,
-    verdicts: Iterable[Verdict] | None = None,
-    sections: Mapping[str, PageSection] | None = None,
-) -> Iterator[str]:
-    """Yield in pieces the page of `run` and the gate's `decision` on it, compared with `baseline`, if there is one.
-
-    Secrets are redacted by `redact`, by default shapes of tokens and keys of secrets. Long texts are cut, and say so.
-    `verdicts`: those of a run file, redacted when it was written, where `run` is without them; they are never in memory
-    together. `sections`: what features add, by their names.
+    Long texts are cut, and say so. The verdicts are never in memory together.
     """
     from markupsafe import Markup  # heavy, as jinja2 is
 
-    decided, clean = redact_decision(decision, redact), redact_run(run, redact)
-    before = None if baseline is None else redact_run(baseline, redact)
-    added = [build_section(name, section) for name, section in (sections or {}).items()]
+    decided, clean = redact_decision(source.decision, source.redact), redact_run(source.run, source.redact)
+    before = None if source.baseline is None else redact_run(source.baseline, source.redact)
+    added = [build_section(name, section) for name, section in source.sections.items()]
     strips: Mapping[str, str] = next((section["strips"] for section in added if section["strips"]), {})
     rows, details, script = [], [], _read_asset("report.js")
     is_live = clean.metadata.get("model") is not None
-    for row, detail in build_cases(clean.verdicts if verdicts is None else verdicts, before, decided, is_live=is_live):
+    verdicts = clean.verdicts if source.verdicts is None else source.verdicts  # those of a run file hold no secrets
+    for row, detail in build_cases(verdicts, before, decided, is_live=is_live):
         rows.append({**row, "past": strips.get(row["id"], "")} if strips else row)
         details.append(to_script_json(detail))
     shorten_suites(rows)
     linked = [row["id"] for row in rows if row["status"] != PASSED]
     return _load_template().generate(
-        title=escape_controls(title),
+        title=escape_controls(source.title),
         decision=decided,
         run=clean,
         tiles=build_tiles(rows, clean, decided),

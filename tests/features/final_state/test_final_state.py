@@ -15,13 +15,14 @@ import pytest
 
 import evalkit
 from evalkit.errors import FunctionError, SpecError
-from evalkit.features.html.page import generate_html
+from evalkit.features.html.page import render_page
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.gate.decision import decide
 from evalkit.hosts.casecheck.mutants import observe
 from evalkit.hosts.casecheck.mutation_score import compute_score
 from evalkit.hosts.casecheck.smoke import run_smoke_check
+from evalkit.hosts.reports.finished import ReportInput
 from evalkit.hosts.reports.trace import render_trace
 from evalkit.records.case import Declaration, Permissions
 from evalkit.records.run import Policy, Run
@@ -321,7 +322,7 @@ def test_mutants_are_played_through_the_mocks_to_find_their_state() -> None:
 def test_the_html_report_shows_it() -> None:
     verdict = run({"state_contains": {"orders": {"A-1": {"status": "cancelled"}}}}, CANCEL)
     pages = Run(verdicts=(verdict,))
-    assert "state at the end" in "".join(generate_html(pages, decide(pages, Policy())))
+    assert "state at the end" in "".join(render_page(ReportInput(run=pages, decision=decide(pages, Policy()))))
 
 
 # ---- probes ----

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from evalkit.features.history.history import History, HistoryRun
 from evalkit.features.history.section import build_history
-from evalkit.features.html.page import generate_html
+from evalkit.features.html.page import render_page
 from evalkit.features.html.sections import build_section
 from evalkit.gate.decision import decide
+from evalkit.hosts.reports.finished import ReportInput
 from evalkit.records.run import Policy, Run
 from tests.features.history.test_history import make_run
 from tests.features.html.test_html import Open, browser, opened
@@ -34,7 +35,7 @@ def keep(folder: Path, *, branch: str = "main") -> tuple[Run, list[HistoryRun]]:
 def render(run: Run, history: list[HistoryRun]) -> str:
     data = build_history(history)
     sections = {} if data is None else {"history": data}
-    return "".join(generate_html(run, decide(run, Policy()), title="shop", sections=sections))
+    return "".join(render_page(ReportInput(run=run, decision=decide(run, Policy()), title="shop", sections=sections)))
 
 
 def draw(history: list[HistoryRun]) -> Any:

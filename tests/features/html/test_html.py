@@ -18,11 +18,12 @@ from evalkit.features.html.page import (
     build_cases,
     build_tiles,
     find_at_place,
-    generate_html,
+    render_page,
     to_page_data,
     to_script_json,
 )
 from evalkit.gate.decision import decide
+from evalkit.hosts.reports.finished import ReportInput
 from evalkit.records.run import GateDecision, Policy, Run
 from evalkit.records.transcript import FunctionCall, ModelTurn, RunFault, Timing, Transcript, Usage
 from evalkit.records.verdict import CallVerdict, CheckResult, Reason, Verdict
@@ -35,7 +36,9 @@ Open = Callable[..., Any]
 def page_of(*verdicts: Verdict, baseline: Run | None = None) -> str:
     ids = tuple(verdict.case_id for verdict in verdicts)
     run = Run(verdicts=verdicts, selected=ids, collected=len(ids), wall_s=3.2, evalkit="0.1.0")
-    return "".join(generate_html(run, decide(run, Policy(), baseline), baseline, title="shop"))
+    return "".join(
+        render_page(ReportInput(run=run, decision=decide(run, Policy(), baseline), baseline=baseline, title="shop"))
+    )
 
 
 def case(name: str, status: str = "passed", reason: str = "", **fields: Any) -> Verdict:
@@ -660,8 +663,8 @@ def test_a_page_of_verdicts_that_come_one_by_one_is_the_page_of_the_whole_run() 
     verdicts = (ticket(), case("mail_001", category="mail", transcript=Transcript(timing=Timing(model_ms=20))))
     run = Run(verdicts=verdicts, wall_s=3.2, evalkit="0.1.0")
     decision = decide(run, Policy())
-    pieces = generate_html(replace(run, verdicts=()), decision, verdicts=iter(verdicts))
-    assert "".join(pieces) == "".join(generate_html(run, decision))
+    pieces = render_page(ReportInput(run=replace(run, verdicts=()), decision=decision, verdicts=iter(verdicts)))
+    assert "".join(pieces) == "".join(render_page(ReportInput(run=run, decision=decision)))
 
 
 @pytest.mark.parametrize(
@@ -692,7 +695,7 @@ def compared(*labels: str, names: tuple[str, ...] = ("book_001", "book_002")) ->
     ids = tuple(verdict.case_id for verdict in verdicts)
     metadata = {"compare": [{"label": label, "values": {}} for label in labels]}
     run = Run(verdicts=tuple(verdicts), selected=ids, collected=len(ids), metadata=metadata)
-    return "".join(generate_html(run, decide(run, Policy()), title="shop"))
+    return "".join(render_page(ReportInput(run=run, decision=decide(run, Policy()), title="shop")))
 
 
 def test_a_comparison_is_a_matrix_of_cases_by_variants(opened: Open) -> None:
@@ -753,4 +756,4 @@ def test_a_page_without_variants_has_no_matrix(opened: Open) -> None:
 def test_where_a_recorded_run_stands_is_on_the_page() -> None:
     transcript = Transcript(cassette="trace", features={"recorded_runs": {"source": "traces/chats.jsonl:1"}})
     run = Run(verdicts=(Verdict(case_id="a", status="passed", transcript=transcript),))
-    assert "recorded in" in "".join(generate_html(run, decide(run, Policy())))
+    assert "recorded in" in "".join(render_page(ReportInput(run=run, decision=decide(run, Policy()))))
