@@ -14,6 +14,7 @@ from evalkit.errors import UsageError
 from evalkit.features.compare.judging import count_needed
 from evalkit.gate.decision import decide
 from evalkit.gate.parts import read_labels
+from evalkit.records.old_versions import upgrade_transcript
 from evalkit.records.run import GateDecision, Policy, Run
 from evalkit.records.transcript import ModelTurn, Timing, Transcript, Usage
 from evalkit.records.verdict import Verdict
@@ -185,6 +186,12 @@ def test_a_dimension_that_made_no_difference_is_not_measured() -> None:
     )
     some = run_of(verdicts("v=a", "p", unused), verdicts("v=b", "p"), [replace(verdicts("v=a", "p")[0], case_id="s/d_001.yaml[v=a]")])  # fmt: skip # noqa: E501
     assert decide(some, Policy()).status == "met"
+
+
+def test_what_version_1_said_of_dimensions_without_effect_is_read() -> None:
+    data = {"version": 1, "unused_dimensions": ["v"], "response": "x"}
+    upgraded = upgrade_transcript(data)
+    assert (upgraded["features"], "unused_dimensions" in upgraded) == ({"compare": ["v"]}, False)
 
 
 def test_time_tokens_and_cost_stand_beside_quality() -> None:
