@@ -266,24 +266,6 @@ BUILT_IN = (
     ),
     Entry(name="programs", target="evalkit.features.programs.feature:Programs", agent_forms=("command", "url")),
     Entry(
-        name="mcp",
-        target="evalkit.features.mcp.feature:Mcp",
-        keys={INPUT: ("calls",)},
-        messages=("calls",),
-        shown_inputs=("calls",),
-        agent_forms=("mcp",),
-        endpoint="mcp",
-        settings=("mcp_servers",),
-        commands=(
-            Command(
-                name="mcp",
-                target="evalkit.features.mcp.command:mcp_command",
-                help="Print the tools of an MCP server.",
-                group=LOOK_UP,
-            ),
-        ),
-    ),
-    Entry(
         name="history",
         target="evalkit.features.history.feature:RunHistory",
         options=(
@@ -485,5 +467,23 @@ BUILT_IN = (
         models=("simulator",),
         recording=".user.yaml",
         was={"transcript": "simulation"},
+    ),
+    Entry(
+        name="mcp",
+        target="evalkit.features.mcp.feature:Mcp",
+        keys={INPUT: ("calls",)},
+        messages=("calls",),
+        shown_inputs=("calls",),
+        agent_forms=("mcp",),
+        endpoint="mcp",
+        settings=("mcp_servers",),
+        commands=(
+            Command(
+                name="mcp",
+                target="evalkit.features.mcp.command:mcp_command",
+                help="Print the tools of an MCP server.",
+                group=LOOK_UP,
+            ),
+        ),
     ),
 )
