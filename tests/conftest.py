@@ -15,7 +15,24 @@ import pytest
 
 import evalkit
 
+TESTS = Path(__file__).parent
 CORPORA = Path(__file__).parents[2] / "shared" / "corpora"
+# What `pytest -m quick` runs: the rooms whose tests need no process of their own, but for the files that take longer.
+QUICK_ROOMS = {
+    *("agents", "casecheck", "cassettes", "checks", "execution", "functions", "gate", "jsonvalue", "lint", "operators"),
+    *("providers", "records", "reports", "spec", "stats", "streaming", "text", "traces", "wire", "yamlfile"),
+}
+NOT_QUICK = {
+    "casecheck/test_advice.py",
+    "casecheck/test_open_answers.py",
+    "checks/matching/test_oracle.py",
+    "checks/test_corpora.py",
+    "checks/test_hostile_values.py",
+    "lint/test_documented.py",
+    "providers/test_call_corpora.py",
+    "reports/test_any_verdict.py",
+    "streaming/test_long_streams.py",
+}
 # hypothesis and anyio take more time to start than all the rest of such a process.
 PLUGINS_TO_LEAVE = "-p no:hypothesispytest -p no:anyio"
 
@@ -24,6 +41,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Write evalkit's byte code, once: where PYTHONDONTWRITEBYTECODE is set, each process would compile all modules."""
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(evalkit.__file__).parent, quiet=2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `pytest -m quick` selects."""
+    files = {path: path.relative_to(TESTS) for path in {item.path for item in items} if path.is_relative_to(TESTS)}
+    for item in items:
+        file = files.get(item.path)
+        if file is not None and file.parts[0] in QUICK_ROOMS and file.as_posix() not in NOT_QUICK:
+            item.add_marker("quick")
 
 
 def pytest_collection_finish() -> None:

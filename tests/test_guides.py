@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import NOT_QUICK, QUICK_ROOMS, TESTS
+
 ROOT = Path(__file__).parents[1]
 GUIDES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 NEW = "NAME"  # stands for the name of what a recipe adds
@@ -61,3 +63,9 @@ def test_links_of_the_security_page_lead_somewhere() -> None:
 def _list_anchors(page: Path) -> set[str]:
     headings = re.findall(r"(?m)^#+ (.+)$", page.read_text("utf-8"))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_rooms_and_files_of_the_quick_selection_exist() -> None:
+    assert [room for room in sorted(QUICK_ROOMS) if not any((TESTS / room).rglob("test_*.py"))] == []
+    assert [file for file in sorted(NOT_QUICK) if not (TESTS / file).is_file()] == []
+    assert {file.partition("/")[0] for file in NOT_QUICK} <= QUICK_ROOMS
