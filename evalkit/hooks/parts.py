@@ -128,6 +128,7 @@ class SessionPart:
     """What the options of a feature switch on, for a session as a whole. Each process of the session makes its own."""
 
     shows_baseline: ClassVar[bool] = False  # `publish` needs the cases of `--evalkit-baseline`, not only their outcomes
+    shows_sections: ClassVar[bool] = False  # `publish` shows what other features return from `build_section`
     # Of the parts into which it divides the run, the reference first, with words for -k. Each case is run in each part.
     labels: Mapping[str, Iterable[str]] = MappingProxyType({})
     models: tuple[str, ...] = ()  # live ones that it names

@@ -146,3 +146,14 @@ def test_a_history_that_cannot_be_written_leaves_the_gate_not_measured(project: 
             "evalkit: the history was not written: *history.sqlite: not readable as a history of evalkit: *",
         ]
     )
+
+
+def test_a_part_of_the_suite_whose_page_shows_a_damaged_history_is_not_measured(project: Project) -> None:
+    """The run is not added; but the page is written without the history, which is missing there."""
+    project.case("good_001")
+    project.case("good_002")
+    project.write("h.sqlite", "no database")
+    result = project.run("--evalkit-history=h.sqlite", "--evalkit-html=r.html", "scenarios/good_001.yaml")
+    assert result.ret == 6
+    result.stdout.fnmatch_lines(["gate NOT MEASURED: the history was not written", "report: r.html"])
+    assert project.run("--evalkit-history=h.sqlite", "scenarios/good_001.yaml").ret == 0

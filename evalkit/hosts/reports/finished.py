@@ -51,6 +51,11 @@ class FinishedRun:
         self.redact = redact
         self._parts = parts or {}
 
+    @property
+    def shows_sections(self) -> bool:
+        """Whether something is written that shows sections of features."""
+        return any(part.shows_sections for part in self._parts.values())
+
     @contextmanager
     def open(self) -> Iterator[StoredRun]:
         """Open the run file, for one verdict at a time."""
@@ -83,7 +88,7 @@ def build_sections(parts: Mapping[str, SessionPart], run: Run, redact: Redact | 
 class ReportFile(SessionPart):
     """A report that is written to a file when the run is over, and named at its end by `label`."""
 
-    shows_baseline = True
+    shows_baseline = shows_sections = True
 
     def __init__(
         self, path: Path, render: Callable[[ReportInput], Iterable[str]], *, title: str, label: str = "report"
