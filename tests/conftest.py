@@ -17,8 +17,10 @@ import evalkit
 
 TESTS = Path(__file__).parent
 CORPORA = Path(__file__).parents[2] / "shared" / "corpora"
-# What `pytest -m quick` runs: the rooms whose tests need no process of their own, but for the files that take longer.
+# What `pytest -m quick` runs: the rooms whose tests need no process of their own, but for the files that take longer,
+# and what any change may break.
 QUICK_ROOMS = {
+    *("test_layers.py", "test_made_files.py"),
     *("agents", "casecheck", "cassettes", "checks", "execution", "functions", "gate", "jsonvalue", "lint", "operators"),
     *("providers", "records", "reports", "spec", "stats", "streaming", "text", "traces", "wire", "yamlfile"),
 }

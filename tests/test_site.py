@@ -1,9 +1,8 @@
-"""The pages for readers are true: made pages are current, walks through pages work, the site builds."""
+"""The pages for readers are true: walks through pages work, the site builds."""
 
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import os
 import re
@@ -11,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -23,24 +21,6 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 COOKBOOK = DOCS / "examples" / "cookbook"
 PLAYS = yaml.safe_load((COOKBOOK / "plays.yaml").read_text("utf-8"))
-
-
-def load_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, DOCS / "site" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-make_pages = load_script("make_pages")
-
-
-@pytest.mark.parametrize("name", make_pages.PAGES)
-def test_a_made_page_is_current(name: str) -> None:
-    made = make_pages.PAGES[name]()
-    assert (DOCS / name).read_text("utf-8") == made, "write it anew with docs/site/make_pages.py"
 
 
 def test_the_tutorial_can_be_walked_through(tmp_path: Path) -> None:

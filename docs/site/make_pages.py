@@ -1,13 +1,14 @@
-"""Write the pages that are made from the code: the cookbook, and the reference of keys, commands, options and Python.
+"""Write all that is made from the code: pages of the docs, tables in pages, and the JSON Schemas that are shipped.
 
-Run it as `python docs/site/make_pages.py`; tests/test_site.py fails while a page is not what it would write.
+Run it as `python docs/site/make_pages.py`; tests/test_made_files.py fails while a file is not what it would write.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -22,10 +23,13 @@ import evalkit
 import evalkit.hosts
 from evalkit import api, entries
 from evalkit.cli import commands
+from evalkit.cli.lint import read_page
 from evalkit.entries import Code, Entry
 from evalkit.hooks import CasePart, Feature, RunPart, SessionPart
+from evalkit.hosts.lint.rules import list_groups, list_rules
+from evalkit.hosts.reports.run_file import build_run_schema
 from evalkit.plugin.options import OPTIONS, format_flag
-from evalkit.spec.schema import build_case_schema
+from evalkit.spec.schema import build_case_schema, fill_tables, format_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -366,18 +370,57 @@ def first_sentence(value: Any) -> str:
     return re.sub(r"``(.*?)``", r"`\1`", text)
 
 
-PAGES = {
-    "cookbook.md": make_cookbook,
-    "reference-keys.md": make_keys,
-    "reference-commands.md": make_commands,
-    "reference-python.md": make_python,
-    "reference-features.md": make_features,
+def fill_case_format() -> str:
+    """Return docs/case-format.md with its tables of keys."""
+    return fill_tables((DOCS / "case-format.md").read_text("utf-8"))
+
+
+def fill_lint() -> str:
+    """Return docs/lint.md with its tables of rules."""
+    lines: list[str] = []
+    for prefix, title in list_groups().items():
+        lines += ["", f"### {title}", "", "| code | name | severity | |", "|---|---|---|---|"]
+        for rule in list_rules():
+            if rule.code.startswith(prefix):
+                marks = [" Off by default."] if rule.optional else []
+                marks += [" `--fix` fixes some."] if rule.fixable else []
+                lines.append(f"| {rule.code} | `{rule.name}` | {rule.severity} | {rule.summary}{''.join(marks)} |")
+    head, start, rest = (DOCS / "lint.md").read_text("utf-8").partition("<!-- rules -->\n")
+    _, end, tail = rest.partition("<!-- end -->")
+    return "".join((head, start, "\n".join(lines), "\n\n", end, tail))
+
+
+def make_run_schema() -> str:
+    """Return the JSON Schema of run files, as `evalkit schema run` prints it."""
+    return json.dumps(build_run_schema(), indent=2) + "\n"
+
+
+def make_case_schema() -> str:
+    """Return the JSON Schema of case files, without what a project registers."""
+    return format_schema(build_case_schema())
+
+
+FILES: dict[str, Callable[[], str]] = {
+    "docs/cookbook.md": make_cookbook,
+    "docs/reference-keys.md": make_keys,
+    "docs/reference-commands.md": make_commands,
+    "docs/reference-python.md": make_python,
+    "docs/reference-features.md": make_features,
+    "docs/codes.md": read_page,
+    "docs/case-format.md": fill_case_format,
+    "docs/lint.md": fill_lint,
+    "evalkit/spec/case.schema.json": make_case_schema,
+    "evalkit/hosts/reports/run.schema.json": make_run_schema,
 }
 
 
 def main() -> None:
-    for name, make in PAGES.items():
-        (DOCS / name).write_text(make(), encoding="utf-8")
+    """Write each file that is not as it should be, and name it."""
+    for name, make in FILES.items():
+        path, text = ROOT / name, make()
+        if path.read_text("utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            click.echo(f"wrote {name}")
 
 
 if __name__ == "__main__":

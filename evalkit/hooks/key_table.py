@@ -27,7 +27,7 @@ class KeyTable(Mapping[str, K], Generic[K]):
         """Return the key of this name; None if there is none."""
         if not isinstance(name, str):
             return None
-        key: K | None = _load_keys(self.own[name])[name] if name in self.own else find_key(self._place, name)
+        key: K | None = _load_key(self.own[name], name) if name in self.own else find_key(self._place, name)
         return key if key is None or not self._sentence or getattr(key, self._sentence) else None
 
     def __contains__(self, name: object) -> bool:
@@ -46,6 +46,14 @@ class KeyTable(Mapping[str, K], Generic[K]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def _load_key(module: str, name: str) -> Any:
+    """Return a key of a module. A LookupError is a row of a table that the module does not know."""
+    keys = _load_keys(module)
+    if name not in keys:
+        raise LookupError(f"'{name}' has a row in a table of keys, and no key in KEYS of {module}; add it there")
+    return keys[name]
 
 
 @cache

@@ -85,7 +85,10 @@ Published = Loss | Written | Sent
 
 
 class CaseDraft(Struct, frozen=True, kw_only=True):
-    """A case that is being compiled. `reader` takes the problems."""
+    """A case that is being compiled, with what its suites say. `reader` takes the problems.
+
+    `data` is what people wrote: a value that the reader of its key refused is there, too, and its problem is reported.
+    """
 
     reader: FieldReader
     data: Mapping[str, Any]

@@ -179,11 +179,6 @@ def format_schema(schema: JsonObject) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def write_schema_file() -> None:
-    """Write the file that comes with the package."""
-    SCHEMA_FILE.write_text(format_schema(build_case_schema()), encoding="utf-8")
-
-
 _MARKED = re.compile(r"(?s)(<!-- keys: (\w+) -->\n).*?(<!-- end -->)")
 _TYPES = {
     "string": "text",

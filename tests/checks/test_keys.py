@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from evalkit.checks.call_key import CallKey
 from evalkit.checks.call_keys import list_call_keys, list_forbidden_keys
 from evalkit.checks.compile import compile_expectation
+from evalkit.checks.expected_key import ExpectedKey
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import GROUP_KEYS, DescribedKey, describe_keys
 from evalkit.checks.keys import build_definitions
+from evalkit.hooks import EXPECTED
+from evalkit.hooks.key_table import KeyTable
+from evalkit.operators.base import Operator
+from evalkit.operators.builtin import OPERATOR_TABLE
 from evalkit.records.transcript import FunctionCall, Transcript
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
@@ -105,6 +112,27 @@ def schema() -> Draft202012Validator:
             "$defs": build_definitions(),
         }
     )
+
+
+TABLES_OF_MODULES = [
+    (list_expected_keys(), ExpectedKey),
+    (list_call_keys(), CallKey),
+    (OPERATOR_TABLE, Operator),
+]
+
+
+@pytest.mark.parametrize(("table", "kind"), TABLES_OF_MODULES, ids=["run", "call", "value"])
+def test_each_key_of_a_module_has_a_row_in_its_table(table: Any, kind: Any) -> None:
+    """A key without a row is never found, and says nothing."""
+    for module in set(table.own.values()):
+        keys = {key.name for key in import_module(module).KEYS if isinstance(key, kind)}
+        assert keys == {name for name, place in table.own.items() if place == module}, module
+
+
+def test_a_row_without_a_key_says_where_the_key_belongs() -> None:
+    table: KeyTable[Any] = KeyTable({"max_pages": "evalkit.checks.budgets"}, EXPECTED)
+    with pytest.raises(LookupError, match=r"'max_pages' has a row .* no key in KEYS of evalkit.checks.budgets; add it"):
+        table.find("max_pages")
 
 
 def test_there_is_an_example_of_every_key() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import metadata
+from importlib import import_module, metadata
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -410,6 +410,11 @@ def test_the_entries_of_evalkit_are_those_of_its_features() -> None:
         assert not entry.has_rules or feature.list_rules().rules
         assert set(entry.own_keys) <= set(entry.keys.get(CASE, ()))
         assert bool(entry.file) == (type(feature).inherit is not Feature.inherit)
+
+
+@pytest.mark.parametrize("entry", BUILT_IN, ids=lambda entry: entry.name)
+def test_the_folder_of_a_feature_is_a_package_that_says_what_it_is(entry: Entry) -> None:
+    assert import_module(entry.target.partition(":")[0].rpartition(".")[0]).__doc__
 
 
 def test_a_feature_does_nothing_unless_it_says_so() -> None:

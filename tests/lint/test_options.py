@@ -13,6 +13,7 @@ from evalkit.hosts.lint.facts import records
 from evalkit.hosts.lint.finding import Rule
 from evalkit.hosts.lint.options import read_options
 from evalkit.hosts.lint.rules import GROUPS, index_rules, list_default_rules, list_families, list_rules
+from evalkit.models.providers.table import list_kinds
 
 ROOT = Path("project")
 
@@ -41,8 +42,7 @@ def options(**table: Any) -> Any:
         ({"per_file_ignores": {"a/*": [1]}}, "tool.evalkit.lint.per_file_ignores.a/*: [1] is not a list of texts"),
         (
             {"providers": ["openia"]},
-            "tool.evalkit.lint.providers: 'openia' is not one of gemini, openai, anthropic, azure, mistral, bedrock; "
-            "did you mean 'openai'?",
+            f"tool.evalkit.lint.providers: 'openia' is not one of {', '.join(list_kinds())}; did you mean 'openai'?",
         ),
         ({"fail_on": "never"}, "tool.evalkit.lint.fail_on: 'never' is not one of error, warning, note"),
         ({"baseline": ""}, "tool.evalkit.lint.baseline: '' is not a text"),

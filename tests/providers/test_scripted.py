@@ -8,11 +8,11 @@ import pytest
 
 from evalkit.errors import MissingCassetteError, UsageError
 from evalkit.models.providers.base import Provider
-from evalkit.models.providers.table import open_provider
+from evalkit.models.providers.table import list_kinds, open_provider
 from evalkit.models.providers.turns import ScriptedProvider
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 
-KINDS = "gemini:MODEL, openai:MODEL, anthropic:MODEL, azure:MODEL, mistral:MODEL, bedrock:MODEL"
+KINDS = ", ".join(f"{name}:MODEL" for name in list_kinds())
 
 
 def test_turns_come_in_order_whatever_form_they_are_written_in() -> None:

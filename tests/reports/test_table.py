@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -45,3 +46,6 @@ def test_the_command_offers_every_report() -> None:
     )
 
     assert tuple(form.type.choices) == ("trace", "json", *list_reports())  # type: ignore[attr-defined]
+    line = re.search(r"--format (\S+)", PAGE.read_text("utf-8"))
+    assert line is not None
+    assert set(line[1].split("|")) == set(form.type.choices)  # type: ignore[attr-defined]

@@ -13,13 +13,14 @@ from evalkit.agents.instruction import Instruction
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import UsageError
+from evalkit.models.providers.table import list_kinds
 from evalkit.records.case import Case, CaseSettings, Declaration, Repeat
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 
-KINDS = "gemini:MODEL, openai:MODEL, anthropic:MODEL, azure:MODEL, mistral:MODEL, bedrock:MODEL"
+KINDS = ", ".join(f"{name}:MODEL" for name in list_kinds())
 
 CHECK = Declaration(
     name="check",

@@ -12,15 +12,10 @@ from evalkit.errors import SpecError
 from evalkit.spec.case_keys import CASE_KEYS
 from evalkit.spec.case_reader import TAGS_WITH_EFFECT
 from evalkit.spec.load import case_from_dict
-from evalkit.spec.schema import fill_tables
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "case-format.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n# (scenarios/\S+)\n(.*?)```", TEXT, re.DOTALL)
-
-
-def test_the_tables_are_current() -> None:
-    assert fill_tables(TEXT) == TEXT, "write them anew with evalkit.spec.schema.fill_tables"
 
 
 def test_every_key_has_a_row() -> None:

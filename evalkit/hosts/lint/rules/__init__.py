@@ -46,7 +46,8 @@ def index_rules() -> Mapping[str, Rule]:
     for label in ("name", "code"):
         known = Counter(getattr(rule, label) for rule in rules)
         if twice := [value for value, count in known.items() if count > 1]:
-            raise UsageError(f"two rules of lint have the {label} '{twice[0]}'; uninstall the package of one of them")
+            advice = "give one of them another, or uninstall the package that it comes from"
+            raise UsageError(f"two rules of lint have the {label} '{twice[0]}'; {advice}")
     return {rule.name: rule for rule in sorted(rules, key=lambda rule: rule.code)}
 
 
