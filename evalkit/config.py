@@ -14,9 +14,9 @@ from typing import Any
 from iniconfig import IniConfig, ParseError
 
 from evalkit.bounds import read_bounds
-from evalkit.errors import UsageError
+from evalkit.errors import FeatureError, UsageError
 from evalkit.fields.reader import describe_unknown_key, suggest_key
-from evalkit.hooks import find_option, list_options, list_settings, load_feature
+from evalkit.hooks import find_option, list_options, list_settings, load_feature, name_errors
 from evalkit.records.case import Permissions
 from evalkit.records.settings import RECORD_MODES
 from evalkit.text.format import parse_percentage
@@ -326,12 +326,18 @@ _KINDS: dict[str, Callable[[Any], Any]] = {  # of options of features
 }
 
 
+def _read_setting(feature: str, name: str, value: object) -> Any:
+    """Let a feature read its key. ValueError says what was expected."""
+    with name_errors(feature, ValueError):
+        return load_feature(feature).read_setting(name, value)
+
+
 def find_reader(name: str) -> Callable[[Any], Any] | None:
     """Return what reads the value of a key of [tool.evalkit], or of an option of a feature; None for any other name."""
     if name in CONFIG_KEYS:
         return CONFIG_KEYS[name]
     if name in list_settings():
-        return partial(load_feature(list_settings()[name]).read_setting, name)
+        return partial(_read_setting, list_settings()[name], name)
     option = find_option(name)
     return None if option is None else _KINDS[option.kind]
 
@@ -367,6 +373,8 @@ def read_value(name: str, value: Any, source: str) -> Any:
     assert reader is not None
     try:
         return reader(value)
+    except FeatureError:
+        raise
     except UsageError as error:
         raise UsageError(f"{source}{error}") from None
     except ValueError as error:

@@ -113,8 +113,11 @@ class UsageError(EvalkitError):
     code = "usage"
 
 
-class FeatureError(EvalkitError):
-    """A feature could not be imported, is not what its package says of it, or raised where it must not."""
+class FeatureError(UsageError):
+    """A feature could not be imported, is not what its package says of it, or one of its hooks raised.
+
+    Where it concerns no case, the session ends with it as with any UsageError.
+    """
 
     code = "feature"
 

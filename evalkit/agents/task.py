@@ -28,12 +28,12 @@ from evalkit.agents.contract import Reply
 from evalkit.agents.task_input import MessageParts, format_message
 from evalkit.agents.task_settings import TaskSettings
 from evalkit.agents.unseen_parts import UnseenParts
-from evalkit.errors import EvalkitError, FunctionError, UsageError
+from evalkit.errors import EvalkitError, FeatureError, FunctionError, UsageError
 from evalkit.functions.acting import act_as, hand_over
 from evalkit.functions.call_log import DIRECT, SEARCHED, CallContext, build_error_result
 from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
 from evalkit.functions.mocks.answers import compile_static, render_answer
-from evalkit.hooks import AgentChange, RunPart
+from evalkit.hooks import AgentChange, RunPart, name_errors
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
@@ -550,9 +550,14 @@ class Task:
 
     def record_agent_change(self, change: AgentChange) -> None:
         """Record that the run passes from one agent to another."""
-        part = self._dispatcher.call_log.take_part(_AGENT_CHANGES)
-        if part is not None:
-            part.change_agent(change)
+        log = self._dispatcher.call_log
+        log.take_part(_AGENT_CHANGES)
+        for name, part in log.parts.items():
+            try:
+                with name_errors(name):
+                    part.change_agent(change)
+            except FeatureError as error:  # no fault of the agent's, which called us
+                self.record_fault(error)
 
     def replace_last_turn(self, turn: ModelTurn) -> None:
         """Record `turn` in place of the latest one, now that its text has been read."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from evalkit.hooks import iter_known
+from evalkit.hooks import iter_known, name_errors
 from evalkit.jsonvalue import (
+    JsonDict,
     is_list,
     is_mapping,
     is_string,
@@ -187,12 +188,15 @@ def extract_turn(transcript: Transcript, user_turn: int) -> Transcript:
     answered = user_turn < len(transcript.responses)
     went_on = user_turn < find_last_turn(transcript)
     turns = _list_model_turns(transcript, user_turn)
-    data = transcript.features
+    data: JsonDict = {}
+    for name, feature in iter_known(transcript.features):
+        with name_errors(name):
+            data[name] = feature.extract_turn(transcript.features[name], user_turn)
     usages = [turn.usage for turn in turns if turn.usage is not None]
     return replace(
         transcript,
         calls=tuple(call for call in transcript.calls if call.user_turn == user_turn),
-        features={name: feature.extract_turn(data[name], user_turn) for name, feature in iter_known(data)},
+        features=data,
         turns=turns,
         response=transcript.responses[user_turn] if answered else "",
         stop_reason=COMPLETED if went_on else transcript.stop_reason,

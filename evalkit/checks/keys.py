@@ -8,7 +8,7 @@ from typing import Any
 from evalkit.checks.call_keys import describe_call, list_call_keys, list_forbidden_keys, list_meant_keys
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import GROUP_KEYS, NAME, DemandKey, describe_keys, make_ref
-from evalkit.hooks import load_all
+from evalkit.hooks import load_all, name_errors
 from evalkit.operators.base import DATA, LITERAL
 from evalkit.operators.base import MODIFIERS as OPERATOR_MODIFIERS
 from evalkit.operators.builtin import OPERATOR_TABLE
@@ -62,7 +62,10 @@ def build_definitions(checks: Iterable[str] = ()) -> dict[str, Any]:
     """Build what the schemas of keys refer to. `checks` are names that a project registers."""
     keys: list[DemandKey] = [*list_call_keys().values(), *list_expected_keys().values()]
     own = (key.definitions for key in keys)
-    of_features = (feature.list_definitions(checks) for feature in load_all())
+    of_features = []
+    for feature in load_all():
+        with name_errors(feature.name):
+            of_features.append(feature.list_definitions(checks))
     return {
         "value": describe_value(),
         **_DEFINITIONS,

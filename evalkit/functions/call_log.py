@@ -21,7 +21,7 @@ from evalkit.functions.mocks.answers import (
     StaticAnswer,
     UnansweredError,
 )
-from evalkit.hooks import CasePart, RunPart, load_feature
+from evalkit.hooks import CasePart, RunPart, load_feature, name_errors
 from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
 from evalkit.locks import create_lock
 from evalkit.records.case import Declaration
@@ -297,6 +297,10 @@ _LOGGED_FIELDS = (
 )
 
 
+def _build_part_error(feature: str, error: Exception) -> MockError:
+    return MockError(f"feature '{feature}' raised {type(error).__name__}: {error}")
+
+
 class CallLog:
     """Attempts by index, and what of the mocks they used. Thread-safe."""
 
@@ -315,14 +319,18 @@ class CallLog:
         self._state = state
         self._case_id = case_id
         self._mock_state = MockState()
-        started = ((name, part.start(self)) for name, part in (features or {}).items())
-        self.parts: dict[str, RunPart] = {name: part for name, part in started if part is not None}
+        self.parts: dict[str, RunPart] = {}
         self._calls: list[PendingCall] = []
         self._used_mocks: set[str] = set()
         self._lock = create_lock()
         self.fault: MockError | None = None
         self.user_turn = 0
         self.note_lost: Callable[[str], None] | None = None  # in a forked process, whose records are lost
+        for name, case_part in (features or {}).items():
+            with name_errors(name):
+                part = case_part.start(self)
+            if part is not None:
+                self.parts[name] = part
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -349,8 +357,13 @@ class CallLog:
         """Word a sentence for each mock and each answer of a person that no call used."""
         with self._lock:
             unknown_names = frozenset(call.name for call in self._calls if call.problem == UNKNOWN)
-            unused = self._mock_state.find_unused(self._mocks, frozenset(self._used_mocks), unknown_names)
-            return (*unused, *(text for part in self.parts.values() for text in part.find_unused()))
+            unused = tuple(self._mock_state.find_unused(self._mocks, frozenset(self._used_mocks), unknown_names))
+            for name, part in self.parts.items():
+                try:
+                    unused = (*unused, *part.find_unused())
+                except Exception as error:
+                    self.fault = self.fault or _build_part_error(name, error)
+            return unused
 
     def _build_call(self, requested_name: str, arguments: object, context: CallContext) -> PendingCall:
         name = self._functions.resolve_name(requested_name)
@@ -409,7 +422,7 @@ class CallLog:
             try:
                 error = part.answer(call)
             except Exception as raised:  # whatever the call would then return, it could not be measured
-                error = MockError(f"feature '{name}' raised {type(raised).__name__}: {raised}")
+                error = _build_part_error(name, raised)
             if error is not None:
                 self._refuse(call, error)
                 return True
@@ -418,9 +431,11 @@ class CallLog:
     def take_part(self, feature: str) -> RunPart | None:
         """Return the part of a feature in this run, which begins now if the case says nothing of it."""
         part = self.parts.get(feature)
-        if part is None and (part := load_feature(feature).start_late(self)) is not None:
-            part = self.parts.setdefault(feature, part)
-        return part
+        if part is not None:
+            return part
+        with name_errors(feature):
+            part = load_feature(feature).start_late(self)
+        return None if part is None else self.parts.setdefault(feature, part)
 
     def resolve_name(self, name: str) -> str:
         """Return the name of the function that `name` is an alias of."""

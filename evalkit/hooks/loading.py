@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.entries import BUILT_IN, CASE, EXPECTED, FACTS, INPUT, Code, Command, Entry, Option, Place, ReportFormat
-from evalkit.errors import EvalkitError, FeatureError, SpecError, UnknownAgentError, UsageError, did_you_mean
+from evalkit.errors import EvalkitError, FeatureError, UnknownAgentError, UsageError, did_you_mean
 from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.parts import CasePart, SessionPart
@@ -157,6 +158,18 @@ def load_feature(name: str) -> Feature:
         return _LOADED.setdefault(name, feature)
 
 
+@contextmanager
+def name_errors(feature: str, *expected: type[Exception]) -> Iterator[None]:
+    """Ask a hook of `feature`: what it raises is a FeatureError that names it, unless it is an EvalkitError, or one of
+    the exceptions that the hook's description names."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (EvalkitError, *expected)):
+            raise
+        raise FeatureError(feature, get_features().packages[feature], error) from error
+
+
 def _check_feature(feature: Feature, entry: Entry) -> None:
     """Raise TypeError for a method that is not a hook, and for keys that differ from those of the entry."""
     for name in (name for cls in type(feature).__mro__ if cls not in (Feature, object) for name in vars(cls)):
@@ -223,22 +236,18 @@ def find_started(agent: JsonObject) -> JsonObject:
     key = _find_form(agent)
     if key is None:
         return agent
-    try:
+    with name_errors(list_agent_forms()[key]):
         return get_agent_form(key).find_started(agent)
-    except Exception as error:
-        name = list_agent_forms()[key]
-        raise FeatureError(name, get_features().packages[name], error) from error
 
 
 def build_agent_form(key: str, request: AgentRequest) -> AgentUnderTest:
     """Build the agent that a mapping of the form `key` describes. UnknownAgentError if it can't be."""
     name = list_agent_forms()[key]
     try:
-        return load_feature(name).build_agent(request)
-    except EvalkitError:
-        raise
-    except Exception as error:
-        raise UnknownAgentError(str(FeatureError(name, get_features().packages[name], error))) from error
+        with name_errors(name):
+            return load_feature(name).build_agent(request)
+    except FeatureError as error:
+        raise UnknownAgentError(str(error)) from error
 
 
 @cache
@@ -267,19 +276,25 @@ def list_model_settings() -> tuple[str, ...]:
 
 def read_demands(options: Mapping[str, Any]) -> JsonDict:
     """Return what features' keys of [tool.evalkit] demand of the gate of a run, as fields of `Policy`."""
-    owners = dict.fromkeys(owner for key, owner in list_settings().items() if options.get(key) is not None)
-    return {name: value for owner in owners for name, value in load_feature(owner).read_demands(options).items()}
+    demands: JsonDict = {}
+    for owner in dict.fromkeys(owner for key, owner in list_settings().items() if options.get(key) is not None):
+        with name_errors(owner):
+            demands |= load_feature(owner).read_demands(options)
+    return demands
 
 
 def check_feature_models(settings: Settings) -> None:
     """Raise UsageError if models that are named for features can't be asked."""
     for feature in _iter_asking(settings):
-        feature.check_models(settings)
+        with name_errors(feature.name):
+            feature.check_models(settings)
 
 
 def describe_feature_models(settings: Settings) -> Iterator[str]:
     """Yield what the models do that are named for features."""
-    return (feature.describe_models(settings) for feature in _iter_asking(settings))
+    for feature in _iter_asking(settings):
+        with name_errors(feature.name):
+            yield feature.describe_models(settings)
 
 
 def _iter_asking(settings: Settings) -> Iterator[Feature]:
@@ -326,7 +341,10 @@ def list_schemas() -> list[str]:
 def find_schema(kind: str) -> Callable[[Iterable[str]], JsonDict] | None:
     """Return what builds the schema of a kind of file; None if no feature has it."""
     owner = next((entry.name for entry in list_entries() if kind in entry.has_schemas), None)
-    return None if owner is None else load_feature(owner).list_schemas()[kind]
+    if owner is None:
+        return None
+    with name_errors(owner):
+        return load_feature(owner).list_schemas()[kind]
 
 
 def list_options(own: Container[str] = ()) -> Mapping[str, Option]:
@@ -380,7 +398,8 @@ def configure_features(options: Options) -> dict[str, SessionPart]:
     parts: dict[str, SessionPart] = {}
     for entry in list_entries():
         if any(option.name in options.given for option in entry.options):
-            part = load_feature(entry.name).configure(options)
+            with name_errors(entry.name):
+                part = load_feature(entry.name).configure(options)
             if part is not None:
                 parts[entry.name] = part
     return parts
@@ -420,41 +439,28 @@ def iter_data(record: Verdict | Transcript | FunctionCall) -> Iterator[tuple[str
 
 def inherit(name: str, folder: str, root: str) -> Inherited:
     """Read the files of a feature that hold in `folder`. FeatureError where it raises."""
-    feature = load_feature(name)
-    try:
-        return feature.inherit(folder, root)
-    except Exception as error:
-        raise FeatureError(name, get_features().packages[name], error) from error
+    with name_errors(name):
+        return load_feature(name).inherit(folder, root)
 
 
 def expand(name: str, file: CaseFileData) -> FileCases:
     """List the cases of a file by the feature whose key it has. FeatureError where it raises."""
-    feature = load_feature(name)
-    try:
-        return feature.expand(file)
-    except SpecError:
-        raise
-    except Exception as error:
-        raise FeatureError(name, get_features().packages[name], error) from error
+    with name_errors(name):
+        return load_feature(name).expand(file)
 
 
 def prepare_case(parts: Mapping[str, SessionPart], case: Case, label: str) -> Case:
     """Return a case that was loaded for a part of the run as the session runs it. FeatureError where one raises."""
     for name, part in parts.items():
-        try:
+        with name_errors(name):
             case = part.prepare(case, label)
-        except Exception as error:
-            raise FeatureError(name, get_features().packages[name], error) from error
     return case
 
 
 def compare_parts(name: str, parts: Sequence[GateEvidence]) -> Comparison:
     """Compare the parts into which a feature has divided a run. FeatureError where it raises."""
-    feature = load_feature(name)
-    try:
-        return feature.compare_parts(parts)
-    except Exception as error:
-        raise FeatureError(name, get_features().packages[name], error) from error
+    with name_errors(name):
+        return load_feature(name).compare_parts(parts)
 
 
 def compile_parts(draft: CaseDraft, inherited: Mapping[str, Inherited]) -> dict[str, CasePart]:
@@ -468,10 +474,8 @@ def compile_parts(draft: CaseDraft, inherited: Mapping[str, Inherited]) -> dict[
     parts = {}
     for name, feature in iter_known(name for name in owners if name is not None):
         value = inherited[name].value if name in inherited else None
-        try:
+        with name_errors(name):
             part = feature.compile(replace(draft, inherited=value))
-        except Exception as error:
-            raise FeatureError(name, get_features().packages[name], error) from error
         if part is not None:
             parts[name] = part
     return parts
@@ -480,10 +484,6 @@ def compile_parts(draft: CaseDraft, inherited: Mapping[str, Inherited]) -> dict[
 def plan_parts(planned: PlannedCase) -> PlannedCase:
     """Let the features of a case say what runs. FeatureError where one raises what is no error of evalkit."""
     for name, part in planned.case.features.items():
-        try:
+        with name_errors(name):
             planned = part.plan(planned)
-        except EvalkitError:
-            raise
-        except Exception as error:
-            raise FeatureError(name, get_features().packages[name], error) from error
     return planned

@@ -6,6 +6,7 @@ import gc
 import os
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import islice
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import Struct, field
 
-from evalkit.errors import UsageError
+from evalkit.errors import EvalkitError, UsageError
 from evalkit.execution.executor import CaseExecutor, Executor, ExecutorRequest, RunCase, RunRequest
 from evalkit.execution.output import CaseOutput, begin_output
-from evalkit.hooks import SessionPart, select_changing
+from evalkit.hooks import SessionPart, name_errors, select_changing
 from evalkit.hosts.reports.serialization import from_line, redact_verdict
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.plugin.borrowed_thread import BorrowedThread, can_cut_off
@@ -42,6 +43,7 @@ from evalkit.plugin.verdicts import (
 )
 from evalkit.records.case import Case
 from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, Verdict
+from evalkit.runner.judge import build_error_verdict
 from evalkit.runner.run_case import arun_case
 from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
@@ -54,6 +56,7 @@ else:
     pacing = LazyModule("evalkit.models.providers.pacing")
 
 _COLLECTED = "evalkit_collected"  # the key of xdist's workeroutput that carries what features know of all cases
+_DOUBTS = "evalkit_doubts"  # that of why they know nothing
 RESUMED_KEY = "evalkit_resumed"  # the key of xdist's workerinput that carries verdicts of the run before
 
 
@@ -87,6 +90,7 @@ class CaseRunner:
         self._position = -1  # of the item that ran last
         self._scheduled_until = 0  # the items before this position may have started
         self._batch_plan = BatchPlan(config)
+        self.doubts: list[str] = []  # why the run can't be trusted
         self.resumed_lines: dict[str, str] = dict(getattr(config, "workerinput", {}).get(RESUMED_KEY, {}))
         config.stash[RUNNER] = self
         if self._concurrency > 1:
@@ -95,16 +99,29 @@ class CaseRunner:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Let features look at all cases, before -k and its like leave some out."""
-        collected = {
-            name: part.collect(item.case for item in items if isinstance(item, CaseItem) and item.case is not None)
-            for name, part in self._configuration.parts.items()
-        }
-        getattr(self._config, "workeroutput", {})[_COLLECTED] = collected
+        collected = {}
+        for name, part in self._configuration.parts.items():
+            cases = (item.case for item in items if isinstance(item, CaseItem) and item.case is not None)
+            with self._note_doubts(name):
+                collected[name] = part.collect(cases)
+        getattr(self._config, "workeroutput", {}).update({_COLLECTED: collected, _DOUBTS: self.doubts})
+
+    @contextmanager
+    def _note_doubts(self, name: str) -> Iterator[None]:
+        """Ask a hook of feature `name` for what the whole run needs: one that raises leaves the gate unmeasured."""
+        try:
+            with name_errors(name):
+                yield
+        except EvalkitError as error:
+            self.doubts.append(str(error))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        for name, collected in getattr(node, "workeroutput", {}).get(_COLLECTED, {}).items():
-            self._configuration.parts[name].join(collected)
+        output = getattr(node, "workeroutput", {})
+        self.doubts += (doubt for doubt in output.get(_DOUBTS, ()) if doubt not in self.doubts)
+        for name, collected in output.get(_COLLECTED, {}).items():
+            with self._note_doubts(name):
+                self._configuration.parts[name].join(collected)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._items = session.items
@@ -154,7 +171,11 @@ class CaseRunner:
             raise build_case_error(verdict, self._config)
 
     def _run_case(self, item: CaseItem, run: ItemRun) -> Verdict:
-        request = self._build_request(item)
+        try:
+            request = self._build_request(item)
+        except EvalkitError as error:
+            assert item.case is not None
+            return build_error_verdict(item.case, error)
         try:
             verdict = self._executor.run(request, self._following_cases(item))
         except pytest.fail.Exception as error:  # a timeout plugin's, which can't know whose time it is
@@ -173,8 +194,9 @@ class CaseRunner:
         case = item.case
         assert case is not None
         agent: object = self._configuration.agent if case.agent is None else None
-        for part in self._configuration.parts.values():
-            case = part.launch(case)
+        for name, part in self._configuration.parts.items():
+            with name_errors(name):
+                case = part.launch(case)
         if self._concurrency == 1:
             if not can_cut_off():
                 return RunRequest(case, agent)
@@ -217,7 +239,8 @@ class CaseRunner:
                 return
             self._scheduled_until += 1
             if later.case is not None and later.case_id not in self.resumed_lines:
-                yield self._build_request(later)
+                with suppress(EvalkitError):  # told when it is its turn
+                    yield self._build_request(later)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
@@ -303,8 +326,12 @@ def find_executor(config: pytest.Config, configuration: Configuration) -> CaseEx
         secrets=configuration.secrets,
         secret_keys=configuration.secret_keys,
     )
-    built = {name: part.build_executor(request) for name, part in configuration.parts.items()}
-    found = {name: executor for name, executor in built.items() if executor is not None}
+    found = {}
+    for name, part in configuration.parts.items():
+        with name_errors(name):
+            executor = part.build_executor(request)
+        if executor is not None:
+            found[name] = executor
     if len(found) > 1:
         raise UsageError(f"the features {' and '.join(found)} both run the cases in other processes; leave one out")
     return next(iter(found.values()), None)
@@ -324,6 +351,9 @@ def is_changed_run_missing(parts: Mapping[str, SessionPart], verdict: Verdict) -
 def is_current(case: Case, verdict: Verdict) -> bool:
     """Return whether the features of `case` would still say what they said in `verdict`."""
     parts = case.features
-    return parts.keys() >= verdict.features.keys() and all(
-        part.is_current(verdict.features.get(name)) for name, part in parts.items()
-    )
+    if not parts.keys() >= verdict.features.keys():
+        return False
+    try:
+        return all(part.is_current(verdict.features.get(name)) for name, part in parts.items())
+    except Exception:  # it is run again
+        return False

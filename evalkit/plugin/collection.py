@@ -17,8 +17,8 @@ import pytest
 from msgspec import Struct
 
 from evalkit.agents.registry import note_imported
-from evalkit.errors import FeatureError, Location, Problem, SpecError, UsageError, format_file_path
-from evalkit.hooks import prepare_case
+from evalkit.errors import EvalkitError, Location, Problem, SpecError, UsageError, format_file_path
+from evalkit.hooks import name_errors, prepare_case
 from evalkit.plugin.configuration import Configuration, is_listing
 from evalkit.records.case import Case, split_case_id, split_variant
 from evalkit.records.registry import CONFTEST
@@ -226,9 +226,10 @@ class Collection:
         """Let features refuse what was selected. A worker of xdist leaves that to the verdicts."""
         if self._configuration.parts and not hasattr(self._config, "workerinput"):
             selected = dict.fromkeys((item.label, item.path.parent) for item in items if isinstance(item, CaseItem))
-            for part in self._configuration.parts.values():
+            for name, part in self._configuration.parts.items():
                 try:
-                    part.check_selection(selected)
+                    with name_errors(name):
+                        part.check_selection(selected)
                 except UsageError as error:
                     raise pytest.UsageError(f"evalkit: {error}") from None
 
@@ -339,7 +340,7 @@ class CaseFile(pytest.File):
             return self._hooks.load(f"{self.path}{row}", label), ()
         except SpecError as error:
             return None, error.problems
-        except (UsageError, FeatureError) as error:  # a name that is registered twice
+        except EvalkitError as error:  # a name that is registered twice, a feature that raises
             return None, (Problem(Location(self.case_id), str(error)),)
         except Exception as error:  # a defect of ours must not stop the other files from being run
             message = f"evalkit failed to load this file: {type(error).__name__}: {error}; please report it"

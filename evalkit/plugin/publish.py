@@ -12,8 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evalkit.errors import EvalkitError
 from evalkit.gate.outcomes import CaseOutcome, build_outcomes, iter_outcomes
-from evalkit.hooks import EndedRun, Loss, Published, SessionPart, iter_known
+from evalkit.hooks import EndedRun, Loss, Published, SessionPart, iter_known, name_errors
 from evalkit.hosts.reports.run_file import StoredRun, load_run, read_verdicts
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
@@ -49,24 +50,32 @@ def read_baseline(configuration: Configuration) -> tuple[list[CaseOutcome] | Non
         return list(iter_outcomes(stored.run, stored.iter_verdicts())), None
 
 
-def measure_features(configuration: Configuration, outcomes: Iterable[CaseOutcome]) -> dict[str, JsonDict]:
-    """Return what features measure of the run for the gate, by their names."""
+def measure_features(
+    configuration: Configuration, outcomes: Iterable[CaseOutcome]
+) -> tuple[dict[str, JsonDict], list[str]]:
+    """Return what features measure of the run for the gate, by their names, and the errors of those that raise."""
     kept: dict[str, list[Any]] = {}
     for outcome in outcomes:
         for name, value in outcome.features.items():
             kept.setdefault(name, []).append(value)
-    measured = {
-        name: feature.measure(
-            EndedRun(
-                kept=tuple(kept[name]),
-                policy=configuration.policy,
-                settings=configuration.settings,
-                options=configuration.tables,
-            )
+    measured: dict[str, JsonDict] = {}
+    errors: list[str] = []
+    for name, feature in iter_known(kept):
+        run = EndedRun(
+            kept=tuple(kept[name]),
+            policy=configuration.policy,
+            settings=configuration.settings,
+            options=configuration.tables,
         )
-        for name, feature in iter_known(kept)
-    }
-    return {name: data for name, data in measured.items() if data is not None}
+        try:
+            with name_errors(name):
+                data = feature.measure(run)
+        except EvalkitError as error:
+            errors.append(str(error))
+            continue
+        if data is not None:
+            measured[name] = data
+    return measured, errors
 
 
 def publish(configuration: Configuration, decision: GateDecision, baseline: Run | None) -> Iterator[Published]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from evalkit.bounds import get_bounds
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.gate.decision import EXIT_STATUS, decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome, build_outcome, select_data
-from evalkit.hooks import Loss, Written
+from evalkit.hooks import Loss, Written, name_errors
 from evalkit.hosts.reports.run_file import Journal
 from evalkit.hosts.reports.serialization import from_line
 from evalkit.lazy import LazyModule
@@ -313,9 +313,8 @@ class ResultCollector:
         is_ours = exitstatus in _GATED_STATUSES or (
             exitstatus == _NO_TESTS and selection is not None and selection.count
         )
-        self._files.features = measure_features(self._configuration, self._outcomes.values())
-        for name, part in self._configuration.parts.items():
-            self._files.doubts += part.list_doubts(select_data(name, self._outcomes.values()))
+        self._files.features, doubts = measure_features(self._configuration, self._outcomes.values())
+        self._files.doubts += (*self._runner.doubts, *doubts, *self._list_doubts())
         self._decision = self._decide(selected, collected)
         self._files.write(
             self._decision, self._tally.to_accounting(), selected=selected, collected=collected, interrupted=interrupted
@@ -334,6 +333,15 @@ class ResultCollector:
         if is_ours and session.exitstatus in (exitstatus, 0):
             others_failed = session.testsfailed > self._failed_reports
             session.exitstatus = 1 if others_failed else self._decision.exit_status
+
+    def _list_doubts(self) -> Iterator[str]:
+        """Yield why features doubt the run, one that raises included."""
+        for name, part in self._configuration.parts.items():
+            try:
+                with name_errors(name):
+                    yield from part.list_doubts(select_data(name, self._outcomes.values()))
+            except EvalkitError as error:
+                yield str(error)
 
     def _decide(self, selected: tuple[str, ...], collected: int) -> GateDecision:
         selection, lost_ids = self._files.selection, self._files.lost_ids

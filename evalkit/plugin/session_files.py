@@ -13,10 +13,10 @@ import pytest
 from msgspec import to_builtins
 
 import evalkit
-from evalkit.errors import UsageError
+from evalkit.errors import EvalkitError, UsageError
 from evalkit.gate.decision import DOUBTS
 from evalkit.gate.parts import read_labels
-from evalkit.hooks import Loss, Written, list_dividing, list_model_settings, select_changing
+from evalkit.hooks import Loss, Written, list_dividing, list_model_settings, name_errors, select_changing
 from evalkit.hosts.reports.run_file import (
     JOURNAL_SUFFIX,
     Journal,
@@ -213,7 +213,16 @@ class SessionFiles:
     def _describe_circumstances(self) -> dict[str, Any]:
         """Return the facts that must be equal in runs that are joined."""
         settings, parts = self._configuration.settings, self._configuration.parts
-        circumstances = {name: value for name, part in parts.items() if (value := part.get_circumstances()) is not None}
+        circumstances: dict[str, Any] = {}
+        for name, part in parts.items():
+            try:
+                with name_errors(name):
+                    value = part.get_circumstances()
+            except EvalkitError as error:
+                if str(error) not in self.doubts:
+                    self.doubts.append(str(error))
+            else:
+                circumstances |= {} if value is None else {name: value}
         models = ", ".join(self._configuration.list_models()) or None
         return {
             "model": redact_secrets(models, self._configuration.secrets),  # a base_url may hold a password

@@ -18,10 +18,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import evalkit
-from evalkit.errors import format_file_path
+from evalkit.errors import EvalkitError, format_file_path
 from evalkit.gate.decision import GATE_WORDS
 from evalkit.gate.outcomes import CaseOutcome
-from evalkit.hooks import describe_feature_models
+from evalkit.hooks import describe_feature_models, name_errors
 from evalkit.hosts.reports.run_file import Journal
 from evalkit.hosts.reports.summary import (
     build_fallback_warning,
@@ -417,8 +417,12 @@ def describe_run(configuration: Configuration) -> Iterator[str]:
     elif configuration.cache:
         source += f", and what {CACHE_FOLDER.as_posix()} has of its replies: no live measurement"
     yield f"evalkit {evalkit.__version__}: {source}{others}"
-    for part in configuration.parts.values():
-        yield from (f"evalkit: {line}" for line in part.describe())
+    for name, part in configuration.parts.items():
+        try:
+            with name_errors(name):
+                yield from (f"evalkit: {line}" for line in part.describe())
+        except EvalkitError as error:
+            yield f"evalkit: {error}"
 
 
 def describe_recording(settings: Settings, models: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any, ClassVar
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from evalkit.errors import KeyPath, UsageError
-from evalkit.hooks import iter_known
+from evalkit.hooks import iter_known, name_errors
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.records.case import Declaration
 from evalkit.records.codec import always_written, decode, to_plain_json
@@ -294,9 +293,11 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def agents(self) -> tuple[str, ...]:
         """The names of the agents that took part, in the order of their first appearance."""
-        told = (feature.list_agents(self.features[name]) for name, feature in iter_known(self.features))
-        made = (item.agent for items in (self.turns, self.calls) for item in items)
-        return tuple(dict.fromkeys(name for name in (*made, *chain.from_iterable(told)) if name))
+        names = [item.agent for items in (self.turns, self.calls) for item in items]
+        for feature_name, feature in iter_known(self.features):
+            with name_errors(feature_name):
+                names += feature.list_agents(self.features[feature_name])
+        return tuple(dict.fromkeys(name for name in names if name))
 
     def to_json(self) -> JsonDict:
         """Return JSON data, whatever the agent passed: NaN as text, objects by their repr. `from_json` reads it."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, cast
 from evalkit.agents.task import Task
 from evalkit.errors import (
     EvalkitError,
+    FeatureError,
     FunctionError,
     MeasurementError,
     ProviderError,
@@ -75,6 +76,7 @@ GRPC_WORLD = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"
 
 _TASK_AS_VALUE = re.compile(r"['\"]Task['\"]|type Task\b")
 _HERE = str(Path(__file__).parents[1])
+_WORLD_ERRORS = (FeatureError, MeasurementError, SpecError)  # no fault of the agent through which they pass
 SERVICE_FAILED = "the model's service failed"
 _GROUPED: MemberDescriptorType = vars(BaseExceptionGroup)["exceptions"]
 SET_UP, TEAR_DOWN = "set-up", "tear-down"
@@ -100,7 +102,7 @@ def _read_fault(error: BaseException, root: Path, *, is_expected: bool) -> RunFa
     # fail it.
     causes = [_find_world_cause(leaf) for leaf in _iter_leaves(error) if not isinstance(leaf, asyncio.CancelledError)]
     culprit = causes[0] if causes and all(causes) else None
-    is_known = isinstance(culprit, (MeasurementError, SpecError))
+    is_known = isinstance(culprit, _WORLD_ERRORS)
     if culprit is not None and not (is_expected and (isinstance(culprit, ProviderError) or not is_known)):
         code = getattr(culprit, "code", "not_measured") if is_known else "provider_error"
         message = _read_text(culprit) if is_known else _describe_service_failure(culprit)
@@ -200,7 +202,7 @@ def _find_world_cause(error: BaseException) -> BaseException | None:
     while cause is not None and id(cause) not in visited:
         if isinstance(cause, (FunctionError, SystemExit)):
             return None
-        if isinstance(cause, (MeasurementError, SpecError)):
+        if isinstance(cause, _WORLD_ERRORS):
             return cause
         if _is_from_client(cause) and (_is_service_failure(cause) or _is_broken_connection(cause)):
             return cause

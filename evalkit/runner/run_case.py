@@ -7,6 +7,7 @@ import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -32,7 +33,7 @@ from evalkit.errors import (
 from evalkit.functions.context_propagation import PatchedCase, enter_case, go_outside, run_inside, run_outside
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.targets import suggest_target
-from evalkit.hooks import RunPart, check_feature_models
+from evalkit.hooks import RunPart, check_feature_models, name_errors
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.models.cassettes.http import binding as http_recording
 from evalkit.models.cassettes.http.traffic import find_request_toggle, plays_requests
@@ -140,6 +141,8 @@ async def _run_repeats(plan: CasePlan, watch: Watchdog) -> Verdict:
             break
         try:
             verdict = await _run_and_judge(plan, number, watch)
+        except FeatureError as error:
+            verdict = build_error_verdict(plan.case, error)
         except (Exception, SystemExit) as error:
             fault = watch.find_damage(error)
             if fault is None:
@@ -192,8 +195,9 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             run=number,
             http=settings.http,
         )
-        for part in dispatcher.call_log.parts.values():
-            part.join(task)
+        for name, part in dispatcher.call_log.parts.items():
+            with name_errors(name):
+                part.join(task)
         task.http_traffic = None if plan.agent.is_recorded else http_recording.create_traffic(task, settings)
         task.request_toggle = find_request_toggle(settings)
         is_played = not plan.agent.is_recorded and plays_requests(settings)
@@ -239,13 +243,20 @@ def _save_recordings(run: RunState) -> None:
         run.fault is not None and (not run.fault.measured or run.fault.code == "deadline")
     ):
         return
-    for recorder in (run.task.provider, run.task.used_http_player, *run.dispatcher.call_log.parts.values()):
-        save = getattr(recorder, "save", None)  # only what records has it
+    recorders = (run.task.provider, run.task.used_http_player)
+    saves = [save for recorder in recorders if (save := getattr(recorder, "save", None))]  # only what records has it
+    for save in (*saves, *(partial(_save_part, *item) for item in run.dispatcher.call_log.parts.items())):
         try:
-            if save is not None:
-                run.warnings += save() or ()
+            run.warnings += save() or ()
         except OSError as error:
             run.task.record_fault(MissingCassetteError(f"the recording can't be written: {error}"))
+        except FeatureError as error:
+            run.task.record_fault(error)
+
+
+def _save_part(name: str, part: RunPart) -> None:
+    with name_errors(name, OSError):
+        part.save()
 
 
 async def _close_parts(run: RunState) -> None:
@@ -300,10 +311,10 @@ async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
     run.start_time = now()
     case = run.plan.case
     try:
-        speaker = next((part for part in run.dispatcher.call_log.parts.values() if part.speaks), None)
-        if speaker is not None:
-            await _run_spoken_turns(speaker, run, agent)
-            return
+        for name, part in run.dispatcher.call_log.parts.items():
+            if part.speaks:
+                await _run_spoken_turns(name, part, run, agent)
+                return
         messages: Sequence[object] = [turn.user for turn in case.turns] or [run.task.input]
         for index, message in enumerate(messages):
             if not await _run_turn(run, agent, index, message):
@@ -312,8 +323,8 @@ async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
         run.wall_s = now() - run.start_time
 
 
-async def _run_spoken_turns(speaker: RunPart, run: RunState, agent: AgentUnderTest) -> None:
-    """Call the agent for each message that a feature lets the user say. What the feature raises is no fault of the
+async def _run_spoken_turns(feature: str, speaker: RunPart, run: RunState, agent: AgentUnderTest) -> None:
+    """Call the agent for each message that `feature` lets the user say. What the feature raises is no fault of the
     agent's, and the time that it takes is none of the agent's."""
     task = run.task
     while True:
@@ -324,7 +335,7 @@ async def _run_spoken_turns(speaker: RunPart, run: RunState, agent: AgentUnderTe
             task.record_fault(error)
             return
         except Exception as error:
-            problem = f"feature '{speaker.feature}' raised {type(error).__name__}: {error}"
+            problem = f"feature '{feature}' raised {type(error).__name__}: {error}"
             task.record_fault(MeasurementError(f"the user can't speak: {problem}"))
             return
         if message is None:

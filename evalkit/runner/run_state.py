@@ -20,14 +20,23 @@ from evalkit.agents.task import Task
 from evalkit.agents.task_settings import TaskSettings, merge_settings
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation, get_expectation
-from evalkit.errors import Location, MissingCassetteError, PathProblem, Problem, ProviderError, SpecError, format_path
+from evalkit.errors import (
+    FeatureError,
+    Location,
+    MissingCassetteError,
+    PathProblem,
+    Problem,
+    ProviderError,
+    SpecError,
+    format_path,
+)
 from evalkit.fields.reader import FieldReader
 from evalkit.functions.context_propagation import PatchedCase
 from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet, get_mocks
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.permissions import explain_path
-from evalkit.hooks import CaseDraft, CasePart, PlannedCase, RunView, compile_parts, plan_parts
+from evalkit.hooks import CaseDraft, CasePart, PlannedCase, RunView, compile_parts, name_errors, plan_parts
 from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
 from evalkit.lazy import LazyModule
 from evalkit.models.cassettes.http import binding as http_recording
@@ -261,6 +270,7 @@ def build_transcript(run: RunState) -> Transcript:
     task.end_turn()
     task.record_unanswered_calls()
     reply = run.replies[-1] if run.replies else Reply()
+    unused_mocks = dispatcher.find_unused()  # it may find a fault
     fault = _find_fault(run)
     cassette = getattr(task.provider, "cassette", None)
     data, state, turns = _copy_reply_data(run, reply), _get_final_state(run), task.turns
@@ -286,7 +296,7 @@ def build_transcript(run: RunState) -> Transcript:
         saved_usd=compute_turns_cost([turn for turn in turns if turn.source == CACHE], model, run.plan.settings.prices),
         functions=dispatcher.names,
         failed_requests=tuple(map(_describe_failure, task.model_failures)),
-        unused_mocks=dispatcher.find_unused(),
+        unused_mocks=unused_mocks,
         warnings=tuple(run.warnings),
         metadata=data,
         state=state,
@@ -297,8 +307,12 @@ def build_transcript(run: RunState) -> Transcript:
 
 def _finish_parts(run: RunState, transcript: Transcript) -> Transcript:
     """Return the record as the features that took part in the run leave it."""
-    for part in run.dispatcher.call_log.parts.values():
-        transcript = part.finish(transcript, run.plan.expectations)
+    for name, part in run.dispatcher.call_log.parts.items():
+        try:
+            with name_errors(name):
+                transcript = part.finish(transcript, run.plan.expectations)
+        except FeatureError as error:
+            transcript = replace(transcript, fault=transcript.fault or faults.build_unmeasured_fault(error))
     return transcript
 
 

@@ -31,7 +31,7 @@ from evalkit.agents.remote.channel import DisconnectedError
 from evalkit.agents.remote.http_server import HttpServer, Message, Receive, Send, read_headers, send_json
 from evalkit.agents.unseen_parts import UnseenParts
 from evalkit.errors import EvalkitError, UsageError
-from evalkit.hooks import list_entries, load_feature
+from evalkit.hooks import list_entries, load_feature, name_errors
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.transcript import ModelCall
 
@@ -131,11 +131,12 @@ class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
     ) -> None:
         self._task = task
         self._token = secrets.token_urlsafe(18)
-        self._functions = {
-            entry.endpoint: load_feature(entry.name).build_endpoint(self._list_functions, self._call)
-            for entry in list_entries()
-            if entry.endpoint
-        }
+        self._functions = {}
+        for entry in list_entries():
+            if entry.endpoint:
+                with name_errors(entry.name):
+                    build_endpoint = load_feature(entry.name).build_endpoint
+                    self._functions[entry.endpoint] = build_endpoint(self._list_functions, self._call)
         self._app = FunctionsApp(task, self._token, models, {**self._functions, **(endpoints or {})})
         self._server = HttpServer(self._app, self._app.note_loss)
         self._url_file: str | None = None

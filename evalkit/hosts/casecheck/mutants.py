@@ -19,7 +19,7 @@ from evalkit.checks.call_keys import list_call_keys
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.errors import KeyPath
 from evalkit.functions.declarations import find_argument_violations
-from evalkit.hooks import iter_known, load_all
+from evalkit.hooks import iter_known, load_all, name_errors
 from evalkit.hosts.casecheck.expected_calls import (
     ExampleNotFoundError,
     NoExampleError,
@@ -67,7 +67,10 @@ Keys = JsonObject
 def list_kinds() -> Mapping[str, str]:
     """Return the kinds of mutants by name, each with what happens in them."""
     of_keys = {kind: words for key in list_call_keys().values() for kind, words in key.mistakes.items()}
-    of_features = {kind: words for feature in load_all() for kind, words in feature.list_mutants().items()}
+    of_features: dict[str, str] = {}
+    for feature in load_all():
+        with name_errors(feature.name):
+            of_features |= feature.list_mutants()
     of_run_keys = {kind: words for key in list_expected_keys().values() for kind, words in key.mistakes.items()}
     return {**_OF_CALLS, **of_keys, **of_features, **of_run_keys, **_OF_RUNS}
 
@@ -131,8 +134,9 @@ def generate_mutants(observed: Observation) -> Iterator[Mutant]:
             yield from _generate_lost_facts(observed, index)
         yield from _generate_key_mistakes(transcript, index)
         yield from _generate_result_changes(transcript, index)
-        for _, feature in iter_known(call.features):
-            yield from feature.mutate(transcript, index)
+        for name, feature in iter_known(call.features):
+            with name_errors(name):
+                yield from feature.mutate(transcript, index)
     for key in list_expected_keys().values():
         for change in key.mutate(transcript):
             demand = {key.name: change.value}

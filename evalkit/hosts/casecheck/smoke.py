@@ -33,7 +33,7 @@ from evalkit.functions.mocks.answers import (
     find_references,
     get_mocks,
 )
-from evalkit.hooks import Forecast, JudgedRun, find_agent_form, find_code
+from evalkit.hooks import Forecast, JudgedRun, UserForecast, find_agent_form, find_code, name_errors
 from evalkit.hosts.casecheck.expected_calls import (
     GROUPS,
     PHRASES,
@@ -129,6 +129,15 @@ def run_smoke_check(
     return SmokeResult(case.id, tuple(dict.fromkeys(run.findings)), tuple(dict.fromkeys(run.notes)), run.call_count)
 
 
+def _foresee_user(case: Case) -> UserForecast | None:
+    for name, part in case.features.items():
+        with name_errors(name):
+            user = part.foresee_user()
+        if user is not None:
+            return user
+    return None
+
+
 class _SmokeRun:
     """The check of one case."""
 
@@ -136,8 +145,7 @@ class _SmokeRun:
         self, case: Case, settings: Settings, declarations: Mapping[str, Declaration], known_names: Container[str]
     ) -> None:
         self._case = case
-        forecasts = (part.foresee_user() for part in case.features.values())
-        self._user = next((user for user in forecasts if user is not None), None)
+        self._user = _foresee_user(case)
         self._input = case.input
         if self._user is not None:  # it is taken to have said at once what it may say
             self._input = {**case.input, "turns": [{"user": list(self._user.words)}]}
@@ -248,8 +256,9 @@ class _SmokeRun:
             report=report,
             note=self.notes.append,
         )
-        for part in self._case.features.values():
-            part.forecast(forecast)
+        for name, part in self._case.features.items():
+            with name_errors(name):
+                part.forecast(forecast)
 
     def _draft_arguments(
         self, planned: PlannedCall, expected: JsonObject, declaration: Declaration | None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from evalkit.hooks import Loss, Published, SessionPart, Written
+from evalkit.hooks import Loss, Published, SessionPart, Written, name_errors
 from evalkit.hosts.reports.run_file import StoredRun, load_run, replace_file
 from evalkit.hosts.reports.sections import PageSection
 from evalkit.hosts.reports.serialization import Redact, redact_run
@@ -81,8 +81,13 @@ class FinishedRun:
 
 def build_sections(parts: Mapping[str, SessionPart], run: Run, redact: Redact | None) -> dict[str, PageSection]:
     """Return what features add to a page of a run, by the name of the feature."""
-    sections = {name: part.build_section(run, redact) for name, part in parts.items()}
-    return {name: section for name, section in sections.items() if section is not None}
+    sections = {}
+    for name, part in parts.items():
+        with name_errors(name):
+            section = part.build_section(run, redact)
+        if section is not None:
+            sections[name] = section
+    return sections
 
 
 class ReportFile(SessionPart):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.errors import FeatureError
 from evalkit.hooks import RunReport, is_late_key, iter_known
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
@@ -165,12 +166,17 @@ def _build_body(verdict: Verdict, options: TraceOptions) -> list[Line]:
     speaker = find_speaker(transcript)
     notes = list_run_notes(transcript)
     body += _build_note_lines(notes.get(None))
+    try:
+        shows_agent = len(transcript.agents) > 1
+    except FeatureError as error:
+        shows_agent = True
+        body += _build_message(str(error), "  ", "quiet")
     said = 0  # messages of the user that stand above
     for line in verdict.calls:
         if line.call is not None:
             body += _build_user_lines(transcript, speaker, said, line.call.user_turn + 1)
             said = max(said, line.call.user_turn + 1)
-        body += _build_call_lines(line, reported, options, shows_agent=len(transcript.agents) > 1)
+        body += _build_call_lines(line, reported, options, shows_agent=shows_agent)
         if line.call is not None:
             body += _build_note_lines(notes.get(line.call.index))
     body += _build_user_lines(transcript, speaker, said, None)

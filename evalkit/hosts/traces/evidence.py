@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from evalkit.checks.call_keys import FunctionKey, list_call_keys
 from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import GROUP_KEYS, DemandKey
+from evalkit.hooks import name_errors
 from evalkit.hosts.traces.log_formats import (
     Conversation,
     FunctionAnswer,
@@ -40,15 +41,18 @@ def find_missing_evidence(case: Case, conversation: Conversation, *, is_live: bo
     calls = _list_calls(conversation)
     blank = list_blank_calls(conversation)
     declared = {function.name for function in case.functions if function.parameters}
-    on_arguments = any(part.looks_at_arguments() for part in case.features.values()) or not declared.isdisjoint(blank)
+    names = {call.name for call in calls}
+    of_features, on_arguments = set(), not declared.isdisjoint(blank)
+    for feature, part in case.features.items():
+        with name_errors(feature):
+            on_arguments |= part.looks_at_arguments()
+            of_features |= {key for name in names for key in part.list_call_keys(name)}
     known: list[DemandKey] = [*list_expected_keys().values(), *list_call_keys().values()]
     by_names = GROUP_KEYS.keys() | {key.name for key in known if not key.looks_at_arguments}
     if blank and (on_arguments or not keys <= by_names or any("{{" in text for text in texts)):
         return f"holds no arguments of {', '.join(blank)}; {ADVICE}"
     if gap := _find_gap(conversation, is_live=is_live):
         return gap
-    names = {call.name for call in calls}
-    of_features = {key for part in case.features.values() for name in names for key in part.list_call_keys(name)}
     for key in known:
         if key.untraced and key.name in keys | of_features and not is_live:
             return f"holds {key.untraced}, which the case expects ('{key.name}')"

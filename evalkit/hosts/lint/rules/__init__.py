@@ -7,13 +7,14 @@ docs/lint.md lists them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.hooks import list_entries, load_feature
+from evalkit.hooks import list_entries, load_feature, name_errors
 from evalkit.hosts.lint.facts import records
-from evalkit.hosts.lint.finding import Rule
+from evalkit.hosts.lint.facts.project import ProjectFacts
+from evalkit.hosts.lint.finding import Finding, Rule
 from evalkit.hosts.lint.rules import cases, declarations, dispatch, instructions, parameters
 from evalkit.hosts.lint.rules.family import RuleFamily
 
@@ -35,8 +36,20 @@ def list_families() -> tuple[RuleFamily, ...]:
         RuleFamily(parameters.RULES, parameters.check),
         RuleFamily(instructions.RULES, instructions.check),
         RuleFamily(cases.RULES, cases.check),
-        *(load_feature(entry.name).list_rules() for entry in list_entries() if entry.has_rules),
+        *(_list_rules_of(entry.name) for entry in list_entries() if entry.has_rules),
     )
+
+
+def _list_rules_of(feature: str) -> RuleFamily:
+    """Return the rules of a feature. FeatureError where it raises, or a rule of it does."""
+    with name_errors(feature):
+        family = load_feature(feature).list_rules()
+
+    def check(facts: ProjectFacts) -> Iterator[Finding]:
+        with name_errors(feature):
+            yield from family.check(facts)
+
+    return family._replace(check=check)
 
 
 @cache
