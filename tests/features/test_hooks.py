@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module, metadata
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -413,8 +414,10 @@ def test_the_entries_of_evalkit_are_those_of_its_features() -> None:
 
 
 @pytest.mark.parametrize("entry", BUILT_IN, ids=lambda entry: entry.name)
-def test_the_folder_of_a_feature_is_a_package_that_says_what_it_is(entry: Entry) -> None:
-    assert import_module(entry.target.partition(":")[0].rpartition(".")[0]).__doc__
+def test_the_folder_of_a_feature_says_what_it_is_and_has_tests(entry: Entry) -> None:
+    package = entry.target.partition(":")[0].rpartition(".")[0]
+    assert import_module(package).__doc__
+    assert (Path(__file__).parent / package.rpartition(".")[2]).is_dir()
 
 
 def test_a_feature_does_nothing_unless_it_says_so() -> None:
