@@ -23,6 +23,7 @@ from evalkit.hooks.key_table import KeyTable
 from evalkit.operators.base import Operator
 from evalkit.operators.builtin import OPERATOR_TABLE
 from evalkit.records.transcript import FunctionCall, Transcript
+from evalkit.yamlfile.parse import load
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expectations.md"
 MODIFIERS = {name for name, key in list_expected_keys().items() if key.is_modifier}
@@ -33,64 +34,27 @@ TABLES: dict[str, Mapping[str, DescribedKey]] = {
     "forbidden": list_forbidden_keys(),
 }
 
-VALUES: dict[str, Any] = {
-    "expected_function_calls": [
-        "a",
-        {"function_name": "b", "body_contains": "x"},
-        {"any_order": ["c", {"in_order": ["d"]}]},
-    ],
-    "call_order": "any",
-    "extra_calls": "allow",
-    "forbidden_function_calls": [{"function_name": "z", "arguments_contain": {"a": 1}}],
-    "grounded": ["a"],
-    "valid_arguments": False,
-    "ignored_arguments": ["trace_id"],
-    "final_function_call": "a",
-    "expected_handoffs": ["triage -> billing"],
-    "expected_delegations": [],
-    "expected_approvals": ["z", {"function_name": "y", "arguments": {"a": 1}, "body_contains": "x"}],
-    "response_contains": ["a"],
-    "response_excludes": "b",
-    "response_matches": "^c",
-    "response_json": {"type": "object"},
-    "state": {"orders": []},
-    "state_contains": {"orders": {"A-1": {"$any": True}}},
-    "stop_reason": "completed",
-    "model_failure": True,
-    "scenario_instruction_used": "valid-warranty",
-    "max_model_turns": 4,
-    "max_function_calls": 3,
-    "max_identical_calls": 2,
-    "max_tokens": 1000,
-    "max_cost_usd": 0.01,
-    "processing_time_ms": 60000,
-    "max_overhead_ms": 12.5,
-    "min_score": {"f1": 0.8},
-    "judge": ["The tone is friendly."],
-    "email_sent": True,
-    "ticket_created": False,
-    "ticket_fields": {"priority": "high"},
-    "response_body_contains": "x",
-    "response_body_excludes": ["y"],
-}
-CALL_VALUES: dict[str, Any] = {
-    "function_name": "f",
-    "arguments": {"a": 1},
-    "arguments_contain": {"a": "x"},
-    "arguments_absent": "cc",
-    "result_contains": 5,
-    "outcome": "error",
-    "times": {"min": 1, "max": 2},
-    "optional": True,
-    "channel": ["native"],
-    "answered_by": ["application"],
-    "by": "billing",
-    "in_reply_to": {"$search": "yes"},
-    "approval": ["approved", "none"],
-    "max_latency_ms": 500,
-    "valid": False,
-    "grounded": True,
-}
+
+def collect_examples() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the first value on the page of each key of `expected_output`, and of each key of a call."""
+    expected: dict[str, Any] = {}
+    of_calls: dict[str, Any] = {}
+
+    def collect(value: Any) -> None:
+        if isinstance(value, dict) and "function_name" in value:
+            of_calls.update({key: item for key, item in value.items() if key not in of_calls})
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            collect(part)
+
+    for block in re.findall(r"```yaml\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL):
+        data = load(block, "docs/expectations.md")
+        data = data.get("expected_output", data)
+        expected.update({key: value for key, value in data.items() if key not in expected})
+        collect(data)
+    return expected, of_calls
+
+
+VALUES, CALL_VALUES = collect_examples()
 GROUP_VALUES: dict[str, Any] = {
     "in_order": ["a"],
     "any_order": [{"function_name": "a"}],
@@ -136,8 +100,9 @@ def test_a_row_without_a_key_says_where_the_key_belongs() -> None:
 
 
 def test_there_is_an_example_of_every_key() -> None:
-    assert VALUES.keys() == list_expected_keys().keys()
-    assert CALL_VALUES.keys() == list_call_keys().keys()
+    """Those of a run and of a call are on the page; a key without one needs an example there."""
+    assert list_expected_keys().keys() - VALUES == set()
+    assert list_call_keys().keys() - CALL_VALUES == set()
     assert GROUP_VALUES.keys() == GROUP_KEYS.keys()
 
 
