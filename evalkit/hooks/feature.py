@@ -38,14 +38,18 @@ if TYPE_CHECKING:
 
 
 class Feature:
-    """The base of features."""
+    """The base of features. An object of each class is made when something first asks for the feature, and then kept.
+
+    What a hook raises is never green: an error of the case that is asked about, a gate that is not measured, a usage
+    error before the first case, or, of hooks that sum up and report, a line that names the feature.
+    """
 
     name: ClassVar[str]
     # What its data in records must be, as msgspec takes types: run files are checked by it when they are read.
     verdict_data: ClassVar[Any] = Any
     transcript_data: ClassVar[Any] = Any
     call_data: ClassVar[Any] = Any
-    changed_runs: ClassVar[ChangedRuns | None] = None  # of one whose `SessionPart` has `again`
+    changed_runs: ClassVar[ChangedRuns | None] = None  # of one whose `SessionPart` has `plan_changed_runs`
 
     # What `evalkit mutate` says of a case whose run has data of it: mutants are judged by the same data.
     about_mutants: ClassVar[str] = ""
@@ -70,25 +74,29 @@ class Feature:
         raise NotImplementedError
 
     def configure(self, options: Options) -> SessionPart | None:
-        """One of its options was given: return what that switches on. UsageError for a value that does not go."""
+        """Return what its options switch on; called once in each process of a session in which one of them was given,
+        before cases are collected. UsageError for a value that can't be used."""
         return None
 
     # For each case that has something of it
 
     def expand(self, file: CaseFileData) -> FileCases:
-        """List the cases of a file with one of `Entry.expanding_keys`. SpecError if that can't be: one case, broken."""
+        """Return the cases of a file that has one of its `Entry.expanding_keys`. SpecError if they can't be listed: the
+        file is then one case, with that error."""
         raise NotImplementedError
 
     def inherit(self, folder: str, root: str) -> Inherited:
-        """Read the feature's files that hold in `folder`."""
+        """Read those of its files (`Entry.file`) that apply to cases in `folder`; called only where there is one."""
         return Inherited()
 
     def compile(self, draft: CaseDraft) -> CasePart | None:
-        """Compile what the case says, or its folder; None if there is nothing."""
+        """Return the feature's part in a case; called when a case that has one of its keys of the case or of `input`,
+        or that its files apply to, is loaded. None for no part. Problems of the file go to `draft.reader`."""
         return None
 
     def read_setting(self, key: str, value: object) -> JsonValue:
-        """Check and convert the value of one of its `settings`. ValueError says what was expected, UsageError all."""
+        """Return the value of one of its `Entry.settings`, checked and converted. A ValueError says what was expected,
+        as in "a number from 1 on"; a UsageError is the rest of a message that begins with the key."""
         raise NotImplementedError
 
     def list_agent_forms(self) -> Mapping[str, AgentForm]:
@@ -104,11 +112,13 @@ class Feature:
         raise NotImplementedError
 
     def start_late(self, log: CallLog) -> RunPart | None:
-        """Take part in a run of a case that says nothing, where a declaration or an adapter asks for it."""
+        """Return the feature's part in a run of a case that has no part of it; called when a function with a key of it
+        is declared, or an adapter asks (`Task.take_part`)."""
         return None
 
     def read_demands(self, options: Mapping[str, Any]) -> JsonDict:
-        """Return what its `settings` in [tool.evalkit] demand of a run's gate, as fields of `Policy`."""
+        """Return what its `Entry.settings` demand of a run's gate, as fields of `Policy`; called if one of them is
+        given. `options` is [tool.evalkit], as it was read."""
         return {}
 
     def check_models(self, settings: Settings) -> None:
@@ -119,17 +129,19 @@ class Feature:
         return ""
 
     async def grade(self, run: OpenRun) -> Transcript:
-        """Decide what it left open of a run, for which all else holds: return the transcript with the answers.
+        """Return the transcript with answers to what its late operators and keys left open; called after the first
+        judgement of a run, if that passed. The run is then judged again, with the answers.
 
-        The run is judged again by them. A BudgetSpentError means that the run was not made; any other exception is an
-        error of the case, as is what stays open.
+        A BudgetSpentError means that the run was not made; any other exception is an error of the case, as is what
+        stays open.
         """
         raise NotImplementedError
 
-    # Of one run. Asked of runs whose transcript has data of it
+    # Of one run whose transcript has data of it
 
     def account(self, transcript: Transcript) -> SideUsage | None:
-        """Return what models took that the feature asked: they are not the agent's."""
+        """Return the tokens, money and counts of models that the feature asked; None if it asked none. They are counted
+        apart from the agent's. Where it raises, they are unknown."""
         return None
 
     def describe_usage(self, total: SideUsage) -> str:
@@ -137,42 +149,49 @@ class Feature:
         return ""
 
     def report_run(self, transcript: Transcript) -> RunReport | None:
-        """Return what reports say of the run."""
+        """Return what reports say of one run, from its transcript; see `report_case` for verdicts."""
         return None
 
     def list_agents(self, data: Any) -> Iterable[str]:
-        """Return the names of agents that its data of a run tells of, beside those of calls and of turns of models."""
+        """Return the names of agents in its data of a run. Those of calls and of models' turns are known without it."""
         return ()
 
     def extract_turn(self, data: Any, user_turn: int) -> Any:
-        """Return what of its data of a run belongs to one message of the user in a conversation."""
+        """Return the part of its data of a run that belongs to one message of the user, from 0: a turn of a
+        conversation is judged by it."""
         return data
 
-    # At the end. `data` is what `PartJudgement.data` was, as JSON
+    # At the end, in this order: `add_up` for each case, `measure`, `decide`, `summarize`, reports
 
     def add_up(self, runs: Sequence[Any]) -> Any:
-        """Return the data of a case from those of its runs: what is kept of it until the end."""
+        """Return what is kept of a case until the end of the session, from the data of its runs: their
+        `PartJudgement.data`, or where `judge` returned none, the data in their transcripts. Hashable; None for nothing.
+        """
         return None
 
     def measure(self, run: EndedRun) -> JsonDict | None:
-        """Measure what the gate is to know of a run besides: JSON data, which the run file keeps. Asked once, at the
-        end of a session in which something of the feature was kept.
+        """Return JSON data that `decide` needs and no verdict holds, such as a file that was read; called once, at the
+        end of a session for which `add_up` kept something. The run file keeps it. An exception leaves the gate
+        unmeasured.
         """
         return None
 
     def decide(self, evidence: GateEvidence) -> Iterator[Finding]:
-        """Yield what the feature demands of a run, and how it is met. `evidence.features` is what `measure` returned.
+        """Yield whether the feature's demands of the run are met; called for each decision of the gate, in a session
+        and later from its run file. `evidence.features` has what `measure` returned.
 
         A UsageError is a policy that makes no sense; any other exception leaves the gate unmeasured.
         """
         return iter(())
 
     def summarize(self, outcomes: Sequence[tuple[str, Any]], is_whole: bool) -> Summary | None:
-        """Sum up the cases, each its id and what `add_up` returned. `is_whole`: no case was left out."""
+        """Return notes and facts on the run; it decides nothing. `outcomes` are the ids of cases, each with what
+        `add_up` returned. `is_whole`: no case was left out."""
         return None
 
     def compare_parts(self, parts: Sequence[GateEvidence]) -> Comparison:
-        """Compare the parts of a run, the reference first. Its entry says `divides_runs`."""
+        """Return findings, notes and facts on the parts of a run beside each other, the reference first; called for the
+        feature whose `SessionPart.labels` divided the run. Its entry says `divides_runs`."""
         raise NotImplementedError
 
     def build_table(self, facts: Any) -> Table | None:
@@ -180,15 +199,15 @@ class Feature:
         return None
 
     def report_case(self, data: Any) -> CaseReport | None:
-        """Return what reports say of one verdict."""
+        """Return what reports say of one verdict. `data` is its `PartJudgement.data`, as JSON."""
         return None
 
     def report_call(self, call: FunctionCall) -> str:
-        """Return what a trace says of one call, in brackets: ``name: value``."""
+        """Return what the trace of a case says in brackets of a call that has data of it: ``name: value``."""
         return ""
 
     def trace_call(self, call: FunctionCall) -> Mapping[str, str]:
-        """Return the attributes of a call's span."""
+        """Return attributes of the OpenTelemetry span of a call that has data of it."""
         return {}
 
     def upgrade_changed_run(self, data: JsonObject) -> JsonObject:
@@ -198,9 +217,10 @@ class Feature:
     # Tests of cases
 
     def list_mutants(self) -> Mapping[str, str]:
-        """Return the kinds of its mutants, each with what happens in them."""
+        """Return the kinds of mutants that `mutate` makes, each with what is changed in them (`Entry.mutants`)."""
         return {}
 
     def mutate(self, transcript: Transcript, index: int) -> Iterator[Any]:
-        """Yield the mutants of call number `index`."""
+        """Yield mutants of a passing run (`evalkit mutate`), each with call number `index`, which has data of it,
+        changed in one way."""
         return iter(())

@@ -43,24 +43,26 @@ class CasePart(Struct, frozen=True):
     replaces_agent: ClassVar[bool] = False  # `plan` names another agent, whose calls are fixed: no mock answers them
 
     def plan(self, planned: PlannedCase) -> PlannedCase:
-        """A case is about to run: return what runs. It may change the case, and let another agent act in its agent's
-        place. An EvalkitError is the verdict's; any other exception is an error of the case that names the feature."""
+        """Return what runs, in the process that runs the case, before its first run. It may change the case, and let
+        another agent act in the place of its own; what options change is `SessionPart.prepare` and `launch`."""
         return planned
 
     def start(self, log: CallLog) -> RunPart | None:
-        """A run begins: return what takes part in it."""
+        """Return what takes part in a run that begins; None for nothing. Called once for each run, before the agent."""
         return None
 
     def judge(self, run: JudgedRun) -> PartJudgement | None:
-        """A run is over, and the checks of `expected_output` have been made. An exception is an error of the case."""
+        """Return the feature's results of a run that is over, and its data for the verdict; called after the checks of
+        `expected_output`, also for each run with something changed."""
         return None
 
     def confirm(self, run: JudgedRun) -> Reason | None:
-        """All holds, what features demand included: return why the run can't count as measured nevertheless."""
+        """Return why a run that has passed every check can't count as measured nevertheless; None if it can."""
         return None
 
     def is_current(self, data: Any) -> bool:
-        """Return whether a verdict with this `data` would be the same now: `--evalkit-resume`."""
+        """Return whether an earlier verdict with this `data` would be the same now: `--evalkit-resume` keeps it then. A
+        case for which it raises is run again."""
         return True
 
     def list_call_keys(self, function: str) -> set[str]:
@@ -76,56 +78,55 @@ class CasePart(Struct, frozen=True):
         return None
 
     def forecast(self, forecast: Forecast) -> None:
-        """Report what the expected calls can't keep."""
+        """Report what the expected calls would break, if they were made (`evalkit smoke`)."""
 
 
 class RunPart:
-    """The part of a feature in one run."""
+    """The part of a feature in one run. In order: `join`, `next_message`, `answer` and `change_agent` as often as
+    needed, `save`, `close`, `find_unused`, `finish`. An exception is an error of the case."""
 
     feature: ClassVar[str]
     speaks: ClassVar[bool] = False  # the user's messages come from it (`next_message`), and not from the case
 
     def join(self, task: Task) -> None:
-        """The agent is about to be called with `task`."""
+        """Keep or change the `task` that the agent gets; called once, before the agent."""
 
     def answer(self, call: PendingCall) -> EvalkitError | None:
-        """A call is about to be answered by its mock. Change it if need be; return the error that it gets instead.
-
-        Called under the lock of the call log.
+        """Return the error that a call gets in place of its mock's answer; None lets the mock answer. It may change the
+        call. Called for each call before its mock, under the lock of the call log.
         """
         return None
 
     def change_agent(self, change: AgentChange) -> None:
-        """The run passes from one agent to another. Called without the lock of the call log."""
+        """Note that the run passes from one agent to another. Called without the lock of the call log."""
 
     async def close(self, run: RunView) -> None:
-        """The agent has ended its run, and nothing has failed; no other run of it has begun.
-
-        A MockError leaves the run unmeasured.
-        """
+        """Look at the system that the agent has changed; called once it has ended without a failure, and before another
+        run of it begins."""
 
     async def next_message(self, run: RunView) -> UserMessage | None:
-        """Return what the user says next, None at the end of the conversation.
-
-        The agent has answered the message before. The time counts as waiting, and none of the agent's. An exception
-        ends the run as one that could not be measured.
-        """
+        """Return what the user says next, None at the end of the conversation; called before each message of a part
+        that `speaks`. The time that it takes counts as waiting, and not as the agent's."""
         return None
 
     def save(self) -> None:
-        """Write what was recorded: the run could be measured. An OSError is a fault of the run."""
+        """Write what was recorded; called after a run that could be measured."""
 
     def finish(self, transcript: Transcript, expectations: Sequence[Expectation | None]) -> Transcript:
-        """The run is over: return its record, as it is to be judged."""
+        """Return the record of a run that is over as it is to be judged, with the feature's data in `features`."""
         return transcript
 
     def find_unused(self) -> Iterable[str]:
-        """Word a sentence for each entry of the case that no call used."""
+        """Return a sentence for each entry of the case that nothing in the run used (`strict_mocks`)."""
         return ()
 
 
 class SessionPart:
-    """What the options of a feature switch on, for a session as a whole. Each process of the session makes its own."""
+    """What the options of a feature switch on, for a session as a whole. Each process of the session makes its own.
+
+    In order: `build_executor`, `describe`; `prepare` for each case as it is loaded; `collect` once all are;
+    `check_selection`; `launch` and `plan_changed_runs` for each case that runs; `join`, `list_doubts`, `publish`.
+    """
 
     shows_baseline: ClassVar[bool] = False  # `publish` needs the cases of `--evalkit-baseline`, not only their outcomes
     shows_sections: ClassVar[bool] = False  # `publish` shows what other features return from `build_section`
@@ -139,25 +140,28 @@ class SessionPart:
         return iter(())
 
     def get_circumstances(self) -> JsonValue:
-        """Return what must be equal in runs that are joined, for the run's metadata; of parts records with `label`."""
+        """Return JSON data for the run's metadata, which must be equal in shards that are joined; None for nothing. A
+        feature that divides the run returns a list of mappings with `label`."""
         return None
 
     def prepare(self, case: Case, label: str) -> Case:
-        """A case has been loaded, for the part `label` of the run; "" without parts. Return it as it is to be run."""
+        """Return a case as it is to be collected; called when it has been loaded, for the part `label` of the run (""
+        where the run is not divided)."""
         return case
 
     def collect(self, cases: Iterable[Case]) -> JsonValue:
-        """All cases of this process are collected, before -k and its like leave some out; reading `cases` loads them.
+        """Look at all cases that were collected, before -k and its like leave some out; reading `cases` loads them.
 
-        Return what the process that collects the results must know of it, if it is another one: its part `join`s it.
+        In a worker of xdist, what it returns is handed to `join` in the process that collects the results. An exception
+        leaves the gate unmeasured.
         """
         return None
 
     def join(self, collected: JsonValue) -> None:
-        """A worker is done: take what its part returned from `collect`."""
+        """Take what `collect` returned in a worker of xdist that is done."""
 
     def launch(self, case: Case) -> Case:
-        """A case is about to run, after all were collected: return it as it is to be run."""
+        """Return a case as it is to be run; called just before it runs, once `collect` has seen all cases."""
         return case
 
     def list_doubts(self, outcomes: Sequence[tuple[str, Any]]) -> Iterator[str]:
@@ -165,10 +169,11 @@ class SessionPart:
         return iter(())
 
     def check_selection(self, selected: Iterable[tuple[str, Path]]) -> None:
-        """Cases were selected, each by its label and folder, and their conftest files imported. UsageError refuses."""
+        """Raise UsageError for a selection that can't be run. Called once, with the label and folder of each selected
+        case, after conftest files were imported."""
 
-    def again(self, passing: PassingRun) -> Iterable[PlannedRun]:
-        """A case has passed: plan runs of it with one thing changed, in the order in which they run.
+    def plan_changed_runs(self, passing: PassingRun) -> Iterable[PlannedRun]:
+        """Return further runs of a case that has passed, each with one thing changed, in the order in which they run.
 
         A run that fails, fails the case. How reports call these runs stands in `Feature.changed_runs`. A part that has
         this is picklable: the processes of a cluster run cases, too.
@@ -180,10 +185,9 @@ class SessionPart:
         return None
 
     def publish(self, report: FinishedRun) -> Iterator[Published]:
-        """The run file is written: write or send something else of the run, in the process that collects the results.
-
-        Yield what could not be written or sent, and what was. An exception is a `Loss`, too.
-        """
+        """Write or send a report of the run; called once, when the run file is written, in the process that collects
+        the results. Yield what was written or sent (`Written`, `Sent`), and what could not be (`Loss`, as is an
+        exception)."""
         return iter(())
 
     def build_section(self, run: Run, redact: Redact | None) -> PageSection | None:
@@ -193,4 +197,6 @@ class SessionPart:
 
 def select_changing(parts: Mapping[str, SessionPart]) -> dict[str, SessionPart]:
     """Return the parts, by feature, that run passed cases again."""
-    return {name: part for name, part in parts.items() if type(part).again is not SessionPart.again}
+    return {
+        name: part for name, part in parts.items() if type(part).plan_changed_runs is not SessionPart.plan_changed_runs
+    }

@@ -113,7 +113,8 @@ class CaseRunner:
             with name_errors(name):
                 yield
         except EvalkitError as error:
-            self.doubts.append(str(error))
+            if str(error) not in self.doubts:  # each worker may say it
+                self.doubts.append(str(error))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:

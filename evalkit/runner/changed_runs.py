@@ -1,4 +1,4 @@
-"""Runs of a passed case with one thing changed, once for each change, as options ask for them (`SessionPart.again`).
+"""Runs of a passed case with one thing changed, once for each change that a `SessionPart` plans.
 
 A run that fails, fails the case.
 """
@@ -114,7 +114,7 @@ async def arun_with_changes(
     with look_up_from(case.folder):
         for name, part in parts.items():
             try:
-                planned_runs += [(name, planned) for planned in part.again(passing)]
+                planned_runs += [(name, planned) for planned in part.plan_changed_runs(passing)]
             except Exception as error:
                 return _add_error(verdict, name, error)
     for name, planned in planned_runs:

@@ -66,7 +66,7 @@ IN_SESSIONS: dict[type, dict[str, str]] = {
     SessionPart: {
         "prepare": CASE_ERROR,
         "launch": CASE_ERROR,
-        "again": CASE_ERROR,
+        "plan_changed_runs": CASE_ERROR,
         "check_selection": USAGE,
         "build_executor": USAGE,
         "get_circumstances": NOT_MEASURED,

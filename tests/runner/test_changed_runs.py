@@ -31,7 +31,7 @@ class Again(SessionPart):
     def __init__(self, *statuses: str) -> None:
         self._statuses = statuses
 
-    def again(self, passing: PassingRun) -> Iterable[PlannedRun]:
+    def plan_changed_runs(self, passing: PassingRun) -> Iterable[PlannedRun]:
         for status in self._statuses:
             yield PlannedRun(passing.build_case(), partial(judge, status=status))
 
@@ -42,12 +42,12 @@ def judge(verdict: Verdict, status: str) -> ChangedRun:
 
 
 class Broken(SessionPart):
-    def again(self, passing: PassingRun) -> Iterable[PlannedRun]:
+    def plan_changed_runs(self, passing: PassingRun) -> Iterable[PlannedRun]:
         raise KeyError("case")
 
 
 class BrokenJudge(SessionPart):
-    def again(self, passing: PassingRun) -> Iterable[PlannedRun]:
+    def plan_changed_runs(self, passing: PassingRun) -> Iterable[PlannedRun]:
         yield PlannedRun(passing.build_case(), lambda verdict: judge(None, PASSED))  # type: ignore[arg-type]
 
 

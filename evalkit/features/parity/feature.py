@@ -20,7 +20,7 @@ else:
 class ParityCheck(SessionPart):
     """Asks the live model in the other way."""
 
-    def again(self, passing: PassingRun) -> Iterable[PlannedRun]:
+    def plan_changed_runs(self, passing: PassingRun) -> Iterable[PlannedRun]:
         return comparison.plan_comparison(passing)
 
 

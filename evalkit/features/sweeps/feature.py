@@ -26,7 +26,7 @@ _UNMEASURED, _ADVICE = "not measurable offline", "sweep with a model (--evalkit-
 class FaultSweep(SessionPart):
     """Lets each function that answered a call fail, in each way."""
 
-    def again(self, passing: PassingRun) -> Iterable[PlannedRun]:
+    def plan_changed_runs(self, passing: PassingRun) -> Iterable[PlannedRun]:
         return fault_runs.plan_fault_runs(passing)
 
 
@@ -66,7 +66,7 @@ class InjectionSweep(SessionPart):
     def __init__(self, payloads: tuple[Payload, ...]) -> None:
         self._payloads = payloads
 
-    def again(self, passing: PassingRun) -> Iterable[PlannedRun]:
+    def plan_changed_runs(self, passing: PassingRun) -> Iterable[PlannedRun]:
         return injection_runs.plan_injection_runs(self._payloads, passing)
 
 
