@@ -47,13 +47,11 @@ GROUPS = (
     SELECTED := "evalkit, which cases run and where",
     ALLOWED := "evalkit, what cases may do",
 )
-# The groups of `evalkit --help`, in this order.
-COMMAND_GROUPS = (
-    WRITE_CASES := "Write cases",
-    CHECK_CASES := "Check cases",
-    READ_RUNS := "Read runs",
-    LOOK_UP := "Look things up",
-)
+# The groups of `evalkit --help`.
+WRITE_CASES: Final = "Write cases"
+CHECK_CASES: Final = "Check cases"
+READ_RUNS: Final = "Read runs"
+LOOK_UP: Final = "Look things up"
 
 
 class ReportOption(NamedTuple):

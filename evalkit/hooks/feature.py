@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from evalkit.functions.call_log import CallLog
     from evalkit.gate.outcomes import GateEvidence
     from evalkit.hooks.parts import CasePart, RunPart, SessionPart
+    from evalkit.hosts.casecheck.api import Mutant
     from evalkit.hosts.lint.api import RuleFamily
     from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
     from evalkit.records.settings import Settings
@@ -220,7 +221,7 @@ class Feature:
         """Return the kinds of mutants that `mutate` makes, each with what is changed in them (`Entry.mutants`)."""
         return {}
 
-    def mutate(self, transcript: Transcript, index: int) -> Iterator[Any]:
+    def mutate(self, transcript: Transcript, index: int) -> Iterator[Mutant]:
         """Yield mutants of a passing run (`evalkit mutate`), each with call number `index`, which has data of it,
         changed in one way."""
         return iter(())

@@ -16,7 +16,7 @@ from evalkit.records.transcript import AgentValue, HostedCall, ModelCall, ModelT
 
 # Who carries a call out: the application that sent the request, the service itself (a web search, a sandbox), or a
 # server of tools that the service asks.
-CLIENT, SERVICE, SERVER = CARRIERS = ("client", "service", "server")
+CLIENT, SERVICE, SERVER = ("client", "service", "server")
 
 
 class Text(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module, metadata
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from evalkit.agents.contract import build_agent
 from evalkit.checks.reasons import build_failure, build_pass
-from evalkit.entries import BUILT_IN, FACTS
+from evalkit.entries import BUILT_IN, FACTS, Code, Command, Entry, ReportFormat
 from evalkit.errors import SpecError, UsageError
 from evalkit.execution.executor import ExecutorRequest
 from evalkit.functions.call_log import CallLog
@@ -26,9 +27,6 @@ from evalkit.hooks import (
     CaseDraft,
     CaseFileData,
     CasePart,
-    Code,
-    Command,
-    Entry,
     Feature,
     FileCases,
     Inherited,
@@ -38,8 +36,6 @@ from evalkit.hooks import (
     PartJudgement,
     Place,
     PlannedCase,
-    Published,
-    ReportFormat,
     RunPart,
     RunView,
     SessionPart,
@@ -49,11 +45,9 @@ from evalkit.hooks import (
 )
 from evalkit.hosts.lint.api import WARNING, Rule, RuleFamily
 from evalkit.hosts.lint.rules import index_rules
-from evalkit.hosts.reports.api import FinishedRun
 from evalkit.hosts.reports.summary import format_accounting
 from evalkit.operators.builtin import operator
-from evalkit.records.case import Case
-from evalkit.records.run import KEY, Policy, Run
+from evalkit.records.run import Policy, Run
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript, Usage, UserMessage
 from evalkit.records.verdict import Reason, Verdict
@@ -273,34 +267,17 @@ def test_a_part_lets_another_agent_act_in_its_agent_s_place(install: Install) ->
     assert (verdict.status, verdict.transcript.response) == ("passed", "no, thank you")
 
 
-def test_a_plan_that_raises_leaves_the_case_unmeasured(install: Install) -> None:
-    class Forgetful(CaseManners, frozen=True):
-        def plan(self, planned: PlannedCase) -> PlannedCase:
-            raise LookupError("what was it?")
+@pytest.mark.parametrize("hook", ["join", "answer", "save", "close", "find_unused", "finish"])
+def test_a_part_that_raises_is_an_error_of_a_case_that_code_runs(install: Install, hook: str) -> None:
+    def fail(*arguments: object) -> None:
+        raise LookupError("what?")
 
-    class Forgetting(Manners):
-        def compile(self, draft: CaseDraft) -> CasePart:
-            return Forgetful("thank")
-
-    install(("shop-manners", ENTRY), cls=Forgetting)
-    verdict = run_case(build(manners="thank"), answer)
-    assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["feature"])
-    assert "LookupError: what was it?" in verdict.reasons[0].message
-
-
-@pytest.mark.parametrize("hook", ["answer", "close"])
-def test_a_part_that_raises_is_the_fault_of_the_run(install: Install, hook: str) -> None:
-    class Deaf(RunPart):
-        def answer(self, call: Any) -> None:
-            if hook == "answer":
-                raise LookupError("what?")
-
-        async def close(self, run: Any) -> None:
-            raise LookupError("what?")
+    deaf = type("Deaf", (RunPart,), {hook: fail})
 
     class DeafPart(CaseManners, frozen=True):
         def start(self, log: Any) -> RunPart:
-            return Deaf()
+            part: RunPart = deaf()
+            return part
 
     class DeafManners(Manners):
         def compile(self, draft: CaseDraft) -> CasePart:
@@ -314,7 +291,7 @@ def test_a_part_that_raises_is_the_fault_of_the_run(install: Install, hook: str)
     case_input = {"message": "hi", "mock_function_responses": {"look": 1}}
     verdict = run_case(build(manners="thank", input=case_input), call)
     assert verdict.status == "error", verdict.reasons
-    assert "feature 'manners' raised LookupError: what?" in verdict.reasons[0].message
+    assert re.match("feature 'manners' .*: what", verdict.reasons[0].message)
 
 
 def test_what_the_gate_says_itself_is_not_the_name_of_a_feature() -> None:
@@ -448,18 +425,6 @@ def test_two_packages_with_one_rule_of_lint_are_refused(install: Install) -> Non
         index_rules.__wrapped__()
 
 
-@pytest.mark.parametrize("hook", ["add_up", "summarize"])
-def test_what_cannot_be_summed_up_is_a_note_that_is_always_shown(install: Install, hook: str) -> None:
-    def fail(self: Feature, *arguments: object) -> None:
-        raise LookupError("no sum")
-
-    install(("shop", ENTRY), cls=type("Forgetful", (Manners,), {"add_up": lambda self, runs: len(runs), hook: fail}))
-    verdict = run_case(build(manners="thank"), answer)
-    run = Run(collected=1, selected=(verdict.case_id,), verdicts=(verdict,))
-    notes = decide(run, Policy()).notes
-    assert [note.kind for note in notes if note.text == "feature 'manners' raised LookupError: no sum"] == [KEY]
-
-
 @pytest.mark.parametrize("hook", ["report_case", "report_run", "report_call", "build_table", "describe_usage"])
 def test_a_report_says_what_a_feature_raised(install: Install, hook: str) -> None:
     def fail(self: Feature, data: object) -> None:
@@ -473,21 +438,13 @@ WITH_OPTION = Entry(name="manners", target="shop_manners:Manners", options=(Opti
 
 
 class PoliteSession(SessionPart):
-    """What the option switches on: a report that can't be written, or an executor, which nobody asks to run."""
+    """What the option switches on: an executor, which nobody asks to run."""
 
     def __init__(self, word: str) -> None:
         self.word = word
 
     def build_executor(self, request: ExecutorRequest) -> Any:
         return SimpleNamespace() if self.word == "elsewhere" else None
-
-    def prepare(self, case: Case, label: str) -> Case:
-        if self.word == "boom":
-            raise RuntimeError("no case today")
-        return case
-
-    def publish(self, report: FinishedRun) -> Iterator[Published]:
-        raise RuntimeError("no paper")
 
 
 class PoliteReports(Feature):
@@ -497,23 +454,6 @@ class PoliteReports(Feature):
 
     def configure(self, options: Options) -> SessionPart:
         return PoliteSession(options.read("manners"))
-
-
-def test_a_report_that_raises_is_named_and_no_gate_is_met(install: Install, project: Any) -> None:
-    install(("shop-manners", WITH_OPTION), cls=PoliteReports)
-    project.case("good_001")
-    result = project.run("--evalkit-manners=please")
-    assert result.ret == 6
-    result.stdout.fnmatch_lines(["evalkit: the report of feature 'manners' was not written: RuntimeError: no paper"])
-
-
-def test_a_feature_that_cannot_prepare_a_case_is_an_error_of_it(install: Install, project: Any) -> None:
-    install(("shop-manners", WITH_OPTION), cls=PoliteReports)
-    project.case("good_001")
-    result = project.run("--evalkit-manners=boom")
-    assert result.ret == 6
-    message = "feature 'manners' of shop-manners does not work: RuntimeError: no case today"
-    result.stdout.fnmatch_lines([f"*{message}*"])
 
 
 class TwoCases(Manners):

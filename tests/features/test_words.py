@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import evalkit
-from evalkit.hooks import BUILT_IN, Entry
+from evalkit.entries import BUILT_IN, Entry
 
 PACKAGE = Path(evalkit.__file__).parent
 # Where a feature is named besides the list, each with its reason. Adapters answer approvals for their frameworks.

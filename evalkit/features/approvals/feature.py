@@ -26,6 +26,7 @@ from evalkit.text.format import format_arguments
 
 if TYPE_CHECKING:
     from evalkit.features.approvals import mutants
+    from evalkit.hosts.casecheck.api import Mutant
 else:
     mutants = LazyModule("evalkit.features.approvals.mutants")
 
@@ -91,7 +92,7 @@ class Approvals(Feature):
             "skip_approval": "a call is made for which nobody is asked",
         }
 
-    def mutate(self, transcript: Transcript, index: int) -> Iterator[Any]:
+    def mutate(self, transcript: Transcript, index: int) -> Iterator[Mutant]:
         if transcript.calls[index].features.get(NAME) is None:
             return iter(())
         return mutants.generate_mutants(transcript, index)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from evalkit.hooks import CasePart, RunPart
 
 if TYPE_CHECKING:
     from evalkit.agents.task import Task
+    from evalkit.checks.expectation import Expectation
     from evalkit.functions.call_log import CallLog
     from evalkit.records.case import Case
     from evalkit.records.transcript import Transcript
@@ -94,7 +95,7 @@ class VariantRun(RunPart):
     def join(self, task: Task) -> None:
         self._task, task.variant = task, self._values
 
-    def finish(self, transcript: Transcript, expectations: Any) -> Transcript:
+    def finish(self, transcript: Transcript, expectations: Sequence[Expectation | None]) -> Transcript:
         """Note what is compared and was of no effect. A model's turns depend on model and temperature."""
         in_force = set(self._variant.in_force)
         if self._task is not None and (self._task.turns or self._task.has_read_model):

@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from evalkit.features.recorded_runs import records
 from evalkit.features.recorded_runs.agent import TraceFile
-from evalkit.features.recorded_runs.keys import TRACE_KEY
 from evalkit.hooks import INPUT, CaseDraft, CasePart, Feature, Options, Place, RunReport, SessionPart, Summary
 from evalkit.lazy import LazyModule
 from evalkit.records.transcript import Transcript
+from evalkit.spec.case_reader import CaseKey, CaseReader
 
 if TYPE_CHECKING:
     from evalkit.features.recorded_runs import selection
 else:
     selection = LazyModule("evalkit.features.recorded_runs.selection")
+
+TRACE_KEY = CaseKey(
+    CaseReader.read_anything,  # read before the case, as `names_file` says
+    {"type": "string", "minLength": 1},
+    "A file with a recorded run, which is judged instead of a run of the agent: spans, an export, a logged chat.",
+    in_suite=False,
+    names_file=True,
+)
 
 
 class RecordedRuns(Feature):

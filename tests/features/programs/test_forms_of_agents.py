@@ -14,7 +14,8 @@ from evalkit.errors import UsageError
 from evalkit.hooks.loading import FeatureList
 
 MODULE = """\
-from evalkit.hooks import AgentForm, Entry, Feature
+from evalkit.entries import Entry
+from evalkit.hooks import AgentForm, Feature
 from evalkit.spec.case_reader import CaseKey, CaseReader
 
 ENTRY = Entry(name="mill", target="mill:Mill", agent_forms=("mill",))
