@@ -218,7 +218,7 @@ def show_command(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=name)
     usage = f"evalkit {name} {' '.join(command.collect_usage_pieces(context))}"
     text = re.sub(r"``(.*?)``", r"`\1`", inspect.cleandoc(command.help or ""))
-    params = [option for option in command.get_params(context) if option.name != "help"]
+    params = [option for option in command.get_params(context) if "--help" not in option.opts]
     options = [record for option in params if (record := option.get_help_record(context))]
     rows = "".join(f"| `{escape_cell(flags)}` | {escape_cell(words)} |\n" for flags, words in options)
     table = f"\n| option | |\n|---|---|\n{rows}" if rows else ""

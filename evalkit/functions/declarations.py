@@ -115,14 +115,7 @@ class _DeclarationReader(FieldReader):
         description = self.read_text((*path, "description"), entry.get("description"))
         parameters = self._read_parameters(entry.get("parameters"), (*path, "parameters"))
         returns = self._read_schema(entry.get("returns"), (*path, "returns"))
-        patch = entry.get("patch")
-        if patch is not None:
-            problem = patch_targets.find_patch_problem(
-                patch, check_exists=self._check_targets, permissions=self._permissions
-            )
-            if problem:
-                self.add_problem((*path, "patch"), f"cannot patch: {problem}")
-                patch = None
+        patch = self._read_patch(entry.get("patch"), (*path, "patch"))
         answerer = entry.get("answered_by")
         if answerer not in (None, APPLICATION):
             self.report_wrong((*path, "answered_by"), answerer, f"'{APPLICATION}'")
@@ -143,6 +136,16 @@ class _DeclarationReader(FieldReader):
         )
         self._entries[id(declaration)] = path
         yield declaration
+
+    def _read_patch(self, patch: object, path: KeyPath) -> str | None:
+        if patch is None:
+            return None
+        problem = patch_targets.find_patch_problem(
+            patch, check_exists=self._check_targets, permissions=self._permissions
+        )
+        if problem:
+            self.add_problem(path, f"cannot patch: {problem}")
+        return None if problem else str(patch)
 
     def _read_parameters(self, schema: object, path: KeyPath) -> JsonObject | None:
         if not isinstance(schema, Mapping):

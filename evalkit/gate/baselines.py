@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
 from evalkit.gate.outcomes import CaseOutcome, GateEvidence
-from evalkit.hooks import Finding
+from evalkit.hooks import GateFinding
 from evalkit.records.run import MET, MISSED, NOT_MEASURED
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.stats import comparison
@@ -49,29 +49,29 @@ def find_changes(evidence: GateEvidence, baseline: Mapping[str, CaseOutcome]) ->
     return changes
 
 
-def find_regressions(evidence: GateEvidence, baseline: Mapping[str, CaseOutcome]) -> Iterator[Finding]:
+def find_regressions(evidence: GateEvidence, baseline: Mapping[str, CaseOutcome]) -> Iterator[GateFinding]:
     """Find cases that passed in the baseline and do not now."""
     where = evidence.baseline_place
     if baseline and all(outcome.status in (ERROR, NOT_RUN) for outcome in baseline.values()):
-        yield Finding(NOT_MEASURED, f"no case was measured {where}, so that nothing says which of them passed")
+        yield GateFinding(NOT_MEASURED, f"no case was measured {where}, so that nothing says which of them passed")
         return
     passed_before = {case_id for case_id, outcome in baseline.items() if outcome.status == PASSED}
     newly = [case_id for case_id in evidence.counts.failed if case_id in passed_before]
     unmeasured = [i for i in (*evidence.counts.errors, *evidence.counts.unjudged) if i in passed_before]
     gone = [case_id for case_id in find_changes(evidence, baseline)["gone"] if case_id in passed_before]
     if newly:
-        yield Finding(MISSED, f"{format_case_count(len(newly))} passed {where} and failed now: {join_names(newly)}")
+        yield GateFinding(MISSED, f"{format_case_count(len(newly))} passed {where} and failed now: {join_names(newly)}")
     elif unmeasured:
-        yield Finding(
+        yield GateFinding(
             NOT_MEASURED,
             f"{format_case_count(len(unmeasured))} passed {where} and could not be measured now: "
             f"{join_names(unmeasured)}",
         )
     elif not gone:
-        yield Finding(MET, f"no case that passed {where} failed")
+        yield GateFinding(MET, f"no case that passed {where} failed")
     if gone:
         verb = "is" if len(gone) == 1 else "are"
-        yield Finding(
+        yield GateFinding(
             NOT_MEASURED,
             f"{format_case_count(len(gone))} passed {where} and {verb} gone: {join_names(gone)}; "
             f"a baseline without {'it' if len(gone) == 1 else 'them'} accepts that",

@@ -18,7 +18,7 @@ from evalkit.gate.outcomes import (
     summarize_features,
 )
 from evalkit.gate.parts import judge_parts, read_labels, split_evidence
-from evalkit.hooks import Comparison, Finding, Summary, iter_known
+from evalkit.hooks import Comparison, GateFinding, Summary, iter_known
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
 from evalkit.records.run import FEATURES, KEY, MET, MISSED, NOT_MEASURED, GateDecision, GateNote, Policy, Run
@@ -123,12 +123,12 @@ def _decide_parts(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Gate
     )
 
 
-def _apply_rules(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterator[Finding]:
+def _apply_rules(evidence: GateEvidence, parts: Sequence[GateEvidence]) -> Iterator[GateFinding]:
     """Yield the findings of all rules, most of them on each part."""
     for rule in RULES:
         for part in (evidence,) if rule.of_run else parts:
             head = f"{part.label}: " if part.label else ""
-            yield from (Finding(status, head + text) for status, text in rule.check(part))
+            yield from (GateFinding(status, head + text) for status, text in rule.check(part))
 
 
 def _collect_facts(evidence: GateEvidence, parts: Sequence[GateEvidence], comparison: Comparison) -> JsonDict:
@@ -277,60 +277,60 @@ def _list_repeat_rates(evidence: GateEvidence) -> Iterator[str]:
 # What a policy demands, one function a rule. Each yields findings: what it means for the gate, and why.
 
 
-def check_trust(evidence: GateEvidence) -> Iterator[Finding]:
-    yield from (Finding(NOT_MEASURED, doubt) for doubt in evidence.doubts)
+def check_trust(evidence: GateEvidence) -> Iterator[GateFinding]:
+    yield from (GateFinding(NOT_MEASURED, doubt) for doubt in evidence.doubts)
 
 
-def check_selection(evidence: GateEvidence) -> Iterator[Finding]:
+def check_selection(evidence: GateEvidence) -> Iterator[GateFinding]:
     if evidence.shard is not None:
         number, total = len(evidence.selected), len(evidence.selected) + evidence.counts.elsewhere
         part = f" ({number} of {format_case_count(total)})" if evidence.counts.elsewhere else ""
-        yield Finding(
+        yield GateFinding(
             NOT_MEASURED,
             f"this is shard {evidence.shard} alone{part}; join all shards with `evalkit merge`, then gate",
         )
     elif not evidence.selected:
         why = "every collected case was deselected" if evidence.collected else "no case was collected"
-        yield Finding(NOT_MEASURED, why)
+        yield GateFinding(NOT_MEASURED, why)
     elif not evidence.counts.measured and not evidence.counts.unmeasured:
         skipped, quarantined = len(evidence.counts.skipped), len(evidence.counts.quarantined)
-        yield Finding(NOT_MEASURED, f"no case was measured: {skipped} skipped, {quarantined} quarantined")
+        yield GateFinding(NOT_MEASURED, f"no case was measured: {skipped} skipped, {quarantined} quarantined")
 
 
-def check_unmeasured(evidence: GateEvidence) -> Iterator[Finding]:
+def check_unmeasured(evidence: GateEvidence) -> Iterator[GateFinding]:
     counts, limit = evidence.counts, evidence.policy.max_errors
     if limit < 0:
         raise UsageError(f"max_errors: {limit} is negative; 0 allows none")
     if counts.unjudged:
         verb = "has" if len(counts.unjudged) == 1 else "have"
-        yield Finding(
+        yield GateFinding(
             NOT_MEASURED,
             f"{format_case_count(len(counts.unjudged))} {verb} no verdict: {join_names(counts.unjudged)}",
         )
     if len(counts.errors) > limit:
         allowed = f"at most {limit} may be" if limit else "none may be"
-        yield Finding(
+        yield GateFinding(
             NOT_MEASURED,
             f"{format_case_count(len(counts.errors))} could not be measured, {allowed}: {join_names(counts.errors)}",
         )
     elif counts.unmeasured and not counts.measured:
-        yield Finding(NOT_MEASURED, "no case was measured")
+        yield GateFinding(NOT_MEASURED, "no case was measured")
 
 
-def check_must_pass(evidence: GateEvidence) -> Iterator[Finding]:
+def check_must_pass(evidence: GateEvidence) -> Iterator[GateFinding]:
     words = {FAILED: "failed", ERROR: "could not be measured", NOT_RUN: "did not run"}
     for outcome in evidence.list_outcomes():
         if outcome.must_pass and outcome.status != PASSED:
             status = MISSED if outcome.status == FAILED else NOT_MEASURED
-            yield Finding(status, f"must_pass case {words[outcome.status]}: {outcome.case_id}")
+            yield GateFinding(status, f"must_pass case {words[outcome.status]}: {outcome.case_id}")
 
 
-def check_pass_rate(evidence: GateEvidence) -> Iterator[Finding]:
+def check_pass_rate(evidence: GateEvidence) -> Iterator[GateFinding]:
     target = parse_percentage(evidence.policy.min_pass_rate)
     yield from _judge_rate(evidence.counts, target, "cases")
 
 
-def check_category_floors(evidence: GateEvidence) -> Iterator[Finding]:
+def check_category_floors(evidence: GateEvidence) -> Iterator[GateFinding]:
     members: dict[str, list[str]] = {}
     of_any = []  # cases without a verdict, and broken files: each may be of any category
     for case_id in evidence.selected:
@@ -348,7 +348,7 @@ def check_category_floors(evidence: GateEvidence) -> Iterator[Finding]:
             yield from _judge_rate(counts, target, f"cases of category {category}")
         elif evidence.is_whole or count_outcomes(evidence.outcomes, category_members).unmeasured:
             categories = ", ".join(sorted(members)) or "none"
-            yield Finding(
+            yield GateFinding(
                 NOT_MEASURED,
                 f"category_floors.{category}: no case of that category was measured; there are: {categories}",
             )
@@ -358,18 +358,18 @@ def _fold_category(category: str) -> str:
     return category.casefold().replace("_", "-")
 
 
-def _judge_rate(counts: CaseCounts, target: Fraction, noun: str) -> Iterator[Finding]:
+def _judge_rate(counts: CaseCounts, target: Fraction, noun: str) -> Iterator[GateFinding]:
     rate, best = counts.compute_rate(), counts.compute_best_rate()
     if best < target:
         beyond = f"; with {_describe_unknown(counts)} it would be {format_rate(best)} at best"
         note = beyond if counts.unmeasured or counts.elsewhere else ""
-        yield Finding(MISSED, f"{_describe_passed(counts, noun)}; {_describe_target(target)}{note}")
+        yield GateFinding(MISSED, f"{_describe_passed(counts, noun)}; {_describe_target(target)}{note}")
     elif rate is None:
         return
     elif rate >= target:
-        yield Finding(MET, f"{_describe_passed(counts, noun)}; {_describe_target(target)}")
+        yield GateFinding(MET, f"{_describe_passed(counts, noun)}; {_describe_target(target)}")
     else:
-        yield Finding(
+        yield GateFinding(
             NOT_MEASURED,
             f"{_describe_passed(counts, noun)}; {_describe_target(target)}, and {_describe_unknown(counts)} decide it",
         )
@@ -391,7 +391,7 @@ def _describe_passed(counts: CaseCounts, noun: str) -> str:
     )
 
 
-def check_lower_bound(evidence: GateEvidence) -> Iterator[Finding]:
+def check_lower_bound(evidence: GateEvidence) -> Iterator[GateFinding]:
     if evidence.policy.min_lower_bound is None or not evidence.counts.measured:
         return
     target = parse_percentage(evidence.policy.min_lower_bound, "min_lower_bound")
@@ -401,20 +401,20 @@ def check_lower_bound(evidence: GateEvidence) -> Iterator[Finding]:
     low = Fraction(wilson(len(counts.passed), counts.measured)[0]) * 100
     best = Fraction(wilson(len(counts.passed) + unknown, total)[0]) * 100
     status = MISSED if best < target else MET if low >= target else NOT_MEASURED
-    yield Finding(
+    yield GateFinding(
         status, f"the lower bound of the pass rate is {format_rate(low)}; at least {format_rate(target)} is demanded"
     )
 
 
-def check_skips(evidence: GateEvidence) -> Iterator[Finding]:
+def check_skips(evidence: GateEvidence) -> Iterator[GateFinding]:
     limit, skipped = evidence.policy.max_skipped, evidence.counts.skipped
     if limit is not None and len(skipped) > limit:
-        yield Finding(
+        yield GateFinding(
             NOT_MEASURED, f"{format_case_count(len(skipped))} skipped, at most {limit} may be: {join_names(skipped)}"
         )
 
 
-def check_cost(evidence: GateEvidence) -> Iterator[Finding]:
+def check_cost(evidence: GateEvidence) -> Iterator[GateFinding]:
     limit = evidence.policy.max_cost_usd
     if limit is None:
         return
@@ -422,12 +422,14 @@ def check_cost(evidence: GateEvidence) -> Iterator[Finding]:
     total = sum(usd for _, *known in costs for usd in known if usd is not None)
     unknown = [case_id for case_id, *known in costs if None in known]
     if total > limit:
-        yield Finding(MISSED, f"the run cost {format_usd(total)}; at most {limit:.4g} may be spent")
+        yield GateFinding(MISSED, f"the run cost {format_usd(total)}; at most {limit:.4g} may be spent")
     elif unknown:
-        yield Finding(NOT_MEASURED, f"the cost of {format_case_count(len(unknown))} is unknown: {join_names(unknown)}")
+        yield GateFinding(
+            NOT_MEASURED, f"the cost of {format_case_count(len(unknown))} is unknown: {join_names(unknown)}"
+        )
 
 
-def check_latency(evidence: GateEvidence) -> Iterator[Finding]:
+def check_latency(evidence: GateEvidence) -> Iterator[GateFinding]:
     limit = evidence.policy.max_latency_ms
     if limit is None:
         return
@@ -436,12 +438,16 @@ def check_latency(evidence: GateEvidence) -> Iterator[Finding]:
     times = sorted(ms for outcome in measured for ms in outcome.latencies)
     percentile = nearest_rank(times, 0.95) if times else 0.0
     if percentile > limit:
-        yield Finding(MISSED, f"95 % of the runs took up to {percentile:,.0f} ms; at most {limit:,.0f} ms are allowed")
+        yield GateFinding(
+            MISSED, f"95 % of the runs took up to {percentile:,.0f} ms; at most {limit:,.0f} ms are allowed"
+        )
     elif untimed:
-        yield Finding(NOT_MEASURED, f"the time of {format_case_count(len(untimed))} is unknown: {join_names(untimed)}")
+        yield GateFinding(
+            NOT_MEASURED, f"the time of {format_case_count(len(untimed))} is unknown: {join_names(untimed)}"
+        )
 
 
-def check_text_calls(evidence: GateEvidence) -> Iterator[Finding]:
+def check_text_calls(evidence: GateEvidence) -> Iterator[GateFinding]:
     if evidence.policy.max_text_call_rate is None:
         return
     limit = parse_percentage(evidence.policy.max_text_call_rate, "max_text_call_rate")
@@ -449,12 +455,14 @@ def check_text_calls(evidence: GateEvidence) -> Iterator[Finding]:
     text_count, total = sum(o.text_calls for o in outcomes), sum(o.model_calls for o in outcomes)
     if total and Fraction(100 * text_count, total) > limit:
         rate = format_rate(Fraction(100 * text_count, total))
-        yield Finding(MISSED, f"{text_count} of {total} calls came as text ({rate}); at most {format_rate(limit)} may")
+        yield GateFinding(
+            MISSED, f"{text_count} of {total} calls came as text ({rate}); at most {format_rate(limit)} may"
+        )
     elif not total and evidence.is_whole:
-        yield Finding(NOT_MEASURED, f"no call of a model was seen; at most {format_rate(limit)} may come as text")
+        yield GateFinding(NOT_MEASURED, f"no call of a model was seen; at most {format_rate(limit)} may come as text")
 
 
-def check_malformed_calls(evidence: GateEvidence) -> Iterator[Finding]:
+def check_malformed_calls(evidence: GateEvidence) -> Iterator[GateFinding]:
     if evidence.policy.max_malformed_rate is None:
         return
     limit = parse_percentage(evidence.policy.max_malformed_rate, "max_malformed_rate")
@@ -462,15 +470,15 @@ def check_malformed_calls(evidence: GateEvidence) -> Iterator[Finding]:
     if came.total and Fraction(100 * came.malformed, came.total) > limit:
         rate = format_rate(Fraction(100 * came.malformed, came.total))
         verb = "was" if came.malformed == 1 else "were"
-        yield Finding(
+        yield GateFinding(
             MISSED,
             f"{came.malformed} of {came.total} calls {verb} malformed ({rate}); at most {format_rate(limit)} may be",
         )
     elif not came.total and evidence.is_whole:
-        yield Finding(NOT_MEASURED, f"no call of a model was seen; at most {format_rate(limit)} may be malformed")
+        yield GateFinding(NOT_MEASURED, f"no call of a model was seen; at most {format_rate(limit)} may be malformed")
 
 
-def check_features(evidence: GateEvidence) -> Iterator[Finding]:
+def check_features(evidence: GateEvidence) -> Iterator[GateFinding]:
     """What features demand of the run. A feature that raises leaves the gate unmeasured."""
     for name, feature in iter_known({name for outcome in evidence.list_outcomes() for name in outcome.features}):
         try:
@@ -478,10 +486,10 @@ def check_features(evidence: GateEvidence) -> Iterator[Finding]:
         except UsageError:  # a policy that makes no sense
             raise
         except Exception as error:
-            yield Finding(NOT_MEASURED, f"the rules of feature '{name}' raised {type(error).__name__}: {error}")
+            yield GateFinding(NOT_MEASURED, f"the rules of feature '{name}' raised {type(error).__name__}: {error}")
 
 
-def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
+def check_regressions(evidence: GateEvidence) -> Iterator[GateFinding]:
     if not evidence.policy.no_regressions:
         return
     if evidence.baseline is not None:
@@ -492,26 +500,26 @@ def check_regressions(evidence: GateEvidence) -> Iterator[Finding]:
         )
 
 
-class Rule(NamedTuple):
+class GateRule(NamedTuple):
     """A rule of the gate. `of_run`: it is applied to a run once, however many parts the run has."""
 
-    check: Callable[[GateEvidence], Iterator[Finding]]
+    check: Callable[[GateEvidence], Iterator[GateFinding]]
     of_run: bool = False  # one selection, one budget
 
 
 RULES = (
-    Rule(check_trust, of_run=True),
-    Rule(check_selection, of_run=True),
-    Rule(check_must_pass),
-    Rule(check_pass_rate),
-    Rule(check_category_floors),
-    Rule(check_lower_bound),
-    Rule(check_unmeasured),
-    Rule(check_skips),
-    Rule(check_cost, of_run=True),
-    Rule(check_latency),
-    Rule(check_text_calls),
-    Rule(check_malformed_calls),
-    Rule(check_features, of_run=True),
-    Rule(check_regressions),
+    GateRule(check_trust, of_run=True),
+    GateRule(check_selection, of_run=True),
+    GateRule(check_must_pass),
+    GateRule(check_pass_rate),
+    GateRule(check_category_floors),
+    GateRule(check_lower_bound),
+    GateRule(check_unmeasured),
+    GateRule(check_skips),
+    GateRule(check_cost, of_run=True),
+    GateRule(check_latency),
+    GateRule(check_text_calls),
+    GateRule(check_malformed_calls),
+    GateRule(check_features, of_run=True),
+    GateRule(check_regressions),
 )

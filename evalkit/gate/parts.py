@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import FeatureError
 from evalkit.gate.outcomes import CaseOutcome, GateEvidence, count_outcomes
-from evalkit.hooks import Comparison, Finding, compare_parts, list_dividing
+from evalkit.hooks import Comparison, GateFinding, compare_parts, list_dividing
 from evalkit.jsonvalue import JsonObject
 from evalkit.records.case import split_variant
 from evalkit.records.run import NOT_MEASURED
@@ -75,4 +75,4 @@ def judge_parts(parts: Sequence[GateEvidence]) -> Comparison:
     try:
         return compare_parts(list_dividing()[0], parts)
     except FeatureError as error:
-        return Comparison(findings=(Finding(NOT_MEASURED, str(error)),))
+        return Comparison(findings=(GateFinding(NOT_MEASURED, str(error)),))

@@ -14,7 +14,7 @@ from evalkit.hooks.records import (
     ChangedRuns,
     Comparison,
     EndedRun,
-    Finding,
+    GateFinding,
     Inherited,
     OpenRun,
     Options,
@@ -177,7 +177,7 @@ class Feature:
         """
         return None
 
-    def decide(self, evidence: GateEvidence) -> Iterator[Finding]:
+    def decide(self, evidence: GateEvidence) -> Iterator[GateFinding]:
         """Yield whether the feature's demands of the run are met; called for each decision of the gate, in a session
         and later from its run file. `evidence.features` has what `measure` returned.
 

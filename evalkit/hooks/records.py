@@ -202,7 +202,7 @@ class Table(Struct, frozen=True):
     numbers: frozenset[int] = frozenset()  # columns to the right
 
 
-class Finding(NamedTuple):
+class GateFinding(NamedTuple):
     """What a rule of the gate found: `MET`, `MISSED` or `NOT_MEASURED`, and the reason in words."""
 
     status: str
@@ -229,7 +229,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 class Comparison(Struct, frozen=True, kw_only=True):
     """What a feature says of the parts of a run beside each other: findings of the gate, notes, facts for reports."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[GateFinding, ...] = ()
     notes: tuple[GateNote, ...] = ()
     facts: JsonObject = field(default_factory=dict)
 

@@ -21,7 +21,7 @@ from evalkit.gate.baselines import (
     describe_repeated,
 )
 from evalkit.gate.outcomes import CaseOutcome, GateEvidence, count_codes
-from evalkit.hooks import Comparison, Finding
+from evalkit.hooks import Comparison, GateFinding
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.case import split_variant
 from evalkit.records.run import NOT_MEASURED, GateNote
@@ -219,13 +219,13 @@ def list_unused_dimensions(parts: Sequence[GateEvidence]) -> dict[str, list[str]
     return unused
 
 
-def find_idle_dimensions(parts: Sequence[GateEvidence]) -> Iterator[Finding]:
+def find_idle_dimensions(parts: Sequence[GateEvidence]) -> Iterator[GateFinding]:
     """Variants that are one and the same run tell nothing of each other, however green they are."""
     for name, labels in list_unused_dimensions(parts).items():
         why = f"no agent read task.variant['{name}']"
         if name in (MODEL, TEMPERATURE):
             why = "no reply of a model was seen, and no agent read `task.model`"
-        yield Finding(NOT_MEASURED, f"{name} is compared, and made no difference under {join_names(labels)}: {why}")
+        yield GateFinding(NOT_MEASURED, f"{name} is compared, and made no difference under {join_names(labels)}: {why}")
 
 
 def judge_variants(parts: Sequence[GateEvidence]) -> Comparison:

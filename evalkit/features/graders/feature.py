@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evalkit.features.graders.criteria import JudgeKey
 from evalkit.features.graders.records import NAME, OPERATOR, Gradings
 from evalkit.features.graders.values import JUDGE_OPERATOR
-from evalkit.hooks import EXPECTED, VALUE, EndedRun, Feature, Finding, OpenRun, Place, RunReport
+from evalkit.hooks import EXPECTED, VALUE, EndedRun, Feature, GateFinding, OpenRun, Place, RunReport
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
 from evalkit.records.settings import Settings
@@ -73,5 +73,5 @@ class Graders(Feature):
     def measure(self, run: EndedRun) -> JsonDict | None:
         return labels.measure(run)
 
-    def decide(self, evidence: GateEvidence) -> Iterator[Finding]:
+    def decide(self, evidence: GateEvidence) -> Iterator[GateFinding]:
         return gate.decide(evidence)

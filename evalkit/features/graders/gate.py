@@ -11,7 +11,7 @@ from msgspec import Struct, convert
 from evalkit.features.graders.records import NAME, Grading, read_gradings
 from evalkit.features.graders.rubric import name_criterion
 from evalkit.gate.outcomes import GateEvidence
-from evalkit.hooks import Finding
+from evalkit.hooks import GateFinding
 from evalkit.records.run import MET, MISSED, NOT_MEASURED, Policy
 from evalkit.text.format import join_names
 
@@ -46,7 +46,7 @@ def add_up(runs: Sequence[object]) -> KeptGrades | None:
     return KeptGrades(tuple(graders), tuple(dict.fromkeys(names))) if gradings else None
 
 
-def decide(evidence: GateEvidence) -> Iterator[Finding]:
+def decide(evidence: GateEvidence) -> Iterator[GateFinding]:
     """Graders must agree with people as far as is demanded. Without a grade of a model there is nothing to demand."""
     policy, kept = evidence.policy, _list_kept(evidence)
     graders = dict.fromkeys(grader for case in kept for grader in case.graders)
@@ -54,7 +54,7 @@ def decide(evidence: GateEvidence) -> Iterator[Finding]:
         return
     if NAME not in evidence.features:
         demand = "the agreement of graders with people is demanded (min_kappa), and the run file says nothing of it"
-        yield Finding(NOT_MEASURED, f"{demand}; `pytest --evalkit` measures it")
+        yield GateFinding(NOT_MEASURED, f"{demand}; `pytest --evalkit` measures it")
         return
     agreement = convert(evidence.features[NAME], GraderAgreement)
     for grader in graders:
@@ -62,10 +62,10 @@ def decide(evidence: GateEvidence) -> Iterator[Finding]:
         name = grader or "a grader without a name"
         if agreement.problem:
             problem = agreement.problem
-            yield Finding(NOT_MEASURED, f"how far {name} agrees with people is not known: {problem}; {command}")
+            yield GateFinding(NOT_MEASURED, f"how far {name} agrees with people is not known: {problem}; {command}")
         elif agreement.grader != grader:
             grades = f"the grades of {agreement.labels} are of {agreement.grader or 'a person'}"
-            yield Finding(NOT_MEASURED, f"how far {name} agrees with people is not known: {grades}; {command}")
+            yield GateFinding(NOT_MEASURED, f"how far {name} agrees with people is not known: {grades}; {command}")
         else:
             yield from _judge_kappa(agreement, policy)
             yield from _find_unlabelled(kept, agreement, policy)
@@ -76,7 +76,7 @@ def _list_kept(evidence: GateEvidence) -> list[KeptGrades]:
     return [outcome.features[NAME] for outcome in evidence.list_outcomes() if NAME in outcome.features]
 
 
-def _find_unlabelled(kept: Sequence[KeptGrades], agreement: GraderAgreement, policy: Policy) -> Iterator[Finding]:
+def _find_unlabelled(kept: Sequence[KeptGrades], agreement: GraderAgreement, policy: Policy) -> Iterator[GateFinding]:
     """Find criteria of which the agreement says nothing, since people labelled no value by them."""
     used = dict.fromkeys(name for case in kept if agreement.grader in case.graders for name in case.criteria)
     covered = [".*".join(map(re.escape, pattern.split("*"))) for pattern in policy.covered_criteria]
@@ -87,7 +87,7 @@ def _find_unlabelled(kept: Sequence[KeptGrades], agreement: GraderAgreement, pol
     ]
     if unlabelled:
         count = "a criterion" if len(unlabelled) == 1 else f"{len(unlabelled)} criteria"
-        yield Finding(
+        yield GateFinding(
             NOT_MEASURED,
             f"how far {agreement.grader} agrees with people is not known of {count} that {agreement.labels} has no "
             f"labels of: {join_names(unlabelled)}; label values by each, or name criteria for which others stand: "
@@ -95,13 +95,13 @@ def _find_unlabelled(kept: Sequence[KeptGrades], agreement: GraderAgreement, pol
         )
 
 
-def _judge_kappa(agreement: GraderAgreement, policy: Policy) -> Iterator[Finding]:
+def _judge_kappa(agreement: GraderAgreement, policy: Policy) -> Iterator[GateFinding]:
     for value, limit, name in (
         (agreement.kappa, policy.min_kappa, "kappa"),
         (agreement.low, policy.min_kappa_low, "the lower end of kappa's interval"),
     ):
         if limit is not None and value is not None:
             status, demand = MET if value >= limit else MISSED, f"at least {limit:g} is demanded"
-            yield Finding(
+            yield GateFinding(
                 status, f"{name} of {agreement.grader} is {value:.2f} over {agreement.items} labels; {demand}"
             )

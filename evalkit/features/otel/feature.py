@@ -17,10 +17,10 @@ class OpenTelemetry(Feature):
 
     def configure(self, options: Options) -> SessionPart | None:
         endpoint = options.read("otlp")
-        return None if endpoint is None else Endpoint(endpoint, content=options.read("otlp_content") is not False)
+        return None if endpoint is None else SpanExport(endpoint, content=options.read("otlp_content") is not False)
 
 
-class Endpoint(SessionPart):
+class SpanExport(SessionPart):
     """Where the spans of a run go. `content`: with what was said, called and answered."""
 
     def __init__(self, url: str, *, content: bool) -> None:

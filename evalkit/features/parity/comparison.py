@@ -16,7 +16,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from evalkit.agents.model_choice import toggle_streaming
-from evalkit.features.parity.request_toggle import STREAMED, WHOLE, RequestToggle
+from evalkit.features.parity.request_toggle import STREAMED, WHOLE, StreamToggle
 from evalkit.hosts.casecheck.api import find_call_differences, format_call, is_prose
 from evalkit.operators.base import Mismatch
 from evalkit.records.settings import REQUEST_TOGGLE
@@ -33,14 +33,14 @@ def plan_comparison(passing: PassingRun) -> Iterator[PlannedRun]:
         return
     toggled, is_streamed = toggle_streaming(model)
     http = passing.settings.http
-    toggle = RequestToggle(http.ignore_hosts, can_intercept=http.cassettes is not False)
+    toggle = StreamToggle(http.ignore_hosts, can_intercept=http.cassettes is not False)
     usual = passing.changed_settings
     settings = replace(usual, model=toggled, extra={**usual.extra, REQUEST_TOGGLE: toggle})
     mode = STREAMED if is_streamed else WHOLE
     yield PlannedRun(passing.build_case(), partial(_judge_run, passing, mode, toggle), settings)
 
 
-def _judge_run(passing: PassingRun, mode: str, toggle: RequestToggle, verdict: Verdict) -> ChangedRun:
+def _judge_run(passing: PassingRun, mode: str, toggle: StreamToggle, verdict: Verdict) -> ChangedRun:
     """Compare the calls with those of the passing run. `mode` is that of evalkit's own requests."""
     transcript = verdict.transcript
     modes = toggle.modes | ({mode} if passing.uses_provider else set())

@@ -72,7 +72,7 @@ class _ChangedRequest(Struct, frozen=True):
         return "text/event-stream", text + ("data: [DONE]\n\n" if self.api.NAME == openai_chat.NAME else "")
 
 
-class RequestToggle:
+class StreamToggle:
     """Toggles the requests of one run, from any thread.
 
     `modes` are those in which services were asked, `obstacles` say why a request was not changed, and `failures` are

@@ -39,7 +39,7 @@ class RecordedRuns(Feature):
         return TraceFile() if records.TRACE in draft.data["input"] else None
 
     def configure(self, options: Options) -> SessionPart:
-        return selection.RecordedRuns(selection.read_selection(options))
+        return selection.SelectedRuns(selection.read_selection(options))
 
     def add_up(self, runs: Sequence[Any]) -> Any:
         return records.add_up(runs)

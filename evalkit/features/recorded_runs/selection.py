@@ -61,7 +61,7 @@ def read_selection(options: Options) -> TraceSelection:
     )
 
 
-class RecordedRuns(SessionPart):
+class SelectedRuns(SessionPart):
     """The recorded runs of a session."""
 
     replaces_agents = "recorded runs are judged, and no agent runs"

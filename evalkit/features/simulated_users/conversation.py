@@ -35,7 +35,7 @@ NOT_ENDED = "conversation_not_ended"
 RULE, USER = "rule", "user"
 
 
-class Conversation(RunPart):
+class SimulatedConversation(RunPart):
     """A conversation of the case's user with the agent."""
 
     feature = NAME

@@ -49,7 +49,7 @@ class CaseUser(CasePart, frozen=True):
     user: SimulatedUser
 
     def start(self, log: CallLog) -> RunPart:
-        return conversation.Conversation(self.user)
+        return conversation.SimulatedConversation(self.user)
 
     def confirm(self, run: JudgedRun) -> Reason | None:
         """Return a reason where the user's model went on until it was stopped."""

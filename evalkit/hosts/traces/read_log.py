@@ -177,9 +177,16 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
         if data is None and _is_whole(text):
             yield UsageError(f"{path.name}: {error}")
             return
+    if data is None:
+        yield from _read_lines(path, text)
+    else:
+        yield from _list_records(path, data)
+
+
+def _read_lines(path: Path, text: str) -> Iterator[tuple[str, Any] | UsageError]:
     wrong = 0
     # Lines end with a line feed alone: JSON may hold U+2028 and its like as they are.
-    for number, line in enumerate(text.split("\n") if data is None else (), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         try:
             yield from [(f"{path.name}:{number}", parse_json(line))] if line.strip() else []
         except ValueError as error:
@@ -188,8 +195,9 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any] | UsageError]:
                 yield UsageError(f"{path.name}:{number}: this is no JSON: {error}")
     if wrong > _MOST_LINES:
         yield UsageError(f"{path.name}: {wrong - _MOST_LINES} more lines are no JSON")
-    if data is None:
-        return
+
+
+def _list_records(path: Path, data: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(data, list) and any(
         kind.reads_lists and kind.fits({"data": data}) for kind in load_formats().values()
     ):

@@ -14,7 +14,7 @@ from evalkit.features.graders.feature import Graders
 from evalkit.features.graders.gate import KeptGrades
 from evalkit.gate.decision import decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome
-from evalkit.hooks import Finding, OpenRun
+from evalkit.hooks import GateFinding, OpenRun
 from evalkit.records.run import MISSED, Policy
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import Transcript
@@ -80,8 +80,8 @@ def test_a_feature_gets_what_is_open_and_judges_again(run: Any) -> None:
 
 
 def test_a_rule_of_a_feature_counts_as_one_of_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(self: Graders, evidence: Any) -> Iterator[Finding]:
-        yield Finding(MISSED, "too few")
+    def find(self: Graders, evidence: Any) -> Iterator[GateFinding]:
+        yield GateFinding(MISSED, "too few")
 
     monkeypatch.setattr(Graders, "decide", find)
     decision = decide_outcomes(OUTCOMES, Policy())

@@ -23,7 +23,7 @@ from evalkit.agents.task import Task
 from evalkit.errors import ProviderError
 from evalkit.features.parity.comparison import is_reworded
 from evalkit.features.parity.feature import ParityCheck
-from evalkit.features.parity.request_toggle import RequestToggle
+from evalkit.features.parity.request_toggle import StreamToggle
 from evalkit.models.cassettes.http import interception
 from evalkit.models.cassettes.http.binding import intercept_requests, release
 from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse
@@ -439,7 +439,7 @@ def test_a_program_in_any_language_is_asked_in_the_other_way_too(
     ],
 )
 def test_requests_that_have_no_other_way(url: str, body: bytes, obstacle: str | None) -> None:
-    toggle = RequestToggle()
+    toggle = StreamToggle()
 
     assert toggle.toggle(HttpRequest("POST", url, body)) is None
     assert toggle.obstacles == ([obstacle] if obstacle else [])
@@ -453,7 +453,7 @@ NO_REPLIES = [b"", b"null", b"{}", b"[]", b"data: 3\n\n", b'{"choices": [3]}', b
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
 def test_what_is_no_reply_is_the_services_failure(path: str, stream: bool, body: bytes) -> None:
-    toggle = RequestToggle()
+    toggle = StreamToggle()
     toggled = toggle.toggle(HttpRequest("POST", f"https://x{path}", json.dumps({"stream": stream}).encode()))
     assert toggled is not None
 
@@ -487,14 +487,14 @@ def test_a_whole_reply_is_the_same_when_it_was_streamed(reason: str, message: di
 
 def restore(body: dict[str, Any], response: str) -> str:
     """Return what a client of chat completions gets for a response in the other way."""
-    toggle = RequestToggle()
+    toggle = StreamToggle()
     toggled = toggle.toggle(HttpRequest("POST", "https://x/v1/chat/completions", json.dumps(body).encode()))
     assert toggled is not None
     return toggled.restore(HttpResponse(200, "", (), response.encode())).body.decode()
 
 
 def test_a_failure_that_a_client_has_healed_by_asking_again_is_none() -> None:
-    toggle = RequestToggle()
+    toggle = StreamToggle()
     toggled = toggle.toggle(HttpRequest("POST", "https://x/v1/chat/completions", b"{}"))
     assert toggled is not None
     with pytest.raises(ProviderError):

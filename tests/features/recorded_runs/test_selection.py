@@ -15,7 +15,7 @@ from evalkit.errors import UsageError
 from evalkit.features.recorded_runs.agent import MatchedRuns
 from evalkit.features.recorded_runs.commands import judge_traces
 from evalkit.features.recorded_runs.records import CaseSources
-from evalkit.features.recorded_runs.selection import RecordedRuns, TraceSelection, list_trace_files
+from evalkit.features.recorded_runs.selection import SelectedRuns, TraceSelection, list_trace_files
 from evalkit.gate.decision import decide
 from evalkit.records.case import Case, Repeat
 from evalkit.records.run import NOT_MEASURED, Policy
@@ -42,10 +42,10 @@ def write_lines(path: Path, *records: object) -> Path:
 
 def match(
     folder: Path, cases: dict[str, str], *records: object, repeat: int = 1, **options: Any
-) -> tuple[RecordedRuns, dict[str, str | int]]:
+) -> tuple[SelectedRuns, dict[str, str | int]]:
     """Match records to cases with these messages, by id. Return the number of traces of each, or what is wrong."""
     path = write_lines(folder / "traces" / "chats.jsonl", *records)
-    runs = RecordedRuns(TraceSelection(paths=(path,), root=folder, **options))
+    runs = SelectedRuns(TraceSelection(paths=(path,), root=folder, **options))
     made = [
         Case(id=f"scenarios/{name}.yaml", input={"message": text}, repeat=Repeat(runs=repeat, min_pass=repeat))
         for name, text in cases.items()
@@ -253,5 +253,5 @@ def test_items_that_the_user_calls_harmless_make_no_problem(
     chat = build_chat("Hello", "a_1")
     chat["messages"][-1]["content"] = [{"type": "action", "arguments": {"x": 1}}, {"type": "text", "text": "Hi"}]
     path = write_lines(tmp_path / "traces" / "chats.jsonl", chat)
-    runs = RecordedRuns(TraceSelection(paths=(path,), root=tmp_path, harmless=harmless))
+    runs = SelectedRuns(TraceSelection(paths=(path,), root=tmp_path, harmless=harmless))
     assert (len(runs.conversations), len(runs.problems)) == (count, 1 - count)
