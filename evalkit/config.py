@@ -329,7 +329,9 @@ _KINDS: dict[str, Callable[[Any], Any]] = {  # of options of features
 def _read_setting(feature: str, name: str, value: object) -> Any:
     """Let a feature read its key. ValueError says what was expected."""
     with name_errors(feature, ValueError):
-        return load_feature(feature).read_setting(name, value)
+        setting = load_feature(feature).read_setting(name, value)
+        json.dumps(setting)  # cases carry it
+        return setting
 
 
 def find_reader(name: str) -> Callable[[Any], Any] | None:

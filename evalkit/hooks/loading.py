@@ -170,6 +170,12 @@ def name_errors(feature: str, *expected: type[Exception]) -> Iterator[None]:
         raise FeatureError(feature, get_features().packages[feature], error) from error
 
 
+def check_returned(value: object, expected: type) -> None:
+    """Raise TypeError for what a hook returned that is not an `expected`, as where a `return` was forgotten."""
+    if not isinstance(value, expected):
+        raise TypeError(f"a hook returned {type(value).__name__} in place of {expected.__name__}")
+
+
 def _check_feature(feature: Feature, entry: Entry) -> None:
     """Raise TypeError for a method that is not a hook, and for keys that differ from those of the entry."""
     for name in (name for cls in type(feature).__mro__ if cls not in (Feature, object) for name in vars(cls)):
@@ -400,8 +406,9 @@ def configure_features(options: Options) -> dict[str, SessionPart]:
         if any(option.name in options.given for option in entry.options):
             with name_errors(entry.name):
                 part = load_feature(entry.name).configure(options)
-            if part is not None:
-                parts[entry.name] = part
+                if part is not None:
+                    check_returned(part, SessionPart)
+                    parts[entry.name] = part
     return parts
 
 
@@ -453,7 +460,9 @@ def prepare_case(parts: Mapping[str, SessionPart], case: Case, label: str) -> Ca
     """Return a case that was loaded for a part of the run as the session runs it. FeatureError where one raises."""
     for name, part in parts.items():
         with name_errors(name):
-            case = part.prepare(case, label)
+            prepared = part.prepare(case, label)
+            check_returned(prepared, type(case))
+        case = prepared
     return case
 
 
@@ -485,5 +494,7 @@ def plan_parts(planned: PlannedCase) -> PlannedCase:
     """Let the features of a case say what runs. FeatureError where one raises what is no error of evalkit."""
     for name, part in planned.case.features.items():
         with name_errors(name):
-            planned = part.plan(planned)
+            changed = part.plan(planned)
+            check_returned(changed, PlannedCase)
+        planned = changed
     return planned

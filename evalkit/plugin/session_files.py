@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -218,6 +219,7 @@ class SessionFiles:
             try:
                 with name_errors(name):
                     value = part.get_circumstances()
+                    json.dumps(value)  # or the run file could not be written
             except EvalkitError as error:
                 if str(error) not in self.doubts:
                     self.doubts.append(str(error))

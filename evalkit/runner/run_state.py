@@ -36,7 +36,16 @@ from evalkit.functions.dispatcher import FakeDispatcher
 from evalkit.functions.mocks.answers import MockSet, get_mocks
 from evalkit.functions.mocks.reader import parse_mocks
 from evalkit.functions.permissions import explain_path
-from evalkit.hooks import CaseDraft, CasePart, PlannedCase, RunView, compile_parts, name_errors, plan_parts
+from evalkit.hooks import (
+    CaseDraft,
+    CasePart,
+    PlannedCase,
+    RunView,
+    check_returned,
+    compile_parts,
+    name_errors,
+    plan_parts,
+)
 from evalkit.jsonvalue import JsonDict, JsonValue, copy_json, to_json_safe
 from evalkit.lazy import LazyModule
 from evalkit.models.cassettes.http import binding as http_recording
@@ -310,7 +319,9 @@ def _finish_parts(run: RunState, transcript: Transcript) -> Transcript:
     for name, part in run.dispatcher.call_log.parts.items():
         try:
             with name_errors(name):
-                transcript = part.finish(transcript, run.plan.expectations)
+                finished = part.finish(transcript, run.plan.expectations)
+                check_returned(finished, Transcript)
+            transcript = finished
         except FeatureError as error:
             transcript = replace(transcript, fault=transcript.fault or faults.build_unmeasured_fault(error))
     return transcript

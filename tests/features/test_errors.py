@@ -95,12 +95,14 @@ ELSEWHERE = {
 STATUSES = {CASE_ERROR: 6, USAGE: 4, NOT_MEASURED: 6, LINE: 0}
 
 
-def break_hook(cls: type, holder: type, hook: str) -> Any:
-    """Return `cls` with a hook that raises, if it is of `holder`."""
+def break_hook(cls: type, holder: type, hook: str, returned: object = None) -> Any:
+    """Return `cls` with a hook that raises, or returns `returned`, if it is of `holder`."""
     if not issubclass(cls, holder):
         return cls
 
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object) -> object:
+        if returned is not None:
+            return returned
         raise LookupError(f"no {hook} today")
 
     async def fail_later(*arguments: object) -> None:
@@ -125,9 +127,9 @@ class Attention(RunPart):
         return replace(transcript, features={**transcript.features, "manners": "polite"})
 
 
-def build_feature(holder: type, hook: str) -> type[Feature]:
+def build_feature(holder: type, hook: str, returned: object = None) -> type[Feature]:
     """Return a feature that takes part in everything, and one hook of which raises."""
-    run_part, session_part = (break_hook(cls, holder, hook) for cls in (Attention, SessionPart))
+    run_part, session_part = (break_hook(cls, holder, hook, returned) for cls in (Attention, SessionPart))
 
     class Part(CasePart, frozen=True):
         def start(self, log: CallLog) -> Any:
@@ -161,7 +163,7 @@ def build_feature(holder: type, hook: str) -> type[Feature]:
             return {"manners": lambda operators: {}}
 
         def compile(self, draft: CaseDraft) -> Any:
-            return break_hook(Part, holder, hook)()
+            return break_hook(Part, holder, hook, returned)()
 
         def add_up(self, runs: Iterable[Any]) -> str:
             return "polite"
@@ -169,7 +171,7 @@ def build_feature(holder: type, hook: str) -> type[Feature]:
         def summarize(self, outcomes: object, is_whole: bool) -> Summary:
             return Summary(facts="polite")
 
-    feature: type[Feature] = break_hook(Manners, holder, hook)
+    feature: type[Feature] = break_hook(Manners, holder, hook, returned)
     return feature
 
 
@@ -230,6 +232,29 @@ def test_in_a_session(install: Install, project: Any, holder: type, hook: str, o
     assert "Traceback" not in said
     if outcome == CASE_ERROR:
         assert project.statuses() == {"good_001": "error"}
+
+
+@pytest.mark.parametrize(
+    ("holder", "hook"),
+    [
+        (Feature, "configure"),
+        (Feature, "summarize"),
+        (Feature, "report_run"),
+        (CasePart, "plan"),
+        (CasePart, "judge"),
+        (RunPart, "finish"),
+        (SessionPart, "prepare"),
+        (SessionPart, "launch"),
+        (SessionPart, "get_circumstances"),
+    ],
+)
+def test_what_a_hook_returns_is_of_its_type(install: Install, project: Any, holder: type, hook: str) -> None:
+    install(("shop", ENTRY), cls=build_feature(holder, hook, returned=object()))
+    write_project(project)
+    result = project.run("--evalkit-manners=please", "--evalkit-trace=all")
+    said = "\n".join([*result.outlines, *result.errlines])
+    assert result.ret == STATUSES[IN_SESSIONS[holder][hook]], said
+    assert re.search("feature 'manners' .*TypeError: ", said), said
 
 
 @pytest.mark.parametrize(("hook", "command"), OF_COMMANDS.items())
