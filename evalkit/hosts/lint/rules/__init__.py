@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, wraps
 
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.hooks import list_entries, load_feature, name_errors
@@ -45,6 +45,7 @@ def _list_rules_of(feature: str) -> RuleFamily:
     with name_errors(feature):
         family = load_feature(feature).list_rules()
 
+    @wraps(family.check)
     def check(facts: ProjectFacts) -> Iterator[Finding]:
         with name_errors(feature):
             yield from family.check(facts)
