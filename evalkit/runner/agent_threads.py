@@ -138,9 +138,12 @@ def _has_open_loop() -> bool:
     with catch_warnings():
         simplefilter("ignore", DeprecationWarning)  # that there is none, and one is made
         try:
-            return not asyncio.get_event_loop().is_closed()
+            loop = asyncio.get_event_loop()
         except RuntimeError:
             return False
+    _local.main_loop = loop  # one that was made belongs to nobody else: it is kept, and closed at the end
+    _loops.add(loop)
+    return not loop.is_closed()
 
 
 class DedicatedThread:

@@ -29,15 +29,10 @@ async def judge_open_run(
 
     Nothing passes that is still open at the end.
     """
-
-    def judge(transcript: Transcript) -> tuple[Verdict, dict[str, list[Any]]]:
-        with leave_open(NOT_ASKED) as opened:
-            return judge_run(plan, transcript, declared), opened
-
     for name, feature in iter_known(opened):
 
         def judge_anew(transcript: Transcript, name: str = name) -> tuple[bool, tuple[Any, ...]]:
-            verdict, opened = judge(transcript)
+            verdict, opened = _judge(plan, transcript, declared)
             return verdict.status == PASSED, tuple(opened.get(name, ()))
 
         run = OpenRun(
@@ -55,11 +50,21 @@ async def judge_open_run(
             fault = RunFault(code=error.code, message=str(error), measured=False)
             return judge_run(plan, replace(transcript, fault=fault), declared)
         except Exception as error:
-            return _leave_unmeasured(judge(transcript)[0], f"feature '{name}' raised {type(error).__name__}: {error}")
-    verdict, opened = judge(transcript)
+            return _leave_unmeasured(
+                _judge(plan, transcript, declared)[0], f"feature '{name}' raised {type(error).__name__}: {error}"
+            )
+    verdict, opened = _judge(plan, transcript, declared)
     if verdict.status == PASSED and opened:
         return _leave_unmeasured(verdict, f"feature '{next(iter(opened))}' left it open")
     return verdict
+
+
+def _judge(
+    plan: CasePlan, transcript: Transcript, declared: Sequence[Declaration]
+) -> tuple[Verdict, dict[str, list[Any]]]:
+    """Judge without asking; return what features left open, too."""
+    with leave_open(NOT_ASKED) as opened:
+        return judge_run(plan, transcript, declared), opened
 
 
 def _leave_unmeasured(verdict: Verdict, problem: str) -> Verdict:

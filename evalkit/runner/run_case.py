@@ -198,11 +198,7 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
         for name, part in dispatcher.call_log.parts.items():
             with name_errors(name):
                 part.join(task)
-        task.http_traffic = None if plan.agent.is_recorded else http_recording.create_traffic(task, settings)
-        task.request_toggle = find_request_toggle(settings)
-        is_played = not plan.agent.is_recorded and plays_requests(settings)
-        task.is_live = not is_played and settings.model is not None
-        task.client_budget = budget.create_client_budget(settings) if goes_live(settings) else None
+        _observe_clients(plan, task)
         run = RunState(plan, task, dispatcher, Occupancy(task.add_delay))
         watch.start_run(run)
         with share_interpreter(run.occupancy):
@@ -212,6 +208,16 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
         if dispatcher.call_log.parts:  # in the slot: the next run of a sync agent changes the same system
             await _close_parts(run)
     return run
+
+
+def _observe_clients(plan: CasePlan, task: Task) -> None:
+    """Say how requests of the agent's own clients are answered and recorded."""
+    settings = plan.settings
+    task.http_traffic = None if plan.agent.is_recorded else http_recording.create_traffic(task, settings)
+    task.request_toggle = find_request_toggle(settings)
+    is_played = not plan.agent.is_recorded and plays_requests(settings)
+    task.is_live = not is_played and settings.model is not None
+    task.client_budget = budget.create_client_budget(settings) if goes_live(settings) else None
 
 
 def _check_mocks(run: RunState) -> None:

@@ -79,3 +79,19 @@ print(evalkit.run_case(case, agent).reasons[0].code)
 def test_a_thread_that_an_agent_left_waiting_does_not_keep_the_process_alive() -> None:
     done = subprocess.run([sys.executable, "-c", ENDLESS], capture_output=True, text=True, timeout=300, check=False)
     assert (done.stdout, done.returncode) == ("deadline\n", 0), done.stderr
+
+
+ASKED_FOR_A_LOOP = """
+import asyncio, gc
+from evalkit.runner.agent_threads import offer_event_loop
+
+with offer_event_loop():
+    pass
+asyncio.run(asyncio.sleep(0))
+gc.collect()
+"""
+
+
+def test_the_loop_that_asyncio_makes_for_the_main_thread_is_closed_in_the_end() -> None:
+    command = [sys.executable, "-W", "always", "-c", ASKED_FOR_A_LOOP]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == ""
