@@ -205,6 +205,7 @@ def make_commands() -> str:
         if not (option.has_flag or setting):  # of `evalkit report` alone
             continue
         page.append(f"| {flag if option.has_flag else ''} | {setting} | {escape_cell(option.help)} |\n")
+    page.append("\nEach command below has `-h` and `--help`.\n")
     context = click.Context(commands)
     for name in commands.list_commands(context):
         command = commands.get_command(context, name)
