@@ -176,8 +176,21 @@ def check_returned(value: object, expected: type) -> None:
         raise TypeError(f"a hook returned {type(value).__name__} in place of {expected.__name__}")
 
 
+# What an entry may say, and the method that the class then has.
+_NEEDED_METHODS = {
+    "has_rules": "list_rules",
+    "has_schemas": "list_schemas",
+    "settings": "read_setting",
+    "expanding_keys": "expand",
+    "agent_forms": "build_agent",
+    "endpoint": "build_endpoint",
+    "late_operators": "grade",
+    "divides_runs": "compare_parts",
+}
+
+
 def _check_feature(feature: Feature, entry: Entry) -> None:
-    """Raise TypeError for a method that is not a hook, and for keys that differ from those of the entry."""
+    """Raise TypeError for a method that is not a hook or is missing, and for what differs from the entry."""
     for name in (name for cls in type(feature).__mro__ if cls not in (Feature, object) for name in vars(cls)):
         if not name.startswith("_") and not hasattr(Feature, name) and name != "name":
             raise TypeError(f"'{name}' is not a hook{did_you_mean(name, dir(Feature))}")
@@ -187,6 +200,9 @@ def _check_feature(feature: Feature, entry: Entry) -> None:
     forms = tuple(feature.list_agent_forms())
     if forms != entry.agent_forms:
         raise TypeError(f"its class has the forms {forms} of agents, and its entry {entry.agent_forms}")
+    for field, method in _NEEDED_METHODS.items():
+        if getattr(entry, field) and getattr(type(feature), method) is getattr(Feature, method):
+            raise TypeError(f"its entry has '{field}', and its class no method '{method}': write it")
 
 
 def list_keys(place: Place) -> list[str]:

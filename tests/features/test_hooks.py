@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from evalkit.agents.contract import build_agent
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.entries import BUILT_IN, FACTS, Code, Command, Entry, ReportFormat
-from evalkit.errors import SpecError, UsageError
+from evalkit.errors import FeatureError, SpecError, UsageError
 from evalkit.execution.executor import ExecutorRequest
 from evalkit.functions.call_log import CallLog
 from evalkit.gate.decision import decide
@@ -333,6 +333,26 @@ def test_a_broken_feature_is_an_error_of_each_case_that_asks_for_it(
     assert f"feature 'manners' of shop-manners does not work: {problem}" in str(error.value)
     assert "report it" not in str(error.value)
     assert build().features == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "method"),
+    [
+        ({"has_rules": True}, "list_rules"),
+        ({"has_schemas": ("manners",)}, "list_schemas"),
+        ({"settings": ("manners",)}, "read_setting"),
+        ({"expanding_keys": ("manners",)}, "expand"),
+        ({"endpoint": "manners"}, "build_endpoint"),
+        ({"late_operators": ("$polite",)}, "grade"),
+        ({"divides_runs": True}, "compare_parts"),
+    ],
+)
+def test_a_method_that_the_entry_needs_is_missed_when_the_class_is_loaded(
+    install: Install, said: dict[str, Any], method: str
+) -> None:
+    install(("shop-manners", ENTRY._replace(**said)), cls=Manners)
+    with pytest.raises(FeatureError, match=f"its class no method '{method}': write it"):
+        load_feature("manners")
 
 
 SAME_KEY = Entry(name="tact", target="tact:Tact", keys={CASE: ("manners",)})
