@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +18,8 @@ import pytest
 from evalkit.checks.compile import compile_expectation
 from evalkit.checks.expectation import Expectation
 from evalkit.records.transcript import FunctionCall, Transcript
+from tests.conftest import CORPORA
 
-CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
 Mend = Callable[[Any], Any]
 Row = dict[str, Any]
 

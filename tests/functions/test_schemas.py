@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from jsonschema.exceptions import SchemaError
 
 from evalkit.fields.schema import compile_schema
 from evalkit.functions.declarations import parse_declarations
+from tests.conftest import CORPORA
 
 NAMES = st.sampled_from("abc")
 SCALARS = st.one_of(
@@ -147,9 +147,6 @@ print([name for name in sys.modules if name.partition(".")[0] == "jsonschema"])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
 
 
 def declared() -> Iterator[dict[str, Any]]:

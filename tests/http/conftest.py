@@ -16,6 +16,7 @@ from evalkit.records.case import Case
 from evalkit.records.settings import Settings
 from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
+from tests.conftest import CORPORA
 from tests.servers.replay import Answer, ReplayServer
 
 Agent = Callable[[Task], Any]
@@ -176,7 +177,7 @@ def cassette(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def corpus() -> Callable[[str], list[dict[str, Any]]]:
     def rows(name: str) -> list[dict[str, Any]]:
-        path = Path(__file__).parents[2].parent / "shared" / "corpora" / f"{name}.jsonl.gz"
+        path = CORPORA / f"{name}.jsonl.gz"
         if not path.exists():
             pytest.skip(f"the recorded exchanges ({path.name}) are not on this machine")
         with gzip.open(path, "rt", encoding="utf-8") as lines:

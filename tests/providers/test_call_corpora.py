@@ -8,7 +8,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +19,9 @@ from evalkit.models.providers.openai import read_stream
 from evalkit.models.streaming import StreamAccumulator
 from evalkit.wire.gemini_content import merge_chunks
 from evalkit.wire.text_calls import parse_text_calls
+from tests.conftest import CORPORA
 from tests.providers.bodies import parse_values
 
-CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
 pytestmark = pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora are not beside the checkout")
 
 # Formats of `textcalls` that belong to the shapes the parser promises; the others are vendors' control tokens.

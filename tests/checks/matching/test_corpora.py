@@ -6,15 +6,14 @@ import gzip
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evalkit.checks.matching.assign import solve
 from evalkit.checks.matching.plan import ActualCall, AnyOrder, CallPlan, InOrder, Leaf
+from tests.conftest import CORPORA
 
-CORPORA = Path(__file__).parents[4] / "shared" / "corpora"
 Call = dict[str, Any]
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from evalkit import load_case
 from evalkit.features.recorded_runs.commands import import_command
+from tests.conftest import CORPORA
 
 Desk = Any
-CORPORA = Path(__file__).parents[4] / "shared" / "corpora"
 
 LOG = {
     "messages": [

@@ -25,8 +25,8 @@ import evalkit
 from evalkit.errors import FunctionError
 from evalkit.spec.expansion import list_case_files
 from evalkit.spec.load import load_case
+from tests.conftest import CORPORA
 
-CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
 Json = dict[str, Any]
 Calls = list[Json]
 
