@@ -191,7 +191,9 @@ class NetworkGuard:
     def _remember_names(self, real: Method) -> Method:
         def getaddrinfo(host: object, *args: object, **options: object) -> object:
             addresses = real(host, *args, **options)
-            if isinstance(host, str) and isinstance(addresses, list) and len(self._names) < self.MOST_NAMES:
+            if not isinstance(host, str) or parse_address(host) is not None:
+                return addresses
+            if isinstance(addresses, list) and len(self._names) < self.MOST_NAMES:
                 self._names.update((str(address[0]), host) for *_, address in addresses)
             return addresses
 

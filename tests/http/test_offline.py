@@ -267,3 +267,15 @@ def test_an_agent_that_was_left_behind_is_refused_too(run: Run) -> None:
 )
 def test_what_a_public_address_is(address: str, is_public: bool) -> None:
     assert offline_rules.is_internet(address) is is_public
+
+
+def test_an_address_keeps_the_name_by_which_it_was_looked_up() -> None:
+    """Another thread looks up the address itself in the meantime."""
+    guard = offline_rules.NetworkGuard(lambda host, port: None)
+    guard.start()
+    try:
+        for host in ("localhost", "127.0.0.1"):
+            socket.getaddrinfo(host, 80)
+        assert guard.find_name("127.0.0.1") == "localhost"
+    finally:
+        guard.stop()

@@ -91,7 +91,7 @@ def run_batch(batch: bytes) -> list[CaseAnswer] | str | None:
         return worker_run.run(pickle.loads(cases))
     except BaseException as error:
         if worker_run.is_closed:
-            return "called back"
+            return _CALLED_BACK
         if isinstance(error, KeyboardInterrupt):
             return None
         raise
@@ -100,11 +100,12 @@ def run_batch(batch: bytes) -> list[CaseAnswer] | str | None:
 
 
 def stop_run(spec: bytes) -> None:
-    """Abandon what is running, and forget the run."""
+    """Abandon what is running. A batch that was on its way arrives later, and is refused."""
     _, inner = pickle.loads(spec)
     with _lock:
-        worker_run = _runs.pop(inner, None)
-    if worker_run is not None and not isinstance(worker_run, str):
+        worker_run = _runs.get(inner)
+        _runs[inner] = _CALLED_BACK
+    if isinstance(worker_run, WorkerRun):
         start_daemon_thread(worker_run.close, "evalkit-stop")  # the worker's own loop must not wait for it
 
 
@@ -116,6 +117,7 @@ def update_spent(spec: bytes, usd_by_process: SpentByProcess) -> None:
         worker_run.update_spent(usd_by_process)
 
 
+_CALLED_BACK = "the run was stopped"
 _lock = threading.RLock()
 _runs: dict[bytes, WorkerRun | str] = {}  # by spec; a text says why this worker can't run it
 _roots: set[str] = set()  # of the projects that were imported: one, because modules of two may have the same names
@@ -277,6 +279,7 @@ class SharedExecutor(Executor):
     def __init__(self, *arguments: Any) -> None:
         self._starting = threading.RLock()
         self._local = threading.local()
+        self._is_closed = False
         super().__init__(*arguments)
 
     @property  # of the case that this thread took last
@@ -287,8 +290,15 @@ class SharedExecutor(Executor):
     def seconds(self, value: float) -> None:
         self._local.seconds = value
 
+    def close(self) -> None:
+        with self._starting:
+            self._is_closed = True
+        super().close()
+
     def _start(self, runs: Any) -> None:
         with self._starting:
+            if self._is_closed:  # by another thread, while this one was about to begin
+                raise KeyboardInterrupt
             super()._start(runs)
 
     def _replace_blocked_loop(self, loop: Any) -> None:

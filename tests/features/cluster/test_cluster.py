@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -13,13 +14,17 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from evalkit import Settings
+from evalkit.bounds import Bounds
 from evalkit.errors import UsageError
 from evalkit.execution.executor import RunRequest
 from evalkit.features.cluster.dask_executor import Address, ClusterExecutor, WorkerTasks, parse_address
+from evalkit.features.cluster.worker import RunSpec, run_batch, serialize_spec, stop_run
 from evalkit.spec.load import case_from_dict
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra dask)")
@@ -323,6 +328,28 @@ def test_a_project_may_lie_elsewhere_on_the_workers(tmp_path: Path) -> None:
     verdict = json.loads(done.stdout or "{}")
     assert (verdict.get("status"), verdict["reasons"][0]["code"]) == ("failed", "text_missing"), done.stderr
     assert verdict["reasons"][0]["location"] == "scenarios/moved_001.yaml:6:24"
+
+
+def test_a_batch_that_arrives_after_its_run_was_stopped_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distributed.get_worker", lambda: SimpleNamespace(address="tcp://w"))
+    folder = str(tmp_path)
+    run = RunSpec(
+        run_id="late",
+        root=folder,
+        origin=folder,
+        python_path=(),
+        commit=None,
+        settings=Settings(root=tmp_path),
+        concurrency=1,
+        parts={},
+        secret_keys=(),
+        bounds=Bounds(),
+    )
+    stop_run(serialize_spec(run))
+    answer = run_batch(pickle.dumps((serialize_spec(run), (), {}, b"")))
+    assert answer == "worker tcp://w can't run this case: the run was stopped"
 
 
 class Client:

@@ -51,8 +51,8 @@ class Live:
         if not (HERE / "only-one.txt").exists():
             return True
         try:
-            (HERE / "payer").mkdir()
-            note("payer.txt", os.getpid())
+            with open(HERE / "payer.txt", "x") as file:
+                file.write(str(os.getpid()))
         except FileExistsError:
             pass
         return (HERE / "payer.txt").read_text().strip() == str(os.getpid())
@@ -174,7 +174,6 @@ def project(sandbox: Sandbox, service: str, there: Sandbox, notes: Path) -> None
     sandbox.write("mocks/cassettes/scenarios/records_by_hand_001.json", '{"turns": ["done by hand"]}')
     for name in ("asked.txt", "began.txt", "only-one.txt", "payer.txt"):
         (notes / name).unlink(missing_ok=True)
-    shutil.rmtree(notes / "payer", ignore_errors=True)
 
 
 def on(cluster: Cluster, there: Sandbox) -> str:
