@@ -1,4 +1,4 @@
-"""URLs: which machine they are of."""
+"""URLs: which machine they are of, and those that are written without their beginning."""
 
 from __future__ import annotations
 
@@ -13,3 +13,11 @@ def is_loopback(url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def complete_ollama_host(host: str) -> str:
+    """Complete what Ollama's clients take for a URL: ``:8080``, ``example.com``, ``0.0.0.0:11434/path``."""
+    place, slash, path = host.partition("/")
+    name, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
+    name, port = (name, port) if colon else (place, "11434")
+    return f"http://{name or '127.0.0.1'}:{port}{slash}{path}"

@@ -3,12 +3,17 @@ without ids."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
+from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, join_pieces
-from evalkit.records.transcript import Usage
+from evalkit.records.case import Declaration
+from evalkit.records.parts import IMAGE, PARTS, TEXT
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.wire.building import NO_PARAMETERS, build_call_id, format_result, pair_results
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
@@ -98,7 +103,97 @@ def _read_message(message: JsonObject, role: str, place: str) -> Iterator[Item]:
     yield from check_keys(message, _KNOWN, f"{NAME}.message", place)
 
 
+def build_request(request: ModelRequest, *, stream: bool, num_ctx: int | None = None) -> JsonDict:
+    """Build the request's body without `model`.
+
+    The server cuts a conversation that is longer than its context, from the front, and says nothing: without its first
+    messages, and with functions that nobody declares. So it is told to refuse that.
+    """
+    body: JsonDict = {"messages": build_messages(request.system, request.messages), "stream": stream}
+    body |= {"truncate": False, "shift": False}
+    if request.functions:
+        body["tools"] = [build_declaration(function) for function in request.functions]
+    options = {
+        "num_ctx": num_ctx,
+        "num_predict": request.max_output_tokens,
+        "temperature": request.temperature,
+        "seed": request.seed,
+    }
+    if given := {key: value for key, value in options.items() if value is not None}:
+        body["options"] = given
+    if request.response_schema is not None:
+        body["format"] = dict(request.response_schema)
+    return body
+
+
+def build_declaration(function: Declaration) -> JsonDict:
+    """Build the declaration of a function."""
+    declared: JsonDict = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
+    if function.description:
+        declared["description"] = function.description
+    return {"type": "function", "function": declared}
+
+
+def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[JsonDict]:
+    """Build the conversation in the API's form. Answers stand in the order of their calls, which may have no ids."""
+    sent: list[JsonDict] = [{"role": "system", "content": system}] if system else []
+    pending: list[tuple[ModelCall, str]] = []
+    for position, message in enumerate(messages):
+        role = message.get("role")
+        if role == "user":
+            sent.append(_build_user_message(message))
+        elif role == "model":
+            calls = enumerate(message["turn"].calls)
+            pending = [(call, call.call_id or build_call_id(position, index)) for index, call in calls]
+            sent.append(_build_reply(message["turn"]))
+        elif role == "function":
+            asked = {call_id: (place, call) for place, (call, call_id) in enumerate(pending)}
+            answers = list(pair_results(message["results"], pending, position))
+            for call_id, value in sorted(answers, key=lambda answer: asked[answer[0]][0] if answer[0] in asked else 0):
+                call = asked[call_id][1] if call_id in asked else message["results"][0][0]
+                given_id = {} if call.call_id is None else {"tool_call_id": call.call_id}
+                sent.append({"role": "tool", "tool_name": call.name, **given_id, "content": format_result(value)})
+        else:
+            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    return sent
+
+
+def _build_user_message(message: JsonObject) -> JsonDict:
+    parts = message.get(PARTS, ())
+    texts = [part.text for part in parts if part.kind == TEXT]
+    texts += [f"{part.name}:\n{part.content.decode(errors='replace')}" for part in parts if part.is_text_file]
+    images = [part.encode_base64() for part in parts if part.kind == IMAGE]
+    others = [part.name for part in parts if part.kind not in (TEXT, IMAGE) and not part.is_text_file]
+    if others:
+        raise UsageError(f"Ollama takes texts and images, and not {others[0]}")
+    sent: JsonDict = {"role": "user", "content": "\n\n".join(texts) if parts else message["text"]}
+    return sent | ({"images": images} if images else {})
+
+
+def _build_reply(turn: ModelTurn) -> JsonDict:
+    if isinstance(turn.content, Mapping):
+        return dict(turn.content)
+    message: JsonDict = {"role": "assistant", "content": turn.text}
+    calls: list[JsonDict] = []
+    for call in turn.calls:
+        arguments = dict(call.arguments) if isinstance(call.arguments, Mapping) else {}  # the API takes only objects
+        given_id = {} if call.call_id is None else {"id": call.call_id}
+        calls.append({**given_id, "function": {"name": call.name, "arguments": arguments}})
+    return message | ({"tool_calls": calls} if calls else {})
+
+
 # -- replies
+
+# github.com/ollama/ollama: what the parser of a model's own form says of a call that it can't read.
+_UNREADABLE_CALL = re.compile(r"error parsing tool call: raw='(?P<raw>.*)', err=(?P<why>.*)", re.DOTALL)
+
+
+def read_refusal(data: JsonObject) -> Reply | None:
+    """Read the call that the model wrote out of an HTTP 500: it is the model's reply, and no failure of the service."""
+    found = _UNREADABLE_CALL.search(str(data.get("error")))
+    if found is None:
+        return None
+    return Reply(items=(Text(found["raw"]),), end="malformed_call", end_message=f"{found['why']}: {found['raw']}")
 
 
 def read_reply(data: JsonObject) -> Reply:
@@ -118,6 +213,7 @@ def read_reply(data: JsonObject) -> Reply:
         failure=failure,
         has_ended=has_ended,
         raw=dict(data),
+        echo={"role": "assistant", "content": "", **message} if isinstance(message, Mapping) and items else None,
     )
 
 

@@ -13,7 +13,7 @@ from evalkit.jsonvalue import JsonDict
 from evalkit.models.providers import anthropic, bedrock
 from evalkit.records.case import Declaration
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.wire import anthropic_messages, bedrock_converse, gemini_content, openai_chat
+from evalkit.wire import anthropic_messages, bedrock_converse, gemini_content, ollama_chat, openai_chat
 from evalkit.wire.records import Answer, Call, Request, Text, Unread
 from evalkit.wire.table import find_api, looks_like_model_request
 
@@ -26,6 +26,7 @@ APIS: dict[str, tuple[Any, Callable[[ModelRequest], JsonDict]]] = {
     "anthropic": (anthropic_messages, lambda request: anthropic.build_body(request, max_tokens=5)),
     "bedrock": (bedrock_converse, lambda request: bedrock.build_body(request, max_tokens=5)),
     "gemini": (gemini_content, gemini_content.build_request),
+    "ollama": (ollama_chat, lambda request: ollama_chat.build_request(request, stream=False)),
 }
 
 
@@ -81,6 +82,7 @@ def test_what_is_sent_is_read_back(name: str) -> None:
         assert tell(read) == wanted
         assert read.functions == NAMES
         assert looks_like_model_request(body)
-        found = find_api("https://gateway.example.com/ask", body)
+        path = "/api/chat" if api is ollama_chat else "/ask"  # by its form it is OpenAI's
+        found = find_api(f"https://gateway.example.com{path}", body)
         assert found is not None
         assert found.NAME == api.NAME

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from evalkit.agents.remote.aws_signing import find_signed_region
 from evalkit.models.cassettes.http.traffic import Traffic
+from evalkit.text.url import complete_ollama_host
 
 Environment = Mapping[str, str | None]  # None: a variable that a program does not get
 
@@ -34,7 +35,7 @@ class ModelService(Struct, frozen=True):
         """Return the URL to which a program's client would have gone."""
         own = environment.get(self.url_variable)
         if own:
-            return (own if "://" in own else _complete_host(own)).rstrip("/")
+            return (own if "://" in own else complete_ollama_host(own)).rstrip("/")
         region = find_signed_region(headers) or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
         return self.url.replace("{region}", region or "us-east-1")
 
@@ -152,11 +153,3 @@ def _asks_azure(environment: Environment) -> bool:
     """Return whether a program asks OpenAI's models at Azure alone: its client in JavaScript refuses both URLs."""
     is_openai = environment.get("OPENAI_BASE_URL") or environment.get("OPENAI_API_KEY")
     return bool(environment.get("AZURE_OPENAI_ENDPOINT")) and not is_openai
-
-
-def _complete_host(host: str) -> str:
-    """Complete what Ollama's clients take for a URL: ``:8080``, ``example.com``, ``0.0.0.0:11434/path``."""
-    place, slash, path = host.partition("/")
-    name, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
-    name, port = (name, port) if colon else (place, "11434")
-    return f"http://{name or '127.0.0.1'}:{port}{slash}{path}"

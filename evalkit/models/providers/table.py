@@ -6,6 +6,8 @@ A service is a module that ends in a `ProviderKind`, and a line here, or `Entry.
 from __future__ import annotations
 
 from functools import cache
+from types import NoneType
+from typing import get_args
 from urllib.parse import parse_qsl
 
 from msgspec import Struct, convert, field
@@ -24,6 +26,7 @@ _BUILT_IN = {
     "azure": "evalkit.models.providers.openai:AZURE",
     "mistral": "evalkit.models.providers.openai:MISTRAL",
     "bedrock": "evalkit.models.providers.bedrock:BEDROCK",
+    "ollama": "evalkit.models.providers.ollama:OLLAMA",
 }
 
 
@@ -105,6 +108,7 @@ def open_provider(spec: str) -> Provider:
 
 
 def _parse_option(text: str, option_type: object) -> object:
+    option_type = next((kind for kind in get_args(option_type) if kind is not NoneType), option_type)
     if option_type is bool:
         return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
     if option_type is int and int(text) >= 0:
