@@ -18,6 +18,7 @@ from evalkit.wire.text_calls.lenient_json import describe_duplicates, parse_stri
 
 NAME_KEYS = ("name", "tool", "function", "tool_name", "function_name", "action")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
+RESULT_KEYS = ("result", "results", "response", "output", "outputs", "content", "observation", "return_value", "error")
 _WORD = re.compile(r"[A-Za-z_][\w.:-]*")
 _NAMESPACE = re.compile("[.:]")
 _BESIDE = 20  # characters beside a word that tell whether it names a function
@@ -48,6 +49,10 @@ class UnreadableCallError(RejectedCallError):
     def __init__(self, message: str, name: str) -> None:
         super().__init__(message)
         self.name = name
+
+
+class ResultError(RejectedCallError):
+    """JSON with a declared name and a result: no call, and no attempt at one."""
 
 
 class NamedFunction(Protocol):
@@ -109,6 +114,11 @@ class Names:
     def is_known(self, written_name: str) -> bool:
         """Tell whether `written_name`, in whatever case, is a declared name."""
         return written_name.casefold() in self._folded
+
+    def is_result_key(self, written_name: str, key: str) -> bool:
+        """Tell whether `key` beside the declared name holds a result: it is none of the function's parameters."""
+        declared = self._folded.get(written_name.casefold())
+        return declared is not None and key in RESULT_KEYS and key not in self.get_properties(declared[0])
 
     def get_properties(self, name: str) -> JsonObject:
         properties = self.parameters.get(name, {}).get("properties", {})
@@ -204,6 +214,8 @@ class Names:
         if rest and set(rest) <= set(self.get_properties(name)):
             repairs.append("arguments stood beside the name")
             return name, rest
+        if not explicit and any(self.is_result_key(name, k) for k in rest):
+            raise ResultError(f"this is a result of '{name}', and no call")
         if rest or not explicit:
             raise UnreadableCallError(f"the call of '{name}' has no arguments object", name)
         return name, {}

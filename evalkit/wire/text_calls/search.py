@@ -16,8 +16,10 @@ stands behind one word, is a call whatever follows, and a stream may hand it out
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
+from evalkit.wire.text_calls import results
 from evalkit.wire.text_calls.envelopes import (
     BETWEEN,
     CONTROL_ANCHORS,
@@ -29,7 +31,14 @@ from evalkit.wire.text_calls.envelopes import (
 )
 from evalkit.wire.text_calls.forms import DSML, Call
 from evalkit.wire.text_calls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
-from evalkit.wire.text_calls.names import DeclaredFunction, Names, NotACallError, RejectedCallError, find_balanced_end
+from evalkit.wire.text_calls.names import (
+    DeclaredFunction,
+    Names,
+    NotACallError,
+    RejectedCallError,
+    ResultError,
+    find_balanced_end,
+)
 from evalkit.wire.text_calls.parsed import ParsedText
 
 # -- marks: Mistral's ``[TOOL_CALLS]``, Llama's ``<|python_tag|>`` and lists in Python's syntax
@@ -43,7 +52,7 @@ _PYTHON_END = re.compile(r"\s*<\|python_end\|>")
 # -- anchors, and calls without an envelope
 
 _ANCHOR = re.compile(
-    rf"{CONTROL_ANCHORS}|<(?:seed:)?think>|\[THINK\]|<\|channel>thought"
+    rf"{CONTROL_ANCHORS}|{results.ANCHORS}|<(?:seed:)?think>|\[THINK\]|<\|channel>thought"
     r"|</(?:(?:seed:)?think|thinking|reasoning)>|\[/THINK\]|<channel\|>"
     rf"|<\|python_(?:tag|start)\|>|\[TOOL_CALLS\]|<\s*{DSML}[A-Za-z_][\w.:-]*|[{{\[]"
     r"|^[ \t]*(?:Action:[ \t]*)?`{0,3}(?=[A-Za-z_][\w.]*[ \t]*\()"
@@ -73,10 +82,7 @@ _THOUGHTS = {
 }
 _THOUGHT_END = re.compile(r"</(?:(?:seed:)?think|thinking|reasoning)>|\[/THINK\]|<channel\|>", re.IGNORECASE)
 _WORD = re.compile(r"\S+")
-# Tags whose content is no call, if they are closed: results, which models like to invent, and thoughts.
-_DATA = re.compile(
-    r"<\s*(?P<tag>(?:function|tool)_?(?:result|response|output)s?|thinking|reasoning)\b[^<>]*>", re.IGNORECASE
-)
+_THINKING = re.compile(r"<\s*(?P<tag>thinking|reasoning)\b[^<>]*>", re.IGNORECASE)  # no call, if it is closed
 
 
 def search_calls(text: str, functions: Iterable[DeclaredFunction] | None) -> ParsedText:
@@ -90,6 +96,7 @@ class Search(ControlTokens):
     def run(self) -> ParsedText:
         position: int | None = 0
         self._first = len(self.text) - len(self.text.lstrip())  # where something stands
+        self._token_closers: dict[str, list[tuple[int, int]]] = {}
         self._may_think = True  # since the beginning: no thought has begun or ended yet
         while position is not None:
             position = self._search(position)
@@ -195,10 +202,13 @@ class Search(ControlTokens):
             return self._read_python_tag(start, anchor.end())
         if mark == "[tool_calls]":
             return self._read_mistral(start, anchor.end())
+        result = results.OPENING.match(self.text, start)
+        if result is not None and not (result["tag"] and self.names.is_known(result["tag"])):
+            return self._skip_result(result)
         if mark.startswith("<"):
-            data = _DATA.match(self.text, start)
-            if data is not None and not self.names.is_known(data["tag"]):
-                closer = self.find_own_closer(data.end(), data["tag"])
+            thinking = _THINKING.match(self.text, start)
+            if thinking is not None and not self.names.is_known(thinking["tag"]):
+                closer = self.find_own_closer(thinking.end(), thinking["tag"])
                 if closer is not None:
                     return closer[1]
                 self._mark_open(start)
@@ -206,6 +216,38 @@ class Search(ControlTokens):
         if mark in ("{", "["):
             return self._read_bare(start) or start + 1
         return self._read_line_call(start, anchor.end()) or max(anchor.end(), start + 1)
+
+    # -- results, which are no calls
+
+    def _skip_result(self, opening: re.Match[str]) -> int:
+        """Skip a result up to its closing tag; where that is missing, the JSON value behind the opening tag."""
+        start, position = opening.span()
+        if opening["tag"]:
+            closer = self.find_own_closer(position, opening["tag"])
+        else:
+            closer = self._find_token_closer(position, results.find_token_closer(opening[0]))
+        if closer is not None:
+            following = results.OPENING.search(self.text, position, closer[0])
+            self._spend((closer[0] if following is None else following.start()) - position)
+            if following is None:
+                return closer[1]
+        self._mark_open(start)
+        space = SPACE.match(self.text, position)
+        first = space.end() if space else position
+        return self._skip_value(first) if self.text.startswith(("{", "["), first) else position
+
+    def _find_token_closer(self, position: int, pattern: str) -> tuple[int, int] | None:
+        if pattern and pattern not in self._token_closers:
+            found = re.finditer(pattern, self.text, re.IGNORECASE)
+            self._token_closers[pattern] = [closer.span() for closer in found]
+        spans = self._token_closers.get(pattern, [])
+        place = bisect_left(spans, (position, 0))
+        return spans[place] if place < len(spans) else None
+
+    def _skip_value(self, start: int) -> int:
+        end, read = results.find_value_end(self.text, start)
+        self._spend(max(read - (end - start), 0))
+        return end
 
     # -- marks, which begin a call, and nothing ends it
 
@@ -294,14 +336,18 @@ class Search(ControlTokens):
             if self._is_call_like(start):
                 self._leave_unfinished(start)
             self._mark_open(start)
-            return None
+            return self._skip_value(start) if self._is_result_like(start) else None
         except MalformedJsonError as error:
             self._spend(200 + error.work)
+            if self._is_result_like(start):
+                return self._skip_value(start)
             if start >= self.refused_until and self._is_call_like(start):
                 self._refuse(start, start + error.work + 1, f"malformed: {error}")
             return None
         try:
             calls = self.read_calls(decoded.value, decoded.repairs, explicit=False)
+        except ResultError:
+            return decoded.end
         except RejectedCallError as refused:
             if self._is_call_like(start):
                 self._refuse(start, decoded.end, str(refused))
@@ -313,10 +359,15 @@ class Search(ControlTokens):
 
     def _is_call_like(self, start: int) -> bool:
         """Tell whether the text at `start` begins like a call of a declared function."""
-        if not _CALL_LIKE.match(self.text, start):
+        if not _CALL_LIKE.match(self.text, start) or self._is_result_like(start):
             return False
         head = self.text[start : start + 300]
         return any(f'"{name}"' in head or f"'{name}'" in head for name in self.names.parameters)
+
+    def _is_result_like(self, start: int) -> bool:
+        """Tell whether the JSON at `start` begins like the result of a declared function."""
+        begins = results.match_result_like(self.text, start)
+        return begins is not None and self.names.is_result_key(*begins)
 
     def _read_line_call(self, start: int, position: int) -> int | None:
         """Read `name(arg=1)` alone on its line, or ReAct's `Action:` with `Action Input:`."""

@@ -31,6 +31,9 @@ PIECES = [
     "<start_function_call>call:f{a:1}<end_function_call>", "<|tool_call>call:f{a:<|\"|>", "<|tool_call>f<tool_call|>",
     "<｜tool▁call▁begin｜>", "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{", "<｜tool▁call▁begin｜>f<｜tool▁call▁end｜>",
     "<|tool_call_begin|>", "<|tool_call_begin|>f(<|tool_call_end|>", "Action: f\nAction Input: x\n", '{"name":"f" x',
+    "<function_result>{", '<function_result>{"name":"f","result":{}}', "<function_result>[", "[TOOL_RESULTS]{",
+    "```tool_output\n{", '{"name":"f","result":{', '{"name":"f","result":x}', "Observation: {", "<tool_output>{'a': x}",
+    "<|observation|>",
     "<｜DSML｜invoke name=f>", "<f a=b c=d>", "<function=f x",
 ]  # fmt: skip
 
@@ -89,6 +92,10 @@ WRAPPED: dict[str, Maker] = {
     "minus signs": lambda length: "f(a=" + "-" * min(length, 19_000) + "1)",
     "names in names": lambda length: "f." * min(length // 2, 9_000) + "f(a=1)",
     "calls of calls": lambda length: "[f(a=x" + "()" * min(length // 2, 9_000) + ")]",
+    "results before an end": inside("", "<tool_response>{", "</tool_response>"),
+    "results, and as many ends": lambda length: (
+        "<tool_response>{" * (length // 32) + "</tool_response>" * (length // 32)
+    ),
     "a power": lambda length: "f(a=9**9**9**9)",
     "a product": lambda length: "f(a='a' * 99999999999)",
 }

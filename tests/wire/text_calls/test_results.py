@@ -1,0 +1,84 @@
+"""A result that a model repeats or makes up is no call and no malformed one, and hides no call behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evalkit.models.streaming import StreamAccumulator
+from evalkit.wire.text_calls import parse_text_calls
+
+FUNCTIONS: list[dict[str, Any]] = [
+    {"name": "ticket", "parameters": {"type": "object", "properties": {"serial": {"type": "string"}}}},
+    {"name": "post", "parameters": {"type": "object", "properties": {"content": {"type": "string"}}}},
+]
+RESULT = '{"name": "ticket", "result": {"id": "T-1", "next": {"name": "post", "arguments": {"content": "a"}}}}'
+CALL = '<function>{"name": "post", "parameters": {"content": "a"}}</function>'
+RESULTS = [
+    f"<function_result>{RESULT}",
+    f"<function_result>{RESULT}</function_result>",
+    f"<function_result>\n{RESULT}\nYour ticket is T-1.",
+    f"<function_result>{RESULT}</function>",
+    f'<tool_response name="ticket">{RESULT}',
+    f"<tool_call_result>{RESULT}",
+    f"<function-response>[{RESULT}]",
+    f"<function_call_output>{RESULT}\n{RESULT}",
+    f"<observation>{RESULT}",
+    '<tool_output>{"name": "ticket", "arguments": {}}',
+    '<function_result>{"name": "ticket", "result": T-1}',
+    '<function_result>{"name": "ticket", "result": "T-1}\n',
+    '<tool_response><tool_response>{"name": "ticket", "arguments": {}}</tool_response>',
+    f"[TOOL_RESULTS]{RESULT}[/TOOL_RESULTS]",
+    f"[TOOL_RESULTS] {RESULT}",
+    f"<start_function_response>response:ticket{{a:{RESULT}}}<end_function_response>",
+    f"<|tool_response>{RESULT}<tool_response|>",
+    f"<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>{RESULT}<｜tool▁output▁end｜>",
+    f"<|observation|>\n{RESULT}",
+    f"Observation: {RESULT}",
+    f"```tool_output\n{RESULT}\n```",
+    f"```json\n{RESULT}\n```",
+    RESULT,
+    f"[{RESULT}]",
+    f"{RESULT}\n{RESULT}",
+    '{"name": "ticket", "id": 1, "content": "T-1"}',
+    "{'name': 'ticket', 'output': 'T-1'}",
+    '{"name": "ticket", "result": T-1}',
+    '{"name": "ticket", "error": "there is none"}',
+]
+
+
+@pytest.mark.parametrize("text", RESULTS)
+def test_a_result_is_no_call_however_it_is_framed_and_cut(text: str) -> None:
+    assert parse_text_calls(text, FUNCTIONS).unfinished is None
+    for end in range(len(text) + 1):
+        parsed = parse_text_calls(text[:end], FUNCTIONS)
+        assert (parsed.calls, parsed.rejected) == ((), ())
+
+
+@pytest.mark.parametrize("text", [f"<function_result>{RESULT}", f"So: {RESULT}"])
+def test_a_result_that_is_cut_off_is_no_unfinished_call(text: str) -> None:
+    for end in range(text.index("result", 20) + 10, len(text)):
+        assert parse_text_calls(text[:end], FUNCTIONS).unfinished is None
+
+
+@pytest.mark.parametrize("text", RESULTS)
+def test_a_call_behind_a_result_is_found(text: str) -> None:
+    for before in (text, f"{text}\n\n{text}", f"{text}\n\n<function_result>{RESULT}"):
+        parsed = parse_text_calls(f"{before}\n{CALL}\n{text}", FUNCTIONS)
+        assert [(call.name, call.arguments) for call in parsed.calls] == [("post", {"content": "a"})]
+        assert parsed.rejected == ()
+        accumulator = StreamAccumulator(FUNCTIONS)
+        for character in f"{before}\n{CALL}":
+            accumulator.feed_text(character)
+        assert [call.name for call in accumulator.close()] == ["post"]
+
+
+def test_a_parameter_that_is_named_like_a_result_is_an_argument() -> None:
+    parsed = parse_text_calls('{"name": "post", "content": "a"}', FUNCTIONS)
+    assert [(call.name, call.arguments) for call in parsed.calls] == [("post", {"content": "a"})]
+
+
+def test_a_call_without_arguments_in_the_envelope_of_a_call_is_malformed() -> None:
+    parsed = parse_text_calls(f"<function>{RESULT}</function>", FUNCTIONS)
+    assert [refused.name for refused in parsed.rejected] == ["ticket"]
