@@ -13,18 +13,15 @@ slips.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.instruction import Instruction
-from evalkit.agents.pending_calls import parse_text, to_model_calls
+from evalkit.agents.text_replies import TextDialogue, TextReading, read_text_calls, shorten_slip
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonObject
 from evalkit.records.case import Declaration
@@ -33,9 +30,6 @@ from evalkit.records.transcript import FunctionCall, ModelCall, ModelRequest, Mo
 
 # A reply without calls: its finish reason as a stop reason of the run, where they differ.
 STOP_REASONS = {"stop": COMPLETED, "tool_calls": COMPLETED, "content_filter": "blocked"}
-STANDARD_FORM = '<function>{"name": "...", "parameters": {...}}</function>'
-_LONGEST_SLIP = 300
-_CALL_OPENING = re.compile(r"[<{\[(]|Action Input:", re.IGNORECASE)  # no call is written without one of these
 
 
 class LoopSettings(Protocol):
@@ -129,6 +123,7 @@ async def _run_turns(
 ) -> tuple[str, str]:
     """Run the loop itself. Return the stop reason, and the text of the last reply."""
     text = ""
+    dialogue = TextDialogue(request.system or "", is_correcting=task.settings.correct_text_calls)
     for _ in range(task.settings.max_iterations):
         if task.clock_ms > task.settings.deadline_s * 1000:
             return "deadline", text
@@ -140,24 +135,26 @@ async def _run_turns(
             task.record_fault(error)
             return error.code, text
         text = turn.text
-        stop_reason = await _handle_turn(task, turn, request.functions)
+        stop_reason = await _handle_turn(task, turn, request.functions, dialogue)
         if stop_reason is not None:
             return stop_reason, text
     return "max_iterations", text
 
 
-async def _handle_turn(task: LoopTask, turn: ModelTurn, functions: Sequence[Declaration]) -> str | None:
+async def _handle_turn(
+    task: LoopTask, turn: ModelTurn, functions: Sequence[Declaration], dialogue: TextDialogue
+) -> str | None:
     """Dispatch the calls of `turn` and put the answers into the conversation. Return a stop reason if the run ends."""
     names = {function.name for function in functions} or None
     if not turn.calls and functions and (reading := read_text_calls(turn, functions)) is not None:
         if reading.calls:
             number = len(task.turns)
-            task.warnings += [f"model turn {number}: {_shorten(refusal)}" for refusal in reading.refusals]
+            task.warnings += [f"model turn {number}: {shorten_slip(refusal)}" for refusal in reading.refusals]
         else:
-            message = turn.finish_message or "; ".join(map(_shorten, reading.refusals))
+            message = turn.finish_message or "; ".join(map(shorten_slip, reading.refusals))
             reason = "malformed_call" if turn.finish_reason == "stop" else turn.finish_reason
             task.replace_last_turn(replace(turn, finish_reason=reason, finish_message=message))
-        return await _handle_text_calls(task, turn, reading, names)
+        return await _handle_text_calls(task, turn, reading, names, dialogue)
     task.messages.append({"role": "model", "turn": turn})
     if not turn.calls:
         return STOP_REASONS.get(turn.finish_reason, turn.finish_reason)
@@ -169,71 +166,22 @@ async def _handle_turn(task: LoopTask, turn: ModelTurn, functions: Sequence[Decl
 
 
 async def _handle_text_calls(
-    task: LoopTask, turn: ModelTurn, reading: TextReading, names: AbstractSet[str] | None
+    task: LoopTask, turn: ModelTurn, reading: TextReading, names: AbstractSet[str] | None, dialogue: TextDialogue
 ) -> str | None:
     """Handle a turn whose calls stand in the reply's text."""
     task.messages.append({"role": "model", "turn": reading.history})
-    correct = task.settings.correct_text_calls
-    if not reading.calls and not correct:
+    note = dialogue.write_note(reading)
+    if not reading.calls and note is None:
         return "malformed_call"
     parts: list[str] = []
     if reading.calls:
-        calls = reading.calls if correct else reading.attempts
+        calls = reading.calls if dialogue.is_correcting else reading.attempts
         results = await task.execute_calls(replace(turn, calls=calls), offered_names=names)
-        data = [{"name": call.name, "result": value} for call, value in results]
-        lines = [json.dumps(item, ensure_ascii=False, default=str) for item in data]
-        parts.append("\n".join(f"<function_result>{line}</function_result>" for line in lines))
-    if correct and reading.slips:
-        slips = "\n".join(f"- {slip}" for slip in reading.slips)
-        parts.append(f"Write each function call exactly as {STANDARD_FORM}. In your last reply:\n{slips}")
+        parts += dialogue.write_results(results, task.messages)
+    if note is not None:
+        parts.append(note)
     task.messages.append({"role": "user", "text": "\n\n".join(parts)})
     return None
-
-
-class TextReading(Struct, frozen=True):
-    """A reply whose text holds calls, or an attempt at one.
-
-    `calls` are to be dispatched; `history` is the turn as the conversation keeps it; `slips` lists what was repaired or
-    refused, for the correction note, and `refusals` the latter alone. `attempts` are the calls and, between them, the
-    malformed ones, which are recorded beside calls where the model is not told to write them again.
-    """
-
-    calls: tuple[ModelCall, ...]
-    attempts: tuple[ModelCall, ...]
-    history: ModelTurn
-    slips: tuple[str, ...] = ()
-    refusals: tuple[str, ...] = ()
-
-
-def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextReading | None:
-    """Read the calls in the text of `turn`; None if it is plain prose."""
-    if _CALL_OPENING.search(turn.text) is None:
-        return None
-    parsed = parse_text(turn.text, functions)
-    if not parsed.calls and not parsed.rejected and parsed.unfinished is None:
-        return None
-    repairs = [f"{call.name}: {repair}" for call in parsed.calls for repair in call.repairs]
-    refusals = [f"{rejection.raw} was not made: {rejection.reason}" for rejection in parsed.rejected]
-    refusals += [] if parsed.unfinished is None else [f"{parsed.unfinished} was not made: it is not finished"]
-    history = replace(turn, text=parsed.history, content=None)
-    calls = to_model_calls(parsed)
-    placed_calls = [(parsed_call.start, call) for parsed_call, call in zip(parsed.calls, calls, strict=True)]
-    for rejection in parsed.rejected:
-        if rejection.name is not None:
-            call = ModelCall(
-                name=rejection.name,
-                arguments=rejection.raw,
-                channel="text",
-                malformed=rejection.reason,
-                raw=rejection.raw,
-            )
-            placed_calls.append((rejection.start, call))
-    attempts = tuple(call for _, call in sorted(placed_calls, key=lambda placed: placed[0]))
-    return TextReading(calls, attempts, history, (*repairs, *refusals), tuple(refusals))
-
-
-def _shorten(slip: str) -> str:
-    return slip if len(slip) <= _LONGEST_SLIP else f"{slip[: _LONGEST_SLIP // 2]}…{slip[-_LONGEST_SLIP // 2 :]}"
 
 
 def _describe_skipped_calls(turn: ModelTurn, functions: Sequence[Declaration], number: int) -> list[str]:
@@ -244,7 +192,7 @@ def _describe_skipped_calls(turn: ModelTurn, functions: Sequence[Declaration], n
     reading = read_text_calls(turn, functions)
     if reading is None:
         return []
-    refusals = [f"model turn {number}: {_shorten(refusal)}" for refusal in reading.refusals]
+    refusals = [f"model turn {number}: {shorten_slip(refusal)}" for refusal in reading.refusals]
     if not reading.calls:
         return refusals
     native_calls = [(call.name, call.arguments) for call in turn.calls]

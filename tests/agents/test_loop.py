@@ -12,6 +12,7 @@ import pytest
 from evalkit.agents.contract import Reply
 from evalkit.agents.instruction import Instruction
 from evalkit.agents.task import Task
+from evalkit.agents.text_replies import RESULT_FORM
 from evalkit.errors import ProviderError
 from evalkit.hosts.reports.trace import TraceOptions, render_trace
 from evalkit.models.providers.turns import ScriptedProvider
@@ -247,7 +248,7 @@ def test_calls_in_the_text_are_made_and_answered_as_text() -> None:
     assert (made.name, made.arguments, made.channel, made.turn) == ("check", {"n": 4}, "text", 0)
     assert ran.requests[1].messages[-1] == {
         "role": "user",
-        "text": '<function_result>{"name": "check", "result": {"n": 1}}</function_result>',
+        "text": f'{RESULT_FORM}\n\n<function_result>{{"name": "check", "result": {{"n": 1}}}}</function_result>',
     }
     assert ran.stop_reason == "completed"
 
@@ -266,9 +267,41 @@ def test_a_correction_note_goes_back_where_the_case_asks_for_it() -> None:
     ran = Ran([BAD_TEXT_CALL, "Done."], settings=CaseSettings(correct_text_calls=True))
 
     note = ran.requests[1].messages[-1]["text"]
-    assert note.startswith("<function_result>")
+    assert note.startswith(f"{RESULT_FORM}\n\n<function_result>")
     assert 'Write each function call exactly as <function>{"name": "...", "parameters": {...}}</function>.' in note
     assert "\n- check: " in note
+
+
+@pytest.mark.parametrize("told", ["Results come in <function_result>.", "Be brief."])
+def test_the_form_of_results_is_told_once_unless_the_instruction_tells_it(told: str) -> None:
+    instruction = Instruction(name="desk", body=told, available_functions=(CHECK, SEND))
+    ran = Ran([BAD_TEXT_CALL, MAIL_AS_TEXT, "Done."], instruction=instruction)
+
+    texts = [message.get("text", "") for message in ran.requests[-1].messages]
+    assert [RESULT_FORM in text for text in texts] == [False, False, told == "Be brief.", False, False]
+
+
+@pytest.mark.parametrize(
+    ("replies", "requests"),
+    [
+        (["<tool_call>check(1</tool_call>", "<tool_call>check(2</tool_call>", "<tool_call>check(3</tool_call>"], 3),
+        (["<tool_call>check(1</tool_call>", "<tool_call>check(1</tool_call>"], 2),
+        (["<tool_call>check(1</tool_call>", BAD_TEXT_CALL, "<tool_call>check(1</tool_call>"], 3),
+    ],
+)
+def test_a_model_that_does_no_better_is_not_told_for_ever(replies: list[str], requests: int) -> None:
+    ran = Ran([*replies, "Never asked."], settings=CaseSettings(correct_text_calls=True))
+
+    assert (ran.stop_reason, len(ran.requests)) == ("malformed_call", requests)
+
+
+@pytest.mark.parametrize("correct", [False, True])
+def test_a_result_that_the_model_repeats_ends_the_run_as_an_answer(correct: bool) -> None:
+    echo = '<function_result>{"name": "check", "result": {"n": 1}}\nIt is 1.'
+    ran = Ran([BAD_TEXT_CALL, echo, "Never asked."], settings=CaseSettings(correct_text_calls=correct))
+
+    assert (ran.stop_reason, len(ran.calls), len(ran.requests)) == ("completed", 1, 2)
+    assert ran.verdict.status == "passed"
 
 
 def test_a_text_call_that_is_cut_off_ends_the_run_unless_it_is_corrected() -> None:

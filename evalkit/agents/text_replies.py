@@ -1,0 +1,107 @@
+"""Replies of a model that writes its calls as text, and what it is told: results in text, and what it wrote wrong.
+
+The note on slips is there to have a call written again, and not to keep a run going. A reply in which no call can be
+read is answered with it twice; the third one ends the run, and so does one that is the same again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evalkit.agents.pending_calls import parse_text, to_model_calls
+from evalkit.jsonvalue import JsonObject
+from evalkit.records.case import Declaration
+from evalkit.records.transcript import ModelCall, ModelTurn
+
+STANDARD_FORM = '<function>{"name": "...", "parameters": {...}}</function>'
+RESULT_TAG = "function_result"
+# Told once, unless the instruction has told it: models repeat forms that they do not know.
+RESULT_FORM = (
+    f"What your function calls have returned stands in <{RESULT_TAG}>. Never write a <{RESULT_TAG}> yourself: "
+    "call another function, or answer in plain words."
+)
+_MOST_NOTES = 2  # for replies in which no call can be read
+_LONGEST_SLIP = 300
+_CALL_OPENING = re.compile(r"[<{\[(]|Action Input:", re.IGNORECASE)  # no call is written without one of these
+
+
+class TextDialogue:
+    """What a model was told so far, between two messages of the user, about the calls that it writes as text."""
+
+    def __init__(self, instruction: str, *, is_correcting: bool) -> None:
+        self.is_correcting = is_correcting
+        self._instruction = instruction
+        self._unreadable: list[str] = []
+
+    def write_note(self, reading: TextReading) -> str | None:
+        """Write the note on what is wrong in `reading`; None if nothing is, or nothing more is to be said."""
+        if not self.is_correcting or not reading.slips:
+            return None
+        if not reading.calls:
+            text = reading.history.text
+            if len(self._unreadable) == _MOST_NOTES or text in self._unreadable:
+                return None
+            self._unreadable.append(text)
+        listed = "\n".join(f"- {slip}" for slip in reading.slips)
+        return f"Write each function call exactly as {STANDARD_FORM}. In your last reply:\n{listed}"
+
+    def write_results(self, results: Iterable[tuple[ModelCall, object]], messages: Sequence[JsonObject]) -> list[str]:
+        """Write the results as paragraphs of text, and tell the model their form if nothing in `messages` has."""
+        data = [{"name": call.name, "result": value} for call, value in results]
+        lines = [json.dumps(item, ensure_ascii=False, default=str) for item in data]
+        paragraph = "\n".join(f"<{RESULT_TAG}>{line}</{RESULT_TAG}>" for line in lines)
+        texts = (message.get("text", "") for message in messages if message.get("role") == "user")
+        is_told = any(f"<{RESULT_TAG}>" in text for text in (self._instruction, *texts))
+        return [paragraph] if is_told else [RESULT_FORM, paragraph]
+
+
+class TextReading(Struct, frozen=True):
+    """A reply whose text holds calls, or an attempt at one.
+
+    `calls` are to be dispatched; `history` is the turn as the conversation keeps it; `slips` lists what was repaired or
+    refused, for the correction note, and `refusals` the latter alone. `attempts` are the calls and, between them, the
+    malformed ones, which are recorded beside calls where the model is not told to write them again.
+    """
+
+    calls: tuple[ModelCall, ...]
+    attempts: tuple[ModelCall, ...]
+    history: ModelTurn
+    slips: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+
+def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextReading | None:
+    """Read the calls in the text of `turn`; None if it is plain prose."""
+    if _CALL_OPENING.search(turn.text) is None:
+        return None
+    parsed = parse_text(turn.text, functions)
+    if not parsed.calls and not parsed.rejected and parsed.unfinished is None:
+        return None
+    repairs = [f"{call.name}: {repair}" for call in parsed.calls for repair in call.repairs]
+    refusals = [f"{rejection.raw} was not made: {rejection.reason}" for rejection in parsed.rejected]
+    refusals += [] if parsed.unfinished is None else [f"{parsed.unfinished} was not made: it is not finished"]
+    history = replace(turn, text=parsed.history, content=None)
+    calls = to_model_calls(parsed)
+    placed_calls = [(parsed_call.start, call) for parsed_call, call in zip(parsed.calls, calls, strict=True)]
+    for rejection in parsed.rejected:
+        if rejection.name is not None:
+            call = ModelCall(
+                name=rejection.name,
+                arguments=rejection.raw,
+                channel="text",
+                malformed=rejection.reason,
+                raw=rejection.raw,
+            )
+            placed_calls.append((rejection.start, call))
+    attempts = tuple(call for _, call in sorted(placed_calls, key=lambda placed: placed[0]))
+    return TextReading(calls, attempts, history, (*repairs, *refusals), tuple(refusals))
+
+
+def shorten_slip(slip: str) -> str:
+    """Cut the middle out of a long slip."""
+    return slip if len(slip) <= _LONGEST_SLIP else f"{slip[: _LONGEST_SLIP // 2]}…{slip[-_LONGEST_SLIP // 2 :]}"
