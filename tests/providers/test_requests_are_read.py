@@ -26,7 +26,7 @@ APIS: dict[str, tuple[Any, Callable[[ModelRequest], JsonDict]]] = {
     "anthropic": (anthropic_messages, lambda request: anthropic.build_body(request, max_tokens=5)),
     "bedrock": (bedrock_converse, lambda request: bedrock.build_body(request, max_tokens=5)),
     "gemini": (gemini_content, gemini_content.build_request),
-    "ollama": (ollama_chat, lambda request: ollama_chat.build_request(request, stream=False)),
+    "ollama": (ollama_chat, lambda request: {"model": "m", **ollama_chat.build_request(request, stream=False)}),
 }
 
 
