@@ -30,7 +30,7 @@ APIS: dict[str, tuple[Any, Callable[[ModelRequest], JsonDict]]] = {
 }
 
 
-def make_request(chance: random.Random) -> tuple[ModelRequest, list[Any]]:
+def make_request(chance: random.Random, *, keeps_order: bool) -> tuple[ModelRequest, list[Any]]:
     """Make a conversation: calls with and without ids, answered in any order; and what is to be read of it."""
     messages: list[Any] = [{"role": "user", "text": "Hi."}]
     wanted: list[Any] = ["Hi."]
@@ -46,7 +46,7 @@ def make_request(chance: random.Random) -> tuple[ModelRequest, list[Any]]:
         )
         text = chance.choice(["", "I look."])
         results = [(call, chance.choice(VALUES)) for call in calls]
-        if with_ids:
+        if with_ids and keeps_order:
             chance.shuffle(results)
         messages += [
             {"role": "model", "turn": ModelTurn(text=text, calls=calls)},
@@ -76,7 +76,7 @@ def test_what_is_sent_is_read_back(name: str) -> None:
     api, build = APIS[name]
     chance = random.Random(name)
     for _ in range(60):
-        request, wanted = make_request(chance)
+        request, wanted = make_request(chance, keeps_order=api is not ollama_chat)  # whose answers stand as its calls
         body = json.loads(json.dumps(build(request)))
         read = api.read_request(body)
         assert tell(read) == wanted
