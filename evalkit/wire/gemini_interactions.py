@@ -10,8 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, join_pieces
-from evalkit.records.transcript import Usage
+from evalkit.errors import UsageError
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, join_pieces
+from evalkit.records.case import Declaration
+from evalkit.records.parts import IMAGE, PARTS, TEXT, InputPart
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.wire.building import NO_PARAMETERS, build_call_id, format_result, is_error_result, pair_results
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
@@ -163,7 +167,111 @@ def _find_forced_name(data: JsonObject) -> str | None:
     return str(names[0]) if allowed.get("mode") == "any" and len(names) == 1 else None
 
 
+def build_request(request: ModelRequest) -> JsonDict:
+    """Build the request's body without `model`. The conversation is kept here, whole, and not at the service: what a
+    case said is on record, and no run goes on with the conversation of another."""
+    body: JsonDict = {"input": build_steps(request.messages), "store": False}
+    if request.system:
+        body["system_instruction"] = request.system
+    if request.functions:
+        body["tools"] = [build_declaration(function) for function in request.functions]
+    options = {
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "max_output_tokens": request.max_output_tokens,
+    }
+    if given := {key: value for key, value in options.items() if value is not None}:
+        body["generation_config"] = given
+    if request.response_schema is not None:
+        schema = dict(request.response_schema)
+        body["response_format"] = {"type": "text", "mime_type": "application/json", "schema": schema}
+    return body
+
+
+def build_declaration(function: Declaration) -> JsonDict:
+    """Build the declaration of a function."""
+    declared: JsonDict = {"type": "function", "name": function.name}
+    if function.description:
+        declared["description"] = function.description
+    return declared | {"parameters": dict(function.parameters or NO_PARAMETERS)}
+
+
+def build_steps(messages: Iterable[JsonObject]) -> list[JsonDict]:
+    """Build the conversation in the API's form. A model's steps go back as they came, signatures included."""
+    steps: list[JsonDict] = []
+    pending: list[tuple[ModelCall, str]] = []
+    for position, message in enumerate(messages):
+        role = message.get("role")
+        if role == "user":
+            parts = message.get(PARTS) or (InputPart(kind=TEXT, text=message["text"]),)
+            steps.append({"type": "user_input", "content": [_build_part(part) for part in parts]})
+        elif role == "model":
+            sent = _build_reply(message["turn"], position)
+            ids = [step["id"] for step in sent if step.get("type") == "function_call"]
+            pending = list(zip(message["turn"].calls, ids, strict=False))
+            steps += sent
+        elif role == "function":
+            names = {call_id: call.name for call, call_id in pending}
+            for call_id, value in pair_results(message["results"], pending, position):
+                steps.append(_build_result(call_id, names.get(call_id), value))
+        else:
+            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    return steps
+
+
+def _build_part(part: InputPart) -> JsonDict:
+    if part.kind == TEXT:
+        return {"type": "text", "text": part.text}
+    if part.is_text_file:
+        return {"type": "text", "text": f"{part.name}:\n{part.content.decode(errors='replace')}"}
+    sound_or_film, _, _ = part.mime_type.partition("/")
+    kind = "image" if part.kind == IMAGE else sound_or_film if sound_or_film in _MEDIA else "document"
+    return {"type": kind, "data": part.encode_base64(), "mime_type": part.mime_type}
+
+
+def _build_reply(turn: ModelTurn, position: int) -> list[JsonDict]:
+    steps = turn.content.get("steps") if isinstance(turn.content, Mapping) else None
+    if isinstance(steps, list):
+        return [_restore_arguments(step) for step in steps]
+    sent: list[JsonDict] = []
+    if turn.text:
+        sent.append({"type": "model_output", "content": [{"type": "text", "text": turn.text}]})
+    for index, call in enumerate(turn.calls):
+        call_id = call.call_id or build_call_id(position, index)
+        sent.append(
+            _restore_arguments({"type": "function_call", "id": call_id, "name": call.name, "arguments": call.arguments})
+        )
+    return sent
+
+
+def _restore_arguments(step: JsonObject) -> JsonDict:
+    """Return a step as the API takes it: arguments that are no object are those of a malformed call."""
+    is_malformed = "arguments" in step and not isinstance(step["arguments"], Mapping)
+    return {**step, "arguments": {}} if is_malformed else dict(step)
+
+
+def _build_result(call_id: str, name: str | None, value: object) -> JsonDict:
+    result = dict(value) if isinstance(value, Mapping) else format_result(value)
+    step: JsonDict = {"type": "function_result", "call_id": call_id, "result": result}
+    return step | ({"name": name} if name else {}) | ({"is_error": True} if is_error_result(value) else {})
+
+
 # -- replies
+
+
+def join_replies(first: Reply, second: Reply) -> Reply:
+    """Join a reply that stopped at the limit of one request with what the service went on with."""
+    before, after = first.raw or {}, second.raw or {}
+    counts = as_mapping(before.get("usage")), as_mapping(after.get("usage"))
+    names = [name for name in {**counts[0], **counts[1]} if name.startswith("total_")]
+    usage = {name: read_count(counts[0], name) + read_count(counts[1], name) for name in names}
+    return read_reply({**after, "steps": [*before.get("steps", ()), *after.get("steps", ())], "usage": usage})
+
+
+def get_continuation(reply: Reply) -> str | None:
+    """Return the token by which a reply goes on that stopped at the limit of one request; None of one that ended."""
+    raw = reply.raw or {}
+    return get_text(raw, "continuation_token") if raw.get("status") == "requires_continuation" else None
 
 
 def read_reply(data: JsonObject) -> Reply:
@@ -173,6 +281,9 @@ def read_reply(data: JsonObject) -> Reply:
         items += (item for item in _read_step(step, "assistant", f"steps[{number}]") if not _is_of_user(item))
     items += check_keys(data, _KNOWN_OF_REPLY, f"{NAME}.reply", "reply")
     status, failure = data.get("status"), read_failure(data)
+    steps: list[JsonValue] = [
+        dict(step) for step in filter_mappings(data.get("steps")) if step.get("type") != "user_input"
+    ]
     end = _ENDS.get(str(status), "other")
     return Reply(
         items=tuple(items),
@@ -184,6 +295,7 @@ def read_reply(data: JsonObject) -> Reply:
         failure=failure,
         has_ended=str(status) in _ENDS,
         raw=dict(data),
+        echo={"steps": steps} if steps else None,
     )
 
 

@@ -13,7 +13,14 @@ from evalkit.jsonvalue import JsonDict
 from evalkit.models.providers import anthropic, bedrock
 from evalkit.records.case import Declaration
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
-from evalkit.wire import anthropic_messages, bedrock_converse, gemini_content, ollama_chat, openai_chat
+from evalkit.wire import (
+    anthropic_messages,
+    bedrock_converse,
+    gemini_content,
+    gemini_interactions,
+    ollama_chat,
+    openai_chat,
+)
 from evalkit.wire.records import Answer, Call, Request, Text, Unread
 from evalkit.wire.table import find_api, looks_like_model_request
 
@@ -26,6 +33,7 @@ APIS: dict[str, tuple[Any, Callable[[ModelRequest], JsonDict]]] = {
     "anthropic": (anthropic_messages, lambda request: anthropic.build_body(request, max_tokens=5)),
     "bedrock": (bedrock_converse, lambda request: bedrock.build_body(request, max_tokens=5)),
     "gemini": (gemini_content, gemini_content.build_request),
+    "interactions": (gemini_interactions, gemini_interactions.build_request),
     "ollama": (ollama_chat, lambda request: {"model": "m", **ollama_chat.build_request(request, stream=False)}),
 }
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextvars import ContextVar
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from evalkit.errors import EvalkitError, ProviderError
 from evalkit.fields.schema import describe_schema, walk_schemas
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
+from evalkit.models.providers import gemini_bodies
 from evalkit.models.providers.base import (
     MAX_REPLY_BYTES,
     NameRules,
@@ -40,8 +39,9 @@ from evalkit.models.providers.pacing import (
     to_transport_error,
 )
 from evalkit.records.transcript import ModelRequest, ModelTurn
-from evalkit.wire import gemini_content
+from evalkit.wire import gemini_content, gemini_interactions
 from evalkit.wire.reading import as_mapping
+from evalkit.wire.records import Reply
 
 if TYPE_CHECKING:
     from google import genai
@@ -54,6 +54,7 @@ VERTEX_API_VERSION = "v1beta1"  # Vertex AI has v1 and v1beta1, and no v1beta
 class GeminiOptions(ProviderOptions, frozen=True, kw_only=True):
     """Options of ``gemini:MODEL?...``. Keys are read by google-genai from its environment."""
 
+    api: Literal["contents", "interactions"] = "contents"
     api_version: str | None = None
     vertexai: bool = False
     max_reply_bytes: int = MAX_REPLY_BYTES
@@ -99,7 +100,8 @@ class GeminiProvider:
         """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
         for function in request.functions:
             NAMES.check(function.name)
-        body = gemini_content.build_request(request)
+        build = gemini_interactions.build_request if self._is_interactions else gemini_content.build_request
+        body = build(request)
 
         async def send() -> ModelTurn:
             return await self._send(body, request.timeout_s)
@@ -121,34 +123,63 @@ class GeminiProvider:
         if client is not None:
             await client.aclose()
 
+    @property
+    def _is_interactions(self) -> bool:
+        return self.options.api == "interactions"
+
     async def _send(self, body: JsonObject, timeout_s: float | None) -> ModelTurn:
+        service = f"gemini ({self.model})"
         try:
-            models: Any = self._get_client().aio.models
-            arguments: JsonDict = {
-                "model": self.model,
-                "contents": [_validate_content(content) for content in body["contents"]],
-                "config": self._build_config(body, timeout_s),
-            }
             started = perf_counter()
             async with asyncio.timeout(timeout_s or self.options.timeout_s):  # the client's own is for each read
-                if self.options.stream:
-                    answer = await fetch_stream(models, arguments)
+                if self._is_interactions:
+                    reply = await self._interact(body, timeout_s)
                 else:
-                    answer = (await models.generate_content(**arguments)).sdk_http_response.body or "{}"
-            service = f"gemini ({self.model})"
-            values = parse_reply(answer, service)
-            failed = next((value["error"] for value in filter_mappings(values) if value.get("error")), None)
-            if failed is not None:
-                raise build_body_error(failed, self.model, self.options.version)
-            is_streamed = self.options.stream
-            if is_streamed:
-                reply = gemini_content.read_stream(values)
-            else:
-                reply = gemini_content.read_reply(as_mapping(values[0] if values else None))
+                    reply = self._read(await self._generate(body, timeout_s), gemini_content)
             turn = require_readable(reply, service).to_turn((perf_counter() - started) * 1000)
-            return require_whole(turn, service, is_streamed=is_streamed)
+            return turn if reply.has_ended else require_whole(turn, service, is_streamed=self.options.stream)
         except Exception as error:
             raise to_provider_error(error, model=self.model, api_version=self.options.version) from error
+
+    async def _generate(self, body: JsonObject, timeout_s: float | None) -> str:
+        """Ask by the contents API. Return the answer's body."""
+        models: Any = self._get_client().aio.models
+        arguments: JsonDict = {
+            "model": self.model,
+            "contents": [_validate_content(content) for content in body["contents"]],
+            "config": self._build_config(body, timeout_s),
+        }
+        if self.options.stream:
+            return await gemini_bodies.fetch_stream(models, arguments)
+        return (await models.generate_content(**arguments)).sdk_http_response.body or "{}"
+
+    async def _interact(self, body: JsonObject, timeout_s: float | None) -> Reply:
+        """Ask by the interactions API, and go on where the service stops at its limit for one request."""
+        whole: Reply | None = None
+        while True:
+            arguments: JsonDict = {
+                "model": self.model,
+                "stream": self.options.stream,
+                "timeout": timeout_s or self.options.timeout_s,
+            }
+            answer = await gemini_bodies.fetch_interaction(self._get_client().aio.interactions, arguments, body)
+            reply = self._read(answer, gemini_interactions)
+            whole = reply if whole is None else gemini_interactions.join_replies(whole, reply)
+            token = gemini_interactions.get_continuation(reply)
+            if token is None:
+                return whole
+            body = {**body, "continuation_token": token}
+
+    def _read(self, answer: str, api: Any) -> Reply:
+        """Read the body of an answer by the module of its API. Raises ProviderError for an error in it."""
+        values = parse_reply(answer, f"gemini ({self.model})")
+        failed = next((value["error"] for value in filter_mappings(values) if value.get("error")), None)
+        if failed is not None:
+            raise build_body_error(failed, self.model, self.options.version)
+        reply: Reply = api.read_stream(values) if self.options.stream else api.read_reply(as_mapping(values[0]))
+        if reply.failure is not None and self._is_interactions:
+            raise ProviderError(f"gemini ({self.model}): {reply.failure}", status=reply.failure.status)
+        return reply
 
     def _build_config(self, body: JsonObject, timeout_s: float | None) -> Any:
         """Build what the client takes beside the contents: the fields of the body, in one object."""
@@ -178,7 +209,7 @@ class GeminiProvider:
         # The HTTP library that google-genai uses: httpx2 since its version 3, httpx before.
         library: Any = getattr(_api_client, "httpx2", None) or getattr(_api_client, "httpx", None)
         # google-genai sets the timeout of each request.
-        hooks = [limit_replies(self.options.max_reply_bytes, f"gemini ({self.model})"), keep_body]
+        hooks = [limit_replies(self.options.max_reply_bytes, f"gemini ({self.model})"), gemini_bodies.keep_body]
         http = library.AsyncClient(timeout=None, follow_redirects=True, event_hooks={"response": hooks})
         version = self.options.version
         client = self._build_client(version, http)
@@ -239,39 +270,6 @@ def _remove_paths(data: object, paths: list[tuple[int | str, ...]]) -> Any:
     return data
 
 
-# -- streamed replies
-#
-# The client would parse the events itself, and lose what it has no field for (the text of a malformed call), warn of
-# finish reasons that it doesn't know, and give up on a JSON array. So a hook in its HTTP library stores the body.
-
-_body: ContextVar[list[str] | None] = ContextVar("evalkit_gemini_body", default=None)
-
-
-async def keep_body(response: Any) -> None:
-    """Store the whole body for `fetch_stream`: a response hook for httpx and httpx2."""
-    holder = _body.get()
-    if holder is not None and response.status_code == 200:
-        await response.aread()
-        holder.append(response.text)
-
-
-async def fetch_stream(models: Any, arguments: JsonDict) -> str:
-    """Request a stream and return its whole body."""
-    # A value that the client's enums don't know is a warning to it, and would be an error under -W error.
-    warnings.filterwarnings("ignore", r".* is not a valid \w+", UserWarning, r"google\.genai\.")
-    holder: list[str] = []
-    token = _body.set(holder)
-    try:
-        stream = await models.generate_content_stream(**arguments)
-        await anext(aiter(stream), None)  # the request goes out with the first chunk
-    except Exception:
-        if not holder:
-            raise
-    finally:
-        _body.reset(token)
-    return holder[-1]
-
-
 # -- errors
 
 
@@ -281,6 +279,12 @@ def to_provider_error(error: Exception, *, model: str, api_version: str) -> Eval
         return error
     from google.genai import errors
 
+    if isinstance(cause := gemini_bodies.find_cause(error), Exception):
+        return to_provider_error(cause, model=model, api_version=api_version)
+    if (refusal := gemini_bodies.read_refusal(error)) is not None:
+        status, name, text, details = refusal
+        delay_s = read_retry_after(getattr(error, "response", None))
+        return _build_error(status, name, text, model, api_version, details, delay_s)
     if isinstance(error, errors.APIError):
         status = error.code if isinstance(error.code, int) else None
         text = str(error.message or error.status or error).strip()

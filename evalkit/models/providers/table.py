@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from types import NoneType
-from typing import get_args
+from typing import Literal, get_args, get_origin
 from urllib.parse import parse_qsl
 
 from msgspec import Struct, convert, field
@@ -103,11 +103,23 @@ def open_provider(spec: str) -> Provider:
         try:
             values[name] = _parse_option(text, types[name])
         except (ValueError, KeyError):
-            raise UsageError(f"'{parsed.text}': {name}={text} is no value of '{name}'") from None
+            choices = list_choices(types[name])
+            expected = f"; it is {' or '.join(choices)}" if choices else ""
+            raise UsageError(f"'{parsed.text}': {name}={text} is no value of '{name}'{expected}") from None
     return kind.open(parsed.model, convert(values, kind.options))
 
 
+def list_choices(option_type: object) -> tuple[str, ...]:
+    """List the values of an option that has few, ``Literal["chat", "responses"] | None``; none for any other."""
+    for literal in (option_type, *get_args(option_type)):
+        if get_origin(literal) is Literal:
+            return get_args(literal)
+    return ()
+
+
 def _parse_option(text: str, option_type: object) -> object:
+    if (choices := list_choices(option_type)) and text not in choices:
+        raise ValueError(text)
     option_type = next((kind for kind in get_args(option_type) if kind is not NoneType), option_type)
     if option_type is bool:
         return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
