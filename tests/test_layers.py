@@ -212,6 +212,8 @@ LAZY: dict[str, str] = {
     "evalkit.agents.remote.server": "an agent is another process",
     "evalkit.agents.task_functions": "the agent's error is explained",
     "evalkit.hooks.guards": "a feature of another package",
+    "evalkit.hooks.returned": "a feature of another package",
+    "evalkit.jsonvalue": "a feature of another package",
     "evalkit.agents.unknown_agents": "a case names an agent that is not there",
     "evalkit.models.cassettes.http.observer": "the agent's own client asks a model",
     "evalkit.models.cassettes.http.run_traffic": "the agent's own client asks a model",

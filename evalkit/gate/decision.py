@@ -21,7 +21,18 @@ from evalkit.gate.parts import judge_parts, read_labels, split_evidence
 from evalkit.hooks import Comparison, GateFinding, Summary, iter_known
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
-from evalkit.records.run import FEATURES, KEY, MET, MISSED, NOT_MEASURED, GateDecision, GateNote, Policy, Run
+from evalkit.records.run import (
+    FEATURES,
+    KEY,
+    MET,
+    MISSED,
+    NOT_MEASURED,
+    GateDecision,
+    GateNote,
+    GateStatus,
+    Policy,
+    Run,
+)
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED
 from evalkit.stats.accounting import UNNAMED, Channels, nearest_rank
 from evalkit.stats.pass_rates import clean_runs_needed, wilson
@@ -321,7 +332,7 @@ def check_must_pass(evidence: GateEvidence) -> Iterator[GateFinding]:
     words = {FAILED: "failed", ERROR: "could not be measured", NOT_RUN: "did not run"}
     for outcome in evidence.list_outcomes():
         if outcome.must_pass and outcome.status != PASSED:
-            status = MISSED if outcome.status == FAILED else NOT_MEASURED
+            status: GateStatus = MISSED if outcome.status == FAILED else NOT_MEASURED
             yield GateFinding(status, f"must_pass case {words[outcome.status]}: {outcome.case_id}")
 
 
@@ -400,7 +411,7 @@ def check_lower_bound(evidence: GateEvidence) -> Iterator[GateFinding]:
     total = counts.measured + unknown
     low = Fraction(wilson(len(counts.passed), counts.measured)[0]) * 100
     best = Fraction(wilson(len(counts.passed) + unknown, total)[0]) * 100
-    status = MISSED if best < target else MET if low >= target else NOT_MEASURED
+    status: GateStatus = MISSED if best < target else MET if low >= target else NOT_MEASURED
     yield GateFinding(
         status, f"the lower bound of the pass rate is {format_rate(low)}; at least {format_rate(target)} is demanded"
     )

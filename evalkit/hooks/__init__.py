@@ -26,7 +26,6 @@ from evalkit.hooks.feature import Feature
 from evalkit.hooks.loading import (
     build_agent_form,
     check_feature_models,
-    check_returned,
     compare_parts,
     compile_parts,
     configure_features,
@@ -145,7 +144,6 @@ __all__ = [
     "Written",
     "build_agent_form",
     "check_feature_models",
-    "check_returned",
     "compare_parts",
     "compile_parts",
     "configure_features",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from evalkit.hooks.base import Hooks
+
 if TYPE_CHECKING:
     from evalkit.errors import KeyPath, Location, PathProblem
     from evalkit.jsonvalue import JsonDict, JsonValue
@@ -21,7 +23,7 @@ class CaseFileData(Struct, frozen=True, kw_only=True):
     root: str
 
 
-class FileCase:
+class FileCase(Hooks):
     """One of the cases of a file: its id there, and its place. `problems` are those of filling its data in."""
 
     def __init__(self, case_id: str, place: Location | None) -> None:
@@ -49,7 +51,7 @@ class FileCase:
 WHOLE_FILE = FileCase("", None)  # a file that is one case
 
 
-class FileCases:
+class FileCases(Hooks):
     """The cases of a file, by what stands in brackets in their ids.
 
     `files` are those that were read besides: once one changes, the cases are listed again.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from evalkit.hooks.base import Hooks
 from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.records import (
     AgentForm,
@@ -26,6 +27,8 @@ from evalkit.hooks.records import (
 if TYPE_CHECKING:
     from evalkit.agents.contract import AgentUnderTest
     from evalkit.agents.remote.server import CallFunction, FunctionsEndpoint, ListFunctions
+    from evalkit.checks.call_key import CallKey
+    from evalkit.checks.expected_key import ExpectedKey
     from evalkit.entries import Place
     from evalkit.functions.call_log import CallLog
     from evalkit.gate.outcomes import GateEvidence
@@ -33,16 +36,20 @@ if TYPE_CHECKING:
     from evalkit.hosts.casecheck.api import Mutant
     from evalkit.hosts.lint.api import RuleFamily
     from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
+    from evalkit.operators.base import Operator
     from evalkit.records.settings import Settings
     from evalkit.records.side_usage import SideUsage
     from evalkit.records.transcript import FunctionCall, Transcript
+    from evalkit.spec.case_reader import CaseKey
 
 
-class Feature:
+class Feature(Hooks):
     """The base of features. An object of each class is made when something first asks for the feature, and then kept.
 
     What a hook raises is never green: an error of the case that is asked about, a gate that is not measured, a usage
-    error before the first case, or, of hooks that sum up and report, a line that names the feature.
+    error before the first case, or, of hooks that sum up and report, a line that names the feature. What it returns
+    must be of the type that its signature names: a hook of another package that returns something else raises a
+    TypeError. That goes for the methods of its parts, too.
     """
 
     name: ClassVar[str]
@@ -57,7 +64,7 @@ class Feature:
 
     # Once, when something asks for it
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, CaseKey | ExpectedKey | CallKey | Operator]]:
         """Return its keys by place: a `CaseKey` at `CASE`, `INPUT` and `FUNCTION`, an `ExpectedKey`, a `CallKey`, an
         `Operator` at `VALUE`."""
         return {}

@@ -170,12 +170,6 @@ def name_errors(feature: str, *expected: type[Exception]) -> Iterator[None]:
         raise FeatureError(feature, get_features().packages[feature], error) from error
 
 
-def check_returned(value: object, expected: type) -> None:
-    """Raise TypeError for what a hook returned that is not an `expected`, as where a `return` was forgotten."""
-    if not isinstance(value, expected):
-        raise TypeError(f"a hook returned {type(value).__name__} in place of {expected.__name__}")
-
-
 # What an entry may say, and the method that the class then has.
 _NEEDED_METHODS = {
     "has_rules": "list_rules",
@@ -423,7 +417,6 @@ def configure_features(options: Options) -> dict[str, SessionPart]:
             with name_errors(entry.name):
                 part = load_feature(entry.name).configure(options)
                 if part is not None:
-                    check_returned(part, SessionPart)
                     parts[entry.name] = part
     return parts
 
@@ -476,9 +469,7 @@ def prepare_case(parts: Mapping[str, SessionPart], case: Case, label: str) -> Ca
     """Return a case that was loaded for a part of the run as the session runs it. FeatureError where one raises."""
     for name, part in parts.items():
         with name_errors(name):
-            prepared = part.prepare(case, label)
-            check_returned(prepared, type(case))
-        case = prepared
+            case = part.prepare(case, label)
     return case
 
 
@@ -510,7 +501,5 @@ def plan_parts(planned: PlannedCase) -> PlannedCase:
     """Let the features of a case say what runs. FeatureError where one raises what is no error of evalkit."""
     for name, part in planned.case.features.items():
         with name_errors(name):
-            changed = part.plan(planned)
-            check_returned(changed, PlannedCase)
-        planned = changed
+            planned = part.plan(planned)
     return planned

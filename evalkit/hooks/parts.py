@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
+from evalkit.hooks.base import Hooks
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from evalkit.runner.changed_runs import PassingRun, PlannedRun
 
 
-class CasePart(Struct, frozen=True):
+class CasePart(Hooks, Struct, frozen=True):
     """What a feature has compiled for a case. Picklable; its methods are called for this case alone."""
 
     in_changed_runs: ClassVar[bool] = True  # it takes part in runs of a passed case with one thing changed
@@ -81,7 +83,7 @@ class CasePart(Struct, frozen=True):
         """Report what the expected calls would break, if they were made (`evalkit smoke`)."""
 
 
-class RunPart:
+class RunPart(Hooks):
     """The part of a feature in one run. In order: `join`, `next_message`, `answer` and `change_agent` as often as
     needed, `save`, `close`, `find_unused`, `finish`. An exception is an error of the case."""
 
@@ -121,7 +123,7 @@ class RunPart:
         return ()
 
 
-class SessionPart:
+class SessionPart(Hooks):
     """What the options of a feature switch on, for a session as a whole. Each process of the session makes its own.
 
     In order: `build_executor`, `describe`; `prepare` for each case as it is loaded; `collect` once all are;

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from evalkit.fields.reader import FieldReader
     from evalkit.functions.dispatcher import FakeDispatcher
     from evalkit.functions.mocks.answers import MockSet
-    from evalkit.jsonvalue import JsonObject
+    from evalkit.jsonvalue import JsonObject, JsonValue
     from evalkit.records.case import Case, Declaration, Permissions
-    from evalkit.records.run import GateNote, Policy
+    from evalkit.records.run import GateNote, GateStatus, Policy
     from evalkit.records.settings import Settings
     from evalkit.records.transcript import Transcript
     from evalkit.records.verdict import CheckResult
@@ -157,7 +157,7 @@ class PartJudgement(Struct, frozen=True, kw_only=True):
     """What a feature says of a run: results, which fail it or leave it unmeasured, and JSON data for the verdict."""
 
     results: tuple[CheckResult, ...] = ()
-    data: Any = None
+    data: JsonValue = None
 
 
 class OpenRun(Struct, frozen=True, kw_only=True):
@@ -205,7 +205,7 @@ class Table(Struct, frozen=True):
 class GateFinding(NamedTuple):
     """What a rule of the gate found: `MET`, `MISSED` or `NOT_MEASURED`, and the reason in words."""
 
-    status: str
+    status: GateStatus
     text: str
 
 
@@ -223,7 +223,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
     notes: tuple[str, ...] = ()
     key_notes: tuple[str, ...] = ()  # shown with -q, too
-    facts: Any = None
+    facts: JsonValue = None
 
 
 class Comparison(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from evalkit.errors import EvalkitError, UsageError
 from evalkit.execution.executor import CaseExecutor, Executor, ExecutorRequest, RunCase, RunRequest
 from evalkit.execution.output import CaseOutput, begin_output
-from evalkit.hooks import SessionPart, check_returned, name_errors, select_changing
+from evalkit.hooks import SessionPart, name_errors, select_changing
 from evalkit.hosts.reports.serialization import from_line, redact_verdict
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.plugin.borrowed_thread import BorrowedThread, can_cut_off
@@ -197,9 +197,7 @@ class CaseRunner:
         agent: object = self._configuration.agent if case.agent is None else None
         for name, part in self._configuration.parts.items():
             with name_errors(name):
-                launched = part.launch(case)
-                check_returned(launched, Case)
-            case = launched
+                case = part.launch(case)
         if self._concurrency == 1:
             if not can_cut_off():
                 return RunRequest(case, agent)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from evalkit.hooks import list_entries, load_feature
+from evalkit.hooks import list_entries, load_feature, name_errors
 from evalkit.jsonvalue import JsonDict, JsonObject
 
 VERSION = 2
@@ -36,11 +36,12 @@ def upgrade_verdict(data: JsonObject) -> JsonObject:
 def _list_changed_runs(data: JsonObject) -> list[JsonObject]:
     """Return the changed runs of a verdict, which stood in a field for each feature."""
     names = {entry.was["changed_runs"]: entry.name for entry in list_entries() if "changed_runs" in entry.was}
-    return [
-        {**load_feature(name).upgrade_changed_run(run), "feature": name}
-        for old, name in names.items()
-        for run in _change(data, old, _upgrade_holder).get(old, ())
-    ]
+    runs: list[JsonObject] = []
+    for old, name in names.items():
+        with name_errors(name):
+            upgrade = load_feature(name).upgrade_changed_run
+            runs += ({**upgrade(run), "feature": name} for run in _change(data, old, _upgrade_holder).get(old, ()))
+    return runs
 
 
 def upgrade_transcript(data: JsonObject) -> JsonObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Final, Literal
 
 from msgspec import Struct, field
 
@@ -14,9 +15,10 @@ from evalkit.records.verdict import Verdict
 
 FEATURES = "features"  # the key of a run's metadata under which stands what features measured of it, by name
 
-MET = "met"
-MISSED = "missed"
-NOT_MEASURED = "not_measured"
+GateStatus = Literal["met", "missed", "not_measured"]
+MET: Final = "met"
+MISSED: Final = "missed"
+NOT_MEASURED: Final = "not_measured"
 
 
 class Selection(Struct, frozen=True, kw_only=True):

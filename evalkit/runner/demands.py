@@ -25,7 +25,7 @@ from evalkit.checks.expected_keys import merge_turn_keys
 from evalkit.checks.reader import get_declared_defaults
 from evalkit.checks.reasons import build_reason, build_unmeasured
 from evalkit.errors import KeyPath, parse_path
-from evalkit.hooks import JudgedRun, PartJudgement, check_returned
+from evalkit.hooks import JudgedRun
 from evalkit.jsonvalue import JsonObject
 from evalkit.records.case import Case, Declaration
 from evalkit.records.transcript import Transcript
@@ -60,8 +60,6 @@ def _judge_features(demands: Demands, transcript: Transcript, judgement: Judgeme
             continue
         try:
             judged = part.judge(run)
-            if judged is not None:
-                check_returned(judged, PartJudgement)
         except Exception as error:
             message = f"can't be judged: feature '{name}' raised {type(error).__name__}: {error}"
             results.append(build_unmeasured(name, message, "", "run"))

@@ -41,7 +41,6 @@ from evalkit.hooks import (
     CasePart,
     PlannedCase,
     RunView,
-    check_returned,
     compile_parts,
     name_errors,
     plan_parts,
@@ -319,9 +318,7 @@ def _finish_parts(run: RunState, transcript: Transcript) -> Transcript:
     for name, part in run.dispatcher.call_log.parts.items():
         try:
             with name_errors(name):
-                finished = part.finish(transcript, run.plan.expectations)
-                check_returned(finished, Transcript)
-            transcript = finished
+                transcript = part.finish(transcript, run.plan.expectations)
         except FeatureError as error:
             transcript = replace(transcript, fault=transcript.fault or faults.build_unmeasured_fault(error))
     return transcript

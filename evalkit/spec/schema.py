@@ -14,7 +14,7 @@ from evalkit.checks.expected_keys import list_expected_keys
 from evalkit.checks.key_schemas import describe_keys
 from evalkit.checks.keys import build_definitions, describe_value
 from evalkit.functions.mocks.reader import DIRECTIVES
-from evalkit.hooks import CASE, FUNCTION, INPUT, Place, get_agent_form, list_agent_forms, load_all
+from evalkit.hooks import CASE, FUNCTION, INPUT, Place, find_key, get_agent_form, list_agent_forms, list_keys
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.spec.case_keys import CASE_KEYS, FUNCTION_KEYS, INPUT_KEYS, SETTINGS_KEYS, TURN_KEYS, list_inputs
 from evalkit.spec.case_reader import CaseKey
@@ -97,7 +97,7 @@ def build_suite_schema(checks: Collection[str] = (), operators: Iterable[str] = 
 
 def _list_keys(place: Place) -> dict[str, CaseKey]:
     """Return the keys of features at `place`, which are loaded for it."""
-    return {key: row for feature in load_all() for key, row in feature.list_keys().get(place, {}).items()}
+    return {key: find_key(place, key) for key in list_keys(place)}
 
 
 def pick_definitions(schema: JsonObject, definitions: JsonObject) -> JsonDict:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -18,8 +20,22 @@ from evalkit.cli import main
 from evalkit.entries import CASE, FUNCTION, Entry, Option
 from evalkit.errors import FeatureError
 from evalkit.functions.call_log import CallLog, PendingCall
-from evalkit.hooks import CaseDraft, CasePart, Feature, JudgedRun, PartJudgement, RunPart, SessionPart, Summary, loading
+from evalkit.hooks import (
+    CaseDraft,
+    CasePart,
+    Feature,
+    FileCase,
+    FileCases,
+    GateFinding,
+    JudgedRun,
+    PartJudgement,
+    RunPart,
+    SessionPart,
+    Summary,
+    loading,
+)
 from evalkit.hosts.lint.api import RuleFamily
+from evalkit.records.old_versions import upgrade_verdict
 from tests.features.test_hooks import Install, install
 
 __all__ = ["install"]
@@ -105,8 +121,8 @@ def break_hook(cls: type, holder: type, hook: str, returned: object = None) -> A
             return returned
         raise LookupError(f"no {hook} today")
 
-    async def fail_later(*arguments: object) -> None:
-        fail()
+    async def fail_later(*arguments: object) -> object:
+        return fail()
 
     broken = fail_later if inspect.iscoroutinefunction(getattr(cls, hook)) else fail
     members = {hook: broken, "__module__": __name__, **({"speaks": True} if hook == "next_message" else {})}
@@ -211,20 +227,25 @@ def find_named(text: str, hook: str) -> list[str]:
     return [line for line in text.splitlines() if re.search(f"feature 'manners' .*LookupError: no {hook} today", line)]
 
 
-@pytest.mark.parametrize(
-    ("holder", "hook", "outcome"),
-    [(holder, hook, outcome) for holder, hooks in IN_SESSIONS.items() for hook, outcome in hooks.items()],
-)
-def test_in_a_session(install: Install, project: Any, holder: type, hook: str, outcome: str) -> None:
+def run_broken(install: Install, project: Any, holder: type, hook: str, returned: object = None) -> Any:
+    """Run a session with a feature of another package, one hook of which raises or returns `returned`."""
     entry = ENTRY._replace(endpoint="manners") if hook == "build_endpoint" else ENTRY
-    install(("shop", entry), cls=build_feature(holder, hook))
+    install(("shop", entry), cls=build_feature(holder, hook, returned))
     spoken = CASE_FILE.replace(TURNS, "message: hi")
     write_project(
         project,
         spoken if hook == "next_message" else CASE_FILE,
         "{says: thanks}" if hook == "build_agent" else "guest",
     )
-    result = project.run("--evalkit-manners=please", "--evalkit-trace=all", "--evalkit-html=run.html")
+    return project.run("--evalkit-manners=please", "--evalkit-trace=all", "--evalkit-html=run.html")
+
+
+@pytest.mark.parametrize(
+    ("holder", "hook", "outcome"),
+    [(holder, hook, outcome) for holder, hooks in IN_SESSIONS.items() for hook, outcome in hooks.items()],
+)
+def test_in_a_session(install: Install, project: Any, holder: type, hook: str, outcome: str) -> None:
+    result = run_broken(install, project, holder, hook)
     said = "\n".join([*result.outlines, *result.errlines])
     assert result.ret == STATUSES[outcome], said
     assert find_named(said, hook), said
@@ -237,24 +258,92 @@ def test_in_a_session(install: Install, project: Any, holder: type, hook: str, o
 @pytest.mark.parametrize(
     ("holder", "hook"),
     [
-        (Feature, "configure"),
+        (Feature, "build_endpoint"),
+        (Feature, "decide"),
+        (Feature, "measure"),
         (Feature, "summarize"),
-        (Feature, "report_run"),
-        (CasePart, "plan"),
         (CasePart, "judge"),
-        (RunPart, "finish"),
-        (SessionPart, "prepare"),
-        (SessionPart, "launch"),
-        (SessionPart, "get_circumstances"),
+        (RunPart, "answer"),
+        (RunPart, "next_message"),
+        (SessionPart, "build_executor"),
+        (SessionPart, "publish"),
     ],
 )
-def test_what_a_hook_returns_is_of_its_type(install: Install, project: Any, holder: type, hook: str) -> None:
-    install(("shop", ENTRY), cls=build_feature(holder, hook, returned=object()))
-    write_project(project)
-    result = project.run("--evalkit-manners=please", "--evalkit-trace=all")
+def test_a_wrong_type_in_a_session(install: Install, project: Any, holder: type, hook: str) -> None:
+    result = run_broken(install, project, holder, hook, returned={"manners": object()})
     said = "\n".join([*result.outlines, *result.errlines])
     assert result.ret == STATUSES[IN_SESSIONS[holder][hook]], said
-    assert re.search("feature 'manners' .*TypeError: ", said), said
+    assert re.search(f"feature 'manners' .*TypeError: what '{hook}' returned is ", said), said
+    assert "INTERNALERROR" not in said
+
+
+UNTYPED = {"add_up", "extract_turn"}
+BASES = (Feature, CasePart, RunPart, SessionPart, FileCase, FileCases)
+HOOKS = [
+    (base, name)
+    for base in BASES
+    for name, value in vars(base).items()
+    if isinstance(value, FunctionType) and not name.startswith("_")
+]
+
+
+@pytest.mark.parametrize(("holder", "hook"), [row for row in HOOKS if row[1] not in UNTYPED])
+def test_a_hook_of_another_package_that_returns_a_wrong_type_raises(holder: Any, hook: str) -> None:
+    made = object.__new__(break_hook(holder, holder, hook, returned=object()))
+    arguments = [None] * (len(inspect.signature(getattr(holder, hook)).parameters) - 1)
+    call = partial(getattr(made, hook), *arguments)
+    with pytest.raises(TypeError, match=f"^what '{hook}' returned is object, not "):
+        asyncio.run(call()) if inspect.iscoroutinefunction(getattr(holder, hook)) else call()
+
+
+@pytest.mark.parametrize(
+    ("holder", "hook", "returned", "message"),
+    [
+        (RunPart, "find_unused", "one entry", "what 'find_unused' returned is str, not Iterable[str]"),
+        (RunPart, "find_unused", ["one", 2], "an item of what 'find_unused' returned is int, not str"),
+        (Feature, "trace_call", {"a": 1}, "a value of what 'trace_call' returned is int, not str"),
+        (Feature, "summarize", Summary(notes=cast(Any, "a note")), "`notes` of what 'summarize' returned is str, not"),
+        (Feature, "measure", {"a": object()}, "what 'measure' returned is not JSON: at a: <object> is not JSON"),
+        (Feature, "list_keys", {CASE: {"manners": "a word"}}, "a value of a value of what 'list_keys' returned is str"),
+        (
+            CasePart,
+            "judge",
+            PartJudgement(data=cast(Any, {1})),
+            "`data` of what 'judge' returned is set, not",
+        ),
+    ],
+)
+def test_a_message_says_what_is_of_a_wrong_type(holder: Any, hook: str, returned: object, message: str) -> None:
+    made = object.__new__(break_hook(holder, holder, hook, returned=returned))
+    with pytest.raises(TypeError) as refused:
+        getattr(made, hook)(*[None] * (len(inspect.signature(getattr(holder, hook)).parameters) - 1))
+    assert str(refused.value).startswith(message)
+
+
+def test_items_are_checked_as_they_are_taken() -> None:
+    class Gate(Feature):
+        def decide(self, evidence: object) -> Iterator[GateFinding]:
+            yield GateFinding("met", "polite")
+            yield GateFinding(cast(Any, "fine"), "polite")
+
+    findings = Gate().decide(None)
+    assert next(findings) == ("met", "polite")
+    with pytest.raises(TypeError, match="`status` of an item of what 'decide' returned is str, not GateStatus"):
+        next(findings)
+
+
+def test_a_hook_is_async_where_evalkit_awaits_it_and_there_alone() -> None:
+    class Part(RunPart):
+        async def save(self) -> None:  # type: ignore[override]
+            raise AssertionError
+
+        def close(self, run: object) -> None:  # type: ignore[override]
+            """Close nothing."""
+
+    with pytest.raises(TypeError, match="'save' is not to be async"):
+        Part().save()  # type: ignore[unused-coroutine]
+    with pytest.raises(TypeError, match="'close' is to be async"):
+        asyncio.run(Part().close(None))  # type: ignore[func-returns-value, arg-type]
 
 
 @pytest.mark.parametrize(("hook", "command"), OF_COMMANDS.items())
@@ -279,13 +368,19 @@ def test_in_a_command(
     assert find_named(said.out + said.err, hook), said
 
 
-def test_the_schema_of_a_file(install: Install) -> None:
-    install(("shop", ENTRY), cls=build_feature(Feature, "list_schemas"))
-    with pytest.raises(FeatureError, match="LookupError: no list_schemas today"):
-        loading.find_schema("manners")
+@pytest.mark.parametrize(
+    ("hook", "ask"),
+    [
+        ("list_schemas", lambda: loading.find_schema("manners")),
+        ("upgrade_changed_run", lambda: upgrade_verdict({"version": 1, "rude_runs": [{}]})),
+    ],
+)
+def test_a_file(install: Install, hook: str, ask: Callable[[], object]) -> None:
+    install(("shop", ENTRY._replace(was={"changed_runs": "rude_runs"})), cls=build_feature(Feature, hook))
+    with pytest.raises(FeatureError, match=f"LookupError: no {hook} today"):
+        ask()
 
 
 def test_the_hooks_are_all() -> None:
     known = {hook for hooks in IN_SESSIONS.values() for hook in hooks} | OF_COMMANDS.keys() | ELSEWHERE
-    members = [item for cls in (Feature, CasePart, RunPart, SessionPart) for item in vars(cls).items()]
-    assert known == {name for name, value in members if isinstance(value, FunctionType) and not name.startswith("_")}
+    assert known == {name for base, name in HOOKS if base not in (FileCase, FileCases)}

@@ -17,7 +17,7 @@ from evalkit.agents.contract import build_agent
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.entries import BUILT_IN, FACTS, Code, Command, Entry, ReportFormat
 from evalkit.errors import FeatureError, SpecError, UsageError
-from evalkit.execution.executor import ExecutorRequest
+from evalkit.execution.executor import Executor, ExecutorRequest
 from evalkit.functions.call_log import CallLog
 from evalkit.gate.decision import decide
 from evalkit.hooks import (
@@ -48,6 +48,7 @@ from evalkit.hosts.lint.rules import index_rules
 from evalkit.hosts.reports.summary import format_accounting
 from evalkit.operators.builtin import operator
 from evalkit.records.run import Policy, Run
+from evalkit.records.settings import Settings
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript, Usage, UserMessage
 from evalkit.records.verdict import Reason, Verdict
@@ -463,8 +464,8 @@ class PoliteSession(SessionPart):
     def __init__(self, word: str) -> None:
         self.word = word
 
-    def build_executor(self, request: ExecutorRequest) -> Any:
-        return SimpleNamespace() if self.word == "elsewhere" else None
+    def build_executor(self, request: ExecutorRequest) -> Executor | None:
+        return Executor(Settings()) if self.word == "elsewhere" else None
 
 
 class PoliteReports(Feature):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import field
 
+from evalkit.checks.call_key import CallKey
+from evalkit.checks.expected_key import ExpectedKey
 from evalkit.features.approvals.desk import ApprovalAnswers, ApprovalDesk, parse_approvals
 from evalkit.features.approvals.keys import (
     FUNCTION_KEY,
@@ -22,6 +24,7 @@ from evalkit.hooks import CALL, EXPECTED, FUNCTION, INPUT, CaseDraft, CasePart, 
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
 from evalkit.records.transcript import DENIED, FunctionCall, Transcript
+from evalkit.spec.case_reader import CaseKey
 from evalkit.text.format import format_arguments
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ class Approvals(Feature):
     name = NAME
     call_data = Approval
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, CaseKey | CallKey | ExpectedKey]]:
         return {
             INPUT: {"approvals": INPUT_KEY},
             FUNCTION: {"needs_approval": FUNCTION_KEY},

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
 from evalkit.checks.expectation import Expectation
+from evalkit.checks.expected_key import ExpectedKey
 from evalkit.features.final_state.keys import PROBE_KEY, PartialStateKey, StateKey
 from evalkit.features.final_state.probes import StateProbe, read_probe, read_state
 from evalkit.functions.call_log import CallLog
 from evalkit.hooks import EXPECTED, INPUT, CaseDraft, CasePart, Feature, Place, RunPart, RunView
 from evalkit.jsonvalue import JsonValue
 from evalkit.records.transcript import Transcript
+from evalkit.spec.case_reader import CaseKey
 
 NAME, PROBE = "final_state", "state_probe"
 
@@ -51,7 +52,7 @@ class FinalStates(Feature):
 
     name = NAME
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, CaseKey | ExpectedKey]]:
         return {INPUT: {PROBE: PROBE_KEY}, EXPECTED: {key.name: key for key in (StateKey(), PartialStateKey())}}
 
     def compile(self, draft: CaseDraft) -> CasePart | None:

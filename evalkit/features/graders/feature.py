@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from evalkit.checks.expected_key import ExpectedKey
 from evalkit.features.graders.criteria import JudgeKey
 from evalkit.features.graders.records import NAME, OPERATOR, Gradings
 from evalkit.features.graders.values import JUDGE_OPERATOR
 from evalkit.hooks import EXPECTED, VALUE, EndedRun, Feature, GateFinding, OpenRun, Place, RunReport
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
+from evalkit.operators.base import Operator
 from evalkit.records.settings import Settings
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript
@@ -37,7 +39,7 @@ class Graders(Feature):
     transcript_data = Gradings
     about_mutants = "no criterion of judge was graded anew, and none could catch one"
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, ExpectedKey | Operator]]:
         return {EXPECTED: {JudgeKey.name: JudgeKey()}, VALUE: {OPERATOR: JUDGE_OPERATOR}}
 
     def list_rules(self) -> RuleFamily:

@@ -101,7 +101,8 @@ def _judge_kappa(agreement: GraderAgreement, policy: Policy) -> Iterator[GateFin
         (agreement.low, policy.min_kappa_low, "the lower end of kappa's interval"),
     ):
         if limit is not None and value is not None:
-            status, demand = MET if value >= limit else MISSED, f"at least {limit:g} is demanded"
             yield GateFinding(
-                status, f"{name} of {agreement.grader} is {value:.2f} over {agreement.items} labels; {demand}"
+                MET if value >= limit else MISSED,
+                f"{name} of {agreement.grader} is {value:.2f} over {agreement.items} labels; "
+                f"at least {limit:g} is demanded",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from evalkit.checks.expected_key import ExpectedKey
 from evalkit.features.handoffs.keys import HANDOFF_KEYS
 from evalkit.features.handoffs.log import HandoffLog
 from evalkit.features.handoffs.records import DELEGATION, NAME, Handoff, get_handoffs, read_handoffs
@@ -19,7 +20,7 @@ class Handoffs(Feature):
     name = NAME
     transcript_data = tuple[Handoff, ...]
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, ExpectedKey]]:
         return {EXPECTED: {key.name: key for key in HANDOFF_KEYS}}
 
     def start_late(self, log: CallLog) -> RunPart:

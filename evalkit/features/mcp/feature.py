@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evalkit.features.mcp import keys
 from evalkit.hooks import INPUT, AgentForm, AgentRequest, CaseDraft, Feature, Place
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
+from evalkit.spec.case_reader import CaseKey
 
 if TYPE_CHECKING:
     from evalkit.agents.contract import AgentUnderTest
@@ -25,7 +26,7 @@ class Mcp(Feature):
 
     name = "mcp"
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, CaseKey]]:
         return {INPUT: {"calls": keys.CALLS_KEY}}
 
     def list_definitions(self, checks: Iterable[str]) -> Mapping[str, JsonDict]:

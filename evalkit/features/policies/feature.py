@@ -13,6 +13,7 @@ from evalkit.features.policies.policy import SuitePolicy
 from evalkit.hooks import CASE, CaseDraft, CasePart, CaseReport, Feature, Inherited, Place, Summary, Table
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
+from evalkit.spec.case_reader import CaseKey
 
 if TYPE_CHECKING:
     from evalkit.features.policies import lint
@@ -27,7 +28,7 @@ class Policies(Feature):
     name = "policies"
     verdict_data = tuple[results.PolicyResult, ...]
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, CaseKey]]:
         return {CASE: {KEY: CASE_KEY}}
 
     def list_schemas(self) -> Mapping[str, Callable[[Iterable[str]], JsonDict]]:

@@ -32,7 +32,7 @@ class RecordedRuns(Feature):
     name = records.NAME
     verdict_data = transcript_data = records.RunData
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, CaseKey]]:
         return {INPUT: {records.TRACE: TRACE_KEY}}
 
     def compile(self, draft: CaseDraft) -> CasePart | None:

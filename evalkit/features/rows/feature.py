@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from evalkit.errors import Location, Problem, SpecError
 from evalkit.features.rows.keys import KEYS
 from evalkit.features.rows.sources import find_source
 from evalkit.features.rows.table import RowTable
 from evalkit.hooks import CASE, CaseFileData, Feature, FileCases, Place
+from evalkit.spec.case_reader import CaseKey
 
 
 class Rows(Feature):
@@ -17,7 +17,7 @@ class Rows(Feature):
 
     name = "rows"
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, CaseKey]]:
         return {CASE: KEYS}
 
     def expand(self, file: CaseFileData) -> FileCases:

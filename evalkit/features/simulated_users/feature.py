@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evalkit.errors import KeyPath
 from evalkit.features.simulated_users import results
@@ -31,6 +31,7 @@ from evalkit.records.settings import Settings
 from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import Reason
+from evalkit.spec.case_reader import CaseKey
 
 if TYPE_CHECKING:
     from evalkit.agents import model_choice
@@ -74,7 +75,7 @@ class SimulatedUsers(Feature):
     name = NAME
     transcript_data = Simulation
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, CaseKey]]:
         return {INPUT: {KEY: INPUT_KEY}}
 
     def list_definitions(self, checks: Iterable[str]) -> Mapping[str, JsonDict]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evalkit.hooks import CASE, CaseDraft, ChangedRuns, Feature, Options, Place, SessionPart
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.lazy import LazyModule
+from evalkit.spec.case_reader import CaseKey
 
 if TYPE_CHECKING:
     from evalkit.features.sweeps import fault_runs, injection_runs, on_fault
@@ -44,7 +45,7 @@ class Faults(Feature):
         subject="a call",
     )
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, CaseKey]]:
         return {CASE: {on_fault.ON_FAULT: on_fault.KEY}}
 
     def list_definitions(self, checks: Iterable[str]) -> Mapping[str, JsonDict]:

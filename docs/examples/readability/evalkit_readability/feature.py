@@ -16,6 +16,7 @@ from evalkit.api import (
     CaseReport,
     Feature,
     JudgedRun,
+    Operator,
     Options,
     PartJudgement,
     SessionPart,
@@ -69,7 +70,7 @@ class Readability(Feature):
     name = KEY
     verdict_data = dict[str, int]
 
-    def list_keys(self) -> Mapping[Place, Mapping[str, Any]]:
+    def list_keys(self) -> Mapping[Place, Mapping[str, CaseKey | Operator]]:
         return {CASE: {KEY: ROW}, VALUE: {OPERATOR.name: OPERATOR}}
 
     def list_rules(self) -> RuleFamily:

@@ -1,0 +1,172 @@
+"""What hooks of other packages return is of the type that the hook's signature says; all else is a TypeError in it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from functools import cache, wraps
+from inspect import getattr_static, iscoroutinefunction
+from types import FunctionType, UnionType
+from typing import TYPE_CHECKING, Any, ForwardRef, Literal, Union, get_args, get_origin
+
+from evalkit.hooks import records
+from evalkit.lazy import LazyModule, load
+
+if TYPE_CHECKING:
+    from evalkit import jsonvalue
+else:
+    jsonvalue = LazyModule("evalkit.jsonvalue")
+
+# Where the types stand that hooks return, and that `hooks` imports for type checkers alone.
+_PLACES = {
+    "evalkit.agents.contract": ("AgentUnderTest",),
+    "evalkit.agents.remote.server": ("FunctionsEndpoint",),
+    "evalkit.checks.call_key": ("CallKey",),
+    "evalkit.checks.expected_key": ("ExpectedKey",),
+    "evalkit.entries": ("Place",),
+    "evalkit.errors": ("EvalkitError", "Location"),
+    "evalkit.execution.executor": ("CaseExecutor",),
+    "evalkit.hooks.parts": ("CasePart", "RunPart", "SessionPart"),
+    "evalkit.hosts.casecheck.mutants": ("Mutant",),
+    "evalkit.hosts.lint.rules.family": ("RuleFamily",),
+    "evalkit.hosts.reports.sections": ("PageSection",),
+    "evalkit.jsonvalue": ("JsonDict", "JsonObject", "JsonValue"),
+    "evalkit.operators.base": ("Operator",),
+    "evalkit.records.case": ("Case",),
+    "evalkit.records.run": ("GateNote", "GateStatus", "Policy"),
+    "evalkit.records.settings": ("Settings",),
+    "evalkit.records.side_usage": ("SideUsage",),
+    "evalkit.records.transcript": ("Transcript", "UserMessage"),
+    "evalkit.records.verdict": ("CheckResult", "Reason"),
+    "evalkit.runner.changed_runs": ("PlannedRun",),
+    "evalkit.spec.case_reader": ("CaseKey",),
+}
+
+
+def check_hooks(cls: type) -> None:
+    """Let the hooks that `cls` has itself raise TypeError where they return what is not of the hook's type."""
+    for name, hook in list(vars(cls).items()):
+        if isinstance(hook, FunctionType) and not name.startswith("_"):
+            declared = _find_declared(cls, name)
+            if declared is not None:
+                setattr(cls, name, _check_answers(hook, declared))
+
+
+def _find_declared(cls: type, name: str) -> FunctionType | None:
+    """Return a hook as evalkit declares it; None for a method that is not a hook."""
+    found = (vars(base)[name] for base in cls.__mro__ if base.__module__.startswith("evalkit.") and name in vars(base))
+    declared = next(found, None)
+    return declared if isinstance(declared, FunctionType) else None
+
+
+def _check_answers(hook: Callable[..., Any], declared: FunctionType) -> Callable[..., Any]:
+    expected = declared.__annotations__["return"]
+    place = f"what '{declared.__name__}' returned"
+
+    def check(answer: object) -> Any:
+        return check_value(answer, read_hint(expected, declared.__module__), expected, place)
+
+    @wraps(hook)
+    def ask(*arguments: Any, **options: Any) -> Any:
+        answer = hook(*arguments, **options)
+        if isinstance(answer, Coroutine):
+            answer.close()
+            raise TypeError(f"'{declared.__name__}' is not to be async")
+        return check(answer)
+
+    @wraps(hook)
+    async def ask_later(*arguments: Any, **options: Any) -> Any:
+        answer = hook(*arguments, **options)
+        if not isinstance(answer, Awaitable):
+            raise TypeError(f"'{declared.__name__}' is to be async")
+        return check(await answer)
+
+    return ask_later if iscoroutinefunction(declared) else ask
+
+
+@cache
+def read_hint(text: str, module: str) -> Any:
+    """Return the type that an annotation in a module of `hooks` names."""
+    elsewhere = vars(records) | {
+        name: getattr(load(place), name)
+        for place, names in _PLACES.items()
+        for name in names
+        if re.search(rf"\b{name}\b", text)
+    }
+    return eval(text, vars(sys.modules[module]), elsewhere)  # noqa: S307 - an annotation of evalkit's own
+
+
+def check_value(value: Any, hint: Any, expected: str, place: str) -> Any:
+    """Raise TypeError for a value that is not of a type, which is `expected` in words. Return the value; an iterator
+    comes back as one whose items are checked when they are taken."""
+    if hint is Any:
+        return value
+    is_json = hint in (jsonvalue.JsonValue, jsonvalue.JsonDict, jsonvalue.JsonObject)
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        matching = next((part for part in parts if _is_outside(value, part)), None)
+        if matching is None:
+            raise TypeError(f"{place} is {_name(value)}, not {expected}")
+        if not is_json:
+            return check_value(value, matching, expected, place)
+    elif not _is_outside(value, hint):
+        raise TypeError(f"{place} is {_name(value)}, not {expected}")
+    if is_json:
+        _check_json(value, place)
+    elif isinstance(value, Iterator):
+        return _check_items(value, parts, place)
+    elif isinstance(value, Mapping) and len(parts) == 2:
+        for name, item in value.items():
+            check_value(name, parts[0], _word(parts[0]), f"a key of {place}")
+            check_value(item, parts[1], _word(parts[1]), f"a value of {place}")
+    elif isinstance(value, Collection) and parts and origin is not Literal:
+        return _check_collection(value, parts, place)
+    elif type(value).__module__ == records.__name__:
+        for name, annotation in type(value).__annotations__.items():
+            text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation  # of a NamedTuple
+            kind = read_hint(text, records.__name__)
+            check_value(getattr(value, name), kind, text, f"`{name}` of {place}")
+    return value
+
+
+def _is_outside(value: object, hint: Any) -> bool:
+    """Return whether a value is of a type, as far as can be seen without looking into it."""
+    origin = get_origin(hint)
+    if origin is Literal:
+        return value in get_args(hint)
+    if isinstance(value, str) and origin is not None:
+        return False  # a text in place of texts
+    if getattr(hint, "_is_protocol", False) and origin is None:
+        names = {name for cls in hint.__mro__ for name in (*vars(cls), *vars(cls).get("__annotations__", ()))}
+        return all(getattr_static(value, name, names) is not names for name in names if not name.startswith("_"))
+    return isinstance(value, origin or (type(None) if hint is None else hint))
+
+
+def _check_collection(value: Collection[Any], parts: tuple[Any, ...], place: str) -> Collection[Any]:
+    kinds = parts if isinstance(value, tuple) and parts[-1] is not ... else parts[:1] * len(value)
+    if len(kinds) != len(value):
+        raise TypeError(f"{place} has {len(value)} items, not {len(kinds)}")
+    for item, kind in zip(value, kinds, strict=True):
+        check_value(item, kind, _word(kind), f"an item of {place}")
+    return value
+
+
+def _check_items(values: Iterator[Any], parts: tuple[Any, ...], place: str) -> Iterator[Any]:
+    for item in values:
+        yield check_value(item, parts[0], _word(parts[0]), f"an item of {place}")
+
+
+def _check_json(value: object, place: str) -> None:
+    try:
+        jsonvalue.to_json(value)
+    except jsonvalue.NotJsonError as error:
+        raise TypeError(f"{place} is not JSON: {error}") from None
+
+
+def _word(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
+
+
+def _name(value: object) -> str:
+    return "None" if value is None else type(value).__name__
