@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, convert
 
@@ -13,7 +13,7 @@ from evalkit.features.graders.rubric import name_criterion
 from evalkit.gate.outcomes import GateEvidence
 from evalkit.hooks import GateFinding
 from evalkit.records.run import MET, MISSED, NOT_MEASURED, Policy
-from evalkit.text.format import join_names
+from evalkit.text.format import format_case_count, join_names
 
 
 class KeptGrades(Struct, frozen=True):
@@ -47,10 +47,14 @@ def add_up(runs: Sequence[object]) -> KeptGrades | None:
 
 
 def decide(evidence: GateEvidence) -> Iterator[GateFinding]:
-    """Graders must agree with people as far as is demanded. Without a grade of a model there is nothing to demand."""
+    """Graders must agree with people as far as is demanded; where nothing is, that is said. Without a grade of a model
+    there is nothing to demand."""
     policy, kept = evidence.policy, _list_kept(evidence)
     graders = dict.fromkeys(grader for case in kept for grader in case.graders)
-    if not graders or (policy.min_kappa is None and policy.min_kappa_low is None):
+    if not graders:
+        return
+    if policy.min_kappa is None and policy.min_kappa_low is None:
+        yield from _find_unchecked(kept, graders)
         return
     if NAME not in evidence.features:
         demand = "the agreement of graders with people is demanded (min_kappa), and the run file says nothing of it"
@@ -74,6 +78,16 @@ def decide(evidence: GateEvidence) -> Iterator[GateFinding]:
 def _list_kept(evidence: GateEvidence) -> list[KeptGrades]:
     """Return what is kept of each case that was graded."""
     return [outcome.features[NAME] for outcome in evidence.list_outcomes() if NAME in outcome.features]
+
+
+def _find_unchecked(kept: Sequence[KeptGrades], graders: Iterable[str]) -> Iterator[GateFinding]:
+    """Say of each grader how many verdicts hang on it, and that no agreement with people is demanded."""
+    for grader in graders:
+        cases = format_case_count(sum(grader in case.graders for case in kept))
+        verb = "hangs" if cases.startswith("1 ") else "hang"
+        name = f"{grader or 'a grader without a name'}, on which {cases} {verb}"
+        command = f"`evalkit judge-check labels.csv --grader={grader or 'KIND:MODEL'} --record`"
+        yield GateFinding(MET, f"nothing says how far {name}, agrees with people: {command} measures it")
 
 
 def _find_unlabelled(kept: Sequence[KeptGrades], agreement: GraderAgreement, policy: Policy) -> Iterator[GateFinding]:

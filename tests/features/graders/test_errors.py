@@ -15,7 +15,7 @@ from evalkit.features.graders.gate import KeptGrades
 from evalkit.gate.decision import decide_outcomes
 from evalkit.gate.outcomes import CaseOutcome
 from evalkit.hooks import GateFinding, OpenRun
-from evalkit.records.run import MISSED, Policy
+from evalkit.records.run import MET, MISSED, Policy
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import PASSED, Verdict
@@ -100,3 +100,14 @@ def test_a_rule_that_raises_leaves_the_gate_unmeasured(monkeypatch: pytest.Monke
     monkeypatch.setattr(Graders, "decide", lambda self, evidence: fail(UsageError("no such policy")))
     with pytest.raises(UsageError, match="no such policy"):
         decide_outcomes(OUTCOMES, Policy())
+
+
+def test_a_grader_of_which_no_agreement_is_demanded_is_named_with_the_command_that_does() -> None:
+    decision = decide_outcomes(OUTCOMES, Policy())
+    assert decision.status == MET
+    assert decision.reasons[-1] == (
+        "nothing says how far m, on which 1 case hangs, agrees with people: "
+        "`evalkit judge-check labels.csv --grader=m --record` measures it"
+    )
+    reasons = decide_outcomes(OUTCOMES, Policy(min_kappa=0.5)).reasons
+    assert not any(reason.startswith("nothing says") for reason in reasons)
