@@ -50,7 +50,7 @@ def read_options(root: Path) -> dict[str, Any]:
     table = read_project_table(root)
     ini = {
         name: value
-        for key, value in _read_pytest_options(root).items()
+        for key, value in read_pytest_options(root).items()
         if (name := key.removeprefix("evalkit_")) != key and is_setting(name)
     }
     options = {name: read_value(name, value, f"tool.evalkit.{name}") for name, value in table.items()}
@@ -62,7 +62,7 @@ def read_options(root: Path) -> dict[str, Any]:
 
 def read_python_path(root: Path) -> tuple[Path, ...]:
     """Read pytest's `pythonpath`: folders that pytest puts on `sys.path`."""
-    value = _read_pytest_options(root).get("pythonpath", [])
+    value = read_pytest_options(root).get("pythonpath", [])
     return tuple(root / path for path in (shlex.split(value) if isinstance(value, str) else value))
 
 
@@ -81,10 +81,11 @@ _PYTEST_FILES: dict[str, tuple[str, ...]] = {
 def has_pytest_options(root: Path) -> bool:
     """Tell whether a file in `root` configures pytest, and so marks the root of its runs."""
     names = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")
-    return bool(_read_pytest_options(root)) or any((root / name).is_file() for name in names)
+    return bool(read_pytest_options(root)) or any((root / name).is_file() for name in names)
 
 
-def _read_pytest_options(root: Path) -> Mapping[str, Any]:
+def read_pytest_options(root: Path) -> Mapping[str, Any]:
+    """Read pytest's own options from the file in `root` that configures it."""
     for name, sections in _PYTEST_FILES.items():
         file = root / name
         if not file.is_file():

@@ -244,8 +244,8 @@ class IncompleteCallError(EvalkitError):
 def find_nearest(name: object, candidates: Iterable[str]) -> str | None:
     """Find the candidate that `name` was probably meant to be, or None.
 
-    Case, ``-`` and ``_`` do not count; a name that is a prefix or suffix of a candidate (or the other way
-    round) is near; otherwise difflib decides.
+    Case, ``-`` and ``_`` do not count. Several words that a candidate has in their order, whole or shortened
+    (``wrong_arg`` of ``wrong_argument``), name it; else difflib decides; else a common prefix or suffix.
     """
     from difflib import get_close_matches
 
@@ -260,11 +260,36 @@ def find_nearest(name: object, candidates: Iterable[str]) -> str | None:
     folded_name = fold(name)
     if folded_name in folded:
         return folded[folded_name]
-    close = get_close_matches(folded_name, folded, n=1, cutoff=0.7)
-    if close:
-        return folded[close[0]]
-    affixed = [key for key in folded if min(len(key), len(folded_name)) > 3 and _is_affix(key, folded_name)]
-    return folded[min(affixed, key=lambda key: abs(len(key) - len(folded_name)))] if affixed else None
+    close = [key for key in folded if "_" in folded_name and _shortens(folded_name, key)]
+    close = close or get_close_matches(folded_name, folded, n=1, cutoff=0.7)
+    close = close or [key for key in folded if min(len(key), len(folded_name)) > 3 and _is_affix(key, folded_name)]
+    return folded[min(close, key=lambda key: abs(len(key) - len(folded_name)))] if close else None
+
+
+def find_misspelled(name: str, candidates: Iterable[str]) -> str | None:
+    """Find the candidate that is `name` but for wrong letters in one word, or None.
+
+    Stricter than `find_nearest`: ``get_user`` and ``set_user``, ``get_user`` and ``get_users`` are two functions each.
+    """
+    return next((candidate for candidate in candidates if _is_misspelled(name, candidate)), None)
+
+
+def _is_misspelled(name: str, candidate: str) -> bool:
+    from difflib import SequenceMatcher
+
+    pairs = list(zip(name.casefold().split("_"), candidate.casefold().split("_"), strict=False))
+    different = [(first, second) for first, second in pairs if first != second]
+    if name.count("_") != candidate.count("_") or len(different) != 1:
+        return False
+    first, second = different[0]
+    is_word = min(len(first), len(second)) > 3 and first[0] == second[0] and first.isalpha() and second.isalpha()
+    return is_word and not _is_affix(first, second) and SequenceMatcher(None, first, second).ratio() >= 0.8
+
+
+def _shortens(name: str, candidate: str) -> bool:
+    """Tell whether the words of `name` begin words of `candidate`, in the same order."""
+    words = iter(candidate.split("_"))
+    return all(any(word.startswith(part) for word in words) for part in name.split("_"))
 
 
 def _is_affix(name: str, candidate: str) -> bool:

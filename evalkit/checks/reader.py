@@ -6,13 +6,13 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from evalkit.errors import KeyPath, did_you_mean
+from evalkit.errors import KeyPath, did_you_mean, find_misspelled
 from evalkit.fields.reader import FieldReader, suggest_key
 from evalkit.hooks import EXPECTED, find_key
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.operators.base import Matcher
 from evalkit.operators.compile import Mode, OperatorProblems, compile_value
-from evalkit.records.case import Declaration
+from evalkit.records.case import MOCKS, Declaration
 from evalkit.records.template import (
     Reference,
     Template,
@@ -83,6 +83,8 @@ class ExpectationReader(FieldReader):
         self.aliases = {alias: name for name, declaration in declarations.items() for alias in declaration.aliases}
         self._canonical = {**{name: name for name in declarations}, **self.aliases}
         self.is_open = is_open  # functions that nobody declares may be named
+        mocks = case_input.get(MOCKS) if isinstance(case_input, Mapping) else None
+        self._mocked = tuple(mocks) if isinstance(mocks, Mapping) else ()
         # Functions that are only patched are not all there are: an agent's own tools are declared elsewhere.
         self._only_patches = all(declaration.only_patches for declaration in declarations.values())
 
@@ -124,18 +126,29 @@ class ExpectationReader(FieldReader):
         if name is None:
             return None
         if self.rules_out(name):
-            declared = ", ".join(sorted(self.declarations))
-            hint = did_you_mean(name, self._canonical) or f"; declared are: {declared}"
-            message = f"{self.format_place(path)}: no function '{name}' is declared{hint}"
+            message = f"{self.format_place(path)}: {self.explain_unknown(name)}"
             self.add_problem(path, message, "unknown_function")
             return None
         return self._canonical.get(name, name)
 
     def rules_out(self, name: str) -> bool:
-        """Return whether `name` is no function: another than the declared ones; where they are only patched, a slip."""
-        if self.is_open or name in self._canonical:
+        """Return whether `name` is no function: it is not declared; where functions are only mocked or patched, it is
+        one of them misspelled.
+        """
+        if self.is_open or name in self._canonical or name in self._mocked:
             return False
-        return bool(did_you_mean(name, self._canonical)) if self._only_patches else True
+        return not self._only_patches or self._find_misspelled(name) is not None
+
+    def explain_unknown(self, name: str) -> str:
+        """Explain that `name` is no function, which `rules_out` found."""
+        if not self._only_patches:
+            hint = did_you_mean(name, self._canonical) or f"; declared are: {', '.join(sorted(self.declarations))}"
+            return f"no function '{name}' is declared{hint}"
+        nearest = self._find_misspelled(name)
+        return f"no function '{name}' is mocked; did you mean '{nearest}'? Mock or declare it if it is another one"
+
+    def _find_misspelled(self, name: str) -> str | None:
+        return find_misspelled(name, [*self._canonical, *self._mocked])
 
     def find_canonical(self, name: str) -> str | None:
         """Return the declared name that `name` is or is an alias of; None if nothing of that name is declared."""
@@ -267,9 +280,9 @@ def _find_problem(reader: ExpectationReader, reference: Reference, in_call: bool
     if reference.root == "calls":
         if not reference.path or not isinstance(reference.path[0], str):
             return "names no function; write {{ calls.create_ticket.result.ticket_id }}"
-        name, *rest = reference.path
-        if reader.rules_out(str(name)):
-            return f"names '{name}', which is not declared{did_you_mean(str(name), reader.declarations)}"
+        name, *rest = str(reference.path[0]), *reference.path[1:]
+        if reader.rules_out(name):
+            return f"names '{name}': {reader.explain_unknown(name)}"
         if rest and isinstance(rest[0], int):
             if rest[0] < 1:
                 return "counts calls from 0; the first call is [1], as in the trace"

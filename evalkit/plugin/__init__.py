@@ -23,8 +23,8 @@ import pytest
 
 from evalkit.plugin.options import (
     add_options,
-    explain_misspelt_flag,
     explain_repeated_flag,
+    explain_wrong_flag,
     find_idle_flag,
     get_option,
     is_case_path,
@@ -69,7 +69,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
         if root not in sys.path:
             sys.path.insert(0, root)
     yield
-    problem = explain_misspelt_flag(args, list_options(early_config))
+    problem = explain_wrong_flag(args, list_options(early_config))
     if problem is not None:
         raise pytest.UsageError(problem)
 
@@ -137,7 +137,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         found = (file for folder in folders for file in folder.glob("**/*_[0-9]*.y*ml") if is_case_path(file.name))
         if (case := next(found, None)) is not None:
             name = case.relative_to(config.rootpath)
-            terminalreporter.write_line(f"evalkit: {name} is a case, and cases run with --evalkit: pytest --evalkit")
+            flags = [word for word in map(str, config.invocation_params.args) if word.startswith("--evalkit-")]
+            command = " ".join(["pytest --evalkit", *flags])
+            terminalreporter.write_line(f"evalkit: {name} is a case, and cases run with --evalkit: {command}")
 
 
 @pytest.hookimpl(wrapper=True)

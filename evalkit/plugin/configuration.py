@@ -17,9 +17,10 @@ from evalkit.config import (
     build_permissions,
     find_reader,
     read_project_table,
+    read_pytest_options,
     read_value,
 )
-from evalkit.errors import UsageError
+from evalkit.errors import UsageError, did_you_mean
 from evalkit.hooks import (
     Options,
     SessionPart,
@@ -118,6 +119,17 @@ class Configuration(Struct, frozen=True, kw_only=True):
     def part_labels(self) -> Mapping[str, Iterable[str]]:
         """The labels of the parts into which a feature divides the run, the reference first, with words for -k."""
         return next((part.labels for part in self.parts.values() if part.labels), {})
+
+
+def refuse_unknown_settings(config: pytest.Config) -> None:
+    """Raise UsageError for an ini option that is almost one of evalkit's: pytest only warns of it."""
+    settings = [f"evalkit_{option.name}" for option in list_options(config).values() if option.has_setting]
+    for key in read_pytest_options(config.rootpath if config.inipath is None else config.inipath.parent):
+        if key.startswith("evalkit") or f"evalkit_{key}" in settings:
+            try:
+                config.getini(key)
+            except ValueError:
+                raise UsageError(f"unknown ini option {key}{did_you_mean(key, settings)}") from None
 
 
 def read_configuration(config: pytest.Config) -> Configuration:

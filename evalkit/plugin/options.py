@@ -172,13 +172,13 @@ def find_idle_flag(arguments: Iterable[str], options: Mapping[str, Option]) -> s
     return next((flag for flag in flags if flag not in active), None)
 
 
-def explain_misspelt_flag(arguments: Iterable[str], options: Mapping[str, Option]) -> str | None:
+def explain_wrong_flag(arguments: Iterable[str], options: Mapping[str, Option]) -> str | None:
     """Return an error for the first flag that is almost one of ours; pytest suggests nothing."""
     for argument in map(str, arguments):
         flag = argument.partition("=")[0]
-        if flag == "--evalkit" or not flag.startswith("--evalk"):
+        if not flag.startswith("--evalk"):
             continue
-        flags = [format_flag(option.name) for option in options.values() if option.has_flag]
+        flags = ["--evalkit", *(format_flag(option.name) for option in options.values() if option.has_flag)]
         if flag not in flags:
             from evalkit.errors import did_you_mean
 

@@ -23,7 +23,13 @@ from evalkit.hosts.reports.run_file import JOURNAL_SUFFIX, WorkerJournal
 from evalkit.lazy import LazyModule
 from evalkit.plugin.case_runner import CaseRunner
 from evalkit.plugin.collection import NAME, CasePaths, Collection, SkippedFileCounter
-from evalkit.plugin.configuration import EXCHANGE_KEY, IS_PARTIAL, Configuration, read_configuration
+from evalkit.plugin.configuration import (
+    EXCHANGE_KEY,
+    IS_PARTIAL,
+    Configuration,
+    read_configuration,
+    refuse_unknown_settings,
+)
 from evalkit.plugin.conftest_errors import ConftestErrors
 from evalkit.plugin.options import format_flag
 from evalkit.plugin.progress import WorkerActivity
@@ -51,6 +57,7 @@ def start(config: pytest.Config) -> None:
     config.add_cleanup(outside.close)
     try:
         refuse_moved_root(config)
+        refuse_unknown_settings(config)
         configuration = read_configuration(config)
         check_models(configuration)
         insert_into_path(config)

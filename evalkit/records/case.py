@@ -16,7 +16,8 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 
 # Keys of `input` that belong to the test: the answers of the functions, later messages of the user, and those of
 # features. The agent does not get them, and nothing of them is known to it.
-_HIDDEN_INPUTS = frozenset({"mock_function_responses", "mock_responses", "state", "turns"})
+OLD_MOCKS, MOCKS = "mock_responses", "mock_function_responses"
+_HIDDEN_INPUTS = frozenset({MOCKS, OLD_MOCKS, "state", "turns"})
 # The id of a row holds no "=", and a label does.
 _ID = re.compile(r"(.+\.ya?ml)(?:\[([^\[\]=]+)\])?(?:\[([a-z][a-z0-9_]*=[^\[\]]+)\])?", re.DOTALL)
 

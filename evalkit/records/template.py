@@ -126,7 +126,7 @@ def parse_template(text: str) -> str | Template:
             unread += match[1] if match[1] is not None else match[2]
             continue
         if match[3] == ROW:
-            raise TemplateError(f"template {match[0]} needs rows: the case has none of 'cases', 'matrix' and 'from'")
+            raise TemplateError(explain_missing_rows(match[0]))
         if match[3] not in ROOTS:
             raise TemplateError(
                 f"template {match[0]} begins with none of {', '.join(ROOTS)}"
@@ -142,6 +142,12 @@ def parse_template(text: str) -> str | Template:
     if not parts:
         return unread
     return Template((*parts, unread) if unread else tuple(parts))
+
+
+def explain_missing_rows(text: str) -> str:
+    """Explain the first ``{{ row.x }}`` in `text`, of a case without rows; "" if there is none."""
+    match = next((match for match in re.finditer(_TEMPLATE, text) if match[3] == ROW), None) if "{{" in text else None
+    return "" if match is None else f"template {match[0]} needs rows: the case has none of 'cases', 'matrix' and 'from'"
 
 
 def fill_row(text: str, row: Mapping[str, JsonLike], *, escape: Callable[[JsonLike], JsonLike]) -> JsonLike:

@@ -18,6 +18,7 @@ from evalkit.fields.reader import FieldReader, describe_unknown_key, explain_quo
 from evalkit.hooks import Place, find_key, get_agent_form, list_agent_forms, list_keys
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.records.case import Repeat
+from evalkit.records.template import explain_missing_rows
 from evalkit.stats.pass_rates import SequentialTest
 from evalkit.text.format import format_value
 
@@ -125,12 +126,20 @@ class CaseReader(FieldReader):
         """Read any text, but not null: an empty message is written ''."""
         if value is None:
             self.report_wrong(path, value, "text", "an empty message is written ''")
+        return self._read_words(path, value)
+
+    def _read_words(self, path: KeyPath, value: object) -> str | None:
+        """Read what the agent gets as it is: text in which only rows fill templates."""
+        if isinstance(value, str) and (problem := explain_missing_rows(value)):
+            self.add_problem(path, f"{self.format_place(path)}: {problem}")
         return self.read_text(path, value)
 
     def read_user(self, path: KeyPath, value: object) -> object:
         """Read what the user says in a turn."""
         if not isinstance(value, (str, dict)):
             self.report_wrong(path, value, "what the user says: text, or a mapping", explain_quoting(value))
+        elif isinstance(value, str):
+            self._read_words(path, value)
         return value
 
     def read_input(self, path: KeyPath, value: object) -> JsonDict | None:
@@ -143,7 +152,7 @@ class CaseReader(FieldReader):
         email = self.read_mapping(path, value, "a mapping of subject, body, from and received", advice)
         for key in EMAIL_KEYS:
             if email is not None and key in email:
-                self.read_text((*path, key), email[key])
+                self._read_words((*path, key), email[key])
         return email
 
     def read_reason(self, path: KeyPath, value: object) -> str | None:

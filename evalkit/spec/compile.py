@@ -32,7 +32,7 @@ from evalkit.hooks import (
 )
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.lazy import LazyModule
-from evalkit.records.case import CaseSettings, Declaration, Permissions, UserTurn
+from evalkit.records.case import MOCKS, OLD_MOCKS, CaseSettings, Declaration, Permissions, UserTurn
 from evalkit.records.registry import AGENTS
 from evalkit.spec.case_keys import (
     CASE_KEYS,
@@ -43,7 +43,6 @@ from evalkit.spec.case_keys import (
     list_inputs,
 )
 from evalkit.spec.case_reader import CaseReader, collect_synonyms
-from evalkit.spec.files import MOCKS, OLD_MOCKS
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from evalkit.errors import KeyPath, Location, Problem, UsageError, did_you_mean,
 from evalkit.hooks import list_files
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
-from evalkit.records.case import split_case_id
+from evalkit.records.case import MOCKS, OLD_MOCKS, split_case_id
 from evalkit.records.template import is_operator
 from evalkit.yamlfile.events import read_file
 
@@ -224,7 +224,6 @@ def get_category(category: str | None, stem: str) -> str:
 
 SUITE_FILE = "suite.yaml"
 EXTENDS = "extends"  # the key that names another case, which this one is but for what it says itself
-OLD_MOCKS, MOCKS = "mock_responses", "mock_function_responses"
 # `temperature: null` is a value of its own: the model's own temperature.
 _NULL_IS_A_VALUE: frozenset[KeyPath] = frozenset({("settings", "temperature")})
 

@@ -28,7 +28,7 @@ from evalkit.hooks import INPUT, WHOLE_FILE, FileCase, Inherited, find_owner, in
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
-from evalkit.records.case import Case, Declaration, Permissions, Repeat, split_case_id
+from evalkit.records.case import MOCKS, Case, Declaration, Permissions, Repeat, split_case_id
 from evalkit.records.parts import PARTS
 from evalkit.records.registry import look_up_from
 from evalkit.records.settings import Settings
@@ -37,7 +37,6 @@ from evalkit.spec.compile import CompiledCase, compile_case
 from evalkit.spec.expansion import ExpandedFile, find_expanding, open_cases
 from evalkit.spec.files import (
     EXTENDS,
-    MOCKS,
     SUITE_FILE,
     ExtendedCase,
     Layer,

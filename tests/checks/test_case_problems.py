@@ -849,7 +849,9 @@ def test_a_function_that_a_template_names_must_be_declared(
         return [message.partition("}} ")[2] for message in found]
 
     assert told("check_warranty") == told("warranty_check") == []
-    assert told("check_waranty") == ["names 'check_waranty', which is not declared; did you mean 'check_warranty'?"]
+    assert told("check_waranty") == [
+        "names 'check_waranty': no function 'check_waranty' is declared; did you mean 'check_warranty'?"
+    ]
 
 
 def test_two_names_of_a_function_are_no_reason_not_to_tell_the_rest(problems: Callable[..., list[str]]) -> None:
@@ -978,6 +980,19 @@ def test_a_number_that_is_read_as_text_is_understood(
     assert message.endswith(f"; {advice}")
 
 
+@pytest.mark.parametrize("key", ["forbidden_function_calls", CALLS, "final_function_call"])
+def test_a_function_that_is_a_mocked_one_misspelled_is_told(problems: Callable[..., list[str]], key: str) -> None:
+    """A forbidden call would never be found."""
+    given = {"mock_function_responses": {"delete_account": None}}
+
+    def told(name: str) -> list[str]:
+        return problems({key: name if key == "final_function_call" else [name]}, input=given)
+
+    assert told("delete_accounts") == told("delete_account") == []
+    (message,) = told("delete_acount")
+    assert "no function 'delete_acount' is mocked; did you mean 'delete_account'? Mock or declare it" in message
+
+
 def test_functions_that_are_only_patched_do_not_rule_out_tools_of_the_agents_own(
     problems: Callable[..., list[str]],
 ) -> None:
@@ -986,7 +1001,8 @@ def test_functions_that_are_only_patched_do_not_rule_out_tools_of_the_agents_own
     expected = {CALLS: ["look_up", "check"], "response_contains": "{{ calls.look_up.result.id }}"}
     assert problems(expected, declarations=patched) == []
     assert problems({CALLS: ["chek_warranty"]}, declarations=patched) == [
-        f"{FIRST}: no function 'chek_warranty' is declared; did you mean 'check_warranty'?"
+        f"{FIRST}: no function 'chek_warranty' is mocked; did you mean 'check_warranty'? Mock or declare it if it is "
+        "another one"
     ]
     described = {**patched, "log": Declaration(name="log", patch="shop:log", description="Logs.")}
     assert problems({CALLS: ["look_up"]}, declarations=described) == [

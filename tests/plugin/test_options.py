@@ -219,6 +219,7 @@ def test_the_model_of_the_command_line_reaches_the_agent(project: Project) -> No
             "'gemini:x?strem=1': gemini has no option 'strem'; did you mean 'stream'?",
         ),
         ("--evalkit-htm=x.html", "unknown option --evalkit-htm; did you mean '--evalkit-html'?"),
+        ("--evalkt", "unknown option --evalkt; did you mean '--evalkit'?"),
         ("--evalkit-min-passrate=9", "unknown option --evalkit-min-passrate; did you mean '--evalkit-min-pass-rate'?"),
     ],
 )
@@ -228,6 +229,16 @@ def test_a_wrong_option_is_told_once_before_anything_runs(project: Project, flag
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"ERROR: evalkit: {message}"])
     assert not project.started.exists()
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("evalkit_path", "evalkit_paths"), ("min_pass_rate", "evalkit_min_pass_rate")]
+)
+def test_an_ini_option_that_is_almost_ours_is_refused(project: Project, written: str, meant: str) -> None:
+    project.write("pytest.ini", f"[pytest]\n{written} = 1\n")
+    result = project.run_apart()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: evalkit: unknown ini option {written}; did you mean '{meant}'?"])
 
 
 @pytest.mark.parametrize("flag", ["--evalkit-min-pass-rate=95", "--evalkit-html=x.html", "--evalkit-shard=1/2"])

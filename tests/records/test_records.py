@@ -11,7 +11,16 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from evalkit.errors import Location, Problem, SpecError, UsageError, did_you_mean, find_nearest, format_path
+from evalkit.errors import (
+    Location,
+    Problem,
+    SpecError,
+    UsageError,
+    did_you_mean,
+    find_misspelled,
+    find_nearest,
+    format_path,
+)
 from evalkit.records.case import Declaration
 from evalkit.records.registry import Registry
 from evalkit.records.run import Run
@@ -136,6 +145,29 @@ def test_the_nearest_name_is_the_one_that_was_meant(name: object, found: str | N
     assert did_you_mean(name, ["arguments", "arguments_contain", "search"]) == (
         f"; did you mean '{found}'?" if found else ""
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("wrong_arg", "wrong_argument"), ("wrong_agen", "wrong_agent"), ("agent_wrong", None)]
+)
+def test_shortened_words_are_near(name: str, found: str | None) -> None:
+    assert find_nearest(name, ["wrong_agent", "wrong_argument"]) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        *(
+            ("delete_acount", "delete_account"),
+            ("delte_account", "delete_account"),
+            ("Delete_Accuont", "delete_account"),
+        ),
+        *(("get_user", None), ("set_users", None), ("delete_accounts", None), ("delete_my_account", None)),
+        *(("step1_a", None), ("delete", None)),
+    ],
+)
+def test_a_misspelled_name_differs_in_letters_of_one_word(name: str, found: str | None) -> None:
+    assert find_misspelled(name, ["delete_account", "get_users", "step2_a"]) == found
 
 
 def test_a_path_is_shown_as_people_write_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from evalkit.errors import find_misspelled
 from evalkit.features.policies import results
 from evalkit.features.policies.files import load_policies, read_exceptions
 from evalkit.features.policies.judging import CasePolicies
@@ -45,6 +46,8 @@ class Policies(Feature):
         policies: tuple[SuitePolicy, ...] = draft.inherited or ()
         said = draft.data.get(KEY)
         exceptions = {} if said is None else read_exceptions(draft.reader, said, policies)
+        for policy in policies:
+            _check_spelling(draft, policy)
         return CasePolicies(policies, exceptions) if policies else None
 
     def add_up(self, runs: Sequence[Any]) -> Any:
@@ -58,3 +61,14 @@ class Policies(Feature):
 
     def report_case(self, data: Any) -> CaseReport | None:
         return results.report_case(data)
+
+
+def _check_spelling(draft: CaseDraft, policy: SuitePolicy) -> None:
+    """Report a function of `policy` that is one of the case's own, misspelled: the policy would mean no call."""
+    aliases = {alias for declaration in draft.declarations.values() for alias in declaration.aliases}
+    known = {*draft.functions, *aliases, *(draft.mocks or ())}
+    for call in policy.list_calls():
+        name = call.expected.function_name
+        if name not in known and (nearest := find_misspelled(name, known)):
+            message = f"policy '{policy.name}' ({policy.place}) names '{name}'; did you mean '{nearest}'?"
+            draft.reader.add_problem((), f"{message} Mock or declare it if it is another function", "unknown_function")

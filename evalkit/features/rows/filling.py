@@ -11,8 +11,8 @@ from functools import partial
 from evalkit.errors import KeyPath, Location, PathProblem
 from evalkit.hooks import FileCase
 from evalkit.jsonvalue import JsonDict, JsonValue, map_strings, parse_strictly
+from evalkit.records.case import MOCKS, OLD_MOCKS
 from evalkit.records.template import TemplateError, escape_braces, fill_row
-from evalkit.spec.files import MOCKS, OLD_MOCKS
 
 CASE_KEYS = ("description", "must_pass", "skip", "xfail", "until")  # of a row, above those of its file
 

@@ -256,6 +256,10 @@ def test_an_exception_fails_nothing_and_is_told(tmp_path: Path) -> None:
         ("p: never", 'p must be a mapping such as {never: refund, before: check}, got "never"'),
         ("[p]", "the file holds a list; it maps names to policies, for example warranty-first:"),
         ("", "the file is empty; it maps names to policies"),
+        (
+            "p: {must: ticket, after: chekc}",
+            "policy 'p' (scenarios/policies.yaml:1) names 'chekc'; did you mean 'check'? Mock or declare it if it is",
+        ),
         ("p: {never: a", "scenarios/policies.yaml:2:1: ',' or '}' was expected here"),
     ],
 )

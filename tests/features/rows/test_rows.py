@@ -598,11 +598,19 @@ def test_the_wrong_name_for_a_case_says_which_there_are(project: Any) -> None:
     assert problem(project, "b_001.yaml[gold]") == "b_001.yaml: the file has no rows, and the row 'gold' is asked for"
 
 
-def test_without_rows_a_template_of_a_row_is_a_problem(project: Any) -> None:
-    text = "agent: a\ninput: {message: x}\nexpected_output: {response_contains: '{{ row.x }}'}\n"
-    assert project.problems("a_001.yaml", {"a_001.yaml": text}) == [
-        "a_001.yaml:3:38: response_contains: template {{ row.x }} needs rows: the case has none of 'cases', 'matrix' "
-        "and 'from'"
+@pytest.mark.parametrize(
+    ("given", "text", "place"),
+    [
+        ("message: x", "{{ row.x }}", "3:38: response_contains"),
+        ("message: 'is {{ row.x }} ok'", "x", "2:18: input.message"),
+        ("email: {body: '{{ row.x }}'}", "x", "2:23: input.email.body"),
+        ("turns: [{user: '{{ row.x }}'}]", "x", "2:24: input.turns[0].user"),
+    ],
+)
+def test_without_rows_a_template_of_a_row_is_a_problem(project: Any, given: str, text: str, place: str) -> None:
+    case = f"agent: a\ninput: {{{given}}}\nexpected_output: {{response_contains: '{text}'}}\n"
+    assert project.problems("a_001.yaml", {"a_001.yaml": case}) == [
+        f"a_001.yaml:{place}: template {{{{ row.x }}}} needs rows: the case has none of 'cases', 'matrix' and 'from'"
     ]
 
 
