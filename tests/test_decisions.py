@@ -32,6 +32,7 @@ ALLOWED = {
     "plugin/verdicts.py: 'timeout' in error.lower()": "pytest-timeout's report has no code",
     "models/providers/client.py: 'api_key' in str(error)": "the openai client's error has no code",
     "models/providers/gemini.py: 'api key' in str(error).lower()": "google-genai raises a plain ValueError",
+    "wire/openai_chat.py: _UNREADABLE.match(message)": "llama.cpp's server has no code for it",
     "wire/records.py: re.search(pattern, message)": "the words of a model's service where it has no code: FULL_CONTEXT",
     "yamlfile/syntax_errors.py: _BEGINNING in message": "a place in a text that is filled in",
 }

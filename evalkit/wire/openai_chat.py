@@ -7,6 +7,7 @@ is put together to the reply that would have come whole, and read as that.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import PurePath
@@ -386,11 +387,25 @@ def _find_broken_call(items: list[Item], message: JsonObject, finish: object) ->
     return None
 
 
+# llama.cpp's server has no code for it: HTTP 500 and `server_error`, as for any failure. The first says nothing of what
+# the model wrote; versions of 2025 say the second.
+_UNREADABLE = re.compile(
+    r"The model produced output that does not match the expected |Failed to parse input at pos \d+: (?P<written>.*)",
+    re.DOTALL,
+)
+
+
 def read_refusal(data: JsonObject) -> Reply | None:
-    """Read what the model wrote out of HTTP 400 of Groq's, ``tool_use_failed``: a call that does not fit its schema, or
-    a text. It is the model's reply, and no failure of the service. Frameworks make a call of it, too."""
+    """Read a reply that the service could not read, and reports as an error: it is the model's, and no failure of the
+    service. Groq: HTTP 400, ``tool_use_failed``, a call that does not fit its schema, or a text; frameworks make a call
+    of it, too. llama.cpp: HTTP 500, a text that does not fit the form of the model's template."""
     error = data.get("error")
-    if not isinstance(error, Mapping) or error.get("code") != "tool_use_failed":
+    if not isinstance(error, Mapping):
+        return None
+    message = str(error.get("message"))
+    if error.get("type") == "server_error" and (unreadable := _UNREADABLE.match(message)):
+        return Reply(items=(Text(unreadable["written"] or ""),), end="malformed_call", end_message=message)
+    if error.get("code") != "tool_use_failed":
         return None
     written = str(error.get("failed_generation") or "")
     items: list[Item] = []
@@ -401,8 +416,8 @@ def read_refusal(data: JsonObject) -> Reply | None:
                 text = json.dumps(call.get("arguments") or call.get("parameters") or {}, ensure_ascii=False)
                 why = str(error.get("message") or "the service refused it")
                 items.append(Call(name=call["name"], arguments=text, malformed=why, raw=text))
-    end, message = ("malformed_call", written) if written else ("empty", str(error.get("message")))
-    return Reply(items=tuple(items or [Text(written)]), end=end, end_message=message)
+    end = "malformed_call" if written else "empty"
+    return Reply(items=tuple(items or [Text(written)]), end=end, end_message=written or message)
 
 
 def read_failure(data: JsonObject) -> Failure | None:

@@ -153,6 +153,21 @@ def test_a_malformed_call_that_the_server_refuses_is_a_reply_of_the_model(rows: 
     assert all(getattr(turn, "finish_message", "") for turn in turns)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_text_that_llama_cpp_could_not_read_is_a_reply_and_is_not_asked_for_again(
+    stream: bool, replay: Any, answer: Any
+) -> None:
+    message = "The model produced output that does not match the expected peg-native format"
+    replay.answers[:] = [
+        answer(json.dumps({"error": {"code": 500, "message": message, "type": "server_error"}}), status=500)
+    ]
+
+    turn = asked(provider(replay, stream=stream), ModelRequest(messages=(USER,)))
+
+    assert (turn.finish_reason, turn.finish_message) == ("malformed_call", message)
+    assert len(replay.received) == 1
+
+
 # -- the wire
 
 

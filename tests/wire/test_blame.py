@@ -1,5 +1,6 @@
 """Who is to blame for a failed request to a model."""
 
+import json
 import ssl
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from evalkit.wire import anthropic_messages, bedrock_converse, openai_chat
 from evalkit.wire.blame import NOT_SENT, SENDER, SERVICE, find_blame, is_unsendable, read_refused
 from evalkit.wire.records import FULL_CONTEXT, Failure
-from evalkit.wire.table import Api, read_reply_values
+from evalkit.wire.table import Api, read_exchange, read_reply_values
 
 REFUSED: list[tuple[int, Any, str]] = [
     (401, {"error": {"message": "no key", "code": "invalid_api_key"}}, SERVICE),
@@ -125,3 +126,33 @@ def test_a_refusal_says_what_the_service_said() -> None:
     body = {"error": {"message": "no such model", "code": "model_not_found"}}
     assert read_refused(404, body) == Failure("HTTP 404: no such model", 404, "model_not_found")
     assert read_refused(503, None) == Failure("HTTP 503", 503)
+
+
+PEG = "The model produced output that does not match the expected peg-native format"
+PARSER = "Failed to parse input at pos 12: <tool_call>{"
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "text"),
+    [
+        (PEG, "server_error", ""),
+        (PARSER, "server_error", "<tool_call>{"),
+        (PEG, "invalid_request_error", None),
+        ("image input is not supported", "server_error", None),
+    ],
+)
+def test_what_llama_cpp_could_not_read_is_a_reply_of_the_model(message: str, kind: str, text: str | None) -> None:
+    """Whole and streamed, and no failure of the service, which any other error of HTTP 500 is."""
+    error = {"error": {"code": 500, "message": message, "type": kind}}
+    request = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
+    begun = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Well. "}}]}
+    stream = "".join(f"data: {json.dumps(event)}\n\n" for event in (begun, error)).encode()
+    for status, content, before in ((500, json.dumps(error).encode(), ""), (200, stream, "Well. ")):
+        exchange = read_exchange("POST", "http://h/v1/chat/completions", request, status, content)
+        assert exchange is not None
+        assert exchange.reply is not None
+        if text is None:
+            assert exchange.reply.failure is not None
+        else:
+            assert (exchange.reply.failure, exchange.reply.end) == (None, "malformed_call")
+            assert (exchange.reply.text, exchange.reply.end_message) == (before + text, message)

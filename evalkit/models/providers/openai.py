@@ -96,12 +96,10 @@ def _get_error(value: object) -> Any:
 
 
 def _find_malformed_call(error: object) -> str | None:
-    """Return what the model wrote, if `error` says that it was no readable call: Groq answers HTTP 400 then, but it is
-    a reply of the model's and no failure of the service."""
-    inner = error.get("error", error) if isinstance(error, Mapping) else None
-    if not isinstance(inner, Mapping) or inner.get("code") != "tool_use_failed":
-        return None
-    return str(inner.get("failed_generation") or inner.get("message") or "")
+    """Return what the model wrote, or what the service says of it, if `error` says that it was no readable call."""
+    inner = error.get("error", error) if isinstance(error, Mapping) else error
+    refusal = openai_chat.read_refusal({"error": inner})
+    return None if refusal is None else refusal.end_message or ""
 
 
 # -- requests
