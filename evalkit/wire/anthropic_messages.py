@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, join_pieces
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, join_pieces
 from evalkit.records.case import Declaration
 from evalkit.records.parts import IMAGE, TEXT, InputPart
 from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
@@ -65,6 +65,8 @@ ENDS = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
+_PAUSES = ("pause_turn", "compaction")
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 STATUSES = {"overloaded_error": 529, "rate_limit_error": 429, "api_error": 500, "timeout_error": 504}
 _CALLS = {"tool_use": CLIENT, "server_tool_use": SERVICE, "mcp_tool_use": SERVER}
 # Results of what the service carried out: ``web_search_tool_result``, ``mcp_tool_result``, ...
@@ -168,7 +170,16 @@ def build_request(request: ModelRequest, *, max_tokens: int) -> JsonDict:
         body["tools"] = [build_declaration(function) for function in request.functions]
     if request.response_schema is not None:
         body["output_config"] = {"format": {"type": "json_schema", "schema": dict(request.response_schema)}}
+    if (container := _find_container(request.messages)) is not None:
+        body["container"] = container
     return body
+
+
+def _find_container(messages: Iterable[JsonObject]) -> str | None:
+    """Find the sandbox of the conversation: code that waits there for a function's result is lost in another."""
+    turns = (message["turn"] for message in messages if message.get("role") == "model")
+    ids = [get_text(turn.content, "container") for turn in turns]
+    return next((container for container in reversed(ids) if container is not None), None)
 
 
 def build_declaration(function: Declaration) -> JsonDict:
@@ -191,13 +202,19 @@ def _build_part(part: InputPart) -> JsonDict:
 def _build_reply(turn: ModelTurn, position: int) -> list[JsonDict]:
     sent_back = turn.content.get("content") if isinstance(turn.content, Mapping) else None
     if isinstance(sent_back, list):
-        return [dict(block) for block in sent_back]
+        return [_restore_input(block) for block in sent_back]
     blocks: list[JsonDict] = [{"type": "text", "text": turn.text}] if turn.text else []
     for index, call in enumerate(turn.calls):
         arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
         call_id = call.call_id or build_call_id(position, index)
         blocks.append({"type": "tool_use", "id": call_id, "name": call.name, "input": dict(arguments)})
     return blocks
+
+
+def _restore_input(block: JsonObject) -> JsonDict:
+    """Return a block as it came, without the input of a malformed call, which is a text: the API takes only objects."""
+    is_malformed = str(block.get("type")) in _CALLS and not isinstance(block.get("input"), Mapping)
+    return {**block, "input": {}} if is_malformed else dict(block)
 
 
 def _build_result(call_id: str, value: object) -> JsonDict:
@@ -226,6 +243,22 @@ def read_failure(data: JsonObject) -> Failure | None:
     return Failure(str(inner.get("message") or json.dumps(inner)), STATUSES.get(str(code)), code)
 
 
+def is_paused(message: JsonObject) -> bool:
+    """Return whether the service has interrupted a message, and goes on with it once it is sent back as it is."""
+    return message.get("stop_reason") in _PAUSES
+
+
+def join_messages(first: JsonObject, second: JsonObject) -> JsonDict:
+    """Join an interrupted message with what the service went on with: the content of both, and what both took."""
+    counts = as_mapping(first.get("usage")), as_mapping(second.get("usage"))
+    usage: JsonDict = {name: read_count(counts[0], name) + read_count(counts[1], name) for name in _COUNTS}
+    thoughts = sum(read_count(each.get("output_tokens_details"), "thinking_tokens") for each in counts)
+    content = [*filter_mappings(first.get("content")), *filter_mappings(second.get("content"))]
+    container = second.get("container") or first.get("container")
+    whole = {**second, "content": content, "usage": {**usage, "output_tokens_details": {"thinking_tokens": thoughts}}}
+    return {**whole, "container": container}
+
+
 def read_reply(data: JsonObject) -> Reply:
     """Read one whole message."""
     blocks, reason = list(filter_mappings(data.get("content"))), data.get("stop_reason")
@@ -252,7 +285,9 @@ def _read_message(data: JsonObject) -> Reply:
         items += read_block(block, "assistant", f"content[{number}]")
     items += check_keys(data, ("content",), f"{NAME}.message", "message")
     reason = data.get("stop_reason")
-    echo: JsonValue = {"role": "assistant", "content": [dict(block) for block in blocks]} if blocks else None
+    echo: JsonDict | None = {"role": "assistant", "content": [dict(block) for block in blocks]} if blocks else None
+    if echo is not None and (container := get_text(data.get("container"), "id")) is not None:
+        echo["container"] = container
     return Reply(
         items=tuple(items),
         end=choose_end(ENDS.get(str(reason), "other") if reason else "stop", items),

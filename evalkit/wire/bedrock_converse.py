@@ -207,7 +207,7 @@ def _build_part(part: InputPart) -> JsonDict:
 def _build_reply(turn: ModelTurn, position: int) -> list[JsonDict]:
     sent_back = turn.content.get("content") if isinstance(turn.content, Mapping) else None
     if isinstance(sent_back, list):
-        return [_restore_bytes(block) for block in sent_back]
+        return [_restore_block(block) for block in sent_back]
     blocks: list[JsonDict] = [{"text": turn.text}] if turn.text else []
     for index, call in enumerate(turn.calls):
         arguments = dict(call.arguments) if isinstance(call.arguments, Mapping) else {}
@@ -216,8 +216,12 @@ def _build_reply(turn: ModelTurn, position: int) -> list[JsonDict]:
     return blocks
 
 
-def _restore_bytes(block: JsonObject) -> JsonDict:
-    """Return a block as it came: thoughts that the service has encrypted are bytes, and base64 in the record."""
+def _restore_block(block: JsonObject) -> JsonDict:
+    """Return a block as it came: thoughts that the service has encrypted are bytes, and base64 in the record. The input
+    of a malformed call, which is a text, is left out: the API takes only objects."""
+    use = as_mapping(block.get("toolUse"))
+    if use and not isinstance(use.get("input"), Mapping):
+        return {"toolUse": {**use, "input": {}}}
     thought = block.get("reasoningContent")
     if isinstance(thought, Mapping) and isinstance(thought.get("redactedContent"), str):
         return {"reasoningContent": {"redactedContent": base64.b64decode(thought["redactedContent"])}}

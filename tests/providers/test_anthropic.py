@@ -316,3 +316,107 @@ def test_recorded_conversations_are_sent_back_as_the_recorded_client_sent_them(
                 compared += 1
 
     assert compared > 30
+
+
+SEARCH: list[Row] = [
+    {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+    {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "drill"}},
+]
+FOUND: list[Row] = [
+    {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [{"type": "web_search_result", "url": "u"}]},
+    {"type": "text", "text": "It is valid."},
+]
+PAUSED = {**REPLY, "content": SEARCH, "stop_reason": "pause_turn", "container": {"id": "box_1"}}
+ENDED = {**REPLY, "content": FOUND, "stop_reason": "end_turn"}
+
+
+def stream_of(message: Row) -> Answer:
+    events: list[Row] = [{"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}]
+    for index, block in enumerate(message["content"]):
+        events += [{"type": "content_block_start", "index": index, "content_block": block},
+                   {"type": "content_block_stop", "index": index}]  # fmt: skip
+    events += [{"type": "message_delta", "delta": {"stop_reason": message["stop_reason"]}, "usage": message["usage"]}]
+    return Answer("".join(f"data: {json.dumps(event)}\n\n" for event in events), content_type="text/event-stream")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("reason", ["pause_turn", "compaction"])
+def test_an_interrupted_reply_goes_on_by_itself(replay: ReplayServer, reason: str, is_streamed: bool) -> None:
+    answers: list[Row] = [{**PAUSED, "stop_reason": reason}, ENDED]
+    replay.answers[:] = [stream_of(each) if is_streamed else Answer(json.dumps(each)) for each in answers]
+
+    turn = ask(replay, stream=is_streamed)
+
+    assert (turn.text, turn.finish_reason) == ("It is valid.", "stop")
+    assert turn.usage == Usage(input_tokens=30, output_tokens=10, cached_tokens=6, total_tokens=40)
+    (searched,) = turn.hosted
+    assert (searched.call.name, searched.result) == ("web_search", [{"type": "web_search_result", "url": "u"}])
+    again = replay.received[1].body
+    assert again["messages"][1:] == [{"role": "assistant", "content": SEARCH}]
+    assert again["container"] == "box_1"
+    talk = build_messages([*HELLO.messages, {"role": "model", "turn": turn}])
+    assert talk[1] == {"role": "assistant", "content": [*SEARCH, *FOUND]}
+
+
+def test_a_reply_that_is_interrupted_for_ever_has_no_end(replay: ReplayServer) -> None:
+    replay.answers[:] = [Answer(json.dumps(PAUSED))] * 30
+
+    with pytest.raises(ProviderError, match="interrupted its reply 20 times"):
+        ask(replay)
+
+
+def test_code_of_the_model_calls_functions_in_its_sandbox(replay: ReplayServer) -> None:
+    caller = {"type": "code_execution_20260521", "tool_id": "srv_1"}
+    code = {"type": "server_tool_use", "id": "srv_1", "name": "code_execution", "input": {"code": "check(n=1)"}}
+    use = {"type": "tool_use", "id": "toolu_1", "name": "check", "input": {"n": 1}, "caller": caller}
+    first = {**REPLY, "content": [code, use], "container": {"id": "box_1", "expires_at": "2026-11-28T10:00:00Z"}}
+    replay.answers[:] = [Answer(json.dumps(first)), Answer(json.dumps(ENDED))]
+    options = {"tools": "code_execution_20260521", "programmatic": True}
+    request = ModelRequest(messages=HELLO.messages, functions=(Declaration(name="check"),))
+
+    turn = ask(replay, request, **options)
+
+    assert [call.name for call in turn.calls] == ["check"]
+    assert replay.received[0].body["tools"] == [
+        {"name": "check", "input_schema": {"type": "object", "properties": {}},
+         "allowed_callers": ["code_execution_20260521"]},
+        {"type": "code_execution_20260521", "name": "code_execution"},
+    ]  # fmt: skip
+    said: list[Row] = [{"role": "model", "turn": turn}, {"role": "function", "results": [(turn.calls[0], "ok")]}]
+    ask(replay, ModelRequest(messages=(*HELLO.messages, *said)), **options)
+    again = replay.received[1].body
+    assert again["container"] == "box_1"
+    assert again["messages"][1]["content"] == [code, use]
+    with pytest.raises(UsageError, match="programmatic=1 needs a sandbox"):
+        ask(replay, programmatic=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ("effort=high", {"output_config": {"effort": "high"}}),
+        ("thinking=adaptive", {"thinking": {"type": "adaptive"}}),
+        ("thinking=2048", {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
+        ("tools=web_search_20260318", {"tools": [{"type": "web_search_20260318", "name": "web_search"}]}),
+        ("mcp=https://mcp.example.com/sse", {
+            "mcp_servers": [{"type": "url", "url": "https://mcp.example.com/sse", "name": "mcp.example.com"}],
+            "tools": [{"type": "mcp_toolset", "mcp_server_name": "mcp.example.com"}]}),
+    ],
+)  # fmt: skip
+def test_options_of_the_service_are_sent(
+    replay: ReplayServer, monkeypatch: pytest.MonkeyPatch, options: str, sent: Row
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    replay.answers[:] = [Answer(json.dumps(REPLY))]
+
+    ask_provider(open_provider(f"anthropic:claude-x?base_url={replay.url}&retries=0&{options}"))
+
+    (received,) = replay.received
+    assert {key: received.body[key] for key in sent} == sent
+    assert received.headers.get("anthropic-beta") == ("mcp-client-2025-11-20" if "mcp" in options else None)
+
+
+def test_a_call_that_can_not_be_read_goes_back_without_its_arguments() -> None:
+    turn = read_reply({**REPLY, "content": [{**REPLY["content"][2], "input": '{"n": '}]})  # type: ignore[index]
+
+    assert build_messages([{"role": "model", "turn": turn}])[0]["content"][0]["input"] == {}

@@ -170,6 +170,14 @@ def test_thoughts_go_back_as_they_came() -> None:
     assert streamed.content["content"] == [{"reasoningContent": signed}]
 
 
+def test_a_call_that_can_not_be_read_goes_back_without_its_arguments() -> None:
+    use = {"toolUse": {"toolUseId": "t1", "name": "check", "input": '{"n": '}}
+    turn = read_reply({**REPLY, "output": {"message": {"role": "assistant", "content": [use]}}})
+
+    (sent,) = build_messages([{"role": "model", "turn": turn}])
+    assert sent["content"] == [{"toolUse": {"toolUseId": "t1", "name": "check", "input": {}}}]
+
+
 def test_answers_images_and_files_have_their_forms() -> None:
     turn = read_reply(REPLY)
     image = InputPart(kind="image", name="a.JPG", mime_type="image/jpeg", sha256="0", content=b"J")

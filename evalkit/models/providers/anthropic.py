@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from evalkit.errors import ProviderError
-from evalkit.jsonvalue import JsonDict
+from msgspec.structs import replace
+
+from evalkit.errors import ProviderError, UsageError
+from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.models.providers.base import (
     NameRules,
     OfferedFunction,
@@ -31,6 +34,11 @@ class AnthropicOptions(ClientOptions, frozen=True, kw_only=True):
 
     max_tokens: int = 8192  # of a reply, where the request sets no limit: the service wants one
     temperature: bool = False  # send the case's, which newer models refuse
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    thinking: str | None = None  # "adaptive", "between_tools", "disabled", or a number of tokens
+    tools: str = ""  # of the service, by type, separated by commas: "web_search_20260318,code_execution_20260521"
+    programmatic: bool = False  # the model's code in the service's sandbox calls the functions
+    mcp: str = ""  # the URL of an MCP server that the service asks
 
 
 class AnthropicProvider(ClientProvider):
@@ -51,9 +59,45 @@ class AnthropicProvider(ClientProvider):
         body = build_body(request, max_tokens=self.options.max_tokens)
         if self.options.stream:
             body["stream"] = True
+        extra: JsonDict = {}
         if self.options.temperature and request.temperature is not None:
-            body["extra_body"] = {"temperature": request.temperature}
-        return body
+            extra["temperature"] = request.temperature
+        if self.options.thinking is not None:
+            extra["thinking"] = build_thinking(self.options.thinking)
+        if self.options.effort is not None:
+            body["output_config"] = {**body.get("output_config", {}), "effort": self.options.effort}
+        self._add_tools(body, extra)
+        return body | ({"extra_body": extra} if extra else {})
+
+    def _add_tools(self, body: JsonDict, extra: JsonDict) -> None:
+        """Add what the service carries out itself: its tools, and those of an MCP server."""
+        types = [kind.strip() for kind in self.options.tools.split(",") if kind.strip()]
+        tools = [{"type": kind, "name": _DATED.sub("", kind)} for kind in types]
+        if self.options.programmatic:
+            sandbox = next((kind for kind in types if kind.startswith("code_execution_")), None)
+            if sandbox is None:
+                raise UsageError("anthropic: programmatic=1 needs a sandbox: tools=code_execution_20260521")
+            for declared in body.get("tools", ()):
+                declared["allowed_callers"] = [sandbox]
+        if self.options.mcp:
+            name = urlsplit(self.options.mcp).hostname or "mcp"
+            extra["mcp_servers"] = [{"type": "url", "url": self.options.mcp, "name": name}]
+            tools.append({"type": "mcp_toolset", "mcp_server_name": name})
+            body["extra_headers"] = {"anthropic-beta": "mcp-client-2025-11-20"}
+        if tools:
+            body["tools"] = [*body.get("tools", ()), *tools]
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model, and go on where the service interrupts it (`pause_turn`). One turn is what came of it all."""
+        whole = await super().turn(request)
+        for _ in range(_MOST_PAUSES):
+            if not anthropic_messages.is_paused(as_mapping(whole.raw)):
+                return whole
+            so_far: JsonObject = {"role": "model", "turn": whole}
+            turn = await super().turn(replace(request, messages=(*request.messages, so_far)))
+            message = anthropic_messages.join_messages(as_mapping(whole.raw), as_mapping(turn.raw))
+            whole = anthropic_messages.read_reply(message).to_turn(whole.duration_ms + turn.duration_ms)
+        raise ProviderError(f"{self.service} interrupted its reply {_MOST_PAUSES} times, and has no end", is_final=True)
 
     def open_client(self, **arguments: Any) -> Client:
         import anthropic
@@ -80,6 +124,15 @@ class AnthropicProvider(ClientProvider):
 
 
 # -- requests
+
+_MOST_PAUSES = 20  # of one reply: the service interrupts itself after ten calls or so of its own tools
+_DATED = re.compile(r"_\d{8}$")
+
+
+def build_thinking(option: str) -> JsonDict:
+    """Build the request's setting of thinking, ``adaptive`` or a number of tokens."""
+    return {"type": "enabled", "budget_tokens": int(option)} if option.isdecimal() else {"type": option}
+
 
 NAMES = NameRules("Anthropic", re.compile(r"[A-Za-z0-9_-]{1,128}"), "letters, digits, _ and -, at most 128")
 
