@@ -38,6 +38,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "hosts/lint/facts/records.py": "a form of declarations",
         "hosts/lint/names.py": "a usual part of names of functions",
         "wire/openai_responses.py": "a type of item that a model's service has",
+        "models/providers/anthropic.py": "a setting of the service's requests",
     },
     "recorded_runs": {
         "errors.py": "its errors, which programs raise, too",
