@@ -19,7 +19,8 @@ One package per framework, each an extra of its own, each with one public corout
   to the case's (a case's declaration of the same name wins).
 - Tools named in `as_is` run themselves unless the case mocks them: those whose code only asks another agent.
 - A mocked failure is raised where the real tool would raise: what comes of it is the framework's business.
-- The model is the agent's own unless ``task.model`` names one that the framework can open.
+- The model is the agent's own, of its own class, unless ``task.model`` names one that the framework can open, or the
+  case's cassette of model turns answers.
 - Turns, calls and tokens are recorded; the calls of one reply share their turn. A turn that the HTTP cassette has seen
   already is not counted twice. An agent used as a tool, and a hand-off, is a call of its name; the tools of the agent
   behind it are answered like the first one's.

@@ -1,4 +1,4 @@
-"""The models and clients that a framework opens for a run, instead of its agent's own."""
+"""The models that are asked instead of an agent's own, as a framework opens them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,30 @@ class UnsupportedModelError(MeasurementError):
     code = "unsupported_model"
 
 
-def open_requested_model(task: Task, open_model: Callable[[ModelSpec], M]) -> M | None:
-    """Open ``task.model`` (``--evalkit-model``, ``settings.model``) with `open_model`; None if it names none."""
+def choose_model(task: Task, open_model: Callable[[ModelSpec], M], build_task_model: Callable[[Task], M]) -> M | None:
+    """Return the model that is asked instead of the agent's own; None: the agent keeps its own.
+
+    Where the case's cassette of model turns answers, it is the task's own model; where the run or the case names one
+    (``--evalkit-model``, ``settings.model``), the one that `open_model` opens.
+    """
+    if task.follows_cassette:
+        return build_task_model(task)
     return None if task.model is None else open_model(parse_model_spec(task.model))
+
+
+def is_of_responses(spec: ModelSpec) -> bool:
+    """Return whether an ``openai:`` model is asked by the responses API: at OpenAI itself, unless ``?api=chat`` says
+    otherwise; elsewhere where ``?api=responses`` says so."""
+    default = "chat" if "base_url" in spec.options else "responses"
+    return spec.options.get("api", default) == "responses"
+
+
+def refuse_model(framework: str, spec: ModelSpec, kinds: str, example: str) -> UnsupportedModelError:
+    """Build the error about a model of a kind that `framework` can't open for evalkit."""
+    return UnsupportedModelError(
+        f"{framework} can't open '{spec.text}' for evalkit: name one of {kinds}, or give the run a model of the "
+        f"framework's own, as in {example}"
+    )
 
 
 def open_openai_client(base_url: str | None) -> AsyncOpenAI:

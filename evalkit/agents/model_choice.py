@@ -9,13 +9,19 @@ from evalkit.agents.task_settings import TaskSettings
 from evalkit.errors import MissingCassetteError, UsageError, format_file_path
 from evalkit.locks import create_lock
 from evalkit.models.cassettes.model import CassetteProvider, RecordingProvider, load_cassette
-from evalkit.models.cassettes.paths import build_cassette_name, build_run_path, find_cassette, locate_cassette
+from evalkit.models.cassettes.paths import (
+    build_cassette_name,
+    build_http_path,
+    build_run_path,
+    find_cassette,
+    locate_cassette,
+)
 from evalkit.models.cassettes.reply_cache import CachedProvider
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.budget import MeteredProvider
 from evalkit.models.providers.table import open_provider, parse_model_spec
 from evalkit.records.case import split_variant
-from evalkit.records.settings import REPLY_CACHE, Settings, goes_live
+from evalkit.records.settings import OWN_MODEL, REPLY_CACHE, Settings, goes_live
 
 _shared_providers: dict[str, Provider] = {}
 _lock = create_lock()
@@ -35,10 +41,8 @@ def select_provider(
     if factory is not None:
         provided: Provider = factory(case_id, run)
         return provided
-    if settings.model is not None and goes_live(settings):
-        metered = MeteredProvider(get_shared_provider(settings.model), settings.model, settings)
-        cache = settings.extra.get(REPLY_CACHE)
-        return metered if cache is None else CachedProvider(metered, settings.model, cache)
+    if goes_live(settings):
+        return _open_live(task_settings.model, settings)
     root = settings.root or Path.cwd()
     folder, is_recorded = root / settings.cassettes, settings.record is not None
     path = locate_cassette(folder, case_id, is_recording=is_recorded)
@@ -59,6 +63,29 @@ def select_provider(
     return RecordingProvider(
         live, own_path, model=model, display_path=format_file_path(own_path, root), secrets=secrets
     )
+
+
+def _open_live(model: str | None, settings: Settings) -> Provider:
+    """Return the live provider of `model`, within the run's limits and budget."""
+    if model is None:
+        raise UsageError(
+            f"--evalkit-model={OWN_MODEL} leaves each agent the model that it has, and this one asks evalkit for one: "
+            "name it, settings.model in the case or its suite, or --evalkit-model=KIND:MODEL"
+        )
+    metered = MeteredProvider(get_shared_provider(model), model, settings)
+    cache = settings.extra.get(REPLY_CACHE)
+    return metered if cache is None else CachedProvider(metered, model, cache)
+
+
+def follows_cassette(case_id: str, run: int, settings: Settings) -> bool:
+    """Return whether a run of a case is answered by its cassette of model turns, where its agent has a model of its own
+    too: offline, and while what is missing is recorded, unless that model's requests are recorded over HTTP."""
+    if goes_live(settings) or settings.record == "all":
+        return False
+    folder = (settings.root or Path.cwd()) / settings.cassettes
+    path = locate_cassette(folder, case_id, is_recording=settings.record is not None)
+    paths = (build_http_path(path, number) for number in (0, run))
+    return find_cassette(path) is not None and not any(http_path.is_file() for http_path in paths)
 
 
 def _refuse_shared_script(file: Path, case_id: str, own_path: Path, root: Path) -> None:

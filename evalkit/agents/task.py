@@ -90,6 +90,7 @@ class Task:
     is_out_of_time = False  # the agent is being stopped
     has_read_model = False  # the agent opens a model of its own, by these settings
     variant: Mapping[str, str] = MappingProxyType({})
+    find_cassette: Callable[[], bool] | None = None  # whether the case's cassette of model turns answers frameworks
 
     def __init__(
         self,
@@ -130,6 +131,11 @@ class Task:
         """The model that the run asks for, ``kind:name``; None if it names none."""
         self.has_read_model = True
         return self.settings.model
+
+    @property
+    def follows_cassette(self) -> bool:
+        """Whether the case's cassette of model turns answers in place of the model that a framework's agent has."""
+        return self.find_cassette is not None and self.find_cassette()
 
     @property
     def waiting_time(self) -> WaitingTime:

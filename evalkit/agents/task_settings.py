@@ -7,7 +7,13 @@ from typing import TypeVar
 from msgspec import Struct
 
 from evalkit.records.case import CaseSettings
-from evalkit.records.settings import DEFAULT_DEADLINE_S, DEFAULT_MAX_ITERATIONS, DEFAULT_SEED, Settings
+from evalkit.records.settings import (
+    DEFAULT_DEADLINE_S,
+    DEFAULT_MAX_ITERATIONS,
+    DEFAULT_SEED,
+    Settings,
+    get_named_model,
+)
 
 T = TypeVar("T")
 
@@ -32,7 +38,7 @@ def merge_settings(case: CaseSettings, settings: Settings) -> TaskSettings:
         return next((value for value in (explicit, own) if value is not None), default)
 
     return TaskSettings(
-        model=settings.model or case.model,
+        model=get_named_model(settings) or case.model,
         temperature=case.temperature if case.temperature_is_set else settings.temperature,
         seed=settings.seed if case.seed is None else case.seed,
         deadline_s=pick(settings.deadline_s, case.deadline_s, DEFAULT_DEADLINE_S),

@@ -25,7 +25,11 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
             kind="texts",
         ),
         Option("agent", "the agent of cases that name none, neither themselves nor in a suite.yaml", has_flag=False),
-        _for_tests("model", "go live with this model, e.g. gemini:MODEL (default: cassettes, no network)", MODEL),
+        _for_tests(
+            "model",
+            "go live with this model, e.g. gemini:MODEL, or `own`: each agent's own (default: cassettes)",
+            MODEL,
+        ),
         _for_tests(
             "record",
             "record the live model's turns as cassettes: all, or what is missing or outdated",

@@ -37,6 +37,7 @@ from evalkit.plugin.result_collector import ResultCollector
 from evalkit.plugin.splitting import Sharding, parse_case_id
 from evalkit.plugin.terminal import ChangedRunsSummary
 from evalkit.records.case import get_case_name, split_case_id, split_variant
+from evalkit.records.settings import OWN_MODEL
 from evalkit.spec.files import describe_folder_above, is_case_name
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def start(config: pytest.Config) -> None:
 def check_models(configuration: Configuration) -> None:
     """Raise UsageError if a model of the run or of a feature can't be asked."""
     for model in configuration.list_models():
-        model_choice.check_model(model)
+        if model != OWN_MODEL:
+            model_choice.check_model(model)
     check_feature_models(configuration.settings)
 
 

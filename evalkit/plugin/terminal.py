@@ -36,7 +36,7 @@ from evalkit.plugin.publish import RUN_FILE
 from evalkit.plugin.session_files import SessionFiles
 from evalkit.plugin.verdicts import read_verdict
 from evalkit.records.run import KEY, MET, MISSED, GateDecision
-from evalkit.records.settings import Settings
+from evalkit.records.settings import OWN_MODEL, Settings
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason
 from evalkit.stats.accounting import Accounting
 from evalkit.text.format import (
@@ -250,7 +250,8 @@ class Display:
             reporter.write_line(self._encode(f"evalkit: {cases} not run: {unpaid[0]}"), yellow=True, bold=True)
         live = self._configuration.settings.model
         if not accounting.turns and live is not None and is_measured:
-            says = f"{live} was asked for, and no reply of a model was seen: do the agents use `task.model`?"
+            does = "ask a model" if live == OWN_MODEL else "use `task.model`"
+            says = f"{live} was asked for, and no reply of a model was seen: do the agents {does}?"
             reporter.write_line(self._encode(f"evalkit: {says}"), yellow=True, bold=True)
         limit = parse_percentage(self._configuration.max_fallback_rate)
         warning = build_fallback_warning(visible, limit) if used_models else None
@@ -410,6 +411,8 @@ def describe_run(configuration: Configuration) -> Iterator[str]:
     models = redact_secrets(models, configuration.secrets)
     others = "".join(f"; {words}" for words in describe_feature_models(settings))
     source = f"live model {models}" if models else "offline, models from cassettes"
+    if settings.model == OWN_MODEL:
+        source = "live, with each agent's own model"
     for part in configuration.parts.values():
         source = part.replaces_agents or source
     if settings.record is not None:

@@ -37,13 +37,14 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
 
 REPLY_CACHE, REQUEST_TOGGLE = "reply_cache", "request_toggle"  # keys of `Settings.extra`
 RECORD_MODES = ("all", "missing", "stale")
+OWN_MODEL = "own"  # as `Settings.model`: go live, and each agent asks the model that it has itself
 
 
 class Settings(Struct, frozen=True, kw_only=True):
     """Settings of a run; a case's own `settings:` wins over the defaults here, an explicit option over both."""
 
     root: Path | None = None  # identities and cassettes are relative to it; None: the case's, else the current one
-    model: str | None = None  # "gemini:MODEL", "openai:MODEL?base_url=...", None: cassettes, no network
+    model: str | None = None  # "gemini:MODEL", "openai:MODEL?base_url=...", "own"; None: cassettes, no network
     grader: str | None = None  # the model that grades, as `model` is written, or several; None: recorded grades alone
     simulator: str | None = None  # the model that plays simulated users; None: recorded ones, else as cases name it
     record: str | None = None  # None, "all", "missing", "stale"
@@ -84,6 +85,11 @@ class Settings(Struct, frozen=True, kw_only=True):
 def choose_model(settings: Settings, model: str | None) -> Settings:
     """Return the settings with a model that was chosen for a case, which is asked live, as by an option."""
     return settings if model is None else replace(settings, model=model)
+
+
+def get_named_model(settings: Settings) -> str | None:
+    """Return the model that the run names for its agents; None where they keep their own, or cassettes answer."""
+    return None if settings.model == OWN_MODEL else settings.model
 
 
 def goes_live(settings: Settings) -> bool:

@@ -40,7 +40,7 @@ from evalkit.models.cassettes.http.traffic import find_request_toggle, plays_req
 from evalkit.operators.late import NOT_ASKED, leave_open
 from evalkit.records.case import Case
 from evalkit.records.registry import look_up_from
-from evalkit.records.settings import RECORD_MODES, Settings, asks_models, goes_live
+from evalkit.records.settings import RECORD_MODES, Settings, asks_models, get_named_model, goes_live
 from evalkit.records.transcript import ModelTurn, RunFault, Transcript
 from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.agent_call import GRACE_S, CallOutcome, call_agent, get_slot, list_thread_calls
@@ -108,8 +108,8 @@ def _check_arguments(case: Case, settings: Settings | None) -> Settings:
         raise UsageError(f"settings= is an evalkit.Settings, got {type(settings).__name__}")
     if settings.record not in (None, *RECORD_MODES):
         raise UsageError(f"record= is one of {', '.join(RECORD_MODES)}, got {settings.record!r}")
-    if settings.model is not None:
-        model_choice.check_model(settings.model)
+    if (model := get_named_model(settings)) is not None:
+        model_choice.check_model(model)
     check_feature_models(settings)
     return settings
 
@@ -195,6 +195,7 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
             run=number,
             http=settings.http,
         )
+        task.find_cassette = lambda: model_choice.follows_cassette(case.id, number, settings)
         for name, part in dispatcher.call_log.parts.items():
             with name_errors(name):
                 part.join(task)

@@ -393,3 +393,16 @@ def test_a_run_that_records_says_that_it_goes_live_and_what_it_wrote(recording: 
         ]
     )
     assert "recorded:" not in recording.run_apart().stdout.str()
+
+
+def test_a_run_goes_live_with_the_models_that_agents_and_cases_name(asking: Project) -> None:
+    """`own` is no model: who asks evalkit for one must name it."""
+    asking.case("case_001", agent="asks", settings={"model": "gemini:x"}, expected_output={"response_contains": "done"})
+    result = asking.run("--evalkit-model=own", "-k", "case_001 or case_002")
+    result.stdout.fnmatch_lines(
+        [
+            "evalkit *: live, with each agent's own model",
+            "  --evalkit-model=own leaves each agent the model that it has, and this one asks evalkit for one: *",
+        ]
+    )
+    assert result.parseoutcomes() == {"passed": 1, "errors": 1, "deselected": 3}

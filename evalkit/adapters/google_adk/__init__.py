@@ -20,7 +20,7 @@ from evalkit.adapters.common import (
     require_extra,
     to_reply,
 )
-from evalkit.adapters.models import close_client, open_openai_client, open_requested_model
+from evalkit.adapters.models import choose_model, close_client, is_of_responses, open_openai_client, refuse_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest
@@ -70,7 +70,7 @@ async def run_agent(
         from evalkit.adapters.google_adk.hooks import RUNS, AdkAgentRun, build_run_options
 
     recorder = TaskRecorder.get(task)
-    opened = open_requested_model(task, open_model) if model is None else None
+    opened = choose_model(task, open_model, task_model) if model is None else None
     run = AdkAgentRun(recorder, as_is, model or opened)
     runner, session = await _open_session(recorder, agent)
     run_options = build_run_options(task, session, message, options)
@@ -91,7 +91,7 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
     with require_extra(EXTRA):
         from evalkit.adapters.google_adk.hooks import RUNS, AdkAgentRun
 
-    with RUNS.enter(AdkAgentRun(TaskRecorder.get(task), as_is, open_requested_model(task, open_model))):
+    with RUNS.enter(AdkAgentRun(TaskRecorder.get(task), as_is, choose_model(task, open_model, task_model))):
         yield
 
 
@@ -104,17 +104,27 @@ def task_model(task: Task) -> BaseLlm:
 
 
 def open_model(spec: ModelSpec) -> BaseLlm:
-    """Open the model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as ADK's."""
+    """Open the model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as ADK's. Raises
+    UnsupportedModelError."""
     base_url = spec.options.get("base_url")
     if spec.kind == "gemini":
         with require_extra(EXTRA):
             from google.adk.models import Gemini
 
         return Gemini(model=spec.model, base_url=base_url)
-    with require_extra(f"{EXTRA},openai"):
-        from google.adk.integrations.openai import OpenAILlm
+    if spec.kind == "anthropic":
+        with require_extra(f"{EXTRA},anthropic"):
+            from anthropic import AsyncAnthropic
+            from google.adk.models import AnthropicLlm
 
-        return OpenAILlm(model=spec.model, client=open_openai_client(base_url))
+        return AnthropicLlm(model=spec.model, client=AsyncAnthropic(base_url=base_url))
+    if spec.kind != "openai":
+        raise refuse_model("Google ADK", spec, "gemini, openai, anthropic", "run_agent(task, agent, model=...)")
+    with require_extra(f"{EXTRA},openai"):
+        from google.adk.integrations import openai as models
+
+        model_class = models.OpenAIResponsesLlm if is_of_responses(spec) else models.OpenAILlm
+    return model_class(model=spec.model, client=open_openai_client(base_url))
 
 
 async def _open_session(recorder: TaskRecorder, agent: BaseAgent | App | Runner) -> tuple[Runner, Session]:

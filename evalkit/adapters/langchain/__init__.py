@@ -19,7 +19,7 @@ from uuid import uuid4
 from msgspec import Struct
 
 from evalkit.adapters.common import TaskRecorder, build_interrupted_reply, require_extra, to_reply
-from evalkit.adapters.models import open_requested_model
+from evalkit.adapters.models import choose_model, is_of_responses, refuse_model
 from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
@@ -97,12 +97,13 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
 
 
 def chat_model(task: Task, default: str | BaseChatModel) -> str | BaseChatModel:
-    """Return the model that the run asks for (``--evalkit-model``, ``settings.model``) as LangChain's, else `default`.
+    """Return the model that the run asks for (``--evalkit-model``, ``settings.model``) as LangChain's, the task's own
+    model where the case's cassette answers, else `default`.
 
     A graph has its models inside, so whoever builds it for the case asks here: ``create_agent(chat_model(task, MODEL),
     tools)``.
     """
-    model = open_requested_model(task, open_model)
+    model = choose_model(task, open_model, task_model)
     return default if model is None else model
 
 
@@ -117,23 +118,30 @@ def task_model(task: Task) -> BaseChatModel:
 def open_model(spec: ModelSpec) -> BaseChatModel:
     """Open the model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as LangChain's.
 
-    It takes that provider's own package: langchain-openai, langchain-google-genai.
+    It takes that provider's own package: langchain-openai, langchain-google-genai, langchain-anthropic. Raises
+    UnsupportedModelError.
     """
     with require_extra(EXTRA):
         from langchain.chat_models import init_chat_model
 
-    url = {name: text for name, text in spec.options.items() if name == "base_url"}
+    options: JsonDict = {name: text for name, text in spec.options.items() if name == "base_url"}
     if spec.kind == "gemini":
-        return init_chat_model(spec.model, model_provider="google_genai", **url)
+        return init_chat_model(spec.model, model_provider="google_genai", **options)
+    if spec.kind == "anthropic":
+        return init_chat_model(spec.model, model_provider="anthropic", **options)
+    if spec.kind != "openai":
+        raise refuse_model("LangChain", spec, "openai, gemini, anthropic", "create_agent(MODEL, tools)")
     with require_extra(f"{EXTRA},openai"):
         from openai import OpenAIError
+    if "api" in spec.options:  # LangChain else chooses by the model's name
+        options["use_responses_api"] = is_of_responses(spec)
     try:
-        return init_chat_model(spec.model, model_provider="openai", **url)
+        return init_chat_model(spec.model, model_provider="openai", **options)
     except OpenAIError:  # there is no key
-        if not url:
+        if "base_url" not in options:
             raise
         # A server of one's own needs none.
-        return init_chat_model(spec.model, model_provider="openai", api_key="none", **url)
+        return init_chat_model(spec.model, model_provider="openai", api_key="none", **options)
 
 
 class _GraphMemory:

@@ -18,7 +18,7 @@ from evalkit.adapters.common import (
     require_extra,
     to_reply,
 )
-from evalkit.adapters.models import UnsupportedModelError, close_client, open_openai_client, open_requested_model
+from evalkit.adapters.models import choose_model, close_client, is_of_responses, open_openai_client, refuse_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest, Decision
@@ -59,7 +59,7 @@ async def run_agent(
     history: list[TResponseInputItem] = [] if any(map(options.get, _SESSION_OPTIONS)) else kept_items
     options.setdefault("max_turns", task.settings.max_iterations)
     items = _build_items(task, message)
-    model = open_requested_model(task, open_model)
+    model = choose_model(task, open_model, task_model)
     try:
         with SCOPES.enter(CaseScope.build(task, as_is, model)):
             result = await Runner.run(current_agent, [*history, *items], **options)
@@ -114,7 +114,7 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
     with require_extra(EXTRA):
         from evalkit.adapters.openai_agents.hooks import SCOPES
 
-    with SCOPES.enter(CaseScope.build(task, as_is, open_requested_model(task, open_model))):
+    with SCOPES.enter(CaseScope.build(task, as_is, choose_model(task, open_model, task_model))):
         yield
 
 
@@ -127,13 +127,13 @@ def task_model(task: Task) -> Model:
 
 
 def open_model(spec: ModelSpec) -> Model:
-    """Open the model of an evalkit spec ``openai:MODEL?base_url=...`` as the SDK's. Raises UnsupportedModelError."""
+    """Open the model of an evalkit spec ``openai:MODEL?base_url=...`` in the class that the SDK itself has for such a
+    model. Raises UnsupportedModelError."""
     if spec.kind != "openai":
-        raise UnsupportedModelError(
-            f"the OpenAI Agents SDK can't open '{spec.text}' for evalkit: name an openai:MODEL, or give the run a "
-            "model of the SDK's own, as in run_agent(task, agent, run_config=RunConfig(model=...))"
-        )
+        example = "run_agent(task, agent, run_config=RunConfig(model=...))"
+        raise refuse_model("the OpenAI Agents SDK", spec, "openai", example)
     with require_extra(EXTRA):
-        from agents import OpenAIChatCompletionsModel
+        from agents import OpenAIChatCompletionsModel, OpenAIResponsesModel
 
-    return OpenAIChatCompletionsModel(spec.model, openai_client=open_openai_client(spec.options.get("base_url")))
+    model_class = OpenAIResponsesModel if is_of_responses(spec) else OpenAIChatCompletionsModel
+    return model_class(spec.model, openai_client=open_openai_client(spec.options.get("base_url")))

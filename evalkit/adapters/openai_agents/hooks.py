@@ -49,6 +49,7 @@ from openai.types.responses import (
     ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseOutputText,
+    ResponseTextDeltaEvent,
 )
 from pydantic import ValidationError
 
@@ -408,8 +409,21 @@ class AgentsSdkTaskModel(Model):
             usage.output_tokens = turn.usage.output_tokens + turn.usage.reasoning_tokens
         return ModelResponse(output=_to_output_items(turn, ids), usage=usage, response_id=None)
 
-    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[ResponseCompletedEvent]:
+    async def stream_response(
+        self, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[ResponseTextDeltaEvent | ResponseCompletedEvent]:
         reply = await self.get_response(*args, **kwargs)
+        for index, item in enumerate(reply.output):
+            if isinstance(item, ResponseOutputMessage):
+                yield ResponseTextDeltaEvent(
+                    type="response.output_text.delta",
+                    delta="".join(part.text for part in item.content if part.type == "output_text"),
+                    item_id=item.id,
+                    output_index=index,
+                    content_index=0,
+                    sequence_number=0,
+                    logprobs=[],
+                )
         response = Response(
             id="evalkit",
             created_at=0,
@@ -420,7 +434,7 @@ class AgentsSdkTaskModel(Model):
             tools=[],
             parallel_tool_calls=True,
         )
-        yield ResponseCompletedEvent(response=response, type="response.completed", sequence_number=0)
+        yield ResponseCompletedEvent(response=response, type="response.completed", sequence_number=1)
 
 
 def _to_messages(items: Iterable[JsonObject], conversation: TaskModelConversation) -> list[JsonDict]:

@@ -20,7 +20,7 @@ from evalkit.adapters.common import (
     require_extra,
     to_reply,
 )
-from evalkit.adapters.models import open_requested_model
+from evalkit.adapters.models import choose_model, is_of_responses, refuse_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest, Decision
@@ -61,7 +61,7 @@ async def run_agent(
     options.setdefault("message_history", recorder.get_history(agent))
     options.setdefault("infer_name", False)  # it would name the shared object after a variable of this function
     options.setdefault("usage_limits", UsageLimits(request_limit=task.settings.max_iterations))
-    model = None if "model" in options else open_requested_model(task, open_model)
+    model = None if "model" in options else choose_model(task, open_model, task_model)
     try:
         async with model or nullcontext():  # closes its client
             with SCOPES.enter(CaseScope.build(task, as_is, model)):
@@ -115,7 +115,7 @@ def answered_by(task: Task, *, as_is: Collection[str] = ()) -> Iterator[None]:
     with require_extra(EXTRA):
         from evalkit.adapters.pydantic_ai.hooks import SCOPES
 
-    with SCOPES.enter(CaseScope.build(task, as_is, open_requested_model(task, open_model))):
+    with SCOPES.enter(CaseScope.build(task, as_is, choose_model(task, open_model, task_model))):
         yield
 
 
@@ -128,14 +128,24 @@ def task_model(task: Task) -> FunctionModel:
 
 
 def open_model(spec: ModelSpec) -> Model:
-    """Open the model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) as pydantic-ai's."""
+    """Open the model of an evalkit spec (``gemini:MODEL``, ``openai:MODEL?base_url=...``) in the class that pydantic-ai
+    itself has for such a model. Raises UnsupportedModelError."""
     options = {"base_url": spec.options["base_url"]} if "base_url" in spec.options else {}
     if spec.kind == "openai":
         with require_extra(f"{EXTRA},openai"):
-            from pydantic_ai.models.openai import OpenAIChatModel
+            from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
             from pydantic_ai.providers.openai import OpenAIProvider
 
-        return OpenAIChatModel(spec.model, provider=OpenAIProvider(**options))
+        model_class = OpenAIResponsesModel if is_of_responses(spec) else OpenAIChatModel
+        return model_class(spec.model, provider=OpenAIProvider(**options))
+    if spec.kind == "anthropic":
+        with require_extra(f"{EXTRA},anthropic"):
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+        return AnthropicModel(spec.model, provider=AnthropicProvider(**options))
+    if spec.kind != "gemini":
+        raise refuse_model("pydantic-ai", spec, "openai, anthropic, gemini", "run_agent(task, agent, model=...)")
     with require_extra(EXTRA):
         from pydantic_ai.models.google import GoogleModel
         from pydantic_ai.providers.google import GoogleProvider

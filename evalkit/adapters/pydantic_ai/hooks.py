@@ -7,7 +7,8 @@ own hooks work as ever. The dispatcher answers only where a leaf toolset would c
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -24,7 +25,7 @@ from pydantic_ai.messages import (
     UserContent,
 )
 from pydantic_ai.models import ModelRequestContext
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, ToolsetTool, WrapperToolset
@@ -235,15 +236,28 @@ _REQUEST_FINISH = {"stop": "stop", "tool_calls": "tool_call", "length": "length"
 
 
 def build_task_model(task: Task) -> FunctionModel:
-    """Build the task's own model as one of pydantic-ai."""
+    """Build the task's own model as one of pydantic-ai. A streamed reply comes in one piece."""
     conversation = TaskModelConversation(task)
 
-    async def get_response(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    async def ask(messages: list[ModelMessage], info: AgentInfo) -> tuple[ModelTurn, list[str]]:
         tools = [*info.function_tools, *info.output_tools]
         tool_specs = [(tool.name, tool.description, tool.parameters_json_schema) for tool in tools]
         prompts = [part.content for message in messages for part in message.parts if part.part_kind == "system-prompt"]
         system = "\n\n".join([*prompts, *([info.instructions] if info.instructions else [])]) or None
-        turn, ids = await conversation.ask(system, _to_messages(messages, conversation), tool_specs)
+        return await conversation.ask(system, _to_messages(messages, conversation), tool_specs)
+
+    async def stream_response(
+        messages: list[ModelMessage], info: AgentInfo
+    ) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+        turn, ids = await ask(messages, info)
+        if turn.text:
+            yield turn.text
+        for index, (call, call_id) in enumerate(zip(turn.calls, ids, strict=True)):
+            arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+            yield {index: DeltaToolCall(call.name, arguments, tool_call_id=call_id)}
+
+    async def get_response(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        turn, ids = await ask(messages, info)
         parts: list[TextPart | ToolCallPart] = [TextPart(turn.text)] if turn.text else []
         for call, call_id in zip(turn.calls, ids, strict=True):
             parts.append(ToolCallPart(call.name, call.arguments, tool_call_id=call_id))
@@ -263,7 +277,7 @@ def build_task_model(task: Task) -> FunctionModel:
             finish_reason=_REQUEST_FINISH.get(turn.finish_reason),
         )
 
-    return FunctionModel(get_response, model_name="evalkit")
+    return FunctionModel(get_response, stream_function=stream_response, model_name="evalkit")
 
 
 def _to_messages(messages: Sequence[ModelMessage], conversation: TaskModelConversation) -> list[JsonDict]:

@@ -19,7 +19,7 @@ from evalkit.agents.model_choice import toggle_streaming
 from evalkit.features.parity.request_toggle import STREAMED, WHOLE, StreamToggle
 from evalkit.hosts.casecheck.api import find_call_differences, format_call, is_prose
 from evalkit.operators.base import Mismatch
-from evalkit.records.settings import REQUEST_TOGGLE
+from evalkit.records.settings import OWN_MODEL, REQUEST_TOGGLE
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, ChangedRun, Reason, Verdict
 from evalkit.runner.changed_runs import PassingRun, PlannedRun
 
@@ -31,19 +31,22 @@ def plan_comparison(passing: PassingRun) -> Iterator[PlannedRun]:
     model = passing.settings.model
     if model is None:
         return
-    toggled, is_streamed = toggle_streaming(model)
+    toggled, mode = model, MIXED
+    if model != OWN_MODEL:
+        toggled, is_streamed = toggle_streaming(model)
+        mode = STREAMED if is_streamed else WHOLE
     http = passing.settings.http
     toggle = StreamToggle(http.ignore_hosts, can_intercept=http.cassettes is not False)
     usual = passing.changed_settings
     settings = replace(usual, model=toggled, extra={**usual.extra, REQUEST_TOGGLE: toggle})
-    mode = STREAMED if is_streamed else WHOLE
     yield PlannedRun(passing.build_case(), partial(_judge_run, passing, mode, toggle), settings)
 
 
 def _judge_run(passing: PassingRun, mode: str, toggle: StreamToggle, verdict: Verdict) -> ChangedRun:
-    """Compare the calls with those of the passing run. `mode` is that of evalkit's own requests."""
+    """Compare the calls with those of the passing run. `mode` is that of evalkit's own requests, MIXED where they are
+    made as before."""
     transcript = verdict.transcript
-    modes = toggle.modes | ({mode} if passing.uses_provider else set())
+    modes = toggle.modes | ({mode} if passing.uses_provider and mode != MIXED else set())
     if modes:
         mode = min(modes) if len(modes) == 1 else MIXED
     run = partial(ChangedRun, place="model", change=mode)
