@@ -32,6 +32,7 @@ from evalkit.jsonvalue import (
     is_list,
     is_mapping,
     is_string,
+    parse_strictly,
     to_hashable,
 )
 from evalkit.operators.phrases import fold_case
@@ -419,9 +420,11 @@ def build_kind_hint(actual: object, kinds: frozenset[str]) -> str:
     if actual_kind in kinds or actual_kind not in _SCALARS:
         return ""
     if is_string(actual) and kinds & {OBJECT, ARRAY}:
-        opening = actual.lstrip()[:1]
-        holds_json = (opening == "{" and OBJECT in kinds) or (opening == "[" and ARRAY in kinds)
-        return " (it is a string that holds JSON)" if holds_json else ""
+        try:
+            held = get_kind(parse_strictly(actual))
+        except (ValueError, RecursionError):
+            return ""
+        return " (it is a string that holds JSON)" if held in kinds & {OBJECT, ARRAY} else ""
     if not kinds & _SCALARS:
         return ""
     names = " or ".join(_PLAIN_NAMES.get(name, f"a {name}") for name in sorted(kinds, reverse=True))

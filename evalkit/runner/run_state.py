@@ -65,6 +65,7 @@ from evalkit.records.transcript import (
     UserMessage,
 )
 from evalkit.text.format import format_count
+from evalkit.wire.text_calls import parse_text_calls
 
 if TYPE_CHECKING:
     from evalkit.models.cassettes.model import Cassette
@@ -399,6 +400,11 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
                 f"model turn {number} ended with '{turn.finish_reason}', and its whole calls were carried out{detail}"
             )
     run.warnings += run.task.warnings
+    for name in _list_unmade_text_calls(run, turns):
+        run.warnings.append(
+            f"the model's last reply wrote a call of {name} as text, and nobody made it; an agent with a client of "
+            f"its own reads such calls with evalkit.parse_text_calls: docs/text-calls.md"
+        )
     for name in _list_unanswered_mocks(run):
         run.warnings.append(
             f"the model asked for {name}, which the case mocks, and nobody answered; if the agent runs the function "
@@ -418,6 +424,16 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
     if count and run.fault is None:
         subject = format_count(count, "recorded request was", "recorded requests were")
         run.warnings.append(f"{file}: {subject} never made")
+
+
+def _list_unmade_text_calls(run: RunState, turns: Sequence[ModelTurn]) -> list[str]:
+    """List the functions that the text of the last reply calls, and code has never called: a reply may speak of calls
+    that were made."""
+    made = {name for call in run.dispatcher.calls for name in (call.name, call.requested_name)}
+    text = "" if not turns or turns[-1].calls else turns[-1].text
+    known = {function.name: function for function in run.dispatcher.declarations}
+    unmade = [known.get(name, name) for name in run.dispatcher.names if name in text and name not in made]
+    return list(dict.fromkeys(call.name for call in parse_text_calls(text, unmade).calls)) if unmade else []
 
 
 def _list_unanswered_mocks(run: RunState) -> list[str]:

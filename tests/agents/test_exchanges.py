@@ -105,3 +105,37 @@ def test_a_call_that_the_service_left_out_as_malformed_is_the_models(name: str, 
     assert verdict.status == "failed"
     assert verdict.reasons[0].code == "malformed_call"
     assert [(call.name, call.answered_by) for call in verdict.transcript.calls] == [(function, "nobody")]
+
+
+CALL = '{"name": "find", "arguments": {"q": "SN1"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "is_told"),
+    [
+        (CALL, [], True),
+        (f"<tool_call>{CALL}</tool_call>", [], True),
+        (f"I have called {CALL}", ["find"], False),
+        ('<tool_response>{"name": "find", "result": 7}', [], False),
+        ("I would find it.", [], False),
+    ],
+)
+def test_a_last_reply_that_is_a_call_as_text_says_how_an_agent_of_its_own_reads_it(
+    text: str, calls: list[str], is_told: bool
+) -> None:
+    def agent(task: evalkit.Task) -> str:
+        for name in calls:
+            task.call(name, q="SN1")
+        body = json.dumps({"model": "m", "messages": [USER]}).encode()
+        data = {"id": "r", "choices": [{"index": 0, "message": {"content": text}, "finish_reason": "stop"}]}
+        exchange = read_exchange("POST", URL, body, 200, json.dumps(data).encode())
+        assert exchange is not None
+        task.record_exchange(exchange)
+        return text
+
+    expected = {"expected_function_calls": [{"function_name": "find", "arguments": {"q": "SN1"}}]}
+    given = {"message": "hi", "mock_function_responses": {"find": 7}}
+    verdict = evalkit.run_case(evalkit.case_from_dict({"input": given, "expected_output": expected}), agent)
+    hints = [warning for warning in verdict.warnings if "evalkit.parse_text_calls" in warning]
+    assert len(hints) == is_told
+    assert [reason.code for reason in verdict.reasons] == ([] if calls else ["missing_call"])

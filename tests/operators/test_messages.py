@@ -43,6 +43,8 @@ WRONG: list[tuple[Any, str, Any, str]] = [
     ([1], "equal", (1,), "expected [1], got <tuple (1,)> (it is a tuple, which is not JSON)"),
     ({"a": 1}, "equal", '{"a": 1}', 'expected {"a": 1}, got "{\\"a\\": 1}" (it is a string that holds JSON)'),
     ([1], "equal", "[1]", 'expected [1], got "[1]" (it is a string that holds JSON)'),
+    ([1], "equal", "[1, so", 'expected [1], got "[1, so"'),
+    ({"a": 1}, "equal", "{it} is 1", 'expected {"a": 1}, got "{it} is 1"'),
     ({"a": 1}, "equal", [1], 'expected {"a": 1}, got [1]'),
     ("valid", "contain", "expired", 'expected a text that contains "valid", got "expired"'),
     (
