@@ -285,6 +285,7 @@ LAZY: dict[str, str] = {
     "evalkit.runner.agent_context": "an agent has a set-up",
     "evalkit.spec.input_files": "a case has parts or turns, or names files of features",
     "evalkit.spec.suites": "there is a suite, or a case extends another one",
+    "evalkit.wire.text_calls": "the model's last reply names a function that was not called",
     "evalkit.wire.text_calls.search": "a model writes calls as text",
     "evalkit.wire.anthropic_messages": "a stream of Anthropic's is fed",
     "evalkit.wire.blame": "a request to a model failed",

@@ -65,16 +65,16 @@ from evalkit.records.transcript import (
     UserMessage,
 )
 from evalkit.text.format import format_count
-from evalkit.wire.text_calls import parse_text_calls
 
 if TYPE_CHECKING:
     from evalkit.models.cassettes.model import Cassette
     from evalkit.runner import faults
-    from evalkit.wire import blame
+    from evalkit.wire import blame, text_calls
     from evalkit.wire.records import Failure
 else:
     blame = LazyModule("evalkit.wire.blame")
     faults = LazyModule("evalkit.runner.faults")
+    text_calls = LazyModule("evalkit.wire.text_calls")
 
 
 class CasePlan(Struct, frozen=True):
@@ -433,7 +433,7 @@ def _list_unmade_text_calls(run: RunState, turns: Sequence[ModelTurn]) -> list[s
     text = "" if not turns or turns[-1].calls else turns[-1].text
     known = {function.name: function for function in run.dispatcher.declarations}
     unmade = [known.get(name, name) for name in run.dispatcher.names if name in text and name not in made]
-    return list(dict.fromkeys(call.name for call in parse_text_calls(text, unmade).calls)) if unmade else []
+    return list(dict.fromkeys(call.name for call in text_calls.parse_text_calls(text, unmade).calls)) if unmade else []
 
 
 def _list_unanswered_mocks(run: RunState) -> list[str]:
