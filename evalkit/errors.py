@@ -160,17 +160,25 @@ class IncompleteTraceError(MeasurementError):
 
 
 class ProviderError(MeasurementError):
-    """The model's service failed (429, 5xx, transport, refused request). `is_final`: no further attempt will help."""
+    """The model's service failed (429, 5xx, transport, refused request). `is_final`: no further attempt will help.
+    `refused_key`: the key of the request that the service refuses, where it names one."""
 
     code = "provider_error"
 
     def __init__(
-        self, message: str, *, status: int | None = None, retry_after_s: float | None = None, is_final: bool = False
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        is_final: bool = False,
+        refused_key: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after_s = retry_after_s
         self.is_final = is_final
+        self.refused_key = refused_key
 
 
 class UnreadItemError(MeasurementError):

@@ -21,13 +21,13 @@ from evalkit.bounds import Bounds, set_bounds
 from evalkit.config import build_permissions, read_options, read_python_path
 from evalkit.errors import Problem, SpecError, UnknownAgentError, UsageError, format_file_path
 from evalkit.records.case import Case, Permissions
-from evalkit.records.settings import Settings
+from evalkit.records.settings import REQUEST_SETTINGS, Settings
 from evalkit.spec.expansion import list_case_files
 from evalkit.spec.files import DEFAULT_PATHS, drop_modules, find_cases
 from evalkit.spec.load import find_project_root
 from evalkit.spec.load import load_case as load_case_file
 
-_SETTINGS = ("deadline_s", "max_iterations", "temperature", "seed", "strict_mocks")
+_SETTINGS = ("deadline_s", "max_iterations", *REQUEST_SETTINGS, "strict_mocks")
 _FOLDERS = ("cassettes", "mocks")
 
 

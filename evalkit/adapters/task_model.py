@@ -40,8 +40,6 @@ class TaskModelConversation:
                     Declaration(name=name, description=description or "", parameters=parameters)
                     for name, description, parameters in tools
                 ),
-                temperature=self._task.settings.temperature,
-                seed=self._task.settings.seed,
                 response_schema=response_schema,
             )
         )

@@ -36,10 +36,6 @@ class LoopSettings(Protocol):
     """The settings that the loop goes by."""
 
     @property
-    def temperature(self) -> float | None: ...
-    @property
-    def seed(self) -> int | None: ...
-    @property
     def deadline_s(self) -> float: ...
     @property
     def max_iterations(self) -> int: ...
@@ -107,9 +103,7 @@ async def run_loop(
         if task.messages and task.messages[-1].get("role") == "user":
             parts += [part for part in task.messages.pop().get(PARTS, ()) if part.kind != TEXT]
         task.messages.append(build_user_message(message, parts))
-    request = ModelRequest(
-        system=instruction.body, functions=functions, temperature=task.settings.temperature, seed=task.settings.seed
-    )
+    request = ModelRequest(system=instruction.body, functions=functions)
     stop_reason, text = await _run_turns(task, request, list_functions)
     if stop_reason == COMPLETED and require_last:
         calls = task.calls[calls_before:]

@@ -406,7 +406,7 @@ class Task:
         Raises MissingCassetteError, StaleCassetteError or ProviderError.
         """
         self._note_parts(request)
-        return await self._session.turn(request)
+        return await self._session.turn(self.settings.complete_request(request))
 
     def _note_parts(self, request: ModelRequest) -> None:
         if any(PARTS in message for message in request.messages):
@@ -419,7 +419,7 @@ class Task:
         has arrived in full. A provider that does not stream yields its reply in whole pieces. Raises as `turn` does.
         """
         self._note_parts(request)
-        return self._session.stream(request)
+        return self._session.stream(self.settings.complete_request(request))
 
     async def run_instruction(
         self,

@@ -38,7 +38,7 @@ from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
 from evalkit.plugin.options import SHARD, format_flag, get_option, list_options
 from evalkit.records.run import Policy, Selection
-from evalkit.records.settings import REPLY_CACHE, HttpSettings, Settings
+from evalkit.records.settings import REPLY_CACHE, REQUEST_SETTINGS, HttpSettings, Settings
 from evalkit.spec.files import DEFAULT_PATHS
 from evalkit.text.redact import find_secrets
 
@@ -143,8 +143,7 @@ _SETTINGS = (
     "record",
     "deadline_s",
     "max_iterations",
-    "temperature",
-    "seed",
+    *REQUEST_SETTINGS,
     "strict_mocks",
     "repeat",
     "prices",
@@ -266,6 +265,7 @@ class _ConfigurationReader:
                 [Path(path) for path in self._config.getini("pythonpath")],
                 untrusted=bool(self._config.getoption("evalkit_untrusted")),
             ),
+            from_flags=frozenset(filter(self._is_flag_given, REQUEST_SETTINGS)),
             **self._read_present((*_SETTINGS, *list_model_settings())),
             **read_live_settings(self.read, self._config, results),
             **folders,

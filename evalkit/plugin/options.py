@@ -66,6 +66,11 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
         _for_tests(
             "max_tokens", "stop asking live models when so many tokens are read and written; the rest is not run", "N"
         ),
+        _for_tests("temperature", "send this temperature to the agent's model (default: as each case says)", "NUMBER"),
+        _for_tests("seed", "derive the seeds of all runs from this one (default: as each case says)", "N"),
+        _for_tests("max_output_tokens", "let a reply of the agent's model have at most so many tokens", "N"),
+        _for_tests("reasoning_effort", "how much the agent's model reasons, in its service's words", "EFFORT"),
+        _for_tests("verbosity", "how much the agent's model writes: low, medium, high", "LEVEL"),
         _for_tests("requests_per_minute", "ask each live model at most so often, all cases together", "N"),
         _for_tests("tokens_per_minute", "let each live model read and write at most so many tokens", "N"),
     ),

@@ -35,6 +35,7 @@ from evalkit.plugin.configuration import (
 )
 from evalkit.plugin.publish import RUN_FILE
 from evalkit.records.run import FEATURES, GateDecision, Run, Selection
+from evalkit.records.settings import REQUEST_SETTINGS
 from evalkit.records.verdict import ERROR, NOT_RUN
 from evalkit.repository import find_branch, find_commit
 from evalkit.stats.accounting import Accounting
@@ -44,7 +45,7 @@ _GATED_STATUSES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
 
 _COMPARED_SETTINGS = (
-    *("temperature", "seed", "deadline_s", "max_iterations"),
+    *(*REQUEST_SETTINGS, "deadline_s", "max_iterations"),
     *("strict_mocks", "repeat", "record"),
 )
 

@@ -137,8 +137,11 @@ class CaseSettings(Struct, frozen=True, kw_only=True):
 
     model: str | None = None
     temperature: float | None = None
-    temperature_is_set: bool = False  # `temperature: null` means "leave it to the model"
     seed: int | None = None
+    max_output_tokens: int | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    left_to_model: frozenset[str] = frozenset()  # what is null here, whatever the project's settings say
     deadline_s: float | None = None
     max_iterations: int | None = None
     strict_mocks: bool | None = None

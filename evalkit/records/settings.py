@@ -6,6 +6,7 @@ has no cost: unknown is not zero.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from evalkit.records.transcript import ModelTurn, Usage
 
 DEFAULT_DEADLINE_S = 60.0
 DEFAULT_MAX_ITERATIONS = 10
-DEFAULT_SEED = 0
+# What a case, a suite, the project or an option may say of requests to the model; None: left to the model.
+REQUEST_SETTINGS = ("temperature", "seed", "max_output_tokens", "reasoning_effort", "verbosity")
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
@@ -52,8 +54,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     mocks: Path = Path("mocks")
     deadline_s: float | None = None
     max_iterations: int | None = None
-    temperature: float | None = 0.0
-    seed: int | None = DEFAULT_SEED
+    temperature: float | None = None
+    seed: int | None = None
+    max_output_tokens: int | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    from_flags: frozenset[str] = frozenset()  # those of REQUEST_SETTINGS that win over what cases say
     strict_mocks: bool | None = None
     repeat: int | None = None  # every case runs so often, to the last run; None: as its own `repeat` says
     allow_real: bool = False  # {$real: true} may reach the real function
@@ -80,6 +86,15 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise UsageError(f"Settings(max_iterations=...) is a whole number from 1, got {iterations!r}")
         if repeat is not None and (type(repeat) is not int or repeat < 1):
             raise UsageError(f"Settings(repeat=...) is a whole number from 1, got {repeat!r}")
+
+
+def derive_seed(seed: int | None, *steps: str) -> int | None:
+    """Derive the seed of one of several draws: the first 31 bits of the SHA-256 of ``7/run 2/grader``; without steps
+    the seed itself. So the same seed makes the same draws again, and no two of them are alike. None stays None."""
+    if seed is None or not steps:
+        return seed
+    digest = hashlib.sha256("/".join((str(seed), *steps)).encode()).digest()
+    return int.from_bytes(digest[:4]) >> 1
 
 
 def choose_model(settings: Settings, model: str | None) -> Settings:

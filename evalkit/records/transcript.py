@@ -187,17 +187,21 @@ class ModelTurn(Struct, frozen=True, omit_defaults=True):
 class ModelRequest(Struct, frozen=True, omit_defaults=True):
     """A request to a provider. Message forms: ``{"role": "user", "text"}``, ``{"role": "model", "turn"}``,
     ``{"role": "function", "results": [(ModelCall, value), ...]}``. Functions may be given as mappings too, and are
-    declarations from then on."""
+    declarations from then on. What is None is left to the model, or to the settings of the case that is run.
+    `needs_reasoning` False: a model that can't reason and call functions at once may answer without reasoning."""
 
     system: str | None = None
     messages: tuple[JsonObject, ...] = ()
     functions: tuple[Declaration, ...] = ()
     model: str | None = None
-    temperature: float | None = always_written(0.0)
+    temperature: float | None = None
     seed: int | None = None
     max_output_tokens: int | None = None
     response_schema: JsonObject | None = None
     timeout_s: float | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    needs_reasoning: bool = True
 
     def __post_init__(self) -> None:
         if type(self.functions) is not tuple or not all(
@@ -269,6 +273,7 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     timing: Timing | None = None
     instruction_used: str | None = None
     model: str | None = None
+    seed: int | None = None  # of this run, derived from the one that was set, where models were asked
     # "recorded", "hand-written", CACHED: live, but for turns that the cache of replies had; TRACED: all was recorded
     # elsewhere; None: live or no model
     cassette: str | None = None

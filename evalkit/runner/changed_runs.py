@@ -11,13 +11,14 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.agents.task_settings import merge_settings
 from evalkit.checks.expectation import Expectation, Judgement, judge_conversation
 from evalkit.errors import FeatureError
 from evalkit.functions.mocks.answers import Answer, MockSet
 from evalkit.hooks import SessionPart, get_features, load_feature
 from evalkit.records.case import Case, Declaration, Repeat
 from evalkit.records.registry import look_up_from
-from evalkit.records.settings import Settings, choose_model
+from evalkit.records.settings import Settings, choose_model, derive_seed
 from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, ChangedRun, Reason, Verdict
 from evalkit.runner.run_case import Watchdog, arun_case
@@ -31,7 +32,7 @@ class PlannedRun(Struct, frozen=True):
 
     case: Case
     judge: Callable[[Verdict], ChangedRun]
-    settings: Settings | None = None  # None: those of all changed runs
+    settings: Settings | None = None  # None: those of all changed runs, and a seed of its own
 
 
 class PassingRun(Struct, frozen=True, kw_only=True):
@@ -49,6 +50,12 @@ class PassingRun(Struct, frozen=True, kw_only=True):
     def changed_settings(self) -> Settings:
         """Nothing is recorded or repeated, and mocks may go unused: an agent that gives up early does right."""
         return replace(self.settings, record=None, strict_mocks=None, repeat=None)
+
+    def draw_settings(self, number: int) -> Settings:
+        """Return the settings of changed run `number`, which is another draw."""
+        seed = derive_seed(merge_settings(self.case.settings, self.settings).seed, f"changed run {number}")
+        settings = self.changed_settings
+        return settings if seed is None else replace(settings, seed=seed, from_flags=settings.from_flags | {"seed"})
 
     def find_declaration(self, name: str) -> Declaration | None:
         """Return the declaration of the function that is recorded under `name`."""
@@ -117,12 +124,11 @@ async def arun_with_changes(
                 planned_runs += [(name, planned) for planned in part.plan_changed_runs(passing)]
             except Exception as error:
                 return _add_error(verdict, name, error)
-    for name, planned in planned_runs:
+    for number, (name, planned) in enumerate(planned_runs, 1):
         # Where the agent hangs, the runs planned after it are left out.
         watch.complete_verdict = partial(_add_run, verdict, name, planned)
-        changed = await arun_case(
-            planned.case, agent, planned.settings or passing.changed_settings, watch=_InnerWatchdog(watch)
-        )
+        settings = planned.settings or passing.draw_settings(number)
+        changed = await arun_case(planned.case, agent, settings, watch=_InnerWatchdog(watch))
         watch.clear_run()
         verdict = _add_run(verdict, name, planned, changed)
     return verdict

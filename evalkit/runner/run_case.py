@@ -186,7 +186,7 @@ async def _run_once(plan: CasePlan, number: int, watch: Watchdog) -> RunState:
         task = Task(
             dispatcher,
             input=copy_visible_input(case.input),
-            settings=plan.task_settings,
+            settings=plan.task_settings.choose_run(number),
             open_model=lambda: model_choice.select_provider(
                 case.id, number, settings, plan.task_settings, asks_otherwise=case.asks_otherwise
             ),

@@ -50,7 +50,14 @@ from evalkit.lazy import LazyModule
 from evalkit.models.cassettes.http import binding as http_recording
 from evalkit.models.cassettes.paths import SUFFIXES, build_cassette_name, build_run_path, list_endings
 from evalkit.records.case import Case, Declaration, split_variant
-from evalkit.records.settings import REPLY_CACHE, Settings, choose_model, compute_cost, compute_turns_cost
+from evalkit.records.settings import (
+    REPLY_CACHE,
+    Settings,
+    asks_any_model,
+    choose_model,
+    compute_cost,
+    compute_turns_cost,
+)
 from evalkit.records.transcript import (
     CACHE,
     CACHED,
@@ -300,6 +307,7 @@ def build_transcript(run: RunState) -> Transcript:
         timing=_measure_time(run, turns),
         instruction_used=reply.instruction_used or task.instruction_used,
         model=model,
+        seed=task.settings.seed if asks_any_model(run.plan.settings) else None,
         cassette=_name_source(run, cassette, turns),
         cost_usd=cost_usd,
         saved_usd=compute_turns_cost([turn for turn in turns if turn.source == CACHE], model, run.plan.settings.prices),

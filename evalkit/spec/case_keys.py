@@ -203,6 +203,7 @@ TURN_KEYS: dict[str, CaseKey] = {
     ),
 }
 
+_LEFT = "; `null`, or none set, leaves it to the model."
 SETTINGS_KEYS: dict[str, CaseKey] = {
     "model": CaseKey(
         CaseReader.read_text, _TEXT, "The model to use when the run goes live, e.g. `gemini:gemini-2.5-flash`."
@@ -210,9 +211,27 @@ SETTINGS_KEYS: dict[str, CaseKey] = {
     "temperature": CaseKey(
         CaseReader.read_temperature,
         {"type": ["number", "null"], "minimum": 0, "maximum": 2},
-        "The model's temperature, 0 by default; `null` leaves it to the model.",
+        f"The model's temperature{_LEFT}",
     ),
-    "seed": CaseKey(CaseReader.read_seed, {"type": "integer"}, "The model's seed, 0 by default."),
+    "seed": CaseKey(
+        CaseReader.read_seed,
+        {"type": ["integer", "null"]},
+        "The seed from which each run's own is derived; without one, or with `null`, none is sent.",
+    ),
+    "max_output_tokens": CaseKey(
+        CaseReader.read_count,
+        {"type": ["integer", "null"], "minimum": 1},
+        f"How many tokens a reply of the model may have{_LEFT} A run whose reply is cut off fails.",
+        synonyms=("max_tokens", "max_completion_tokens"),
+    ),
+    "reasoning_effort": CaseKey(
+        CaseReader.read_name,
+        {"type": ["string", "null"]},
+        f"How much the model reasons, in its service's words, `none`, `low`, `high`, ...{_LEFT}",
+    ),
+    "verbosity": CaseKey(
+        CaseReader.read_name, {"type": ["string", "null"]}, f"How much the model writes: `low`, `medium`, `high`{_LEFT}"
+    ),
     "deadline_s": CaseKey(
         CaseReader.read_positive,
         {"type": "number", "exclusiveMinimum": 0},

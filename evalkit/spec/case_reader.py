@@ -263,9 +263,7 @@ class CaseReader(FieldReader):
         return self.read_number(path, value, above=0)
 
     def read_temperature(self, path: KeyPath, value: object) -> float | None:
-        """Read a number from 0 to 2; null leaves it to the model."""
-        if value is None:
-            return None
+        """Read a number from 0 to 2."""
         return self.read_number(path, value, minimum=0, maximum=2, advice="null leaves it to the model")
 
     def read_agent(self, path: KeyPath, value: object) -> object:

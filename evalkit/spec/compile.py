@@ -34,6 +34,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.lazy import LazyModule
 from evalkit.records.case import MOCKS, OLD_MOCKS, CaseSettings, Declaration, Permissions, UserTurn
 from evalkit.records.registry import AGENTS
+from evalkit.records.settings import REQUEST_SETTINGS
 from evalkit.spec.case_keys import (
     CASE_KEYS,
     CASE_SYNONYMS,
@@ -84,8 +85,9 @@ def compile_case(
     _check_combinations(reader, data, case.values, stem)
     _check_permissions(reader, data, permissions)
     if isinstance(data.get("settings"), dict):
-        values = reader.read_keys(SETTINGS_KEYS, data["settings"], ("settings",))
-        case.settings = CaseSettings(**values, temperature_is_set="temperature" in values)
+        left = frozenset(name for name in REQUEST_SETTINGS if data["settings"].get(name, "") is None)
+        said = {name: value for name, value in data["settings"].items() if name not in left}
+        case.settings = CaseSettings(**reader.read_keys(SETTINGS_KEYS, said, ("settings",)), left_to_model=left)
     if data.get("functions") is not None:
         case.functions = _read_functions(reader, data, check_targets, permissions)
         if check_targets and permissions is not None and isinstance(data.get("agent"), str):

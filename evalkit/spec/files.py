@@ -22,6 +22,7 @@ from evalkit.hooks import list_files
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
 from evalkit.records.case import MOCKS, OLD_MOCKS, split_case_id
+from evalkit.records.settings import REQUEST_SETTINGS
 from evalkit.records.template import is_operator
 from evalkit.yamlfile.events import read_file
 
@@ -225,7 +226,7 @@ def get_category(category: str | None, stem: str) -> str:
 SUITE_FILE = "suite.yaml"
 EXTENDS = "extends"  # the key that names another case, which this one is but for what it says itself
 # `temperature: null` is a value of its own: the model's own temperature.
-_NULL_IS_A_VALUE: frozenset[KeyPath] = frozenset({("settings", "temperature")})
+_NULL_IS_A_VALUE: frozenset[KeyPath] = frozenset(("settings", name) for name in REQUEST_SETTINGS)
 
 
 Stamp = tuple[str, int, int]  # a file as it is now: its path, time and size

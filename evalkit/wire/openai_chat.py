@@ -235,7 +235,13 @@ def build_request(request: ModelRequest, *, stream: bool, limit_key: str) -> Jso
     body: JsonDict = {"messages": build_messages(request.system, request.messages)}
     if request.functions:
         body["tools"] = [build_declaration(function) for function in request.functions]
-    options = {"temperature": request.temperature, "seed": request.seed, limit_key: request.max_output_tokens}
+    options = {
+        "temperature": request.temperature,
+        "seed": request.seed,
+        limit_key: request.max_output_tokens,
+        "reasoning_effort": request.reasoning_effort,
+        "verbosity": request.verbosity,
+    }
     body |= {key: value for key, value in options.items() if value is not None}
     if request.response_schema is not None:
         schema = {"name": "response", "schema": dict(request.response_schema)}

@@ -9,11 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, join_pieces
-from evalkit.records.transcript import Usage
+from evalkit.errors import UsageError
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
+from evalkit.records.case import Declaration
+from evalkit.records.parts import IMAGE, PARTS, TEXT, InputPart
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.wire.building import NO_PARAMETERS, build_call_id, format_result, pair_results
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
@@ -42,6 +47,7 @@ from evalkit.wire.records import (
     Thought,
     Unread,
 )
+from evalkit.wire.responses_stream import PIECES, StreamedItem
 
 NAME = "openai_responses"
 PATHS = ("/responses",)
@@ -218,6 +224,101 @@ def _list_tools(tools: object) -> Iterator[JsonObject]:
         yield from filter_mappings(tool.get("tools")) if tool.get("type") == "namespace" else [tool]
 
 
+def build_request(request: ModelRequest, *, stream: bool) -> JsonDict:
+    """Build the request's body without `model`. The service keeps nothing: reasoning comes encrypted, and goes back."""
+    body: JsonDict = {
+        "input": build_input(request.messages),
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+    }
+    if request.functions:
+        body["tools"] = [build_declaration(function) for function in request.functions]
+    options = {
+        "instructions": request.system or None,
+        "temperature": request.temperature,
+        "max_output_tokens": request.max_output_tokens,
+    }
+    body |= {key: value for key, value in options.items() if value is not None}
+    if request.response_schema is not None:
+        form = {"type": "json_schema", "name": "response", "schema": dict(request.response_schema)}
+        body["text"] = {"format": form}
+    if request.verbosity is not None:
+        body.setdefault("text", {})["verbosity"] = request.verbosity
+    if request.reasoning_effort is not None:
+        body["reasoning"] = {"effort": request.reasoning_effort}
+    if stream:
+        body["stream"] = True
+    return body
+
+
+def build_declaration(function: Declaration) -> JsonDict:
+    """Build the declaration of a function. The API means strict schemas where a declaration says nothing of it."""
+    declared: JsonDict = {"type": "function", "name": function.name, "strict": False}
+    declared["parameters"] = dict(function.parameters or NO_PARAMETERS)
+    if function.description:
+        declared["description"] = function.description
+    return declared
+
+
+def build_input(messages: Iterable[JsonObject]) -> list[JsonDict]:
+    """Build the conversation in the API's form: replies as the items that came. Calls that came without an id get one,
+    so that answers find them."""
+    sent: list[JsonDict] = []
+    pending: list[tuple[ModelCall, str]] = []
+    for position, message in enumerate(messages):
+        role = message.get("role")
+        if role == "user":
+            parts = [_build_part(part) for part in message.get(PARTS, ())]
+            sent.append({"role": "user", "content": parts or message["text"]})
+        elif role == "model":
+            items = _build_reply(message["turn"], position)
+            ids = [item["call_id"] for item in items if item.get("type") == "function_call"]
+            pending = list(zip(message["turn"].calls, ids, strict=False))
+            sent += items
+        elif role == "function":
+            for call_id, value in pair_results(message["results"], pending, position):
+                sent.append({"type": "function_call_output", "call_id": call_id, "output": format_result(value)})
+        else:
+            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    return sent
+
+
+def _build_part(part: InputPart) -> JsonDict:
+    """Build a part in the API's form: text files are text to it, and of others it takes images and documents."""
+    if part.kind == TEXT:
+        return {"type": "input_text", "text": part.text}
+    if part.kind == IMAGE:
+        return {"type": "input_image", "detail": "auto", "image_url": part.build_data_url()}
+    if part.is_text_file:
+        return {"type": "input_text", "text": f"{part.name}:\n{part.content.decode(errors='replace')}"}
+    return {"type": "input_file", "filename": PurePath(part.name).name, "file_data": part.build_data_url()}
+
+
+def _build_reply(turn: ModelTurn, position: int) -> list[JsonDict]:
+    """Build the items of a reply: those that came, else what a recording or a person says of it."""
+    if isinstance(turn.content, list):
+        items = _keep_readable([dict(item) for item in filter_mappings(turn.content)])
+    else:
+        items = [{"role": "assistant", "content": turn.text}] if turn.text or not turn.calls else []
+        for call in turn.calls:
+            arguments = call.arguments if call.raw is None else call.raw
+            text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+            items.append({"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": text})
+    calls = [item for item in items if item.get("type") == "function_call"]
+    for index, item in enumerate(calls):
+        item["call_id"] = item.get("call_id") or build_call_id(position, index)
+    return items
+
+
+def _keep_readable(items: list[JsonDict]) -> list[JsonDict]:
+    """Return the items that came without reasoning that is not in them, and then without the ids that refer to it: the
+    service has kept nothing."""
+    kept = [item for item in items if item.get("type") != "reasoning" or item.get("encrypted_content")]
+    if len(kept) < len(items):
+        kept = [{key: value for key, value in item.items() if key != "id"} for item in kept]
+    return kept
+
+
 # -- replies
 
 _FAILED = {"rate_limit_exceeded": 429, "server_error": 500}
@@ -239,8 +340,10 @@ def read_reply(data: JsonObject) -> Reply:
         end = "other" if failure else choose_end("stop", items)
         end = "content_filter" if refusal and end in ("stop", "empty") else end
     message = refusal or (failure.message if failure else None)
+    echo: list[JsonValue] = [dict(item) for item in filter_mappings(data.get("output"))]
     if end == "length" and items and isinstance(last := items[-1], Call) and last.malformed is not None:
         items.pop()  # the reply ended at its limit, inside this call
+        echo.pop()
         message = explain_cut_off(f"{last.name}({last.raw})", "max_output_tokens", "reply")
     return Reply(
         items=tuple(items),
@@ -252,6 +355,7 @@ def read_reply(data: JsonObject) -> Reply:
         failure=failure,
         has_ended=status not in ("queued", "in_progress"),
         raw=dict(data),
+        echo=echo or None,
     )
 
 
@@ -283,14 +387,6 @@ def read_usage(data: object) -> Usage | None:
 
 # -- streams
 
-# Pieces of arguments: the event, and the key of the item that they are pieces of.
-_PIECES = {
-    "response.function_call_arguments": "arguments",
-    "response.mcp_call_arguments": "arguments",
-    "response.mcp_call.arguments": "arguments",
-    "response.custom_tool_call_input": "input",
-    "response.code_interpreter_call_code": "code",
-}
 # Events that bring nothing of a call, or bring again what items have.
 _KNOWN_EVENT = re.compile(
     r"response\.(created|in_progress|queued|content_part\.\w+|output_text\.[\w.]+|refusal\.\w+|reasoning[\w.]*|audio[\w.]*"
@@ -300,45 +396,12 @@ _KNOWN_EVENT = re.compile(
 _OTHER_EVENTS = frozenset({"ping", "keepalive", "session.created"})
 
 
-class _StreamedItem:
-    """An item of a streamed output, as far as it has come."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number  # in the order in which they began
-        self.is_whole = False
-        self._item: JsonDict = {}
-        self._pieces: dict[str, list[str]] = {}  # key of the item -> what came of its value
-        self._texts: dict[object, list[str]] = {}  # of a message's parts
-
-    def set(self, item: JsonObject, *, is_whole: bool) -> None:
-        self._item = dict(item)
-        self.is_whole = self.is_whole or is_whole
-
-    def add_piece(self, key: str, event: JsonObject, *, is_whole: bool) -> None:
-        if is_whole:
-            self._pieces[key] = [str(event.get(key) or "")]
-            self.is_whole = True
-        else:
-            self._pieces.setdefault(key, []).append(str(event.get("delta") or ""))
-
-    def add_text(self, event: JsonObject) -> None:
-        self._texts.setdefault(event.get("content_index"), []).append(str(event.get("delta") or ""))
-
-    def build(self) -> JsonDict:
-        """Build the item as it would have come whole."""
-        item = {**self._item, **{key: join_pieces(pieces) for key, pieces in self._pieces.items()}}
-        if self._texts and not item.get("content"):
-            parts = [{"type": "output_text", "text": join_pieces(pieces)} for pieces in self._texts.values()]
-            item = {"type": "message", "role": "assistant", **item, "content": parts}
-        return item
-
-
 class ResponsesStream:
     """Reads a streamed reply: `feed` its events, in any number, and `finish` at the end."""
 
     def __init__(self) -> None:
         self._response: JsonDict = {}
-        self._items: dict[object, _StreamedItem] = {}  # by output_index
+        self._items: dict[object, StreamedItem] = {}  # by output_index
         self._has_ended = False
         self._failure: Failure | None = None
         self._events: list[Unread] = []  # of no known type
@@ -355,8 +418,8 @@ class ResponsesStream:
         elif kind in ("response.output_item.added", "response.output_item.done"):
             if isinstance(item := event.get("item"), Mapping):
                 self._find(event).set(item, is_whole=last == "done")
-        elif prefix in _PIECES and last in ("delta", "done"):
-            self._find(event).add_piece(_PIECES[prefix], event, is_whole=last == "done")
+        elif prefix in PIECES and last in ("delta", "done"):
+            self._find(event).add_piece(PIECES[prefix], event, is_whole=last == "done")
         elif kind == "response.output_text.delta":
             self._find(event).add_text(event)
         elif kind == "error" or (not kind and event.get("error")):
@@ -365,9 +428,9 @@ class ResponsesStream:
         elif kind and kind not in _OTHER_EVENTS and not _KNOWN_EVENT.fullmatch(kind):
             self._events.append(build_unread(f"{NAME}.event.{kind}", f"event {self._count}", event))
 
-    def _find(self, event: JsonObject) -> _StreamedItem:
+    def _find(self, event: JsonObject) -> StreamedItem:
         place = event.get("output_index", event.get("item_id"))
-        return self._items.setdefault(repr(place), _StreamedItem(len(self._items)))
+        return self._items.setdefault(repr(place), StreamedItem(len(self._items)))
 
     def finish(self) -> Reply:
         """End the stream: the items of its last event, completed by those that came before it."""

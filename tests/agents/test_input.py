@@ -61,8 +61,14 @@ def test_what_the_user_says_is_text(user: Any, text: str) -> None:
             Settings(deadline_s=9, max_iterations=1, model="gemini:b"),
             TaskSettings(deadline_s=9, max_iterations=1, model="gemini:b"),
         ),
-        (CaseSettings(temperature=None, temperature_is_set=True), Settings(), TaskSettings(temperature=None)),
-        (CaseSettings(temperature=0.7, temperature_is_set=True), Settings(), TaskSettings(temperature=0.7)),
+        (CaseSettings(), Settings(temperature=0.0, seed=1), TaskSettings(temperature=0.0, seed=1)),
+        (CaseSettings(left_to_model=frozenset({"seed"})), Settings(seed=1), TaskSettings()),
+        (CaseSettings(temperature=0.7), Settings(temperature=0.0), TaskSettings(temperature=0.7)),
+        (
+            CaseSettings(temperature=0.7, seed=7, left_to_model=frozenset({"verbosity"})),
+            Settings(temperature=0.0, seed=1, verbosity="low", from_flags=frozenset({"temperature", "verbosity"})),
+            TaskSettings(temperature=0.0, seed=7, verbosity="low"),
+        ),
     ],
 )
 def test_an_explicit_option_wins_over_the_case_and_the_case_over_defaults(

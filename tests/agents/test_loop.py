@@ -90,7 +90,7 @@ def test_what_is_asked_is_the_instruction_its_functions_and_the_conversation() -
     ran = Ran([call("check", n=1), "Done."])
 
     first, second = ran.requests
-    assert (first.system, first.functions, first.temperature, first.seed) == ("Be brief.", (CHECK, SEND), 0.0, 0)
+    assert (first.system, first.functions, first.temperature, first.seed) == ("Be brief.", (CHECK, SEND), None, None)
     assert first.messages == ({"role": "user", "text": "SN1?"},)
     reply = ran.verdict.transcript.turns[0]
     assert second.messages == (
@@ -229,10 +229,17 @@ def test_a_failing_service_is_a_stop_reason_for_the_agent_and_an_error_for_the_c
     assert ran.verdict.reasons[0].message == "429 quota"
 
 
-def test_temperature_and_seed_are_the_cases() -> None:
-    ran = Ran(["Hi."], settings=CaseSettings(temperature=None, temperature_is_set=True, seed=7))
+def test_what_the_case_says_of_requests_is_asked() -> None:
+    said: dict[str, Any] = {
+        "temperature": 0.5,
+        "seed": 7,
+        "max_output_tokens": 9,
+        "reasoning_effort": "low",
+        "verbosity": "high",
+    }
+    ran = Ran(["Hi."], settings=CaseSettings(**said))
 
-    assert (ran.requests[0].temperature, ran.requests[0].seed) == (None, 7)
+    assert {name: getattr(ran.requests[0], name) for name in said} == said
 
 
 # -- calls as text

@@ -144,6 +144,6 @@ def test_each_request_is_logged_as_data(caplog: pytest.LogCaptureFixture) -> Non
     assert record.__dict__["request"] == {
         "system": "Be brief.",
         "functions": [],
-        "settings": {"temperature": 0.0},
+        "settings": {},
         "messages": [{"user": "key [redacted]"}],
     }

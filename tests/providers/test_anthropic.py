@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("anthropic")
 
@@ -58,7 +59,7 @@ def ask(server: ReplayServer, request: ModelRequest = HELLO, **options: Any) -> 
 def test_a_request_has_what_the_service_takes(replay: ReplayServer) -> None:
     replay.answers[:] = [Answer(json.dumps(REPLY))]
     function = Declaration(name="check", description="Look up", parameters={"type": "object", "properties": {}})
-    request = ModelRequest(system="Be brief.", messages=HELLO.messages, functions=(function,), temperature=0.0, seed=7)
+    request = ModelRequest(system="Be brief.", messages=HELLO.messages, functions=(function,), seed=7)
 
     turn = ask(replay, request)
 
@@ -78,13 +79,13 @@ def test_a_request_has_what_the_service_takes(replay: ReplayServer) -> None:
         "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
         "system": "Be brief.",
         "tools": [{"name": "check", "description": "Look up", "input_schema": {"type": "object", "properties": {}}}],
-    }  # neither a temperature, which newer models refuse, nor a seed, which there is none of
+    }  # no seed: there is none
 
 
-def test_the_temperature_is_sent_by_request(replay: ReplayServer) -> None:
+def test_a_temperature_that_is_set_is_sent(replay: ReplayServer) -> None:
     replay.answers[:] = [Answer(json.dumps(REPLY))]
 
-    ask(replay, temperature=True)
+    ask(replay, replace(HELLO, temperature=0.0))
 
     assert replay.received[0].body["temperature"] == 0.0
 
@@ -394,7 +395,7 @@ def test_code_of_the_model_calls_functions_in_its_sandbox(replay: ReplayServer) 
 @pytest.mark.parametrize(
     ("options", "sent"),
     [
-        ("effort=high", {"output_config": {"effort": "high"}}),
+        ("reasoning_effort=high", {"output_config": {"effort": "high"}}),
         ("thinking=adaptive", {"thinking": {"type": "adaptive"}}),
         ("thinking=2048", {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
         ("tools=web_search_20260318", {"tools": [{"type": "web_search_20260318", "name": "web_search"}]}),

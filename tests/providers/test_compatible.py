@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("openai")
 
 from evalkit.errors import ProviderError
+from evalkit.models.providers.azure import AzureOptions, AzureProvider
 from evalkit.models.providers.client import ClientOptions
-from evalkit.models.providers.openai import AzureOptions, AzureProvider, MistralProvider
+from evalkit.models.providers.openai import MistralProvider
 from evalkit.models.providers.table import open_provider
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from tests.providers.asking import ask_provider
@@ -70,7 +71,7 @@ def test_azure_reads_its_place_and_key_from_the_environment(
     monkeypatch.setenv("OPENAI_API_VERSION", "2026-06-01")
     replay.answers[:] = [Answer(json.dumps(REPLY))]
 
-    assert ask(open_provider("azure:desk?retries=0")).text == "Hello."
+    assert ask(open_provider("azure:desk?retries=0&api=chat")).text == "Hello."
 
 
 @pytest.mark.parametrize("name", ["AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_API_KEY"])

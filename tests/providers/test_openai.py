@@ -669,8 +669,7 @@ def test_a_server_of_ones_own_needs_no_key(replay: Any, answer: Any, monkeypatch
 
     openai = open_provider(f"openai:m?base_url={replay.url}/v1&stream=1&retries=0")
 
-    assert isinstance(openai, OpenAIProvider)
-    assert asked(openai).text == "Hi."
+    assert ask_provider(openai).text == "Hi."
     assert replay.received[0].body["stream_options"] == {"include_usage": True}
 
 

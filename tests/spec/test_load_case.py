@@ -121,15 +121,18 @@ def test_what_a_case_does_not_say_has_a_default(project: Any) -> None:
         ("skip: later", "skip", "later"),
         ("xfail: broken\nuntil: '2027-01-31'", "until", "2027-01-31"),
         ("created: 2026-01-18", "created", "2026-01-18"),
-        ("settings: {temperature: null}", "settings", CaseSettings(temperature=None, temperature_is_set=True)),
+        ("settings: {temperature: null}", "settings", CaseSettings(left_to_model=frozenset({"temperature"}))),
         (
             "settings: {model: 'gemini:x', temperature: 0.5, seed: -1, deadline_s: 1.5, max_iterations: 3, "
-            "strict_mocks: true, correct_text_calls: false}",
+            "strict_mocks: true, correct_text_calls: false, max_output_tokens: 9, "
+            "reasoning_effort: low, verbosity: high}",
             "settings",
             CaseSettings(
+                max_output_tokens=9,
+                reasoning_effort="low",
+                verbosity="high",
                 model="gemini:x",
                 temperature=0.5,
-                temperature_is_set=True,
                 seed=-1,
                 deadline_s=1.5,
                 max_iterations=3,

@@ -94,7 +94,7 @@ def test_null_removes_what_is_inherited_and_is_itself_elsewhere(project: Any) ->
         },
     )
     assert (case.xfail, case.tags) == (None, ())
-    assert case.settings == CaseSettings(temperature=None, temperature_is_set=True)
+    assert case.settings == CaseSettings(left_to_model=frozenset({"temperature", "seed"}))
     assert list(case.mocks) == ["send", "other"]
     assert case.mocks.answers["other"].value is None
     assert case.expected_output == {"response_contains": "x"}

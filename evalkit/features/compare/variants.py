@@ -61,7 +61,7 @@ class CaseVariant(CasePart, frozen=True):
             settings, data[MODEL] = replace(settings, model=values[MODEL]), values[MODEL]
         if TEMPERATURE in values:
             temperature = float(values[TEMPERATURE])
-            settings = replace(settings, temperature=temperature, temperature_is_set=True)
+            settings = replace(settings, temperature=temperature)
             data[TEMPERATURE] = temperature
         merged = {**case.merged, "agent": chosen or agent, "variant": dict(values)}
         is_as_written = chosen in (None, agent) and settings == case.settings and values.keys() <= known

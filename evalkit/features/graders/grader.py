@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -36,7 +35,7 @@ from evalkit.models.providers.base import Provider
 from evalkit.models.providers.budget import MeteredProvider
 from evalkit.records.case import Declaration
 from evalkit.records.codec import to_plain_json
-from evalkit.records.settings import DEFAULT_SEED, Settings
+from evalkit.records.settings import Settings, derive_seed
 from evalkit.records.transcript import AgentValue, ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 from evalkit.text.redact import Redactor, redact_secrets
@@ -70,7 +69,6 @@ _ENTRY: dict[str, JsonDict] = {
     "score": {"type": "integer", "description": "A number of the criterion's scale."},
 }
 _LONGEST_REASON = 1000
-_PANEL_TEMPERATURE = 0.7
 _SHOWN = 200  # characters of an answer that can't be read
 _THOUGHTS = r"\A<think>.*</think>"
 _FENCE = r"```(?:json)?\s*\n(.*?)\n?```"
@@ -81,21 +79,16 @@ class UnreadableGradesError(MeasurementError):
 
 
 class Member(Struct, frozen=True):
-    """A grader of a panel. One that is named several times votes at a temperature above 0, with other seeds."""
+    """A grader of a panel. One that is named several times votes with other seeds: `vote` counts them."""
 
     name: str | None  # None: a person, or a provider without a name
-    temperature: float = 0.0
-    seed: int = DEFAULT_SEED
+    vote: int = 1
 
 
 def list_members(graders: str | None) -> tuple[Member, ...]:
     """Return the members of a panel; of one grader alone itself."""
     names = split_graders(graders)
-    counts = Counter(names)
-    return tuple(
-        Member(name, 0.0 if counts[name] == 1 else _PANEL_TEMPERATURE, DEFAULT_SEED + names[:place].count(name))
-        for place, name in enumerate(names)
-    ) or (Member(None),)
+    return tuple(Member(name, names[: place + 1].count(name)) for place, name in enumerate(names)) or (Member(None),)
 
 
 _asked_member: ContextVar[int] = ContextVar("evalkit_asked_member", default=0)  # its place in the panel
@@ -120,13 +113,15 @@ class PanelProvider:
 class Grader:
     """Answers the grading requests of one run, each once for every member of a panel, in their order.
 
-    `name` and `cassette` are the origin of its grades.
+    `name` and `cassette` are the origin of its grades, `seed` is the run's.
     """
 
     def __init__(
-        self, case_id: str, provider: Provider, name: str | None, cassette: str | None = None, *, is_live: bool = False
-    ) -> None:
+        self, case_id: str, provider: Provider, name: str | None, cassette: str | None = None, *, is_live: bool = False,
+        seed: int | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
+        self._seed = seed
         self.members = list_members(name)
         self.cassette = cassette
         self._model = SideModel("the grader", case_id, provider, name, describe_grading_request, is_live=is_live)
@@ -135,7 +130,7 @@ class Grader:
         """Return a member's answer. Raises as `SideModel.turn` does."""
         token = _asked_member.set(self.members.index(member))
         try:
-            request = replace(request, temperature=member.temperature, seed=member.seed)
+            request = replace(request, seed=derive_seed(self._seed, f"grader {member.vote}"))
             return await self._model.turn(request, deadline_s)
         finally:
             _asked_member.reset(token)
@@ -145,8 +140,8 @@ class Grader:
         self._model.save()
 
 
-def select_grader(case_id: str, run: int, settings: Settings) -> Grader:
-    """Select the grader of one run of a case.
+def select_grader(case_id: str, run: int, settings: Settings, seed: int | None = None) -> Grader:
+    """Select the grader of one run of a case, which has the seed `seed`.
 
     Recorded grades answer, unless the run goes live, where the agent does not repeat itself, or ``settings.record``
     renews them. `settings.extra["grader"]`, a callable ``(case_id, run) -> Provider``, overrides the choice. Raises
@@ -155,7 +150,7 @@ def select_grader(case_id: str, run: int, settings: Settings) -> Grader:
     factory = settings.extra.get("grader")
     if factory is not None:
         provider: Provider = factory(case_id, run)
-        return Grader(case_id, provider, provider.name)
+        return Grader(case_id, provider, provider.name, seed=seed)
     root = settings.root or Path.cwd()
     base = locate_cassette(root / settings.cassettes, case_id, is_recording=settings.record is not None)
     path = build_run_path(base, run, ENDING)
@@ -179,7 +174,7 @@ def select_grader(case_id: str, run: int, settings: Settings) -> Grader:
             secrets=secrets,
             describe=describe_grading_request,
         )
-    return Grader(case_id, provider, redact_secrets(spec, secrets), is_live=True)
+    return Grader(case_id, provider, redact_secrets(spec, secrets), is_live=True, seed=seed)
 
 
 def open_graders(graders: str, settings: Settings) -> Provider:
@@ -219,7 +214,7 @@ def build_grading_request(
     encodable = text.encode("utf-8", "backslashreplace").decode()  # lone surrogates, as JSON escapes them
     message = {"role": "user", "text": encodable}
     functions = (build_grade_function(criteria),)
-    return ModelRequest(system=SYSTEM, messages=(message,), functions=functions, temperature=0.0, seed=DEFAULT_SEED)
+    return ModelRequest(system=SYSTEM, messages=(message,), functions=functions, needs_reasoning=False)
 
 
 def build_grade_function(criteria: Sequence[Rubric]) -> Declaration:

@@ -61,7 +61,7 @@ async def _grade(run: OpenRun) -> list[Grading]:
     """
     values, criteria = _sort_open(run.open)
     try:
-        grader = select_grader(run.case.id, run.number, run.settings)
+        grader = select_grader(run.case.id, run.number, run.settings, run.transcript.seed)
     except EvalkitError as error:
         places = [*([OPERATOR] if values else []), *(item.place for item in criteria)]
         return [Grading(place=place, fault=_build_fault(error)) for place in places]

@@ -13,6 +13,7 @@ from shlex import quote
 from evalkit.errors import MissingCassetteError, StaleCassetteError
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.models.cassettes.fingerprint import (
+    adopt_draw,
     compare_requests,
     compare_values,
     compute_fingerprint,
@@ -66,7 +67,7 @@ class RecordedGrades:
         recorded = turns[self._position].request
         if recorded is not None:
             now = describe_grading_request(request, self._secrets)
-            now = mask_stand_ins(now) if self.cassette.has_stand_ins else now
+            now = adopt_draw(mask_stand_ins(now) if self.cassette.has_stand_ins else now, recorded)
             was, grader = self.cassette.model, redact_secrets(self._grader, self._secrets)
             changes = [f"the grader was {was}, is {grader}"] if grader is not None and was not in (None, grader) else []
             if recorded.get("fingerprint") != compute_fingerprint(now):

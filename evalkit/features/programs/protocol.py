@@ -18,6 +18,7 @@ from evalkit.errors import RemoteAgentError
 from evalkit.features.programs.spans import PATH as SPANS_PATH
 from evalkit.fields.reader import describe_unknown_key
 from evalkit.jsonvalue import JsonObject
+from evalkit.records.settings import REQUEST_SETTINGS
 from evalkit.records.transcript import USAGE_KEYS, Usage
 from evalkit.text.format import cut_between_words
 
@@ -53,8 +54,7 @@ def build_request(task: Task, served: FunctionUrls, *, is_traced: bool = False) 
         "state": task.state,
         "model": task.model,
         "settings": {
-            "temperature": settings.temperature,
-            "seed": settings.seed,
+            **{name: getattr(settings, name) for name in REQUEST_SETTINGS},
             "deadline_s": settings.deadline_s,
             "max_iterations": settings.max_iterations,
         },

@@ -23,7 +23,7 @@ from evalkit.models.cassettes.model import CassetteProvider, RecordingProvider, 
 from evalkit.models.cassettes.paths import build_run_path, locate_cassette
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.budget import MeteredProvider
-from evalkit.records.settings import DEFAULT_SEED, Settings, compute_cost
+from evalkit.records.settings import Settings, compute_cost, derive_seed
 from evalkit.records.transcript import ModelRequest, ModelTurn, UserMessage
 from evalkit.text.redact import redact_secrets
 
@@ -62,7 +62,7 @@ class ModelPlayer(UserPlayer):
 
     async def answer(self, run: RunView) -> Answer:
         """Return the next message. Raises as `SideModel.turn` does."""
-        request = build_user_request(self._instruction, run.exchanges, DEFAULT_SEED + run.task.run_index)
+        request = build_user_request(self._instruction, run.exchanges, derive_seed(run.task.settings.seed, "user"))
         try:
             reply = await self._side_model.turn(request, run.deadline_s)
         except MeasurementError:
@@ -145,7 +145,7 @@ def build_instruction(user: SimulatedUser) -> str:
     return _INSTRUCTION.format(phrase=user.phrase, goal=user.goal, who=who, facts=facts or "- nothing else")
 
 
-def build_user_request(system: str, exchanges: Sequence[tuple[str, str]], seed: int) -> ModelRequest:
+def build_user_request(system: str, exchanges: Sequence[tuple[str, str]], seed: int | None) -> ModelRequest:
     """Build the request for the next message, with the conversation as the user's side sees it."""
     messages: list[JsonObject] = [{"role": "user", "text": _FIRST}]
     for message, reply in exchanges:
@@ -153,9 +153,7 @@ def build_user_request(system: str, exchanges: Sequence[tuple[str, str]], seed: 
             {"role": "model", "turn": ModelTurn(text=message)},
             {"role": "user", "text": reply or "(no answer)"},
         ]
-    return ModelRequest(
-        system=system, messages=tuple(messages), temperature=0.0, seed=seed, max_output_tokens=_MOST_TOKENS
-    )
+    return ModelRequest(system=system, messages=tuple(messages), seed=seed, max_output_tokens=_MOST_TOKENS)
 
 
 def clean_message(text: str) -> str:

@@ -47,6 +47,8 @@ def describe_whole_request(request: ModelRequest) -> JsonDict:
         "temperature": request.temperature,
         "seed": request.seed,
         "max_output_tokens": request.max_output_tokens,
+        "reasoning_effort": request.reasoning_effort,
+        "verbosity": request.verbosity,
         "response_schema": request.response_schema,
     }
     messages: list[JsonDict] = []
@@ -107,6 +109,15 @@ def replace_lone_surrogates(data: T) -> T:
     elif isinstance(data, (list, tuple)):
         copied = [replace_lone_surrogates(value) for value in data]
     return cast("T", copied)
+
+
+def adopt_draw(now: JsonObject, was: JsonObject) -> JsonDict:
+    """Return the request `now` with the seed of `was`, as which it was recorded, and with its temperature where nobody
+    sets one now: a recording is one draw, and as good with another seed."""
+    recorded = was.get("settings") or {}
+    settings = {key: value for key, value in (now.get("settings") or {}).items() if key != "seed"}
+    adopted = {key: recorded[key] for key in ("seed", "temperature") if key in recorded and key not in settings}
+    return {**now, "settings": {**settings, **adopted}}
 
 
 def compare_requests(was: JsonObject, now: JsonObject) -> list[str]:

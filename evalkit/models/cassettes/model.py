@@ -30,6 +30,7 @@ from evalkit.errors import (
 from evalkit.fields.reader import FieldReader
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.models.cassettes.fingerprint import (
+    adopt_draw,
     compare_requests,
     compute_fingerprint,
     describe_reply,
@@ -230,9 +231,11 @@ class CassetteProvider:
         if recorded.get("fingerprint") != compute_fingerprint(now):
             turns = cassette.turns[: index + 1]
             was = expand_requests([turn.request for turn in turns], [turn.reply for turn in turns])[-1] or {}
+            now = adopt_draw(now, was)
             was = mask_stand_ins(was) if cassette.has_stand_ins else was
-            edited = "its 'request' was edited by hand: delete 'request' there to make the turn a hand-written one"
-            changed += compare_requests(was, now) or [edited]
+            if recorded.get("fingerprint") != compute_fingerprint(now):
+                edited = "its 'request' was edited by hand: delete 'request' there to make the turn a hand-written one"
+                changed += compare_requests(was, now) or [edited]
         if changed:
             # Quoted, because a base_url holds characters that shells interpret.
             option = quote(f"{self._option}={cassette.model or 'gemini:MODEL'}")

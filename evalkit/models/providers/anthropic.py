@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -33,8 +33,6 @@ class AnthropicOptions(ClientOptions, frozen=True, kw_only=True):
     """Options of ``anthropic:MODEL?...``."""
 
     max_tokens: int = 8192  # of a reply, where the request sets no limit: the service wants one
-    temperature: bool = False  # send the case's, which newer models refuse
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     thinking: str | None = None  # "adaptive", "between_tools", "disabled", or a number of tokens
     tools: str = ""  # of the service, by type, separated by commas: "web_search_20260318,code_execution_20260521"
     programmatic: bool = False  # the model's code in the service's sandbox calls the functions
@@ -60,12 +58,12 @@ class AnthropicProvider(ClientProvider):
         if self.options.stream:
             body["stream"] = True
         extra: JsonDict = {}
-        if self.options.temperature and request.temperature is not None:
+        if request.temperature is not None:
             extra["temperature"] = request.temperature
         if self.options.thinking is not None:
             extra["thinking"] = build_thinking(self.options.thinking)
-        if self.options.effort is not None:
-            body["output_config"] = {**body.get("output_config", {}), "effort": self.options.effort}
+        if request.reasoning_effort is not None:
+            body["output_config"] = {**body.get("output_config", {}), "effort": request.reasoning_effort}
         self._add_tools(body, extra)
         return body | ({"extra_body": extra} if extra else {})
 

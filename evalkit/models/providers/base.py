@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, ProviderError, UnreadItemError, UsageError
 from evalkit.jsonvalue import parse_arguments
@@ -37,12 +38,28 @@ MAX_REPLY_BYTES = 100_000_000  # of one reply, unpacked; a long one of a model h
 
 
 class ProviderOptions(Struct, frozen=True, kw_only=True):
-    """The options that every service has: what may stand behind ``?`` in ``kind:MODEL?name=value``."""
+    """The options that every service has: what may stand behind ``?`` in ``kind:MODEL?name=value``.
+
+    From `temperature` on they hold for each request to the model, whatever the case says: `complete_request`.
+    """
 
     base_url: str | None = None
     stream: bool = False
-    timeout_s: float = 60.0
-    retries: int = 4
+    timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 60.0
+    retries: Annotated[int, Meta(ge=0)] = 4
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+
+
+REQUEST_OPTIONS = ("temperature", "max_output_tokens", "reasoning_effort", "verbosity")
+
+
+def complete_request(request: ModelRequest, options: ProviderOptions) -> ModelRequest:
+    """Return the request with what the options of the model say of all."""
+    said = {name: value for name in REQUEST_OPTIONS if (value := getattr(options, name)) is not None}
+    return replace(request, **said) if said else request
 
 
 def limit_replies(max_bytes: int, service: str) -> Callable[[Any], Awaitable[None]]:

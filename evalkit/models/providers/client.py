@@ -32,6 +32,7 @@ NO_CREDIT = "insufficient_quota"  # a 429 that no waiting ends
 Client = Any  # of a package that is imported when it is used
 
 
+_REFUSALS = (400, 404, 422)  # of what a request says
 # Keys of a request that a model may refuse, and can do without.
 _OPTIONAL_KEYS = frozenset({"temperature", "seed", "max_tokens", "max_completion_tokens", "response_format"})
 
@@ -160,11 +161,13 @@ class ClientProvider(ABC):
             403: f". Check {self.key_variable}",
             404: f". Has the server '{self.model}'?",
         }
-        if (key := str(body.get("param"))) in _OPTIONAL_KEYS:
-            hint[400] = f". To leave it out: {self.name}:{self.model}?drop={key}"
+        refused_key = body["param"] if error.status_code in _REFUSALS and isinstance(body.get("param"), str) else None
+        if refused_key in _OPTIONAL_KEYS:
+            hint[400] = f". To leave it out: {self.name}:{self.model}?drop={refused_key}"
         return ProviderError(
             f"{self.service}: {error.status_code}: {text.rstrip('.')}{hint.get(error.status_code, '')}",
             status=error.status_code,
             retry_after_s=read_retry_after(error.response),
             is_final=NO_CREDIT in (body.get("code"), body.get("type")),
+            refused_key=refused_key,
         )

@@ -1,7 +1,7 @@
-"""OpenAI-compatible chat completions: requests, replies whole and streamed.
+"""OpenAI's APIs: responses at OpenAI's and Azure's own addresses, chat completions at all others.
 
-OpenAI itself, Ollama, vLLM, llama.cpp, LiteLLM, OpenRouter, Groq, Mistral, ...: whatever speaks the API at `base_url`.
-Azure OpenAI and Mistral have a key and rules of their own.
+Ollama, vLLM, llama.cpp, LiteLLM, OpenRouter, Groq, Mistral, ...: whatever speaks chat completions at `base_url`. A
+model that its server does not offer there is asked by responses. Mistral has a key and rules of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.models.providers.base import (
     NameRules,
     OfferedFunction,
+    Provider,
     ProviderKind,
     Refusal,
     require_readable,
@@ -29,25 +31,79 @@ from evalkit.models.providers.base import (
 from evalkit.models.providers.client import Client, ClientOptions, ClientProvider
 from evalkit.models.providers.pacing import RetryPolicy
 from evalkit.records.transcript import ModelRequest, ModelTurn
-from evalkit.wire import openai_chat
+from evalkit.text.format import cut_between_words
+from evalkit.wire import openai_chat, openai_responses
 from evalkit.wire.reading import as_mapping
+
+_LIMIT_KEYS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # and the other one
+_NO_API = (404, 405, 501)
+
+
+def is_own_address(base_url: str | None) -> bool:
+    """Return whether requests go to OpenAI itself."""
+    url = base_url or os.environ.get("OPENAI_BASE_URL")
+    host = urlsplit(url).hostname or "" if url else "api.openai.com"
+    return host == "api.openai.com" or host.endswith(".api.openai.com")
+
+
+def refuses_reasoning(refusal: ProviderError, request: ModelRequest) -> bool:
+    """Return whether a server refuses functions beside reasoning, for which nobody has asked."""
+    has_set = request.reasoning_effort is not None or not request.functions
+    return refusal.refused_key == "reasoning_effort" and not has_set
+
+
+class OpenAIOptions(ClientOptions, frozen=True, kw_only=True):
+    """Options of ``openai:MODEL?...``."""
+
+    api: Literal["chat", "responses"] | None = None  # None: as the address and the model want it
 
 
 class OpenAIProvider(ClientProvider):
-    """A model behind a chat-completions API."""
+    """A model behind a chat-completions API.
+
+    `limit_key` is its key for the length of a reply. Servers that refuse one of the two are asked with the other.
+    """
 
     name = "openai"
     package = extra = "openai"
     key_variable = "OPENAI_API_KEY"
     missing_key = "set OPENAI_API_KEY, or name a base_url"
+    is_alone = True  # no other API is tried
 
     def __init__(self, model: str, options: ClientOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
         self.options = options or ClientOptions()
+        self.limit_key = "max_completion_tokens" if is_own_address(self.options.base_url) else "max_tokens"
+        self._omits_reasoning = False
         super().__init__(model, self.options, policy)
 
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model, once more where its server refuses what evalkit can say otherwise."""
+        try:
+            return await super().turn(request)
+        except ProviderError as refusal:
+            if not self.learn(refusal, request):
+                raise
+        return await super().turn(request)
+
+    def learn(self, refusal: ProviderError, request: ModelRequest) -> bool:
+        """Remember what the server refuses. Return whether the request can be made otherwise."""
+        if refusal.refused_key in _LIMIT_KEYS and request.max_output_tokens is not None:
+            self.limit_key = _LIMIT_KEYS[refusal.refused_key]
+            return True
+        if refuses_reasoning(refusal, request) and self._may_omit_reasoning(request):
+            self._omits_reasoning = True
+            return True
+        return False
+
+    def _may_omit_reasoning(self, request: ModelRequest) -> bool:
+        """Return whether a request that is refused here with reasoning is made without: no other API has it."""
+        return self.is_alone or not request.needs_reasoning
+
     def build_body(self, request: ModelRequest) -> JsonDict:
-        limit = "max_completion_tokens" if self.options.base_url is None else "max_tokens"  # others know the old key
-        return openai_chat.build_request(request, stream=self.options.stream, limit_key=limit)
+        body = openai_chat.build_request(request, stream=self.options.stream, limit_key=self.limit_key)
+        if self._omits_reasoning and request.functions and self._may_omit_reasoning(request):
+            body.setdefault("reasoning_effort", "none")
+        return body
 
     def open_client(self, **arguments: Any) -> Client:
         import openai
@@ -89,6 +145,92 @@ class OpenAIProvider(ClientProvider):
         data = error if isinstance(error, Mapping) else {"message": error}
         status = next((data[key] for key in ("status_code", "code", "status") if isinstance(data.get(key), int)), None)
         raise ProviderError(f"{self.service}: {data.get('message') or json.dumps(data)}", status=status)
+
+
+class ResponsesProvider(OpenAIProvider):
+    """A model behind the responses API."""
+
+    _includes = True  # encrypted reasoning is asked for, which models without reasoning refuse
+
+    def learn(self, refusal: ProviderError, request: ModelRequest) -> bool:
+        """Remember that the model has no reasoning."""
+        if refusal.refused_key != "include":
+            return False
+        self._includes = False
+        return True
+
+    def build_body(self, request: ModelRequest) -> JsonDict:
+        body = openai_responses.build_request(request, stream=self.options.stream)
+        if not self._includes:
+            del body["include"]
+        return body
+
+    async def create(self, client: Client, body: JsonDict, timeout_s: float) -> Any:
+        return await client.responses.with_raw_response.create(model=self.model, timeout=timeout_s, **body)
+
+    def read_values(self, values: list[Any]) -> ModelTurn:
+        first = as_mapping(values[0])
+        reply = openai_responses.read_stream(values) if self.options.stream else openai_responses.read_reply(first)
+        if reply.failure is not None:
+            raise ProviderError(f"{self.service}: {reply.failure.message}", status=reply.failure.status)
+        if not openai_responses.is_value(first):
+            text = cut_between_words(str(values[0]), 200)
+            raise ProviderError(f"{self.service} answered something that is no response: {text}")
+        turn = require_readable(reply, self.service).to_turn()
+        if turn.finish_reason == "truncated" or (turn.finish_reason == "empty" and not reply.has_ended):
+            raise ProviderError(f"{self.service} broke the stream off: {turn.finish_message or 'it has no end'}")
+        return turn
+
+
+class EitherProvider:
+    """A model behind another server: chat completions, and responses once the model is refused there."""
+
+    def __init__(self, chat: OpenAIProvider, responses: ResponsesProvider) -> None:
+        self.name = chat.name
+        self._chat, self._responses = chat, responses
+        chat.is_alone = False
+        self._lacks_model = self._lacks_reasoning = False  # what was refused by chat completions alone
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model. Raises as `ClientProvider.turn` does."""
+        if self._lacks_model or (self._lacks_reasoning and request.needs_reasoning):
+            return await self._responses.turn(request)
+        try:
+            return await self._chat.turn(request)
+        except ProviderError as refusal:
+            if refusal.refused_key != "model" and not refuses_reasoning(refusal, request):
+                raise
+            return await self._ask_otherwise(request, refusal)
+
+    async def _ask_otherwise(self, request: ModelRequest, refusal: ProviderError) -> ModelTurn:
+        """Ask by responses, and from now on; where the server has none, by chat completions without reasoning."""
+        is_of_model = refusal.refused_key == "model"
+        try:
+            turn = await self._responses.turn(request)
+        except ProviderError as error:
+            if error.status not in _NO_API:
+                raise
+            if is_of_model:
+                raise refusal from error
+        else:
+            self._lacks_model, self._lacks_reasoning = is_of_model, True
+            return turn
+        self._chat.is_alone = True
+        return await self._chat.turn(request)
+
+    async def aclose(self) -> None:
+        """Close the running event loop's clients."""
+        await self._chat.aclose()
+        await self._responses.aclose()
+
+
+def open_openai(model: str, options: OpenAIOptions) -> Provider:
+    """Open a model by the API that its options name, else by that of its address."""
+    if options.api == "chat":
+        return OpenAIProvider(model, options)
+    if options.api == "responses" or is_own_address(options.base_url):
+        return ResponsesProvider(model, options)
+    return EitherProvider(OpenAIProvider(model, options), ResponsesProvider(model, options))
 
 
 def _get_error(value: object) -> Any:
@@ -168,50 +310,13 @@ OPENAI = ProviderKind(
     name="openai",
     key_variable="OPENAI_API_KEY",
     model_prefixes=("gpt-", "o1", "o3", "o4", "chatgpt-"),
-    options=ClientOptions,
-    open=OpenAIProvider,
+    options=OpenAIOptions,
+    open=open_openai,
     read_reply=read_reply,
     read_stream=read_stream,
     names=NAMES,
     find_refusals=find_refusals,
 )
-
-
-class AzureOptions(ClientOptions, frozen=True, kw_only=True):
-    """Options of ``azure:DEPLOYMENT?...``. `base_url` is https://NAME.openai.azure.com; else AZURE_OPENAI_ENDPOINT."""
-
-    api_version: str | None = None  # else OPENAI_API_VERSION; None: the API without versions, at /openai/v1
-
-
-class AzureProvider(OpenAIProvider):
-    """A deployment of Azure OpenAI: ``azure:DEPLOYMENT``."""
-
-    name = "azure"
-    key_variable = "AZURE_OPENAI_API_KEY"
-    missing_key = "set AZURE_OPENAI_API_KEY"
-
-    def __init__(self, model: str, options: AzureOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
-        options = options or AzureOptions()
-        super().__init__(model, options, policy=policy)
-        self._api_version = options.api_version
-
-    def build_body(self, request: ModelRequest) -> JsonDict:
-        return openai_chat.build_request(request, stream=self.options.stream, limit_key="max_completion_tokens")
-
-    def open_client(self, **arguments: Any) -> Client:
-        import openai
-
-        endpoint = self.options.base_url or os.environ.get("AZURE_OPENAI_ENDPOINT") or ""
-        key = self.options.api_key or os.environ.get("AZURE_OPENAI_API_KEY")
-        version = self._api_version or os.environ.get("OPENAI_API_VERSION")
-        if not endpoint:
-            message = "azure: there is no endpoint; set AZURE_OPENAI_ENDPOINT, or write ?base_url=https://NAME..."
-            raise ProviderError(message, status=400)
-        if not key:
-            raise openai.OpenAIError("the api_key is missing")
-        if version is None:
-            return openai.AsyncOpenAI(api_key=key, base_url=f"{endpoint.rstrip('/')}/openai/v1/", **arguments)
-        return openai.AsyncAzureOpenAI(api_key=key, azure_endpoint=endpoint, api_version=version, **arguments)
 
 
 class MistralProvider(OpenAIProvider):
@@ -250,18 +355,6 @@ def _shorten_id(call_id: str) -> str:
     return call_id if re.fullmatch(r"[A-Za-z0-9]{9}", call_id) else hashlib.sha256(call_id.encode()).hexdigest()[:9]
 
 
-AZURE = ProviderKind(
-    name="azure",
-    key_variable="AZURE_OPENAI_API_KEY",
-    model_prefixes=(),
-    options=AzureOptions,
-    open=AzureProvider,
-    read_reply=read_reply,
-    read_stream=read_stream,
-    names=replace(NAMES, service="Azure OpenAI"),
-    find_refusals=find_refusals,
-    span_name="azure.ai.openai",
-)
 MISTRAL = ProviderKind(
     name="mistral",
     key_variable="MISTRAL_API_KEY",

@@ -6,24 +6,24 @@ A service is a module that ends in a `ProviderKind`, and a line here, or `Entry.
 from __future__ import annotations
 
 from functools import cache
-from types import NoneType
 from typing import Literal, get_args, get_origin
 from urllib.parse import parse_qsl
 
-from msgspec import Struct, convert, field
+from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import fields
 
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.hooks import list_entries
 from evalkit.lazy import load_name
-from evalkit.models.providers.base import Provider, ProviderKind
+from evalkit.models.providers.base import REQUEST_OPTIONS, Provider, ProviderKind, ProviderOptions, complete_request
+from evalkit.records.transcript import ModelRequest, ModelTurn
 
 # Each service is imported when it is first needed: most runs replay cassettes.
 _BUILT_IN = {
     "gemini": "evalkit.models.providers.gemini:GEMINI",
     "openai": "evalkit.models.providers.openai:OPENAI",
     "anthropic": "evalkit.models.providers.anthropic:ANTHROPIC",
-    "azure": "evalkit.models.providers.openai:AZURE",
+    "azure": "evalkit.models.providers.azure:AZURE",
     "mistral": "evalkit.models.providers.openai:MISTRAL",
     "bedrock": "evalkit.models.providers.bedrock:BEDROCK",
     "ollama": "evalkit.models.providers.ollama:OLLAMA",
@@ -83,6 +83,23 @@ def parse_model_spec(spec: str) -> ModelSpec:
     return ModelSpec(kind, model, dict(pairs), spec)
 
 
+class SetProvider:
+    """A live model whose options hold for each request."""
+
+    def __init__(self, live: Provider, options: ProviderOptions) -> None:
+        self.name = live.name
+        self._live = live
+        self._options = options
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model. Raises as the live provider does."""
+        return await self._live.turn(complete_request(request, self._options))
+
+    async def aclose(self) -> None:
+        """Close what the running event loop holds."""
+        await self._live.aclose()
+
+
 def open_provider(spec: str) -> Provider:
     """Return the provider that `spec` names: ``gemini:MODEL``, options as ``?name=value&name=value``.
 
@@ -101,12 +118,22 @@ def open_provider(spec: str) -> Provider:
             hint = did_you_mean(name, types) or f"; it has {', '.join(types)}"
             raise UsageError(f"'{parsed.text}': {parsed.kind} has no option '{name}'{hint}")
         try:
-            values[name] = _parse_option(text, types[name])
-        except (ValueError, KeyError):
+            values[name] = _read_option(text, types[name])
+        except (ValidationError, ValueError):
             choices = list_choices(types[name])
             expected = f"; it is {' or '.join(choices)}" if choices else ""
             raise UsageError(f"'{parsed.text}': {name}={text} is no value of '{name}'{expected}") from None
-    return kind.open(parsed.model, convert(values, kind.options))
+    options = convert(values, kind.options)
+    live = kind.open(parsed.model, options)
+    return live if values.keys().isdisjoint(REQUEST_OPTIONS) else SetProvider(live, options)
+
+
+def _read_option(text: str, option_type: object) -> object:
+    """Read the value of an option by its type. ValueError for a number below 0."""
+    value: object = convert(text, option_type, strict=False)
+    if isinstance(value, int | float) and value < 0:
+        raise ValueError(text)
+    return value
 
 
 def list_choices(option_type: object) -> tuple[str, ...]:
@@ -115,18 +142,3 @@ def list_choices(option_type: object) -> tuple[str, ...]:
         if get_origin(literal) is Literal:
             return get_args(literal)
     return ()
-
-
-def _parse_option(text: str, option_type: object) -> object:
-    if (choices := list_choices(option_type)) and text not in choices:
-        raise ValueError(text)
-    option_type = next((kind for kind in get_args(option_type) if kind is not NoneType), option_type)
-    if option_type is bool:
-        return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
-    if option_type is int and int(text) >= 0:
-        return int(text)
-    if option_type is float and 0 < float(text) < float("inf"):
-        return float(text)
-    if option_type in (int, float):
-        raise ValueError(text)
-    return text

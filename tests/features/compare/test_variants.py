@@ -113,7 +113,7 @@ def test_agent_model_and_temperature_are_put_in_force_and_stand_in_the_merged_ca
     varied = variant.apply(case)
     assert varied.id == "s/a_001.yaml[agent=b,model=openai:m,temperature=0.5]"
     assert (varied.agent, varied.has_chosen_agent) == ("b", True)
-    settings = CaseSettings(seed=3, model="openai:m", temperature=0.5, temperature_is_set=True)
+    settings = CaseSettings(seed=3, model="openai:m", temperature=0.5)
     assert varied.settings == settings
     assert varied.merged == {
         "agent": "b",

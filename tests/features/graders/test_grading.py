@@ -354,9 +354,6 @@ turns:
   - request:
       fingerprint: 16-digits
       system: the instruction of evalkit to graders 16-digits
-      settings:
-        temperature: 0.0
-        seed: 0
       messages:
         - user: |-
             {

@@ -13,7 +13,7 @@ from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
 from evalkit.errors import ProviderError, UsageError
 from evalkit.features.graders.records import get_gradings
-from evalkit.records.settings import Settings
+from evalkit.records.settings import Settings, derive_seed
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
@@ -295,11 +295,12 @@ def test_a_panel_counts_in_the_budget_of_the_run(run: Any, graders: dict[str, Gr
 
 
 def test_a_grader_that_is_named_several_times_votes_with_other_seeds(run: Any, graders: dict[str, Grader]) -> None:
-    run(grader="gemini:a, gemini:a, gemini:b")
+    run(grader="gemini:a, gemini:a, gemini:b", seed=7)
 
-    drawn = [(request.seed, request.temperature) for request in graders["gemini:a"].requests]
-    assert drawn == [(0, 0.7), (1, 0.7)]
-    assert [(request.seed, request.temperature) for request in graders["gemini:b"].requests] == [(0, 0.0)]
+    first, second = (request.seed for request in graders["gemini:a"].requests)
+    assert (first, second) == (derive_seed(7, "grader 1"), derive_seed(7, "grader 2"))
+    assert [request.seed for request in graders["gemini:b"].requests] == [first]
+    assert {request.temperature for grader in graders.values() for request in grader.requests} == {None}
 
 
 def test_a_panel_is_recorded_and_replayed_vote_by_vote(run: Any, graders: dict[str, Grader]) -> None:

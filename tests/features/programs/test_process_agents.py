@@ -97,7 +97,13 @@ def test_a_wrong_call_fails(desk: Desk) -> None:
 
 def test_the_request_holds_what_a_task_holds(desk: Desk) -> None:
     functions = {"check": {"description": "Checks.", "parameters": {"type": "object", "properties": {}}}}
-    settings = {"model": "gemini:gemini-2.5-flash", "temperature": None, "seed": 7, "deadline_s": 20}
+    settings = {
+        "model": "gemini:gemini-2.5-flash",
+        "temperature": None,
+        "seed": 7,
+        "max_output_tokens": 99,
+        "deadline_s": 20,
+    }
     show = "import json, sys; print(json.dumps({'text': '', 'data': json.load(sys.stdin)}))"
 
     verdict = passed(desk.python(show, functions=functions, settings=settings))
@@ -118,7 +124,15 @@ def test_the_request_holds_what_a_task_holds(desk: Desk) -> None:
         "messages": [{"role": "user", "text": "SN12345?"}],
         "state": {},
         "model": "gemini:gemini-2.5-flash",
-        "settings": {"temperature": None, "seed": 7, "deadline_s": 20, "max_iterations": 10},
+        "settings": {
+            "temperature": None,
+            "seed": 7,
+            "max_output_tokens": 99,
+            "reasoning_effort": None,
+            "verbosity": None,
+            "deadline_s": 20,
+            "max_iterations": 10,
+        },
         "functions": [
             {"name": "check", "description": "Checks.", "parameters": {"type": "object", "properties": {}}},
             {"name": "broken", "description": "", "parameters": {"type": "object"}},

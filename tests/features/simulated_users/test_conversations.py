@@ -18,7 +18,7 @@ from evalkit.agents.task import Task
 from evalkit.errors import ProviderError
 from evalkit.features.simulated_users.players import UserConversation
 from evalkit.features.simulated_users.results import list_written, read_simulation
-from evalkit.records.settings import Settings
+from evalkit.records.settings import Settings, derive_seed
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Transcript, Usage
 from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
@@ -520,9 +520,10 @@ def test_a_recording_that_ends_says_what_the_user_was_asked(tmp_path: Path) -> N
 
 def test_each_repetition_has_a_recording_and_a_seed_of_its_own(tmp_path: Path, speaker: Callable[..., Speaker]) -> None:
     asked = speaker(*GOOD, *GOOD)
-    assert get_code(run_in(tmp_path, repeat=2, simulator=MODEL, record="missing")) == ("passed", "")
+    assert get_code(run_in(tmp_path, repeat=2, simulator=MODEL, record="missing", seed=7)) == ("passed", "")
     assert (tmp_path / CASSETTE.replace(".user", ".run-2.user")).exists()
-    assert [request.seed for request in asked.requests] == [0, 0, 0, 1, 1, 1]
+    seeds = [derive_seed(run_seed, "user") for run_seed in (7, derive_seed(7, "run 2"))]
+    assert [request.seed for request in asked.requests] == [*[seeds[0]] * 3, *[seeds[1]] * 3]
     assert get_code(run_in(tmp_path, repeat=2)) == ("passed", "")
 
 
