@@ -25,6 +25,8 @@ _loaded: dict[str, ModuleType] = {}
 class LazyModule:
     """Stands for the module `name`, which is imported when one of its attributes is first read."""
 
+    __slots__ = ("__dict__", "_module", "_name")
+
     def __init__(self, name: str) -> None:
         self._name = name
         self._module: ModuleType | None = None
@@ -32,6 +34,7 @@ class LazyModule:
     def __getattr__(self, attribute: str) -> object:
         if self._module is None:
             self._module = load(self._name)
+            self.__dict__ = self._module.__dict__  # from now on its names are found without a call
         return getattr(self._module, attribute)
 
     def __repr__(self) -> str:

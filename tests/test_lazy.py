@@ -29,6 +29,7 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lazy module above, not loaded."""
     monkeypatch.setattr("evalkit.lazy._loaded", {})
     monkeypatch.setattr(mutants, "_module", None)
+    monkeypatch.setattr(mutants, "__dict__", {})
     before = sys.modules.pop(NAME, None)
     if before is not None:
         monkeypatch.setitem(sys.modules, NAME, before)

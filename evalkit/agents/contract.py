@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Never
+from typing import TYPE_CHECKING, Never
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.jsonvalue import JsonObject
 from evalkit.records.transcript import USAGE_KEYS, Usage
+
+if TYPE_CHECKING:
+    from evalkit.functions.targets import AgentObject, AnyFunction
 
 COMPLETED = "completed"
 _NEVER_YIELDED = "it ended without yielding the agent"

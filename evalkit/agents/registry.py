@@ -21,7 +21,6 @@ from evalkit.agents.task import Task
 from evalkit.errors import UnknownAgentError, UsageError, did_you_mean, format_file_path
 from evalkit.functions.agent_permissions import explain_agent
 from evalkit.functions.permissions import explain_callable, explain_path
-from evalkit.functions.targets import AgentObject, AnyFunction
 from evalkit.hooks import AgentRequest, build_agent_form, list_agent_forms
 from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
@@ -34,11 +33,12 @@ if TYPE_CHECKING:
     from evalkit.agents import instruction as instructions
     from evalkit.agents import unknown_agents
     from evalkit.agents.instruction import Instruction
+    from evalkit.functions.targets import AgentObject, AnyFunction
 else:
     instructions = LazyModule("evalkit.agents.instruction")
     unknown_agents = LazyModule("evalkit.agents.unknown_agents")
 
-F = TypeVar("F", bound=AnyFunction)
+F = TypeVar("F", bound="AnyFunction")
 
 _lock = create_lock()  # over sys.path
 _conftest_lock = create_lock()

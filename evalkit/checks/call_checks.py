@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from evalkit.checks.reasons import (
     build_reason,
     describe_call,
 )
-from evalkit.checks.updates import Editor, drop_item, update_value
+from evalkit.checks.updates import drop_item, update_value
 from evalkit.errors import KeyPath, format_path
 from evalkit.hooks import VALUE, find_key
 from evalkit.jsonvalue import JsonDict, is_json_equal, is_string
@@ -31,6 +31,9 @@ from evalkit.records.template import TemplateError, is_operator
 from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import CheckResult, Reason
 from evalkit.text.format import format_value
+
+if TYPE_CHECKING:
+    from evalkit.checks.updates import Editor
 
 CONTAINED_NOTE = "contained, not equal"
 _ARGUMENT_CODES = {"wrong": "wrong_argument", "missing": "missing_argument", "unexpected": "unexpected_argument"}
@@ -336,16 +339,6 @@ def bind_check(check: CheckT, resolve: Resolve) -> CheckT | UnresolvedCheck:
         return check.bind(resolve)  # type: ignore[return-value]  # a check binds to one of its kind
     except TemplateError as error:
         return UnresolvedCheck(check.key, str(error), check.path)
-
-
-TEXT_ENDS = ("_contains", "_excludes")
-
-
-def find_text_argument(key: str) -> str | None:
-    """Return the argument that a key like `body_contains` is about; None for other keys."""
-    if key.endswith(TEXT_ENDS) and key not in TEXT_ENDS:
-        return key[: -len("_contains")]  # both ends are as long
-    return None
 
 
 KEYS = (ArgumentsKey(), PartialArgumentsKey(), AbsentKey(), ResultKey())

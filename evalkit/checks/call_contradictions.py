@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evalkit.checks.call_checks import find_text_argument
+from evalkit.checks.call_keys import find_text_argument
 from evalkit.checks.evidence import extract_texts
 from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from msgspec import Struct, field
 
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.key_schemas import DemandKey
 from evalkit.checks.reader import ExpectationReader
-from evalkit.checks.updates import Editor, UpdateRefusedError
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import JsonValue
-from evalkit.operators.base import Resolve
+from evalkit.lazy import LazyModule
 from evalkit.records.case import Declaration
 from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import CheckResult, Reason
+
+if TYPE_CHECKING:
+    from evalkit.checks import updates
+    from evalkit.checks.updates import Editor
+    from evalkit.operators.base import Resolve
+else:
+    updates = LazyModule("evalkit.checks.updates")
 
 
 class CallCheck(Protocol):
@@ -166,7 +172,7 @@ class CallKey(DemandKey):
         """Rewrite the value at `path`, which `call` does not meet. Raises UpdateRefusedError."""
         actual = self.get_actual(call)
         if actual is None:
-            raise UpdateRefusedError(f"{self.name} is not rewritten: {reason.message}")
+            raise updates.UpdateRefusedError(f"{self.name} is not rewritten: {reason.message}")
         editor.set(path, actual)
 
     def shape_example(self, example: CallExample, value: Any) -> None:

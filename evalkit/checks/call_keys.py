@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from evalkit.checks.call_checks import find_text_argument
 from evalkit.checks.call_key import CallDraft, CallKey
 from evalkit.checks.key_schemas import BOOLEAN, COUNT, NAME, POSITIVE, DescribedKey, describe_keys, make_ref
 from evalkit.checks.reader import ExpectationReader
@@ -143,6 +142,16 @@ def list_forbidden_keys() -> Mapping[str, CallKey]:
 def list_meant_keys() -> Mapping[str, CallKey]:
     """Return the keys that a call may have which a rule or a condition means."""
     return _MEANT
+
+
+TEXT_ENDS = ("_contains", "_excludes")
+
+
+def find_text_argument(key: str) -> str | None:
+    """Return the argument that a key like `body_contains` is about; None for other keys."""
+    if key.endswith(TEXT_ENDS) and key not in TEXT_ENDS:
+        return key[: -len("_contains")]  # both ends are as long
+    return None
 
 
 def find_call_key(name: str) -> CallKey | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -16,12 +16,14 @@ from evalkit.checks.reasons import (
     build_pass,
     build_reason,
 )
-from evalkit.checks.updates import Editor
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import JsonValue
 from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import CheckResult, Reason
 from evalkit.text.format import format_value
+
+if TYPE_CHECKING:
+    from evalkit.checks.updates import Editor
 
 OUTCOMES = ("ok", "error", "any")
 FAILED_RESULT = {"error": {"type": "mutant", "message": "it failed"}}

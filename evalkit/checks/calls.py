@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.checks.absence import AbsenceDemand
-from evalkit.checks.call_checks import UnresolvedCheck
 from evalkit.checks.call_results import report_violations
 from evalkit.checks.evidence import Evidence
 from evalkit.checks.expected_calls import (
@@ -30,9 +29,10 @@ from evalkit.records.verdict import PASSED, CheckResult, Score
 from evalkit.text.format import format_count, format_value
 
 if TYPE_CHECKING:
-    from evalkit.checks import unmet_calls
+    from evalkit.checks import call_checks, unmet_calls
 else:
     unmet_calls = LazyModule("evalkit.checks.unmet_calls")
+    call_checks = LazyModule("evalkit.checks.call_checks")
 
 
 def judge_calls(expected: ExpectedCallList, evidence: Evidence) -> CallsResult:
@@ -56,14 +56,6 @@ def judge_calls(expected: ExpectedCallList, evidence: Evidence) -> CallsResult:
 def _judge_all(expected: ExpectedCallList, evidence: Evidence) -> CallsResult:
     leaves = expected.bind(evidence)
     calls = evidence.calls
-    if expected.is_plain and len(calls) == len(leaves):
-        # The usual case: the calls meet the list one by one. That satisfies it in any order too.
-        pairs = list(zip(leaves, calls, strict=True))
-        if all(leaf.is_met_by(call, evidence) for leaf, call in pairs):
-            return _build_satisfied(
-                [CallResult(call, leaf, leaf.bind_to_call(call, evidence).report_pass(call)) for leaf, call in pairs],
-                len(pairs),
-            )
     assignment = expected.solve(leaves, evidence)
     disallowed = find_disallowed_extras(expected.plan, leaves, assignment, evidence)
     if disallowed and assignment.satisfied:
@@ -78,10 +70,7 @@ def _judge_all(expected: ExpectedCallList, evidence: Evidence) -> CallsResult:
         line.results = leaf.bind_to_call(call, evidence).report_pass(call)
     for place in assignment.extra:
         lines[place].add(ALLOWED_EXTRA)
-    return _build_satisfied(lines, len(assignment.pairs))
-
-
-def _build_satisfied(lines: list[CallResult], count: int) -> CallsResult:
+    count = len(assignment.pairs)
     message = f"{format_count(count, 'call')} as expected" if count else "no call was made"
     return CallsResult(lines, [build_pass(ExpectedCallList.key, message)], Score())
 
@@ -159,7 +148,7 @@ class ForbiddenCalls(AbsenceDemand, Struct, frozen=True):
         for unbound_entry in self.forbidden:
             entry = unbound_entry.bind(evidence.resolve)
             for check in entry.checks:
-                if isinstance(check, UnresolvedCheck):
+                if isinstance(check, call_checks.UnresolvedCheck):
                     return build_failure(self.key, "unresolved_reference", check.message, entry.place)
             for line in lines:
                 if line.call is not None and entry.is_met_by(_name_as_meant(line.call, entry), evidence):

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from evalkit.checks.call_checks import find_text_argument
-from evalkit.checks.call_keys import list_call_keys
+from evalkit.checks.call_keys import find_text_argument, list_call_keys
 from evalkit.checks.calls import ForbiddenCalls
 from evalkit.checks.evidence import COMPLETED
 from evalkit.checks.expectation import Expectation

@@ -16,8 +16,6 @@ from evalkit.jsonvalue import (
     is_string,
 )
 from evalkit.lazy import LazyModule
-from evalkit.operators.base import Resolve
-from evalkit.operators.phrases import fold_text
 from evalkit.records.parts import USER_KEYS, list_user_texts
 from evalkit.records.template import Reference, TemplateError, TooFewCallsError, follow_path
 from evalkit.records.transcript import FunctionCall, ModelTurn, Transcript, Usage
@@ -26,8 +24,11 @@ from evalkit.text.format import format_value
 if TYPE_CHECKING:
     from evalkit.checks import grounding
     from evalkit.checks.grounding import Grounding
+    from evalkit.operators import phrases
+    from evalkit.operators.base import Resolve
 else:
     grounding = LazyModule("evalkit.checks.grounding")
+    phrases = LazyModule("evalkit.operators.phrases")
 
 COMPLETED = "completed"  # the stop reason of a run that ended as it should
 
@@ -124,14 +125,14 @@ def extract_texts(value: object) -> list[str]:
     while pending:
         item = pending.pop()
         if is_string(item):
-            texts.append(fold_text(item))
+            texts.append(phrases.fold_text(item))
         elif not (is_mapping(item) or is_list(item)):
             if item is not None:
                 texts.append(format_value(item))
         elif id(item) not in visited:
             visited.add(id(item))
             pending.extend(reversed(list(item.values()) if is_mapping(item) else item))
-            texts.extend(fold_text(key) for key in item if is_mapping(item) and is_string(key))
+            texts.extend(phrases.fold_text(key) for key in item if is_mapping(item) and is_string(key))
     return texts
 
 

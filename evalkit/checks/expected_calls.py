@@ -12,32 +12,29 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.checks.absence import Demand
-from evalkit.checks.call_checks import ArgumentsKey, ValuesCheck, bind_check
 from evalkit.checks.call_key import CallCheck
 from evalkit.checks.evidence import Evidence, build_call_resolver
 from evalkit.checks.matching.assign import solve
 from evalkit.checks.matching.plan import (
     ActualCall,
-    AnyOrder,
     Assignment,
     CallPlan,
-    InOrder,
-    Leaf,
     Position,
     SearchTooLargeError,
 )
 from evalkit.checks.reasons import build_pass
 from evalkit.errors import KeyPath
 from evalkit.lazy import LazyModule, is_loaded
-from evalkit.operators.base import Resolve
 from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import FAILED, PASSED, CallVerdict, CheckResult, Score
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
-    from evalkit.checks import texts
+    from evalkit.checks import call_checks, texts
+    from evalkit.operators.base import Resolve
 else:
     texts = LazyModule("evalkit.checks.texts")
+    call_checks = LazyModule("evalkit.checks.call_checks")
 
 _DEMAND_LIMIT = 100  # characters of one demand in a sentence
 _MAX_TRIES = 32  # ways to leave calls out that are tried for a list that extra calls break
@@ -72,7 +69,9 @@ class ExpectedCall(Struct, frozen=True):
         """Render the templates; a check whose template leads nowhere is met by no call."""
         if not self.has_templates:
             return self
-        return replace(self, checks=tuple(bind_check(check, resolve) for check in self.checks), has_templates=False)
+        return replace(
+            self, checks=tuple(call_checks.bind_check(check, resolve) for check in self.checks), has_templates=False
+        )
 
     def bind_to_call(self, call: FunctionCall, evidence: Evidence) -> ExpectedCall:
         """Render the templates, those that refer to the arguments of `call` too."""
@@ -127,9 +126,9 @@ class ExpectedCall(Struct, frozen=True):
     def describe(self) -> str:
         """Return ``create_ticket(priority="high", …)``: the call and its demands in one line."""
         parts: list[str] = []
-        partial = not any(check.key == ArgumentsKey.name for check in self.checks)
+        partial = not any(check.key == call_checks.ArgumentsKey.name for check in self.checks)
         for check in self.checks:
-            if isinstance(check, ValuesCheck) and check.on_arguments:
+            if isinstance(check, call_checks.ValuesCheck) and check.on_arguments:
                 expected = check.matcher.to_data()
                 for name, value in expected.items() if isinstance(expected, dict) else ():
                     if name in check.names or name.startswith("$"):  # not those of `ignored_arguments`
@@ -201,7 +200,6 @@ class ExpectedCallList(Demand, Struct, frozen=True):
     plan: CallPlan
     groups: Mapping[Position, KeyPath] = field(default_factory=dict)  # where groups of the plan stand in the case
     min_score: tuple[tuple[str, float], ...] = ()
-    is_plain: bool = True  # see `is_plain_list`
 
     key = "expected_function_calls"
 
@@ -241,14 +239,6 @@ class ExpectedCallList(Demand, Struct, frozen=True):
             lambda leaf, place: leaves[leaf].is_met_by(calls[place], evidence),
             lambda leaf, place: leaves[leaf].measure_distance(calls[place], evidence),
         )
-
-
-def is_plain_list(plan: CallPlan) -> bool:
-    """Return whether the plan is a list of calls that are made once each: the list itself is tried first then."""
-    root = plan.root
-    return isinstance(root, (InOrder, AnyOrder)) and all(
-        isinstance(child, Leaf) and child.min <= 1 and (child.max is None or child.max >= 1) for child in root.children
-    )
 
 
 class DisallowedExtra(NamedTuple):

@@ -18,16 +18,20 @@ from evalkit.checks.expected_calls import ExpectedCallList
 from evalkit.checks.key_schemas import DemandKey
 from evalkit.checks.read_calls import CallReader
 from evalkit.checks.reader import ExpectationReader
-from evalkit.checks.updates import Editor, UpdateRefusedError, require_own
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import JsonValue
+from evalkit.lazy import LazyModule
 from evalkit.records.case import Case
 from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import FAILED, CheckResult
 
 if TYPE_CHECKING:
+    from evalkit.checks import updates
     from evalkit.checks.calls import ForbiddenCalls
     from evalkit.checks.grounded import GroundedCalls
+    from evalkit.checks.updates import Editor
+else:
+    updates = LazyModule("evalkit.checks.updates")
 
 ONLY_A_RUN = "only a run can tell"
 
@@ -113,7 +117,7 @@ class ExpectedKey(DemandKey):
         actual = self.get_actual(failed.transcript)
         if actual is None:
             raise refuse_update(failed.result)
-        require_own(editor, path)
+        updates.require_own(editor, path)
         editor.set(path, actual)
 
     def list_agents(self, value: Any) -> list[str]:
@@ -125,6 +129,6 @@ class ExpectedKey(DemandKey):
         yield from ()
 
 
-def refuse_update(result: CheckResult) -> UpdateRefusedError:
+def refuse_update(result: CheckResult) -> updates.UpdateRefusedError:
     """Return the error for a check that is not rewritten."""
-    return UpdateRefusedError(f"{result.check} is not rewritten: {result.message or result.reasons[0].message}")
+    return updates.UpdateRefusedError(f"{result.check} is not rewritten: {result.message or result.reasons[0].message}")

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from evalkit.checks.calls import ForbiddenCalls
-from evalkit.checks.expected_calls import ExpectedCallList, is_plain_list
+from evalkit.checks.expected_calls import ExpectedCallList
 from evalkit.checks.expected_key import ONLY_A_RUN, ExpectationDraft, ExpectedKey, FailedCheck
 from evalkit.checks.key_schemas import BOOLEAN, NAMES, SHARE, make_ref
 from evalkit.checks.read_calls import SequenceReader, read_forbidden
 from evalkit.checks.reader import find_declared_arguments, list_declared_values
-from evalkit.checks.updates import Editor
 from evalkit.errors import KeyPath, did_you_mean
 from evalkit.lazy import LazyModule
 
 if TYPE_CHECKING:
     from evalkit.checks import grounded
     from evalkit.checks.grounded import GroundedCalls
+    from evalkit.checks.updates import Editor
 else:
     grounded = LazyModule("evalkit.checks.grounded")
 
@@ -40,7 +40,7 @@ class ExpectedCallsKey(ExpectedKey):
         if plan is None:
             return None
         leaves = tuple(sequence.leaves)
-        return ExpectedCallList(path, leaves, plan, sequence.groups, draft.min_score, is_plain_list(plan))
+        return ExpectedCallList(path, leaves, plan, sequence.groups, draft.min_score)
 
     def update(self, editor: Editor, path: KeyPath, failed: FailedCheck) -> None:
         """Leave it to the keys of its calls."""

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from evalkit.checks.call_checks import TEXT_ENDS, find_text_argument
 from evalkit.checks.call_key import CallCheck, CallDraft
-from evalkit.checks.call_keys import FunctionKey, find_call_key, list_call_keys, list_forbidden_keys, list_meant_keys
+from evalkit.checks.call_keys import (
+    TEXT_ENDS,
+    FunctionKey,
+    find_call_key,
+    find_text_argument,
+    list_call_keys,
+    list_forbidden_keys,
+    list_meant_keys,
+)
 from evalkit.checks.call_results import OutcomeCheck, OutcomeKey, ValidCheck, ValidKey
 from evalkit.checks.calls import ForbiddenCalls
 from evalkit.checks.expected_calls import ExpectedCall

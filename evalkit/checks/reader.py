@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import KeyPath, did_you_mean, find_misspelled
 from evalkit.fields.reader import FieldReader, suggest_key
 from evalkit.hooks import EXPECTED, find_key
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.operators.base import Matcher
-from evalkit.operators.compile import Mode, OperatorProblems, compile_value
+from evalkit.lazy import LazyModule
 from evalkit.records.case import MOCKS, Declaration
 from evalkit.records.template import (
     Reference,
@@ -23,6 +22,13 @@ from evalkit.records.template import (
     parse_template,
 )
 from evalkit.text.format import format_value
+
+if TYPE_CHECKING:
+    from evalkit.operators import compile as operators
+    from evalkit.operators.base import Matcher
+    from evalkit.operators.compile import Mode
+else:
+    operators = LazyModule("evalkit.operators.compile")
 
 # What people write for a key, where no similarity of letters leads to the right one.
 SYNONYMS = {
@@ -115,8 +121,8 @@ class ExpectationReader(FieldReader):
     def read_matcher(self, path: KeyPath, value: object, mode: Mode, why_not_late: str = "") -> Matcher | None:
         """Compile `value` by the operators' rules; their problems become problems of the case."""
         try:
-            return compile_value(value, mode=mode, path=path, why_not_late=why_not_late)
-        except OperatorProblems as error:
+            return operators.compile_value(value, mode=mode, path=path, why_not_late=why_not_late)
+        except operators.OperatorProblems as error:
             self.problems.extend(error.problems)
             return None
 

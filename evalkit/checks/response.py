@@ -18,7 +18,7 @@ from evalkit.checks.key_schemas import make_ref
 from evalkit.checks.reader import ExpectationReader, check_references
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_reason
 from evalkit.checks.texts import Phrases, read_phrases
-from evalkit.checks.updates import Editor, drop_phrase
+from evalkit.checks.updates import drop_phrase
 from evalkit.errors import KeyPath, did_you_mean, format_path
 from evalkit.lazy import LazyModule
 from evalkit.operators.base import Matcher
@@ -29,6 +29,7 @@ from evalkit.records.verdict import CheckResult
 from evalkit.text.format import TEXT_LIMIT, format_count, format_value
 
 if TYPE_CHECKING:
+    from evalkit.checks.updates import Editor
     from evalkit.fields import schema as json_schema
 else:
     json_schema = LazyModule("evalkit.fields.schema")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -11,9 +11,11 @@ from evalkit.checks.evidence import COMPLETED, Evidence
 from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey, FailedCheck, RunExample
 from evalkit.checks.key_schemas import NAME
 from evalkit.checks.reasons import build_failure, build_pass, build_unmeasured
-from evalkit.checks.updates import Editor
 from evalkit.errors import KeyPath, format_path
 from evalkit.records.verdict import CheckResult
+
+if TYPE_CHECKING:
+    from evalkit.checks.updates import Editor
 
 _STOP_REASON_CODES = ("agent_raised", "deadline", "crashed")  # stop reasons that are codes of their own
 _WORLD_STOP_REASONS = ("provider_error",)  # ends that are no fault of the agent

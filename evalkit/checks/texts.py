@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from evalkit.checks.reasons import (
     build_pass,
     build_reason,
 )
-from evalkit.checks.updates import Editor, drop_phrase
+from evalkit.checks.updates import drop_phrase
 from evalkit.errors import KeyPath, format_path
 from evalkit.jsonvalue import ARRAY, KINDS, NULL, OBJECT, STRING, get_kind
 from evalkit.operators.base import Resolve
@@ -28,6 +28,9 @@ from evalkit.records.template import Template, TemplateError, parse_template, re
 from evalkit.records.transcript import FunctionCall
 from evalkit.records.verdict import CheckResult, Reason
 from evalkit.text.format import describe_type, format_value
+
+if TYPE_CHECKING:
+    from evalkit.checks.updates import Editor
 
 
 class Phrase(Struct, frozen=True):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from evalkit.errors import EvalkitError, KeyPath, format_path, parse_path
-from evalkit.operators.compile import compile_value
+from evalkit.lazy import LazyModule
 from evalkit.records.template import TemplateError, follow_path, is_operator, to_literal
 from evalkit.records.verdict import Reason
+
+if TYPE_CHECKING:
+    from evalkit.operators import compile as operators
+else:
+    operators = LazyModule("evalkit.operators.compile")
 
 
 class UpdateRefusedError(EvalkitError):
@@ -58,7 +63,7 @@ def update_value(editor: Editor, base: KeyPath, reason: Reason, actual: object, 
         return
     node = editor.get((*base, *path)) if editor.has((*base, *path)) else None
     others = {key: item for key, item in node.items() if key != "$eq"} if is_operator(node) and "$eq" in node else {}
-    if others and compile_value(others, mode="contain").is_match(value):
+    if others and operators.compile_value(others, mode="contain").is_match(value):
         editor.set((*base, *path, "$eq"), to_literal(value))  # {$type: integer, $eq: 6}: the rest still holds
         return
     is_empty = value in ("", [], {}) and not keeps_empty

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from evalkit.config import read_python_path
 from evalkit.errors import UsageError
-from evalkit.functions.mocks.files import RecordedCall, build_answer, build_returns_schema, record_calls
+from evalkit.functions.mocks.recording import RecordedCall, build_answer, build_returns_schema, record_calls
 from evalkit.hosts.commands.api import build_redactor
 from evalkit.project import put_on_path
 from evalkit.text.format import format_count

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, FunctionError, MockError, did_you_mean
-from evalkit.functions.declarations import find_argument_violations
 from evalkit.functions.mocks.answers import (
     Answer,
     MockSet,
@@ -23,6 +23,7 @@ from evalkit.functions.mocks.answers import (
 )
 from evalkit.hooks import CasePart, RunPart, load_feature, name_errors
 from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
+from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
 from evalkit.records.case import Declaration
 from evalkit.records.offered_names import PREFIX, is_offered_as
@@ -46,6 +47,11 @@ from evalkit.records.transcript import (
     Violation,
 )
 from evalkit.text.format import describe_type, format_value
+
+if TYPE_CHECKING:
+    from evalkit.functions import declarations
+else:
+    declarations = LazyModule("evalkit.functions.declarations")
 
 UNKNOWN, UNMOCKED, MALFORMED = "unknown_function", "unmocked_call", "malformed_call"
 
@@ -380,7 +386,7 @@ class CallLog:
         declaration = self._functions.find_declaration(name)
         is_hosted = context.answered_by == SERVICE  # a tool that the service declares itself
         if declaration is not None and isinstance(call.arguments, dict) and context.malformed is None and not is_hosted:
-            call.violations = find_argument_violations(declaration, call.arguments)
+            call.violations = declarations.find_argument_violations(declaration, call.arguments)
         if declaration is not None and context.answered_by is None and context.refusal is None:
             call.declaration = declaration
         return call

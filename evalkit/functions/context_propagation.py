@@ -17,11 +17,13 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from evalkit.functions.targets import AnyFunction
 from evalkit.functions.threads import OlderThreads
 from evalkit.locks import create_lock, create_reentrant_lock
+
+if TYPE_CHECKING:
+    from evalkit.functions.targets import AnyFunction
 
 CURRENT_CASE: ContextVar[PatchedCase | None] = ContextVar("evalkit_case", default=None)
 _NOWHERE = object()
@@ -150,7 +152,7 @@ def enter_case(case: PatchedCase) -> Iterator[PatchedCase]:
         case.close()
 
 
-F = TypeVar("F", bound=AnyFunction)
+F = TypeVar("F", bound="AnyFunction")
 
 _original_start = threading.Thread.start
 _original_submit = ThreadPoolExecutor.submit

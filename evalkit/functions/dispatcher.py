@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -35,7 +35,6 @@ from evalkit.functions.call_log import (
     build_error_result,
 )
 from evalkit.functions.context_propagation import run_outside
-from evalkit.functions.declarations import explain_broken_returns, find_return_problems
 from evalkit.functions.mocks.answers import (
     CallableAnswer,
     FailureAnswer,
@@ -46,21 +45,21 @@ from evalkit.functions.mocks.answers import (
     iter_leaves,
     render_answer,
 )
-from evalkit.functions.targets import (
-    AnyFunction,
-    ArgumentsRefusedError,
-    bind_arguments,
-    is_async,
-    load_callable,
-    wait_for,
-)
 from evalkit.hooks import FUNCTION, CasePart, RunPart, find_owner
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, copy_json, to_json, to_recordable_json
+from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
 from evalkit.records.case import Declaration
 from evalkit.records.settings import Settings
 from evalkit.records.template import ArgumentStepError, MissingArgumentError, TemplateError
 from evalkit.records.transcript import FunctionCall, ModelCall
+
+if TYPE_CHECKING:
+    from evalkit.functions import declarations, targets
+    from evalkit.functions.targets import AnyFunction
+else:
+    targets = LazyModule("evalkit.functions.targets")
+    declarations = LazyModule("evalkit.functions.declarations")
 
 PartT = TypeVar("PartT", bound=RunPart)
 
@@ -172,9 +171,9 @@ class FakeDispatcher:
         self.call_log.fault = self.call_log.fault or error
         return error
 
-    def declare(self, declarations: Iterable[Declaration]) -> None:
+    def declare(self, functions: Iterable[Declaration]) -> None:
         """Add functions, e.g. of an instruction file. MockError where a mock breaks the `returns` that this brings."""
-        new_declarations = tuple(declarations)
+        new_declarations = tuple(functions)
         self._functions.declare(new_declarations)
         self._start_parts(new_declarations)
         for declaration in new_declarations:
@@ -183,8 +182,10 @@ class FakeDispatcher:
                 statics = (leaf for leaf in iter_leaves(mock[1]) if isinstance(leaf, StaticAnswer))
                 plain_statics = (leaf for leaf in statics if not leaf.has_templates and not leaf.breaks_schema)
                 for leaf in plain_statics:
-                    for path, message in find_return_problems(leaf.value, declaration.returns):
-                        raise self.record_fault(MockError(explain_broken_returns(declaration.name, path, message)))
+                    for path, message in declarations.find_return_problems(leaf.value, declaration.returns):
+                        raise self.record_fault(
+                            MockError(declarations.explain_broken_returns(declaration.name, path, message))
+                        )
 
     def connect(self, declarations: Iterable[Declaration], call: Callable[[str, JsonDict], object]) -> None:
         """Add functions that a server answers by ``call(name, arguments)``, unless the case mocks them."""
@@ -203,7 +204,7 @@ class FakeDispatcher:
                 self._responder.begin(call)
                 if call.awaitable is not None:
                     try:
-                        call.raw_result = wait_for(call.awaitable)
+                        call.raw_result = targets.wait_for(call.awaitable)
                     except (Exception, SystemExit) as error:
                         call.error = self._responder.convert_error(call, error)
                 if self._settings.real_sleep and call.delay_ms:
@@ -406,13 +407,13 @@ class MockResponder(Struct):
                 raise error
             case CallableAnswer():
                 run = {"state": self.state, "input": self.input, "task": self.get_task()}
-                bound_call = bind_arguments(load_callable(leaf.target), copy_json(call.arguments), run)
+                bound_call = targets.bind_arguments(targets.load_callable(leaf.target), copy_json(call.arguments), run)
                 with self._callable_lock:
                     return bound_call()
             case RealAnswer():
                 real = self._find_real_function(call)
                 # Real functions wait for the network: not in the way of other cases on this loop.
-                return asyncio.to_thread(real) if call.is_async and not is_async(real) else real()
+                return asyncio.to_thread(real) if call.is_async and not targets.is_async(real) else real()
 
     def _find_real_function(self, call: PendingCall) -> Callable[[], object]:
         if not self.settings.allow_real and not call.context.as_is and not call.context.is_served:
@@ -439,8 +440,8 @@ class MockResponder(Struct):
                 if isinstance(leaf, CallableAnswer) or (isinstance(leaf, StaticAnswer) and leaf.has_templates):
                     declaration = self.functions.find_declaration(call.name)
                     if declaration is not None and declaration.returns is not None:
-                        for path, message in find_return_problems(call.result, declaration.returns):
-                            raise MockError(explain_broken_returns(call.name, path, message))
+                        for path, message in declarations.find_return_problems(call.result, declaration.returns):
+                            raise MockError(declarations.explain_broken_returns(call.name, path, message))
                 keep = call.real is not None and not isinstance(leaf, StaticAnswer)
                 alteration = call.selection.alteration if call.selection is not None else None
                 if alteration is not None:
@@ -468,7 +469,7 @@ class MockResponder(Struct):
 
     def _is_caller_error(self, call: PendingCall, error: BaseException) -> bool:
         """Return whether the arguments are to blame, not the mock that stumbles over them."""
-        if isinstance(error, ArgumentsRefusedError):
+        if isinstance(error, targets.ArgumentsRefusedError):
             declaration = self.functions.find_declaration(call.name)
             return bool(call.violations) or declaration is None or declaration.parameters is None
         if isinstance(error, ArgumentStepError):
@@ -487,7 +488,7 @@ def _explain_error(leaf: Leaf | None, error: BaseException) -> str:
     target = leaf.target if isinstance(leaf, CallableAnswer) else "it"
     if isinstance(error, NotJsonError):
         return f"{target} returned something else than JSON: {error}"
-    if isinstance(error, ArgumentsRefusedError):
+    if isinstance(error, targets.ArgumentsRefusedError):
         return f"{target} does not take these arguments: {error}"
     frames = traceback.extract_tb(error.__traceback__)
     location = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""

@@ -21,7 +21,6 @@ from evalkit.entries import (
     Place,
     ReportOption,
 )
-from evalkit.hooks.cases import WHOLE_FILE, CaseFileData, FileCase, FileCases
 from evalkit.hooks.feature import Feature
 from evalkit.hooks.loading import (
     build_agent_form,
@@ -69,7 +68,16 @@ from evalkit.hooks.loading import (
     prepare_case,
     read_demands,
 )
-from evalkit.hooks.parts import CasePart, RunPart, SessionPart, select_changing
+from evalkit.hooks.parts import (
+    WHOLE_FILE,
+    CaseFileData,
+    CasePart,
+    FileCase,
+    FileCases,
+    RunPart,
+    SessionPart,
+    select_changing,
+)
 from evalkit.hooks.records import (
     AgentChange,
     AgentForm,

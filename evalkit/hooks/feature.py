@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from evalkit.hooks.base import Hooks
-from evalkit.hooks.cases import CaseFileData, FileCases
+from evalkit.hooks.parts import CaseFileData, FileCases, Hooks
 from evalkit.hooks.records import (
     AgentForm,
     AgentRequest,

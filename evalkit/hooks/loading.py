@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from evalkit.entries import BUILT_IN, CASE, EXPECTED, FACTS, INPUT, Code, Command, Entry, Option, Place, ReportFormat
 from evalkit.errors import EvalkitError, FeatureError, UnknownAgentError, UsageError, did_you_mean
-from evalkit.hooks.cases import CaseFileData, FileCases
 from evalkit.hooks.feature import Feature
-from evalkit.hooks.parts import CasePart, SessionPart
+from evalkit.hooks.parts import CaseFileData, CasePart, FileCases, SessionPart
 from evalkit.hooks.records import AgentForm, AgentRequest, CaseDraft, Comparison, Inherited, Options, PlannedCase
 from evalkit.lazy import LazyModule, load_name
 from evalkit.locks import create_lock

@@ -18,15 +18,16 @@ from msgspec import Struct, field
 from evalkit.errors import KeyPath
 from evalkit.jsonvalue import is_list, is_mapping
 from evalkit.lazy import LazyModule
-from evalkit.operators.base import Matcher, Wrapper
-from evalkit.operators.values import ListMatcher, MappingMatcher
 from evalkit.records.verdict import CheckResult
 
 if TYPE_CHECKING:
-    from evalkit.operators import lists, logic
+    from evalkit.operators import base, lists, logic, values
+    from evalkit.operators.base import Matcher
 else:
     lists = LazyModule("evalkit.operators.lists")
     logic = LazyModule("evalkit.operators.logic")
+    base = LazyModule("evalkit.operators.base")
+    values = LazyModule("evalkit.operators.values")
 
 
 class LateValues:
@@ -141,9 +142,9 @@ def _find_late(matcher: Matcher, actual: object, path: KeyPath) -> Iterator[tupl
     parts: Iterable[tuple[Matcher, object, KeyPath]] = ()
     if matcher.late_feature:
         yield matcher, actual, path
-    elif isinstance(matcher, MappingMatcher) and is_mapping(actual):
+    elif isinstance(matcher, values.MappingMatcher) and is_mapping(actual):
         parts = [(item, actual[key], (*path, key)) for key, item in matcher.items if key in actual]
-    elif isinstance(matcher, ListMatcher) and is_list(actual):
+    elif isinstance(matcher, values.ListMatcher) and is_list(actual):
         parts = [(item, actual[place], (*path, place)) for place, item in enumerate(matcher.items)]
     elif isinstance(matcher, lists.Each) and is_list(actual):
         parts = [(matcher.inner, item, (*path, place)) for place, item in enumerate(actual)]
@@ -151,7 +152,7 @@ def _find_late(matcher: Matcher, actual: object, path: KeyPath) -> Iterator[tupl
         parts = [(item, actual, path) for item in matcher.items]
     elif isinstance(matcher, logic.AnyOf):
         parts = [(item, actual, path) for item in matcher.items if item.is_match(actual)][:1]
-    elif isinstance(matcher, Wrapper):  # of the same value: $default, $partial; under others none can stand
+    elif isinstance(matcher, base.Wrapper):  # of the same value: $default, $partial; under others none can stand
         parts = [(matcher.inner, actual, path)]
     for part, value, place in parts:
         yield from _find_late(part, value, place)

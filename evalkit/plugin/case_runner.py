@@ -21,7 +21,6 @@ from evalkit.execution.output import CaseOutput, begin_output
 from evalkit.hooks import SessionPart, name_errors, select_changing
 from evalkit.hosts.reports.serialization import from_line, redact_verdict
 from evalkit.lazy import LazyModule, is_loaded
-from evalkit.plugin.borrowed_thread import BorrowedThread, can_cut_off
 from evalkit.plugin.capture import RoutingHooks, UnattributedOutputFilter
 from evalkit.plugin.collection import RUNNER, CaseItem
 from evalkit.plugin.configuration import Configuration, is_listing, is_one_at_a_time
@@ -50,10 +49,12 @@ from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
     from evalkit.models.providers import pacing
+    from evalkit.plugin import borrowed_thread
     from evalkit.runner import changed_runs
 else:
     changed_runs = LazyModule("evalkit.runner.changed_runs")
     pacing = LazyModule("evalkit.models.providers.pacing")
+    borrowed_thread = LazyModule("evalkit.plugin.borrowed_thread")
 
 _COLLECTED = "evalkit_collected"  # the key of xdist's workeroutput that carries what features know of all cases
 _DOUBTS = "evalkit_doubts"  # that of why they know nothing
@@ -199,9 +200,9 @@ class CaseRunner:
             with name_errors(name):
                 case = part.launch(case)
         if self._concurrency == 1:
-            if not can_cut_off():
+            if not borrowed_thread.can_cut_off():
                 return RunRequest(case, agent)
-            thread = BorrowedThread(is_cut_off=True)
+            thread = borrowed_thread.BorrowedThread(is_cut_off=True)
             return RunRequest(case, agent, thread.lend(), thread)
         context = copy_context()
         context.run(begin_output, self._outputs.setdefault(case.id, CaseOutput()))

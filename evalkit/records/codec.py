@@ -13,6 +13,8 @@ from msgspec import Struct
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.text.format import cut
 
+VERSION = 2  # of run files, verdicts and transcripts
+
 T = TypeVar("T")
 _DEEPEST = 200
 _LONGEST_REPR = 1000

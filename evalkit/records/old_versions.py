@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 from evalkit.hooks import list_entries, load_feature, name_errors
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.records.codec import VERSION
 
-VERSION = 2
 _OLD = 1
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct, field
 
 from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.records.codec import always_written, decode, to_plain_json
-from evalkit.records.old_versions import VERSION, upgrade_run
+from evalkit.lazy import LazyModule
+from evalkit.records.codec import VERSION, always_written, decode, to_plain_json
 from evalkit.records.verdict import Verdict
+
+if TYPE_CHECKING:
+    from evalkit.records import old_versions
+else:
+    old_versions = LazyModule("evalkit.records.old_versions")
 
 FEATURES = "features"  # the key of a run's metadata under which stands what features measured of it, by name
 
@@ -54,7 +59,7 @@ class Run(Struct, frozen=True, kw_only=True):
     @staticmethod
     def from_json(data: JsonObject) -> Run:
         """Rebuild from `to_json` data, of an older version, too. A version that is not known is a UsageError."""
-        data = upgrade_run(data)
+        data = old_versions.upgrade_run(data)
         if data.get("version") != VERSION:
             raise UsageError(
                 f"run file version {data.get('version')!r} is newer than {VERSION}, the last that this evalkit reads"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -11,10 +11,15 @@ from msgspec.structs import force_setattr
 from evalkit.errors import KeyPath, UsageError
 from evalkit.hooks import iter_known, name_errors
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
+from evalkit.lazy import LazyModule
 from evalkit.records.case import Declaration
-from evalkit.records.codec import always_written, decode, to_plain_json
-from evalkit.records.old_versions import VERSION, upgrade_transcript
+from evalkit.records.codec import VERSION, always_written, decode, to_plain_json
 from evalkit.records.unobserved import Unobserved
+
+if TYPE_CHECKING:
+    from evalkit.records import old_versions
+else:
+    old_versions = LazyModule("evalkit.records.old_versions")
 
 
 class FieldAccess:
@@ -312,7 +317,7 @@ class Transcript(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @staticmethod
     def from_json(data: JsonObject) -> Transcript:
         """Rebuild from `to_json` data, of an older version, too. A version that is not known is a UsageError."""
-        data = upgrade_transcript(data)
+        data = old_versions.upgrade_transcript(data)
         if data.get("version") != VERSION:
             raise UsageError(
                 f"transcript version {data.get('version')!r} is newer than {VERSION}, the last that this evalkit reads"

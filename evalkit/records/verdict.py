@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from evalkit.errors import LONGEST_WORD, KeyPath, shorten_words
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.records.codec import always_written, decode, to_plain_json
-from evalkit.records.old_versions import VERSION, upgrade_verdict
+from evalkit.lazy import LazyModule
+from evalkit.records.codec import VERSION, always_written, decode, to_plain_json
 from evalkit.records.transcript import FunctionCall, Transcript
+
+if TYPE_CHECKING:
+    from evalkit.records import old_versions
+else:
+    old_versions = LazyModule("evalkit.records.old_versions")
 
 PASSED = "passed"
 FAILED = "failed"
@@ -122,7 +127,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     @staticmethod
     def from_json(data: JsonObject) -> Verdict:
         """Rebuild from `to_json` data, of an older version, too."""
-        return decode(Verdict, upgrade_verdict(data))
+        return decode(Verdict, old_versions.upgrade_verdict(data))
 
 
 def list_runs(verdict: Verdict) -> tuple[Verdict, ...]:

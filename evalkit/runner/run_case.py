@@ -32,7 +32,6 @@ from evalkit.errors import (
 )
 from evalkit.functions.context_propagation import PatchedCase, enter_case, go_outside, run_inside, run_outside
 from evalkit.functions.dispatcher import FakeDispatcher
-from evalkit.functions.targets import suggest_target
 from evalkit.hooks import RunPart, check_feature_models, name_errors
 from evalkit.lazy import LazyModule, is_loaded
 from evalkit.models.cassettes.http import binding as http_recording
@@ -60,7 +59,7 @@ from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
     from evalkit.agents import model_choice
-    from evalkit.functions import patching
+    from evalkit.functions import patching, targets
     from evalkit.models.providers import budget
     from evalkit.runner import agent_context, faults, open_runs
 else:
@@ -70,6 +69,7 @@ else:
     budget = LazyModule("evalkit.models.providers.budget")
     model_choice = LazyModule("evalkit.agents.model_choice")
     patching = LazyModule("evalkit.functions.patching")
+    targets = LazyModule("evalkit.functions.targets")
 
 OUTDATED = (MissingCassetteError, StaleCassetteError)
 # How long past its deadline an agent that blocks its event loop is waited for: the loop's own limits come first.
@@ -231,7 +231,7 @@ def _check_mocks(run: RunState) -> None:
         return
     name, value = bypassed
     patch = next((function.patch for function in case.functions if function.name == name), None)
-    target = suggest_target(name, case.permissions) or f"your.module:{name}"
+    target = targets.suggest_target(name, case.permissions) or f"your.module:{name}"
     reason = "nothing patches it" if patch is None else f"its patch, {patch}, was not called"
     task.record_fault(
         BypassedMockError(

@@ -15,11 +15,9 @@ from evalkit.checks.reader import ExpectationReader
 from evalkit.errors import KeyPath, PathProblem, find_nearest
 from evalkit.fields.reader import explain_quoting
 from evalkit.functions.agent_permissions import check_model, explain_agent
-from evalkit.functions.declarations import parse_declarations
 from evalkit.functions.mocks.answers import MockSet
 from evalkit.functions.mocks.files import MockFiles
 from evalkit.functions.mocks.reader import parse_mocks
-from evalkit.functions.targets import TargetError, find_callable
 from evalkit.hooks import (
     CASE,
     INPUT,
@@ -47,9 +45,11 @@ from evalkit.spec.case_reader import CaseReader, collect_synonyms
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
-    from evalkit.functions import patch_targets
+    from evalkit.functions import declarations, patch_targets, targets
 else:
     patch_targets = LazyModule("evalkit.functions.patch_targets")
+    targets = LazyModule("evalkit.functions.targets")
+    declarations = LazyModule("evalkit.functions.declarations")
 
 _AGENT_EXAMPLE = "shop.agents:answer"
 
@@ -129,8 +129,8 @@ def _refuse_patched_agent(
     if ":" not in agent or agent in AGENTS or not any(function.patch for function in functions):
         return
     try:
-        item = find_callable(agent, _AGENT_EXAMPLE, permissions)
-    except TargetError:  # reported when the agent is looked for
+        item = targets.find_callable(agent, _AGENT_EXAMPLE, permissions)
+    except targets.TargetError:  # reported when the agent is looked for
         return
     for function in (function for function in functions if function.patch):
         problem = patch_targets.find_patch_problem(function.patch, permissions=permissions, agent=item)
@@ -188,18 +188,18 @@ def _read_functions(
     function_data = data["functions"]
     shared = _SHARED.get((id(function_data), check_targets, permissions))
     if shared is None:
-        declarations, problems = parse_declarations(
+        declared, problems = declarations.parse_declarations(
             function_data, path=("functions",), check_targets=check_targets, permissions=permissions
         )
         reader.problems.extend(problems)
-        if problems or not declarations:
-            return declarations
+        if problems or not declared:
+            return declared
         if len(_SHARED) >= _CACHE_SIZE:
             _SHARED.clear()
-        shared = _SHARED.setdefault((id(declarations), check_targets, permissions), (function_data, declarations))
+        shared = _SHARED.setdefault((id(declared), check_targets, permissions), (function_data, declared))
         _SHARED[id(shared[0]), check_targets, permissions] = shared
-    data["functions"], declarations = shared
-    return declarations
+    data["functions"], declared = shared
+    return declared
 
 
 def _read_defaults(reader: CaseReader, value: object, declared: Mapping[str, Declaration]) -> Mapping[str, JsonObject]:

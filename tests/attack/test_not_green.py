@@ -15,7 +15,7 @@ import pytest
 
 from evalkit.cli.gate import describe_gate
 from evalkit.errors import UsageError
-from evalkit.records.old_versions import VERSION
+from evalkit.records.codec import VERSION
 from tests.attack.forms import choose
 from tests.plugin.test_exit_status import SITUATIONS, make
 

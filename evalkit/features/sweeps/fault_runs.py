@@ -18,7 +18,7 @@ from evalkit.functions.mocks.answers import Answer, FailureAnswer, StaticAnswer
 from evalkit.records.transcript import FunctionCall, Transcript
 from evalkit.records.verdict import NOT_RUN, ChangedRun, Verdict
 from evalkit.runner.changed_runs import PassingRun, PlannedRun
-from evalkit.runner.demands import Demands, judge_transcript, locate_reason
+from evalkit.runner.judge import Demands, judge_transcript, locate_reason
 
 FAULTS = ("timeout", "error", "empty", "malformed")
 _GARBAGE = "<html><body><h1>502 Bad Gateway</h1></body></html>"

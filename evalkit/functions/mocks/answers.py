@@ -16,14 +16,13 @@ from msgspec import Struct, field
 from evalkit.bounds import explain_bound, get_bounds
 from evalkit.errors import EvalkitError, KeyPath, PathProblem
 from evalkit.jsonvalue import JsonDict, JsonObject, copy_json, map_leaves, measure_json, walk_leaves
-from evalkit.operators.base import Matcher
 from evalkit.records.case import Case
 from evalkit.records.template import Reference, Template, TemplateError, parse_template, render_templates
 from evalkit.records.transcript import AgentValue
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
-    pass
+    from evalkit.operators.base import Matcher
 
 Resolve = Callable[[Reference], object]
 ERROR, REPEAT_LAST, CYCLE = "error", "repeat_last", "cycle"

@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from evalkit.errors import EvalkitError, KeyPath, PathProblem, SpecError, did_you_mean
 from evalkit.fields.reader import FieldReader
-from evalkit.functions.declarations import explain_broken_returns, find_argument_names, find_return_problems
 from evalkit.functions.mocks.answers import (
     CHANGES,
     ENDINGS,
@@ -38,21 +37,25 @@ from evalkit.functions.mocks.answers import (
     find_references,
     must_compile,
 )
-from evalkit.functions.targets import TargetError, check_form, find_callable, find_object, refuse_import
 from evalkit.jsonvalue import JsonDict, JsonObject, NotJsonError, to_json, to_recordable_json
 from evalkit.lazy import LazyModule
-from evalkit.operators.base import Matcher
-from evalkit.operators.compile import OperatorProblems, compile_value
-from evalkit.operators.values import AnyValue
 from evalkit.records.case import Declaration, Permissions
 from evalkit.records.template import ArgumentStep, Reference, TemplateError, follow_path
 from evalkit.records.transcript import AgentValue
 from evalkit.text.format import format_value
 
 if TYPE_CHECKING:
+    from evalkit.functions import declarations, targets
     from evalkit.functions.mocks import state
+    from evalkit.operators import compile as operators
+    from evalkit.operators import values
+    from evalkit.operators.base import Matcher
 else:
     state = LazyModule("evalkit.functions.mocks.state")
+    targets = LazyModule("evalkit.functions.targets")
+    declarations = LazyModule("evalkit.functions.declarations")
+    operators = LazyModule("evalkit.operators.compile")
+    values = LazyModule("evalkit.operators.values")
 
 PLACEHOLDER = StaticAnswer(None)  # stands where a problem was found, so that reading can go on and find the others
 
@@ -177,7 +180,7 @@ class MockContext(FieldReader):
         declaration = self._find_declaration(name)
         if declaration is None or declaration.parameters is None:
             return None
-        return find_argument_names(declaration.parameters)
+        return declarations.find_argument_names(declaration.parameters)
 
     def _explain_unknown_argument(self, name: object, function: str, names: Iterable[str]) -> str:
         listed = sorted(names)
@@ -196,8 +199,8 @@ class MockContext(FieldReader):
                 message = self._explain_unknown_argument(key, function, names)
                 self.add_problem((*path, key), message, at_key=True)
         try:
-            return compile_value(when, mode="partial", path=path, why_not_late=WHY_NOT_LATE)
-        except OperatorProblems as error:
+            return operators.compile_value(when, mode="partial", path=path, why_not_late=WHY_NOT_LATE)
+        except operators.OperatorProblems as error:
             self.add_problems(error.problems)
             return None
 
@@ -250,8 +253,8 @@ class MockContext(FieldReader):
         """Check that the function could return the answer of its mock."""
         declaration = self._find_declaration(self.get_function(path))
         if declaration is not None and declaration.returns is not None:
-            for steps, message in find_return_problems(value, declaration.returns):
-                self.add_problem((*path, *steps), explain_broken_returns(declaration.name, steps, message))
+            for steps, message in declarations.find_return_problems(value, declaration.returns):
+                self.add_problem((*path, *steps), declarations.explain_broken_returns(declaration.name, steps, message))
 
 
 CALL_PARTS = ("result", "arguments")
@@ -369,11 +372,11 @@ class MockReader(MockContext):
         target = data["$call"]
         try:
             if not self.check_targets:
-                return CallableAnswer(check_form(target, _CALL_EXAMPLE)[0])
-            function = find_callable(target, _CALL_EXAMPLE, self.permissions)
+                return CallableAnswer(targets.check_form(target, _CALL_EXAMPLE)[0])
+            function = targets.find_callable(target, _CALL_EXAMPLE, self.permissions)
             if not callable(function):
-                raise TargetError(f"'{target}' is not callable but {format_value(function)}")
-        except TargetError as error:
+                raise targets.TargetError(f"'{target}' is not callable but {format_value(function)}")
+        except targets.TargetError as error:
             return self._refuse((*path, "$call"), f"$call: {error}")
         return CallableAnswer(target)
 
@@ -415,7 +418,7 @@ class MockReader(MockContext):
             self.add_problem(path, f"{place} has no answer beside 'when'; add '$return' or another directive")
         else:
             when, when_state = rule.get("when", {}), rule.get("when_state", {})
-            matcher = self.compile_when((*path, "when"), when) if "when" in rule else AnyValue()
+            matcher = self.compile_when((*path, "when"), when) if "when" in rule else values.AnyValue()
             conditions = state.read_conditions(self, (*path, "when_state"), when_state) if "when_state" in rule else ()
             recorded = to_recordable_json(when), to_recordable_json(when_state)
             read = self._read_directive(path, answer)
@@ -524,13 +527,13 @@ def _read_exception(reader: MockReader, path: KeyPath, value: object) -> str | N
     target = f"builtins:{value}" if isinstance(value, str) and ":" not in value else value
     try:
         if not reader.check_targets:
-            return check_form(target, _EXCEPTION_EXAMPLE)[0]
-        refuse_import(target, _EXCEPTION_EXAMPLE, reader.permissions, is_called=False)
-        cls = find_object(target, _EXCEPTION_EXAMPLE).value
+            return targets.check_form(target, _EXCEPTION_EXAMPLE)[0]
+        targets.refuse_import(target, _EXCEPTION_EXAMPLE, reader.permissions, is_called=False)
+        cls = targets.find_object(target, _EXCEPTION_EXAMPLE).value
         if not (isinstance(cls, type) and issubclass(cls, Exception)):
-            raise TargetError(f"'{value}' is no exception class")
+            raise targets.TargetError(f"'{value}' is no exception class")
         cls("a message")
-    except TargetError as error:
+    except targets.TargetError as error:
         reader.add_problem(path, f"exception of $error: {error}")
         return None
     except Exception as error:

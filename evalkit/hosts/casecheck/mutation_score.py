@@ -23,7 +23,7 @@ from evalkit.operators.late import leave_open
 from evalkit.records.case import Declaration
 from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import FAILED, PASSED
-from evalkit.runner.demands import compile_demands, judge_transcript
+from evalkit.runner.judge import compile_demands, judge_transcript
 from evalkit.runner.run_state import copy_state
 
 

@@ -59,7 +59,7 @@ from evalkit.records.settings import Settings
 from evalkit.records.template import ArgumentStep, TemplateError, TooFewCallsError, is_operator
 from evalkit.records.transcript import APPLICATION, MOCK, SERVER, FunctionCall, ModelCall, Transcript
 from evalkit.records.verdict import FAILED, CheckResult, Reason
-from evalkit.runner.demands import compile_demands
+from evalkit.runner.judge import compile_demands
 from evalkit.runner.run_state import copy_state
 
 ADVICE = {

@@ -22,8 +22,7 @@ from evalkit.hooks import load_all
 from evalkit.hooks.loading import DATA_TYPES, iter_data
 from evalkit.hosts.reports.serialization import from_line, to_line
 from evalkit.jsonvalue import JsonDict, JsonObject, parse_strictly
-from evalkit.records.codec import decode, to_plain_json
-from evalkit.records.old_versions import VERSION
+from evalkit.records.codec import VERSION, decode, to_plain_json
 from evalkit.records.run import Run
 from evalkit.records.transcript import FunctionCall, Transcript
 from evalkit.records.verdict import NOT_RUN, STATUSES, Verdict, list_runs

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from evalkit.hooks.loading import iter_data
 from evalkit.jsonvalue import JsonDict, map_strings
-from evalkit.records.codec import decode, to_plain_json
-from evalkit.records.old_versions import VERSION
+from evalkit.records.codec import VERSION, decode, to_plain_json
 from evalkit.records.run import GateDecision, Run
 from evalkit.records.transcript import FunctionCall, Transcript
 from evalkit.records.verdict import Verdict

@@ -5,15 +5,18 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from evalkit.hooks import CaseReport, RunReport, iter_known
 from evalkit.records.case import get_case_name, split_case_id
-from evalkit.records.side_usage import SideUsage
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, list_runs
 from evalkit.stats.accounting import Accounting
 from evalkit.text.format import format_usd, join_names
+
+if TYPE_CHECKING:
+    from evalkit.records.side_usage import SideUsage
 
 _NAMED = 4  # functions in the warning
 
