@@ -279,7 +279,8 @@ def _list_repeat_rates(evidence: GateEvidence) -> Iterator[str]:
             low, high = (format_rate(Fraction(100 * number, count)) for number in (passed, passed + unknown))
             share, left_open = (f"{low} to {high}", f", {unknown} left open") if unknown else (low, "")
             shares.append(f"{name}{runs} {share} ({passed} of {format_case_count(count)}{left_open})")
-        is_early = any(None in (o.all_passed, o.one_passed) and o.status in (PASSED, FAILED) for o in members)
+        stopped = [o for o in members if o.runs_made < o.runs_planned and o.status in (PASSED, FAILED)]
+        is_early = any(None in (outcome.all_passed, outcome.one_passed) for outcome in stopped)
         hint = f"; --evalkit-repeat {runs} makes all runs of every case" if is_early else ""
         of_part = f"{evidence.label}, " if evidence.label else ""
         yield f"{of_part}repeated {runs} times: {', '.join(shares)}{hint}"

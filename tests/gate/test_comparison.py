@@ -204,6 +204,14 @@ def test_pass_hat_k_and_pass_at_k_over_repeats() -> None:
     ]
 
 
+def test_a_run_that_could_not_be_measured_is_no_run_that_was_not_made() -> None:
+    verdict = case("broken", 0, 4)
+    unmeasured = replace(verdict, runs=(*verdict.runs[:3], Verdict(status="error")))
+    assert notes([unmeasured], about="repeated") == [
+        "repeated 4 times: pass^4 0 % (0 of 1 case), pass@4 0 % to 100 % (0 of 1 case, 1 left open)"
+    ]
+
+
 def test_cases_that_are_decided_early_do_not_flatter_pass_at_k() -> None:
     """Five flawless cases, and five that fail at once and stop: nobody knows whether these would ever pass."""
     flawless = [case(f"good{n}", 5, 5) for n in range(5)]

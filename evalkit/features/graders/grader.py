@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
+from shlex import quote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +21,6 @@ from evalkit.agents.model_choice import check_model, get_shared_provider
 from evalkit.agents.side_model import SideModel
 from evalkit.errors import MeasurementError, MissingCassetteError, format_file_path
 from evalkit.features.graders.recorded import (
-    ANY_GRADER,
     ENDING,
     RECORD_GRADES,
     RecordedGrades,
@@ -33,6 +33,7 @@ from evalkit.models.cassettes.model import RecordingProvider, find_run_cassette
 from evalkit.models.cassettes.paths import build_run_path, locate_cassette
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.budget import MeteredProvider
+from evalkit.models.providers.table import suggest_model
 from evalkit.records.case import Declaration
 from evalkit.records.codec import to_plain_json
 from evalkit.records.settings import Settings, derive_seed
@@ -163,7 +164,7 @@ def select_grader(case_id: str, run: int, settings: Settings, seed: int | None =
         return Grader(case_id, replay, recorded.model if recorded.kind == "recorded" else None, recorded.kind)
     spec = settings.grader
     if spec is None:
-        raise _make_no_grader_error(format_file_path(path, root), goes_live=goes_live)
+        raise _make_no_grader_error(format_file_path(path, root), settings if goes_live else None)
     provider = open_graders(spec, settings)
     if settings.record is not None:
         provider = RecordingProvider(
@@ -189,10 +190,13 @@ def check_graders(graders: str | None) -> None:
         check_model(name, "the grader: ")
 
 
-def _make_no_grader_error(file: str, *, goes_live: bool) -> MeasurementError:
-    if goes_live:
+def _make_no_grader_error(file: str, live: Settings | None) -> MeasurementError:
+    """`live`: the settings of a run that goes live."""
+    if live is not None:
+        model = redact_secrets(suggest_model(live.model), tuple(live.extra.get("secrets", ())))
         return MeasurementError(
-            f"the run goes live, and recorded grades are of other runs; name a model that grades: {ANY_GRADER}"
+            "the run goes live, and recorded grades are of other runs; name a model that grades: "
+            + quote(f"--evalkit-grader={model}")
         )
     return MissingCassetteError(
         f"no model is named that grades, and {file} does not exist\nRecord the grades: {RECORD_GRADES}\n"

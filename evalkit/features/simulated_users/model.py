@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from shlex import quote
 
 from evalkit.agents.model_choice import get_shared_provider
 from evalkit.agents.side_model import SideModel
@@ -23,13 +24,13 @@ from evalkit.models.cassettes.model import CassetteProvider, RecordingProvider, 
 from evalkit.models.cassettes.paths import build_run_path, locate_cassette
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.budget import MeteredProvider
+from evalkit.models.providers.table import suggest_model
 from evalkit.records.settings import Settings, compute_cost, derive_seed
 from evalkit.records.transcript import ModelRequest, ModelTurn, UserMessage
 from evalkit.text.redact import redact_secrets
 
 RECORDING = ".user.yaml"  # the ending of its recordings, beside the case's cassette: ``valid_001.user.yaml``
-ANY_SIMULATOR = "--evalkit-simulator=gemini:MODEL"
-RECORD_USER = f"pytest --evalkit --evalkit-record=missing {ANY_SIMULATOR}"
+RECORD_USER = "pytest --evalkit --evalkit-record=missing --evalkit-simulator=gemini:MODEL"
 _MOST_TOKENS = 1000  # of a message, with the thoughts before it
 # Short, and the facts last: small models forget what stands far above.
 _INSTRUCTION = """\
@@ -113,7 +114,7 @@ def open_player(user: SimulatedUser, run: RunView) -> ModelPlayer:
         return ModelPlayer(user, run, replay, name, recorded.kind)
     path = build_run_path(base, number, RECORDING)
     if spec is None or not (settings.simulator or goes_live or settings.record):
-        raise _make_missing_error(format_file_path(path, run.root), goes_live=goes_live)
+        raise _make_missing_error(format_file_path(path, run.root), settings if goes_live else None)
     provider: Provider = MeteredProvider(get_shared_provider(spec), spec, settings)
     if settings.record is not None:
         display_path = format_file_path(path, run.root)
@@ -126,11 +127,13 @@ def get_secrets(settings: Settings) -> tuple[str, ...]:
     return tuple(settings.extra.get("secrets", ()))
 
 
-def _make_missing_error(file: str, *, goes_live: bool) -> MeasurementError:
-    if goes_live:
+def _make_missing_error(file: str, live: Settings | None) -> MeasurementError:
+    """`live`: the settings of a run that goes live."""
+    if live is not None:
+        option = quote(f"--evalkit-simulator={redact_secrets(suggest_model(live.model), get_secrets(live))}")
         return MeasurementError(
             "the run goes live, and a recorded user answers another agent; name a model that plays the user: "
-            f"{ANY_SIMULATOR}, or input.user.model"
+            f"{option}, or input.user.model"
         )
     return MissingCassetteError(
         f"no recording of the simulated user: {file} does not exist\nRecord it: {RECORD_USER}\n"

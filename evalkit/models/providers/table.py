@@ -100,6 +100,13 @@ class SetProvider:
         await self._live.aclose()
 
 
+def suggest_model(spec: str | None) -> str:
+    """Return ``kind:MODEL`` for an advice: of the kind of the model that the run names, with its options."""
+    kind, colon, rest = (spec or "").partition(":")
+    query = rest.partition("?")[2]
+    return f"{kind}:MODEL{query and '?'}{query}" if colon else "gemini:MODEL"
+
+
 def open_provider(spec: str) -> Provider:
     """Return the provider that `spec` names: ``gemini:MODEL``, options as ``?name=value&name=value``.
 

@@ -233,6 +233,8 @@ def test_a_model_under_test_is_never_its_own_grader_by_default(run: Any, judge: 
         "judge: can't be graded: the run goes live, and recorded grades are of other runs; "
         "name a model that grades: --evalkit-grader=gemini:MODEL"
     )
+    verdict = run(model="openai:local?base_url=http://127.0.0.1:8081/v1")
+    assert verdict.reasons[0].message.endswith("'--evalkit-grader=openai:MODEL?base_url=http://127.0.0.1:8081/v1'")
 
 
 @pytest.mark.parametrize(
