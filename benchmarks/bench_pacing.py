@@ -3,16 +3,17 @@
     python benchmarks/bench_pacing.py [--cases 100] [--turns 3] [--concurrency 50] [--rounds 3] [--worst 20]
 
 The services are simulated, and so is the time: a token bucket of `rate` requests a second that holds `burst`, a quota
-of requests in each minute, or a number of requests at a time; an answer after `latency`, a refusal after a quarter of
-it. The client is evalkit's own limiter and its retries. `bound` is the time in which no client could do better, even
-one that knows the limit; `time` is a multiple of it, `busiest` the refusals in one second after the third, and `most`
-those of one request.
+of requests in each minute, a number of requests at a time, beyond which it refuses, or a number of `places`, for which
+requests wait; an answer after `latency`, a refusal after a quarter of it. The client is evalkit's own limiter and its
+retries. `bound` is the time in which no client could do better, even one that knows the limit; `time` is a multiple of
+it, `busiest` the refusals in one second after the third, and `most` those of one request.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import random
 import selectors
 import sys
@@ -49,7 +50,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 class Service(NamedTuple):
     """A service with a limit. Instead of the bucket: `per_minute`, a quota that begins anew each minute, the first time
-    after `first_minute_s`; or `at_a_time` requests. `jitter_s`: a request takes up to so long to arrive."""
+    after `first_minute_s`; or `at_a_time` requests; or `places`, for which requests wait, whose replies take as long as
+    a lognormal distribution with a deviation of `spread` says. `jitter_s`: a request takes up to so long to arrive."""
 
     name: str
     rate: float = 20.0
@@ -60,6 +62,9 @@ class Service(NamedTuple):
     per_minute: int | None = None
     first_minute_s: float = 60.0
     at_a_time: int | None = None
+    places: int | None = None
+    is_near: bool = False
+    spread: float = 0.0
     jitter_s: float = 0.0
     outage_s: float = 0.0  # from second 2 on it refuses everybody for so long
     change: float = 1.0  # the rate is multiplied by it
@@ -71,8 +76,9 @@ class Service(NamedTuple):
         if self.per_minute is not None:
             minutes = (requests - 1) // self.per_minute
             return (self.first_minute_s + 60 * (minutes - 1) if minutes else 0.0) + self.latency_s
-        if self.at_a_time is not None:
-            return requests / self.at_a_time * self.latency_s
+        at_once = self.at_a_time or self.places
+        if at_once is not None:
+            return math.ceil(requests / min(at_once, concurrency)) * self.latency_s
         at_rate_s = (requests - self.burst) / self.rate
         if at_rate_s > self.changed_at_s:
             at_rate_s = self.changed_at_s + (at_rate_s - self.changed_at_s) / self.change
@@ -101,6 +107,8 @@ class Door:
             return self._used[minute] <= service.per_minute
         if service.at_a_time is not None:
             return self.under_way < service.at_a_time
+        if service.places is not None:
+            return True
         self._level = min(self._level + (now - self._since) * self._get_rate(now), service.burst)
         self._since = now
         if self._level < 1 - 1e-9:
@@ -130,6 +138,7 @@ class Outcome(NamedTuple):
     busiest: int  # refusals in the busiest second after the first three
     unluckiest: int  # refusals of one request
     slowest_s: float  # of one case
+    longest_s: float  # for which a request was at the service
 
 
 def simulate(
@@ -144,9 +153,25 @@ def simulate(
 ) -> Outcome:
     """Run the cases against the service. With a `folder`, as two processes do that share it."""
     loop, door = VirtualLoop(), Door(service)
-    unluckiest, slowest_s = 0, 0.0
+    unluckiest, slowest_s, longest_s = 0, 0.0, 0.0
+    places = asyncio.Semaphore(service.places or 1)
+    changed = asyncio.Event()
+
+    async def answer() -> None:
+        nonlocal places, longest_s
+        began = loop.time()
+        if began > service.changed_at_s and service.change != 1 and not changed.is_set():
+            changed.set()  # more places
+            for _ in range(int((service.change - 1) * (service.places or 1))):
+                places.release()
+        async with places:
+            await asyncio.sleep(service.latency_s * math.exp(random.gauss(0, service.spread)))
+        longest_s = max(longest_s, loop.time() - began)
 
     async def send() -> ModelTurn:
+        if service.places is not None:
+            await answer()
+            return ModelTurn(text="done")
         await asyncio.sleep(service.latency_s / 8 + random.random() * service.jitter_s)
         if door.accept(loop.time()):
             door.under_way += 1
@@ -181,7 +206,12 @@ def simulate(
     async def run() -> int:
         pace_file, rates_file = (None, None) if folder is None else (folder / "pace", folder / "rates")
         limiters = [
-            Limiter(rates, pace=AdaptivePace(loop.time, pace_file), file=rates_file, clock=loop.time)
+            Limiter(
+                rates,
+                pace=AdaptivePace(loop.time, pace_file, is_near=service.is_near),
+                file=rates_file,
+                clock=loop.time,
+            )
             for _ in range(1 if folder is None else 2)
         ]
         slots = asyncio.Semaphore(concurrency)
@@ -194,7 +224,7 @@ def simulate(
         loop.close()
     seconds = [int(moment) for moment in door.refused_at if moment > 3]
     busiest = max(map(seconds.count, seconds), default=0)
-    return Outcome(lost, loop.time(), len(door.refused_at), busiest, unluckiest, slowest_s)
+    return Outcome(lost, loop.time(), len(door.refused_at), busiest, unluckiest, slowest_s, longest_s)
 
 
 SERVICES = [
@@ -219,6 +249,10 @@ SERVICES = [
     Service("the same, 23 s are left", per_minute=200, first_minute_s=23.0),
     Service("10 at a time", at_a_time=10),
     Service("10 at a time, latency 1 s", at_a_time=10, latency_s=1.0),
+    Service("a laptop: 1 place", places=1, is_near=True, latency_s=1.0),
+    Service("4 places, replies vary", places=4, is_near=True, latency_s=1.0, spread=0.5),
+    Service("8 places, far away", places=8, latency_s=1.0, spread=0.5),
+    Service("50 places, replies vary", places=50, latency_s=1.0, spread=1.0),
     Service("outage of 20 s", outage_s=20.0),
     Service("outage of an hour", outage_s=3600.0),
     Service("20/s, then 10/s", change=0.5),
@@ -269,7 +303,7 @@ def measure(service: Service, client: str, rounds: int, size: dict[str, int]) ->
 
 def list_clients(service: Service) -> list[str]:
     """List how evalkit is run against the service."""
-    is_plain = service.per_minute is None and service.at_a_time is None and service.outage_s == 0
+    is_plain = service.per_minute is service.at_a_time is service.places is None and service.outage_s == 0
     return ["", "two processes", *(["rate given"] if is_plain and service.change == 1 else [])]
 
 

@@ -226,6 +226,7 @@ class CaseRunner:
             traffic = pacing.TRAFFIC
             activity.waiting, activity.pause_s = traffic.waiting, traffic.get_pause()
             activity.replies, activity.tokens, activity.usd = traffic.replies, traffic.tokens, traffic.usd
+            activity.places = traffic.list_places()
         return activity
 
     def _following_cases(self, item: CaseItem) -> Iterator[RunRequest]:

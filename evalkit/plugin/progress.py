@@ -45,7 +45,8 @@ class Activity(msgspec.Struct, kw_only=True):
     """The cases and model requests of a process now, and what live models have taken so far.
 
     `landed` and `passed` count verdicts that pytest has not asked for yet; `pause_s` is how long a service is left
-    alone from now on; `usd` is None as long as no reply had a known price.
+    alone from now on; `usd` is None as long as no reply had a known price. `places` are services that take few requests
+    at a time, with how many.
     """
 
     landed: int = 0
@@ -56,6 +57,7 @@ class Activity(msgspec.Struct, kw_only=True):
     replies: int = 0
     tokens: int = 0
     usd: float | None = None
+    places: dict[str, int] = {}
 
     def add(self, other: Activity, *, is_gone: bool) -> None:
         """Add the activity of another process; of one that is gone, only what it has taken."""
@@ -65,6 +67,7 @@ class Activity(msgspec.Struct, kw_only=True):
             self.under_way += other.under_way
             self.waiting += other.waiting
             self.pause_s = max(self.pause_s, other.pause_s)
+        self.places |= other.places
         self.replies += other.replies
         self.tokens += other.tokens
         if other.usd is not None:
@@ -370,6 +373,8 @@ def format_progress(
 
 def _format_under_way(now: Activity) -> tuple[str, str]:
     pause = f", next try in {now.pause_s:.0f} s" if now.pause_s >= 2 else ""
+    if len(now.places) == 1 and not pause:
+        pause = f", which takes {min(now.places.values())} at a time"
     long = f" ({now.waiting} waiting for the service{pause})" if now.waiting else ""
     short = f" ({now.waiting} waiting)" if now.waiting else ""
     return f"{now.under_way} under way{long}", f"{now.under_way} under way{short}"

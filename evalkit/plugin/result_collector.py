@@ -381,6 +381,7 @@ class ResultCollector:
                 self._unpaid,
                 is_measured=measured,
             )
+            self._display.write_places(terminalreporter, self._measure_activity().places)
             self._display.write_unused_mocks(
                 terminalreporter, [case_id for case_id in selected if case_id in self._cases_with_unused_mocks]
             )

@@ -258,6 +258,13 @@ class Display:
         if warning is not None:
             reporter.write_line(self._encode(f"evalkit: {warning}"), yellow=True, bold=True)
 
+    def write_places(self, reporter: pytest.TerminalReporter, places: Mapping[str, int]) -> None:
+        """Write which services take few requests at a time."""
+        for service, count in places.items() if self._config.option.verbose >= 0 else ():
+            takes = f"{service} takes {format_count(count, 'request')} at a time"
+            line = f"evalkit: {takes}; the others waited in evalkit's queue, where no deadline runs"
+            reporter.write_line(self._encode(line))
+
     def write_recordings(self, reporter: pytest.TerminalReporter) -> None:
         """Write which cassettes were recorded, by whatever process."""
         before = self._cassettes_before

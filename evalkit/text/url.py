@@ -21,3 +21,16 @@ def complete_ollama_host(host: str) -> str:
     name, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
     name, port = (name, port) if colon else (place, "11434")
     return f"http://{name or '127.0.0.1'}:{port}{slash}{path}"
+
+
+_NEAR_NAMES = (".localhost", ".local", ".lan", ".internal", ".home.arpa")
+
+
+def is_near(url: str) -> bool:
+    """Return whether the URL looks to be of this machine or its own network: by a private address, a name without dots,
+    or one of those that such networks give."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return host.endswith(_NEAR_NAMES) or (bool(host) and "." not in host)

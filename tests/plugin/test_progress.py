@@ -78,6 +78,12 @@ def test_the_line_says_only_what_is_known(done: int, activity: Activity, silent_
     assert format_progress(done, done, 100, 10, activity=activity, silent_s=silent_s) == text
 
 
+def test_the_line_says_how_many_requests_a_service_takes_at_a_time() -> None:
+    activity = Activity(under_way=30, waiting=29, places={"http://127.0.0.1:8080/v1": 1})
+    line = format_progress(0, 0, 100, 10, activity=activity)
+    assert line == "0 of 100 · 30 under way (29 waiting for the service, which takes 1 at a time)"
+
+
 def test_the_estimate_leaves_out_what_came_from_the_run_before() -> None:
     assert format_progress(60, 60, 100, 10, resumed=50).endswith("1 per minute · 40 s left".replace("1", "60"))
 
@@ -270,6 +276,44 @@ def test_a_terminal_of_ci_is_a_log(live: Project) -> None:
 @pytest.mark.parametrize("flags", [("-qq",), ("-p", "no:terminal"), ("--co",)], ids="".join)
 def test_whoever_wants_no_output_gets_none(live: Project, flags: tuple[str, ...]) -> None:
     assert "under way" not in in_terminal(live, *LIVE_FLAGS, *flags)
+
+
+ONE_PLACE = """
+import asyncio
+import evalkit
+from evalkit.agents.model_choice import _shared_providers
+from evalkit.models.providers.pacing import RetryPolicy, call_with_retries
+from evalkit.records.transcript import ModelRequest, ModelTurn
+
+place = asyncio.Semaphore(1)
+
+class Laptop:
+    name = "live"
+    async def turn(self, request):
+        async def send():
+            async with place:
+                await asyncio.sleep(0.3)
+            return ModelTurn(text="done")
+        return await call_with_retries(send, RetryPolicy())
+    async def aclose(self): ...
+
+_shared_providers["openai:x?base_url=http://laptop/v1"] = Laptop()
+
+@evalkit.agent("asks")
+async def asks(task):
+    return (await task.turn(ModelRequest(messages=tuple(task.messages)))).text
+"""
+
+
+def test_a_service_that_takes_one_request_at_a_time_is_named(project: Project) -> None:
+    """Its cases have a deadline that a queue of theirs at the service would take longer than."""
+    project.write("conftest.py", ONE_PLACE)
+    for number in range(1, 9):
+        case = {"settings": {"deadline_s": 1.4}, "expected_output": {"response_contains": "done"}}
+        project.case(f"case_{number:03}", agent="asks", **case)
+    result = project.run("--evalkit-model=openai:x?base_url=http://laptop/v1")
+    result.assert_outcomes(passed=8)
+    result.stdout.fnmatch_lines("evalkit: http://laptop/v1 takes 1 request at a time; the others waited in evalkit's *")
 
 
 def test_an_offline_run_that_takes_long_is_shown_to_be_under_way(project: Project) -> None:

@@ -12,6 +12,8 @@ so that the drop is small, and the growth takes many requests.
 
 Requests that are sent one after another and all refused are a quota that is used up, or an outage: all wait, and then
 one goes ahead to try. When it is answered, all go on at the rate of before.
+
+How many requests may be under way at a time is found by the time that replies take: `Window`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from msgspec import Struct, field
 
 from evalkit.errors import ProviderError
 from evalkit.locks import create_lock
+from evalkit.models.providers.window import FIRST, Window
 
 if sys.platform == "win32":
     import msvcrt
@@ -142,6 +145,8 @@ EARLY_S, LONGEST_EARLY_PAUSE_S, LONGEST_PAUSE_S = 90.0, 5.0, 50.0  # a quota of 
 SCOUT_S = 30.0  # for which others wait for the request that went ahead
 MOST_REMEMBERED = 400  # requests
 MOST_RECENT = 100  # of them
+LEAST_POLL_S, MOST_POLL_S = 0.005, 0.25  # between two looks for a place at a service that has few
+LOST_S = 600.0  # a request that has been under way for so long, or three times as long as any, is not coming back
 
 
 class SentRequest(Struct, array_like=True, gc=False):
@@ -150,6 +155,15 @@ class SentRequest(Struct, array_like=True, gc=False):
     at: float
     per_s: float  # the rate in force
     is_refused: bool = False
+
+
+class UnderWay(Struct, array_like=True, gc=False):
+    """A request that is under way. `requests` were when it was sent, itself included."""
+
+    number: int
+    at: float
+    requests: int
+    process: int
 
 
 class ServiceState(Struct, kw_only=True):
@@ -176,6 +190,8 @@ class ServiceState(Struct, kw_only=True):
     scout_until: float = NEVER  # a request is under way to find out whether the service answers again
     per_s_before: float = 0.0  # what was accepted before the blackout
     refusal: str = ""  # what the service said when it refused last
+    window: Window = field(default_factory=Window)
+    under_way: list[UnderWay] = field(default_factory=list)  # in the order of sending
 
 
 class Turn:
@@ -189,17 +205,26 @@ class Turn:
 
 
 class AdaptivePace:
-    """The pace of one service. `file` is shared with other processes."""
+    """The pace of one service. `file` is shared with other processes; `is_near`: it may be a model on a laptop."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, file: Path | None = None) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, file: Path | None = None, *, is_near: bool = False
+    ) -> None:
         self._clock = clock
         self._queue: deque[Turn] = deque()  # of this process
-        self._record = LocalRecord(ServiceState) if file is None else FileRecord(file, ServiceState)
+        create = _create_near_state if is_near else ServiceState
+        self._record = LocalRecord(create) if file is None else FileRecord(file, create)
 
     @property
     def per_s(self) -> float | None:
         """The rate in force."""
         return self._record.latest.per_s
+
+    @property
+    def places(self) -> int | None:
+        """The number of requests that the service takes at a time, if that has shown."""
+        window = self._record.latest.window
+        return None if window.limit is None or not window.is_found else int(window.limit)
 
     def get_pause(self) -> float:
         """Return the seconds for which everybody waits."""
@@ -248,6 +273,8 @@ class AdaptivePace:
                 if now < state.scout_until:
                     return 0.05
                 state.scout_until = now + SCOUT_S
+            elif (wait_s := _find_place(state, now, self._queue.index(turn))) > 0:
+                return wait_s
             else:
                 per_s = _fill(state, now, is_waiting=turn.has_waited)
                 if state.level < 1 - 1e-9:
@@ -258,6 +285,7 @@ class AdaptivePace:
                     return min((1 + place - state.level) / per_s, longest_s)
                 state.level -= 1
             turn.number, turn.sent_at = state.first_number + len(state.sent), now
+            state.under_way.append(UnderWay(turn.number, now, len(state.under_way) + 1, os.getpid()))
             state.sent.append(SentRequest(now, state.start_per_s if state.per_s is None else state.per_s))
             if len(state.sent) > MOST_REMEMBERED:
                 forgotten = MOST_REMEMBERED // 4
@@ -270,6 +298,9 @@ class AdaptivePace:
         """Record that the service answered a request: it did not refuse it."""
         with self._record.change() as state:
             now = state.answered_at = self._clock()
+            overtaken, request = _take_under_way(state, turn)
+            if request is not None:
+                state.window.record_reply(request.requests, now - request.at, overtaken)
             if not state.pauses or turn.sent_at < state.paused_at:
                 return
             if state.per_s is not None and turn.sent_at - state.paused_at > QUOTA_S:
@@ -279,15 +310,17 @@ class AdaptivePace:
             state.level, state.filled_at = min(state.level, 0.0), now
             state.lowered_at = state.grown_at = now
 
-    def record_failure(self) -> None:
+    def record_failure(self, turn: Turn) -> None:
         """Record that a request broke off: nothing is known of the rate."""
         with self._record.change() as state:
+            _take_under_way(state, turn)
             state.scout_until = NEVER
 
     def record_refusal(self, turn: Turn, retry_after_s: float | None, message: str = "") -> None:
         """Record an answer that the service has too much to do, and the seconds to wait that it asks for, if any."""
         with self._record.change() as state:
             now = self._clock()
+            _take_under_way(state, turn)
             index = turn.number - state.first_number
             if not 0 <= index < len(state.sent):  # sent so long ago that nothing can be learnt from it
                 return
@@ -307,6 +340,45 @@ class AdaptivePace:
                     _drop(state, state.refused_per_s, min(state.drop + LEAST_DROP, MOST_DROP))
             elif state.per_s is None or not is_scout:
                 _lower(state, index, now)
+
+
+def _create_near_state() -> ServiceState:
+    return ServiceState(window=Window(limit=FIRST))
+
+
+def _find_place(state: ServiceState, now: float, queued: int) -> float:
+    """Return 0 if the service has a place for one request more, else the seconds after which to look again, with so
+    many `queued` in front."""
+    limit = state.window.limit
+    if limit is None or len(state.under_way) < int(limit):
+        return 0.0
+    state.under_way = [request for request in state.under_way if not _is_lost(state, request, now)]
+    if len(state.under_way) < int(limit):
+        return 0.0
+    between_s = state.window.longest_s / limit
+    return min(max(between_s * (queued / 2 or 0.02), LEAST_POLL_S), MOST_POLL_S)
+
+
+def _is_lost(state: ServiceState, request: UnderWay, now: float) -> bool:
+    """Return whether nobody waits for the request any more, because its process is gone."""
+    passed_s = now - request.at
+    if passed_s > max(LOST_S, 3 * state.window.longest_s):
+        return True
+    if passed_s < MOST_POLL_S or request.process == os.getpid() or sys.platform == "win32":
+        return False
+    try:
+        os.kill(request.process, 0)  # asks whether it is there
+    except OSError:
+        return True
+    return False
+
+
+def _take_under_way(state: ServiceState, turn: Turn) -> tuple[int, UnderWay | None]:
+    """Take a request out of those that are under way. Return how many it overtook, and what is known of it."""
+    for place, request in enumerate(state.under_way):
+        if request.number == turn.number:
+            return place, state.under_way.pop(place)
+    return 0, None
 
 
 def _fill(state: ServiceState, now: float, *, is_waiting: bool) -> float:

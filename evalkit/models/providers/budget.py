@@ -209,7 +209,8 @@ class MeteredProvider:
         service = f"{parsed.kind}@{parsed.options.get('base_url', '')}"
         has_own_limits = f"{parsed.kind}:{parsed.model}" in settings.limits
         provider = f"{parsed.model}@{service}" if has_own_limits else service
-        self._limiter = get_limiter(provider, rates, service, settings.pace_folder)
+        url = parsed.options.get("base_url") or getattr(live, "url", None)
+        self._limiter = get_limiter(provider, rates, service, settings.pace_folder, url=url)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Take the model's turn. Raises BudgetSpentError when nothing is left, beside what the live provider raises."""

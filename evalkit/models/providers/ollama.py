@@ -65,7 +65,7 @@ class OllamaProvider:
         self._policy = policy or RetryPolicy(retries=self.options.retries)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
         host = self.options.base_url or os.environ.get("OLLAMA_HOST") or DEFAULT_HOST
-        self._url = (host if "://" in host else complete_ollama_host(host)).rstrip("/")
+        self.url = (host if "://" in host else complete_ollama_host(host)).rstrip("/")
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises ProviderError when the server fails or refuses; a malformed call is a turn."""
@@ -144,7 +144,7 @@ class OllamaProvider:
         if loop not in self._clients:
             key = self.options.api_key or os.environ.get("OLLAMA_API_KEY")
             self._clients[loop] = httpx2.AsyncClient(
-                base_url=self._url,
+                base_url=self.url,
                 timeout=None,
                 follow_redirects=True,
                 headers={"authorization": f"Bearer {key}"} if key else {},
@@ -159,7 +159,7 @@ class OllamaProvider:
     def _build_status_error(self, response: Any, data: Mapping[str, object]) -> ProviderError:
         status = response.status_code
         text = str(data.get("error") or cut_between_words(response.text, 200)).strip().rstrip(".")
-        missing = f"Fetch it: ollama pull {self.model}" if data else f"Is {self._url} Ollama's, without /v1?"
+        missing = f"Fetch it: ollama pull {self.model}" if data else f"Is {self.url} Ollama's, without /v1?"
         hint = {401: ". Set OLLAMA_API_KEY", 404: f". {missing}"}.get(status, "")
         if status == 400 and "does not support" in text:
             hint = f". What it can: ollama show {self.model}"
@@ -177,7 +177,7 @@ class OllamaProvider:
             return ProviderError(why, status=400)
         below = to_transport_error(error, self._service)
         if below is not None and is_connection_refused(error):
-            why = f"{self._service}: no server at {self._url}. Start it: ollama serve; one elsewhere: OLLAMA_HOST"
+            why = f"{self._service}: no server at {self.url}. Start it: ollama serve; one elsewhere: OLLAMA_HOST"
             return ProviderError(why, is_final=True)
         return below or ProviderError(f"{self._service}: {type(error).__name__}: {error}", status=400)
 

@@ -38,7 +38,7 @@ from evalkit.jsonvalue import JsonObject, filter_mappings
 from evalkit.locks import create_lock
 from evalkit.models.providers.adaptive_pace import AdaptivePace, FileRecord, LocalRecord, Turn
 from evalkit.records.transcript import Usage
-from evalkit.text.url import is_loopback
+from evalkit.text.url import is_loopback, is_near
 
 RATES = ("requests_per_minute", "tokens_per_minute")
 BURST_S = 6.0  # so many seconds' worth may go out at once
@@ -73,6 +73,17 @@ class LiveTotals:
         """Return the seconds for which a service is left alone."""
         with _limiters_lock:
             return max((pace.get_pause() for pace in _paces.values()), default=0.0)
+
+    def list_places(self) -> dict[str, int]:
+        """List the services that take few requests at a time, by their URLs or kinds, with how many they take."""
+        with _limiters_lock:
+            paces = list(_paces.items())
+        listed = {}
+        for (service, _), pace in paces:
+            if (places := pace.places) is not None:
+                kind, _, url = service.partition("@")
+                listed[url or kind] = places
+        return listed
 
     @contextmanager
     def wait(self) -> Iterator[None]:
@@ -239,7 +250,7 @@ class Limiter:
     def cancel(self, turn: Turn) -> None:
         """Record that there is no reply."""
         self._free_tokens(turn)
-        self.pace.record_failure()
+        self.pace.record_failure(turn)
 
     def record_refusal(self, turn: Turn, retry_after_s: float | None, message: str = "") -> None:
         """Record an answer of `OVERLOADED`, and the seconds to wait that the service asks for, if any."""
@@ -270,16 +281,19 @@ _paces: dict[tuple[str, Path | None], AdaptivePace] = {}
 _limiters_lock = create_lock()
 
 
-def get_limiter(provider: str, rates: Rates, service: str | None = None, folder: Path | None = None) -> Limiter:
+def get_limiter(
+    provider: str, rates: Rates, service: str | None = None, folder: Path | None = None, *, url: str | None = None
+) -> Limiter:
     """Return the one limiter of this process for `provider`, a service or a model with rates of its own.
 
-    All limiters of one `service` (None: the provider itself) share its pace. What they know stands in `folder`, which
-    processes share; None: in this process alone.
+    All limiters of one `service` (None: the provider itself), which is at `url`, share its pace. What they know stands
+    in `folder`, which processes share; None: in this process alone.
     """
     service = service or provider
     with _limiters_lock:
         if (service, folder) not in _paces:
-            _paces[service, folder] = AdaptivePace(file=_name_file(folder, "pace", service))
+            file = _name_file(folder, "pace", service)
+            _paces[service, folder] = AdaptivePace(file=file, is_near=url is not None and is_near(url))
         if (provider, rates, folder) not in _limiters:
             file = _name_file(folder, "rates", f"{provider} {rates}")
             _limiters[provider, rates, folder] = Limiter(rates, pace=_paces[service, folder], file=file)

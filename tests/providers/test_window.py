@@ -1,0 +1,74 @@
+"""Services that take few requests at a time: they get no more, and those that take many are not held back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.models.providers import window
+from evalkit.text.url import is_near
+from tests.providers.test_pacing import simulate
+
+
+@pytest.mark.parametrize(
+    ("places", "size", "slowest", "longest_s"),
+    [(1, (30, 1, 50), 1.05, 2), (1, (100, 3, 50), 1.05, 2), (2, (100, 1, 50), 1.05, 4), (4, (100, 3, 50), 1.05, 4),
+     (8, (100, 3, 50), 1.1, 6)],
+)  # fmt: skip
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_service_nearby_is_kept_busy_and_no_request_waits_there_for_long(
+    places: int, size: tuple[int, int, int], slowest: float, longest_s: float, processes: int, tmp_path: Path
+) -> None:
+    outcome = simulate(None, tmp_path if processes == 2 else None, size=size, places=places, is_near=True, latency_s=1)
+    assert outcome.lost == 0
+    assert outcome.times <= slowest
+    assert outcome.longest_s <= longest_s + 1e-6
+
+
+@pytest.mark.parametrize("is_near", [True, False])
+@pytest.mark.parametrize("places", [1, 4])
+def test_replies_of_different_lengths_hide_a_queue_from_nobody(places: int, is_near: bool) -> None:
+    service: dict[str, Any] = {"places": places, "is_near": is_near, "latency_s": 1.0, "spread": 0.5}
+    outcome = simulate(size=(50, 6, 50), **service)
+    assert outcome.seconds <= 1.1 * unpaced(size=(50, 6, 50), **service).seconds
+    assert outcome.longest_s < unpaced(size=(50, 6, 50), **service).longest_s
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.2, 0.5, 1.0, 1.5])
+def test_a_service_with_room_for_all_is_not_held_back(spread: float) -> None:
+    service: dict[str, Any] = {"places": 50, "latency_s": 1.0, "spread": spread}
+    assert simulate(**service).seconds <= 1.1 * unpaced(**service).seconds
+
+
+def test_a_service_that_gets_more_places_is_asked_more() -> None:
+    service: dict[str, Any] = {"places": 1, "is_near": True, "latency_s": 1.0, "changed_at_s": 30.0, "change": 4.0}
+    outcome = simulate(size=(100, 3, 50), **service)
+    assert outcome.seconds < 0.7 * 300
+
+
+@pytest.mark.parametrize(
+    ("url", "near"),
+    [
+        ("http://127.0.0.1:8080/v1", True),
+        ("http://localhost:11434", True),
+        ("http://192.168.1.7:8000", True),
+        ("http://[::1]:8000", True),
+        ("http://gpu-box:8000/v1", True),
+        ("http://nas.local/v1", True),
+        ("https://api.openai.com/v1", False),
+        ("https://8.8.8.8/v1", False),
+        ("", False),
+    ],
+)
+def test_a_near_service_is_told_by_its_host(url: str, near: bool) -> None:
+    assert is_near(url) is near
+
+
+def unpaced(**service: Any) -> Any:
+    """Simulate the same without a limit of requests at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(window, "EVIDENCE", float("inf"))
+        patch.setattr(window, "FIRST", 1e9)
+        return simulate(**{**service, "is_near": False})
