@@ -34,6 +34,9 @@ def list_registered(where: str = "") -> str:
 
 def explain_unknown(name: str, folder: Path, root: Path) -> str:
     """Explain that no agent of this name is registered for the cases of `folder`, and what to do."""
+    if name.endswith(".py"):
+        here = f"{name.removesuffix('.py').replace('/', '.')}:agent"
+        return f"'{name}' is a file, and an agent is a function in it: write its name, or '{here}'. {list_registered()}"
     hint = did_you_mean(name, AGENTS)
     elsewhere = _explain_elsewhere(name, folder.resolve(), root.resolve(), is_like=not hint)
     if elsewhere or (not hint and (elsewhere := _explain_above(name, root.resolve()))):

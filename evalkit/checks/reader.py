@@ -154,7 +154,9 @@ class ExpectationReader(FieldReader):
         return f"no function '{name}' is mocked; did you mean '{nearest}'? Mock or declare it if it is another one"
 
     def _find_misspelled(self, name: str) -> str | None:
-        return find_misspelled(name, [*self._canonical, *self._mocked])
+        known = [*self._canonical, *self._mocked]
+        bare = name.removesuffix("()")
+        return bare if bare in known else find_misspelled(name, known)
 
     def find_canonical(self, name: str) -> str | None:
         """Return the declared name that `name` is or is an alias of; None if nothing of that name is declared."""

@@ -32,6 +32,8 @@ from evalkit.text.format import describe_type, format_value
 if TYPE_CHECKING:
     from evalkit.checks.updates import Editor
 
+_QUOTES = "\u201c\u201d\u201e\u00ab\u00bb\u2018\u2019"  # typographic ones
+
 
 class Phrase(Struct, frozen=True):
     """A phrase as it was written, and as texts are searched for it: `folded`, empty until a template is bound."""
@@ -59,7 +61,12 @@ class Phrase(Struct, frozen=True):
 
     def explain_missing(self, texts: Sequence[str]) -> str:
         """Word why a phrase that can be seen in the texts is not in them; "" where it can't be seen."""
-        return " (it is there only inside a longer number)" if any(self.folded in text for text in texts) else ""
+        if any(self.folded in text for text in texts):
+            return " (it is there only inside a longer number)"
+        written = str(self.text)
+        bare = fold_text(written.strip(_QUOTES))
+        is_quoted = bool(bare) and written[0] in _QUOTES and any(bare in text for text in texts)
+        return f" (it is there without {written[0]} and {written[-1]}, which YAML keeps)" if is_quoted else ""
 
 
 class Phrases(Struct, frozen=True):

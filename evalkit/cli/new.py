@@ -161,6 +161,10 @@ def _resolve_path(target: Path) -> Path:
     return folder / f"{target.name}_{max(map(int, case_numbers), default=0) + 1:0{width}}.yaml"
 
 
+# A case that nobody has finished is red.
+_TODO = "TODO: a text of the answer, or remove this line"
+
+
 def _build_case(
     path: Path, suite: JsonObject, message: str | None, functions: Sequence[Declaration]
 ) -> dict[str, object]:
@@ -177,7 +181,7 @@ def _build_case(
     for function in functions:
         arguments = make_schema_example(function.parameters) if function.parameters else {}
         calls.append({"function_name": function.name, **({"arguments": arguments} if arguments else {})})
-    expected = {"expected_function_calls": calls}
+    expected = {"expected_function_calls": calls, "response_contains": _TODO}
     return {"description": "What this case is about", **agent, "input": case_input, "expected_output": expected}
 
 

@@ -44,8 +44,16 @@ def check_form(target: object, example: str) -> re.Match[str]:
     """TargetError for what can't be a target, whatever there is to import; `example` shows the form in its text."""
     match = _TARGET.fullmatch(target) if isinstance(target, str) else None
     if match is None:
-        raise TargetError(f"{target!r} does not name a Python object; write it as {example!r}")
+        raise TargetError(f"{target!r} does not name a Python object; write it as {_suggest_form(target, example)!r}")
     return match
+
+
+def _suggest_form(target: object, example: str) -> str:
+    """Return a dotted path with the colon in front of its last name; the example for anything else."""
+    if not isinstance(target, str) or re.fullmatch(DOTTED, target) is None or "." not in target:
+        return example
+    module, _, name = target.rpartition(".")
+    return f"{module}:{name}"
 
 
 def refuse_import(target: object, example: str, permissions: Permissions | None, *, is_called: bool) -> None:

@@ -334,8 +334,12 @@ class MarkedTests:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        report = yield
         state = item.stash.get(_STATE, None)
+        if state is not None and state.verdict is not None and call.excinfo is not None:
+            error = call.excinfo.value
+            if isinstance(error, TypeError) and all(word in str(error) for word in ("Verdict", "await")):
+                error.add_note("evalkit_case.run() has run the case; to await it, write evalkit_case.arun(agent)")
+        report = yield
         if state is not None:
             report.sections = [
                 (escape_controls(name), escape_lines(self._redact(text))) for name, text in report.sections

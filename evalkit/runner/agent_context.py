@@ -69,12 +69,7 @@ class AgentContext:
                 self._record_error(outcome.error, SET_UP)
                 return None
             if not callable(outcome.value):
-                kind = type(outcome.value).__name__
-                self._record_fault(
-                    build_phase_fault(
-                        SET_UP, name, f"gave a {kind}; it gives the agent, a callable that takes the task"
-                    )
-                )
+                self._record_fault(build_phase_fault(SET_UP, name, _explain_no_agent(outcome.value)))
                 return None
             run.phase = ""
             current_agent_thread.set(
@@ -104,7 +99,7 @@ class AgentContext:
                     self._task.cancel()
                     run.abandon("its tear-down")
                     self._record_fault(build_phase_fault(TEAR_DOWN, name, f"was still running after {TEARDOWN_S:g} s"))
-                elif self._teardown_outcome.error is not None:
+                elif self._teardown_outcome.error is not None and callable(self._ready.result().value):
                     self._record_error(self._teardown_outcome.error, TEAR_DOWN)
                 run.phase = ""
         finally:
@@ -185,3 +180,10 @@ class AgentContext:
         if outcome.error is not None:
             raise outcome.error
         return outcome.value
+
+
+def _explain_no_agent(value: object) -> str:
+    kind = type(value).__name__
+    if isinstance(value, str):
+        return f"gave a {kind}: an agent that uses 'yield' yields the agent, once, and an agent returns its answer"
+    return f"gave a {kind}; it gives the agent, a callable that takes the task"

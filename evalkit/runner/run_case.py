@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -395,7 +396,11 @@ def _read_reply(outcome: CallOutcome, run: RunState) -> Reply | None:
         return Reply(outcome.value or "")
     else:
         name, kind = run.plan.agent.name, type(outcome.value).__name__
-        message = f"agent '{name}' returned a value of type {kind}; it must return a string or an evalkit.Reply"
+        advice = "; it must return a string or an evalkit.Reply"
+        if inspect.iscoroutine(outcome.value):
+            outcome.value.close()
+            advice = f", {outcome.value.__qualname__}(...), which was not awaited; await it, and return the answer"
+        message = f"agent '{name}' returned a value of type {kind}{advice}"
         run.fault = RunFault(code="invalid_reply", message=message)
     return None
 

@@ -102,16 +102,25 @@ class CaseReader(FieldReader):
 
         `synonyms` are what people write for the keys, if the table does not say it.
         """
+        rows = {key: table.get(key) or (None if place is None else find_key(place, key)) for key in data}
+        meant: dict[str, str] = {}
+        if None in rows.values():
+            of_features = {} if place is None else {name: find_key(place, name) for name in list_keys(place)}
+            known = {**table, **of_features}
+            words = collect_synonyms(known) | dict(synonyms or {})
+            meant = {key: words.get(key.lower(), "") for key, row in rows.items() if row is None}
+        # Keys below an empty one that are not indented: the empty one is not reported as well.
+        empty = {owner for synonym in meant.values() if data.get(owner := synonym.partition(".")[0], 0) is None}
         values: JsonDict = {}
         for key, value in data.items():
-            row = table.get(key) or (None if place is None else find_key(place, key))
-            if row is not None:
+            row = rows[key]
+            if row is None:
+                owner = meant[key].partition(".")[0]
+                hint = f"; did you mean '{meant[key]}'?" if meant[key] else ""
+                hint = f"; indent it, to stand in '{owner}'" if owner in empty else hint
+                self.report_unknown_key(path, key, known, hint)
+            elif key not in empty:
                 values[key] = row.read(self, (*path, key), value)
-            else:
-                of_features = {} if place is None else {name: find_key(place, name) for name in list_keys(place)}
-                known = {**table, **of_features}
-                synonym = (collect_synonyms(known) | dict(synonyms or {})).get(key.lower())
-                self.report_unknown_key(path, key, known, f"; did you mean '{synonym}'?" if synonym else "")
         return values
 
     def read_anything(self, path: KeyPath, value: object) -> object:
@@ -289,7 +298,9 @@ class CaseReader(FieldReader):
             else:
                 self._report_agent_key(path, key, rows, found[0] if found else None)
         if not found and all(key in rows for key in entries):
-            self.add_problem(path, f"agent has none of {_join(forms, 'and')}: what is to be run, or asked")
+            files = [item for item in entries.values() if isinstance(item, str) and item.endswith(".md")]
+            advice = f"; an instruction file is written alone: `agent: {files[0]}`" if files else ""
+            self.add_problem(path, f"agent has none of {_join(forms, 'and')}: what is to be run, or asked{advice}")
         return entries
 
     def _report_agent_key(self, path: KeyPath, key: object, rows: Mapping[str, CaseKey], form: str | None) -> None:

@@ -248,9 +248,12 @@ def _check_permissions(reader: CaseReader, data: JsonDict, permissions: Permissi
         check_model(reader, ("settings", "model"), settings.get("model"), permissions, "--evalkit-model")
 
 
+_MISPLACED = {key: place for key, place in CASE_SYNONYMS.items() if place.startswith(("expected_output.", "settings."))}
+
+
 def _read_input(reader: CaseReader, data: JsonDict, case_input: JsonDict) -> None:
     path: KeyPath = ("input",)
-    reader.read_keys(INPUT_KEYS, case_input, path, INPUT)
+    reader.read_keys(INPUT_KEYS, case_input, path, INPUT, _MISPLACED)
     inputs = list_inputs()
     present = [key for key in inputs if key in case_input]
     if not present:

@@ -94,6 +94,11 @@ def test_an_instruction_file_is_found_beside_the_case_then_in_suites_then_in_the
 UNKNOWN = [
     ("warenty", "unknown agent 'warenty'; did you mean 'warranty'? Registered: 'warranty', 'billing'"),
     (
+        "desk/agents.py",
+        "'desk/agents.py' is a file, and an agent is a function in it: write its name, or 'desk.agents:agent'. "
+        "Registered: 'warranty', 'billing'",
+    ),
+    (
         "refunds",
         "unknown agent 'refunds'. Registered: 'warranty', 'billing'. An agent is registered "
         'in conftest.py with @evalkit.agent("refunds"), or named as package.module:attribute or instruction.md',

@@ -102,6 +102,14 @@ def test_a_phrase_that_is_part_of_a_number_is_pointed_out(told: Callable[..., li
     assert mismatch.message == f'expected a text that contains "10", got "10.5" {hint}'
 
 
+def test_a_phrase_in_typographic_quotes_is_pointed_out(told: Callable[..., list[str]]) -> None:
+    """YAML takes them for a part of the text."""
+    (message,) = told({"response_contains": "\u201cT1\u201d"}, response="Ticket T1")
+    assert message.endswith("(it is there without \u201c and \u201d, which YAML keeps)")
+    (message,) = told({"response_contains": "\u201cT2\u201d"}, response="Ticket T1")
+    assert message.endswith('"\u201cT2\u201d"')
+
+
 NO_TEXTS = [
     (["SN1", "and more"], "a list", " (its texts are searched where the function declares an array)"),
     ({"text": "SN1"}, "a mapping", " (its texts are searched where the function declares an object)"),

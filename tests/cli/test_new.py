@@ -10,25 +10,28 @@ from evalkit import load_case
 
 Desk = Any
 
-WRITTEN = """\
+TODO = "TODO: a text of the answer, or remove this line"
+WRITTEN = f"""\
 # The functions of the suite: check(id), open(id, priority, note).
 description: What this case is about
 input:
   message: My A1 is broken
 expected_output:
   expected_function_calls: []
+  response_contains: "{TODO}"
 """
-WITH_A_CALL = """\
+WITH_A_CALL = f"""\
 description: What this case is about
 input:
   message: What the user says
   mock_function_responses:
-    open: {}
+    open: {{}}
 expected_output:
   expected_function_calls:
     - function_name: open
       arguments:
         id: x
+  response_contains: "{TODO}"
 """
 
 
@@ -90,7 +93,10 @@ def test_without_a_suite_the_agent_is_asked_for(desk: Desk) -> None:
     (desk.root / "scenarios" / "suite.yaml").unlink()
     desk.run("new", "scenarios/late")
     case = load_case(desk.root / "scenarios" / "late_001.yaml", root=desk.root)
-    assert (case.agent, case.expected_output) == ("your_agent", {"expected_function_calls": []})
+    assert (case.agent, case.expected_output) == (
+        "your_agent",
+        {"expected_function_calls": [], "response_contains": TODO},
+    )
 
 
 def test_the_agent_is_that_of_the_last_case_beside_it(desk: Desk) -> None:

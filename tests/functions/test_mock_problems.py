@@ -157,6 +157,15 @@ PROBLEMS: list[tuple[Any, list[tuple[str, str]]]] = [
         {"f": {"$call": "nope"}},
         [("mocks.f.$call", "$call: 'nope' does not name a Python object; write it as 'mocks.warranty:create_ticket'")],
     ),
+    (
+        {"f": {"$call": "shop.check"}},
+        [
+            (
+                "mocks.f.$call",
+                "$call: 'shop.check' does not name a Python object; write it as 'shop:check'",
+            )
+        ],
+    ),
     ({"f": {"$call": "nope:x"}}, [("mocks.f.$call", "$call: there is no module 'nope'")]),
     ({"f": {"$call": "os:sep"}}, [("mocks.f.$call", "$call: 'os:sep' is not callable but \"/\"")]),
     (

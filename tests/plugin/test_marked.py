@@ -500,6 +500,15 @@ async def test_desk(evalkit_case):
     assert project.run("tests", "-q").ret == 0
 
 
+def test_a_verdict_that_is_awaited_names_arun(project: Project) -> None:
+    project.write("conftest.py", ASYNC_TESTS)
+    body = module_of("await evalkit_case.run(lambda task: task.call('check', id='A1') and 'done')")
+    project.write("tests/test_desk.py", body.replace("def test_", "async def test_"))
+    project.case("right_001")
+    result = project.run("tests")
+    result.stdout.fnmatch_lines(["E *evalkit_case.run() has run the case; to await it, write evalkit_case.arun(agent)"])
+
+
 def test_the_case_names_its_agent_or_the_project_does(project: Project) -> None:
     project.case("a_001", agent=None)
     project.write("pytest.ini", "[pytest]\nevalkit_agent = obedient\n")

@@ -277,7 +277,12 @@ WRONG = [
     (without_async_yield, "setup_failed", f"the set-up of agent '{{}}' went wrong: {NO_YIELD}"),
     (twice, "teardown_failed", f"the tear-down of agent '{{}}' went wrong: {TWICE}"),
     (async_twice, "teardown_failed", f"the tear-down of agent '{{}}' went wrong: {TWICE}"),
-    (text, "setup_failed", "the set-up of agent '{}' gave a str; it gives the agent, a callable that takes the task"),
+    (
+        text,
+        "setup_failed",
+        "the set-up of agent '{}' gave a str: an agent that uses 'yield' yields the agent, once, and an agent returns "
+        "its answer",
+    ),
 ]
 
 

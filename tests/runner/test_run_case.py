@@ -99,6 +99,17 @@ async def takes_two(task: Task, tools: Any) -> str:
     return "x"
 
 
+def test_an_agent_that_returns_a_coroutine_is_told_to_await_it(make_case: MakeCase, settings: Settings) -> None:
+    async def forgets(task: Task) -> Any:
+        return takes_two(task, ())
+
+    message = run_case(make_case(), forgets, settings).reasons[0].message
+
+    assert message.startswith(
+        "agent 'forgets' returned a value of type coroutine, takes_two(...), which was not awaited; "
+    )
+
+
 @pytest.mark.parametrize(
     ("agent", "says"),
     [
