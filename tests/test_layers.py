@@ -290,6 +290,7 @@ LAZY: dict[str, str] = {
     "evalkit.hosts.reports.table": "a report is asked for",
     "evalkit.hosts.reports.trace": "a trace is shown",
     "evalkit.runner.faults": "an agent raises, or its run could not be measured",
+    "evalkit.runner.refused_settings": "a model's service failed",
     "evalkit.runner.changed_runs": "passed cases run again",
     "evalkit.runner.open_runs": "a feature left something open, and all else holds",
     "evalkit.runner.agent_context": "an agent has a set-up",

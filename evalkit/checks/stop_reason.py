@@ -12,6 +12,7 @@ from evalkit.checks.expected_key import ExpectationDraft, ExpectedKey, FailedChe
 from evalkit.checks.key_schemas import NAME
 from evalkit.checks.reasons import build_failure, build_pass, build_unmeasured
 from evalkit.errors import KeyPath, format_path
+from evalkit.records.transcript import ModelTurn
 from evalkit.records.verdict import CheckResult
 
 if TYPE_CHECKING:
@@ -43,11 +44,20 @@ class StopReason(Demand, Struct, frozen=True):
         last = transcript.turns[-1] if transcript.turns else None
         if last is not None and last.finish_message and not last.calls:  # the reply that ended the run
             message += f": {last.finish_message}"
+        if last is not None and last.finish_reason == actual == "length":
+            message += f"; {_describe_limit(last)}"
         place = format_path(self.path)
         if actual in _WORLD_STOP_REASONS:
             return build_unmeasured(self.key, message, place, evidence.mode, code=actual)
         code = actual if actual in _STOP_REASON_CODES else "stop_reason"
         return build_failure(self.key, code, message, place, expected=self.stop_reason, actual=actual)
+
+
+def _describe_limit(turn: ModelTurn) -> str:
+    """Describe the limit at which a reply was cut off, and the setting."""
+    tokens = 0 if turn.usage is None else turn.usage.output_tokens + turn.usage.reasoning_tokens
+    count = f"after {tokens:,} tokens" if tokens else "at its limit"
+    return f"the model's reply was cut off {count}; settings.max_output_tokens says how many it may have"
 
 
 class StopReasonKey(ExpectedKey):

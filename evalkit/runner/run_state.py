@@ -75,12 +75,13 @@ from evalkit.text.format import format_count
 
 if TYPE_CHECKING:
     from evalkit.models.cassettes.model import Cassette
-    from evalkit.runner import faults
+    from evalkit.runner import faults, refused_settings
     from evalkit.wire import blame, text_calls
     from evalkit.wire.records import Failure
 else:
     blame = LazyModule("evalkit.wire.blame")
     faults = LazyModule("evalkit.runner.faults")
+    refused_settings = LazyModule("evalkit.runner.refused_settings")
     text_calls = LazyModule("evalkit.wire.text_calls")
 
 
@@ -338,6 +339,10 @@ def _find_fault(run: RunState) -> RunFault | None:
     unmeasured = run.dispatcher.fault or run.task.fault
     if run.plan.expects_model_failure and isinstance(unmeasured, ProviderError):
         unmeasured = None
+    if isinstance(unmeasured, ProviderError):
+        plan = run.plan
+        advice = refused_settings.explain_refused_setting(unmeasured, plan.case, plan.settings, run.task.settings)
+        unmeasured = ProviderError(f"{unmeasured}\n{advice}") if advice else unmeasured
     return run.fault if unmeasured is None else faults.build_unmeasured_fault(unmeasured)
 
 

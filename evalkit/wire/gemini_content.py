@@ -233,6 +233,8 @@ def build_request(request: ModelRequest) -> JsonDict:
         "maxOutputTokens": request.max_output_tokens,
     }
     generation: JsonDict = {key: value for key, value in options.items() if value is not None}
+    if request.reasoning_effort is not None:
+        generation["thinkingConfig"] = {"thinkingLevel": request.reasoning_effort.upper()}
     if request.response_schema is not None:
         generation |= {"responseMimeType": "application/json", "responseJsonSchema": dict(request.response_schema)}
     return body | ({"generationConfig": generation} if generation else {})

@@ -179,6 +179,7 @@ def build_request(request: ModelRequest) -> JsonDict:
         "temperature": request.temperature,
         "seed": request.seed,
         "max_output_tokens": request.max_output_tokens,
+        "thinking_level": request.reasoning_effort,
     }
     if given := {key: value for key, value in options.items() if value is not None}:
         body["generation_config"] = given

@@ -19,6 +19,7 @@ from evalkit.models.providers.base import (
     OfferedFunction,
     ProviderKind,
     Refusal,
+    refuse_settings,
     require_readable,
 )
 from evalkit.models.providers.client import Client, ClientOptions, ClientProvider
@@ -147,6 +148,7 @@ def build_body(request: ModelRequest, *, max_tokens: int) -> JsonDict:
     """Build the request's body without `model`. UsageError for a function whose name the service refuses."""
     for function in request.functions:
         NAMES.check(function.name)
+    refuse_settings(request, "Anthropic", "verbosity")
     return anthropic_messages.build_request(request, max_tokens=max_tokens)
 
 

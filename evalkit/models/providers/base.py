@@ -56,6 +56,30 @@ class ProviderOptions(Struct, frozen=True, kw_only=True):
 REQUEST_OPTIONS = ("temperature", "max_output_tokens", "reasoning_effort", "verbosity")
 
 
+def refuse_settings(request: ModelRequest, service: str, *names: str) -> None:
+    """Raise UsageError for a setting that the service has no key for."""
+    for name in names:
+        if (value := getattr(request, name)) is not None:
+            advice = f"leave it out of 'settings', or write '{name}: null' there for this model"
+            raise UsageError(f"{service} has no '{name}', and the request says {value!r}: {advice}")
+
+
+# Keys of requests, as services name those that they refuse, and the settings that say them.
+REFUSED_SETTINGS = {
+    "temperature": "temperature",
+    "seed": "seed",
+    "random_seed": "seed",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "max_output_tokens": "max_output_tokens",
+    "reasoning": "reasoning_effort",
+    "reasoning.effort": "reasoning_effort",
+    "reasoning_effort": "reasoning_effort",
+    "text.verbosity": "verbosity",
+    "verbosity": "verbosity",
+}
+
+
 def complete_request(request: ModelRequest, options: ProviderOptions) -> ModelRequest:
     """Return the request with what the options of the model say of all."""
     said = {name: value for name in REQUEST_OPTIONS if (value := getattr(options, name)) is not None}

@@ -19,6 +19,7 @@ from evalkit.models.providers.base import (
     NameRules,
     ProviderKind,
     ProviderOptions,
+    refuse_settings,
     require_readable,
 )
 from evalkit.models.providers.client import Client
@@ -155,6 +156,7 @@ def build_body(request: ModelRequest, *, max_tokens: int) -> JsonDict:
     """Build the request without `modelId`. UsageError for a function whose name the service refuses."""
     for function in request.functions:
         NAMES.check(function.name)
+    refuse_settings(request, "Bedrock's converse", "reasoning_effort", "verbosity")
     return bedrock_converse.build_request(request, max_tokens=max_tokens)
 
 

@@ -34,7 +34,9 @@ Client = Any  # of a package that is imported when it is used
 
 _REFUSALS = (400, 404, 422)  # of what a request says
 # Keys of a request that a model may refuse, and can do without.
-_OPTIONAL_KEYS = frozenset({"temperature", "seed", "max_tokens", "max_completion_tokens", "response_format"})
+_OPTIONAL_KEYS = frozenset(
+    {"temperature", "seed", "max_tokens", "max_completion_tokens", "response_format", "store", "stream_options"}
+)
 
 
 class ClientOptions(ProviderOptions, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from evalkit.models.providers.base import (
     Refusal,
     limit_replies,
     parse_reply,
+    refuse_settings,
     require_readable,
     require_whole,
 )
@@ -100,6 +101,7 @@ class GeminiProvider:
         """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
         for function in request.functions:
             NAMES.check(function.name)
+        refuse_settings(request, "Gemini", "verbosity")
         build = gemini_interactions.build_request if self._is_interactions else gemini_content.build_request
         body = build(request)
 

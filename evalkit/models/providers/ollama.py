@@ -23,6 +23,7 @@ from evalkit.models.providers.base import (
     ProviderOptions,
     limit_replies,
     parse_reply,
+    refuse_settings,
     require_readable,
 )
 from evalkit.models.providers.client import Client
@@ -84,10 +85,12 @@ class OllamaProvider:
         """Build the request's body. UsageError for a function whose name the service refuses."""
         for function in request.functions:
             NAMES.check(function.name)
+        refuse_settings(request, "Ollama", "verbosity")
         body = ollama_chat.build_request(request, stream=self.options.stream, num_ctx=self.options.num_ctx)
-        if self.options.think is not None:
-            words = {"true": True, "1": True, "false": False, "0": False}
-            body["think"] = words.get(self.options.think, self.options.think)
+        think = self.options.think or request.reasoning_effort
+        if think is not None:
+            words = {"true": True, "1": True, "false": False, "0": False, "none": False}
+            body["think"] = words.get(think, think)
         return {"model": self.model, **body}
 
     async def _open(self) -> None:

@@ -25,6 +25,7 @@ from evalkit.models.providers.base import (
     Provider,
     ProviderKind,
     Refusal,
+    refuse_settings,
     require_readable,
     require_whole,
 )
@@ -328,6 +329,7 @@ class MistralProvider(OpenAIProvider):
 
     def build_body(self, request: ModelRequest) -> JsonDict:
         """Build the body: another name of the seed, no key that the service does not know, ids in its form."""
+        refuse_settings(request, "Mistral", "verbosity")
         body = openai_chat.build_request(request, stream=self.options.stream, limit_key="max_tokens")
         body.pop("stream_options", None)
         if "seed" in body:

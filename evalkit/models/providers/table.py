@@ -12,10 +12,17 @@ from urllib.parse import parse_qsl
 from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import fields
 
-from evalkit.errors import UsageError, did_you_mean
+from evalkit.errors import ProviderError, UsageError, did_you_mean
 from evalkit.hooks import list_entries
 from evalkit.lazy import load_name
-from evalkit.models.providers.base import REQUEST_OPTIONS, Provider, ProviderKind, ProviderOptions, complete_request
+from evalkit.models.providers.base import (
+    REFUSED_SETTINGS,
+    REQUEST_OPTIONS,
+    Provider,
+    ProviderKind,
+    ProviderOptions,
+    complete_request,
+)
 from evalkit.records.transcript import ModelRequest, ModelTurn
 
 # Each service is imported when it is first needed: most runs replay cassettes.
@@ -93,7 +100,14 @@ class SetProvider:
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises as the live provider does."""
-        return await self._live.turn(complete_request(request, self._options))
+        try:
+            return await self._live.turn(complete_request(request, self._options))
+        except ProviderError as error:
+            name = REFUSED_SETTINGS.get(error.refused_key or "", "")
+            if (value := getattr(self._options, name, None)) is None:
+                raise
+            message = f"{error}. The model's name sets it: leave out {name}={value}"
+            raise ProviderError(message, status=error.status, refused_key=f"?{name}") from error
 
     async def aclose(self) -> None:
         """Close what the running event loop holds."""

@@ -15,7 +15,7 @@ from evalkit.errors import SpecError
 from evalkit.features.sweeps.fault_runs import FAULTS
 from evalkit.features.sweeps.feature import FaultSweep
 from evalkit.records.case import Case
-from evalkit.records.settings import Settings
+from evalkit.records.settings import Settings, derive_seed
 from evalkit.records.verdict import FAILED, NOT_RUN, PASSED, Verdict
 from evalkit.runner.changed_runs import arun_with_changes
 from evalkit.spec.load import case_from_dict
@@ -202,6 +202,18 @@ def test_an_agent_that_blocks_only_under_a_fault_runs_into_its_deadline() -> Non
 def test_a_repeated_case_is_swept_once() -> None:
     verdict = swept(case(repeat={"runs": 3, "min_pass": 2}), careful)
     assert (len(verdict.runs), len(verdict.changed_runs)) == (2, 8)
+
+
+def test_each_run_of_a_sweep_has_a_seed_of_its_own() -> None:
+    seeds: list[int | None] = []
+
+    def seeded(task: Any) -> Any:
+        seeds.append(task.settings.seed)
+        return careful(task)
+
+    swept(case(settings={"seed": 7}), seeded)
+
+    assert seeds == [7, *(derive_seed(7, f"changed run {number}") for number in range(1, 9))]
 
 
 INSTRUCTION = """\
