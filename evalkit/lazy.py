@@ -45,10 +45,11 @@ def load(name: str) -> ModuleType:
     """Import a module of evalkit, once in a process."""
     if name in _loaded:
         return _loaded[name]
-    for other, module in list(_loaded.items()):
+    # Copies: in the midst of a list of items, which makes a tuple of each, another thread may import something.
+    for other, module in _loaded.copy().items():
         sys.modules.setdefault(other, module)
     module = import_module(name)
-    evalkits = {other: found for other, found in list(sys.modules.items()) if other.startswith("evalkit.")}
+    evalkits = {other: found for other, found in sys.modules.copy().items() if other.startswith("evalkit.")}
     _loaded.update({other: found for other, found in evalkits.items() if not _is_half_imported(found)})
     return module
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from importlib.abc import Loader
@@ -69,6 +70,28 @@ def test_threads_that_load_a_module_at_once_get_the_same_one() -> None:
         thread.join()
     assert len(found) == 8
     assert all(kinds is found[0] for kinds in found)
+
+
+@pytest.mark.usefixtures("unloaded")
+def test_what_is_imported_meanwhile_does_not_disturb() -> None:
+    """Another thread gets its turn wherever objects are made; the collector of garbage stands for it here."""
+    made: list[str] = []
+
+    def import_another(phase: str, info: dict[str, int]) -> None:
+        made.append(f"made_meanwhile_{len(made)}")
+        sys.modules[made[-1]] = ModuleType(made[-1])
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(import_another)
+    gc.set_threshold(1)
+    try:
+        assert lazy.load(NAME).UNLISTED
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(import_another)
+        for name in made:
+            del sys.modules[name]
+    assert made
 
 
 def test_a_name_that_a_module_lacks_is_an_attribute_error() -> None:

@@ -388,7 +388,7 @@ class AttributeSwap:
         if is_module(self._target.owner):
             spaces = [vars(module) for module in tuple(sys.modules.values()) if is_module(module)]
             # Every module-level name that refers to the function.
-            self._places = [(space, name) for space in spaces for name, value in tuple(space.items()) if value is real]
+            self._places = [(space, name) for space in spaces for name, value in space.copy().items() if value is real]
             for namespace, name in self._places:
                 namespace[name] = self._wrapper
 

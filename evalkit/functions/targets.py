@@ -123,7 +123,7 @@ def suggest_target(name: str, permissions: Permissions | None) -> str | None:
     """Return a function of that name in the project's own modules, as `patch` names it; None if there is none."""
     targets = [
         f"{module}:{function.__qualname__}"
-        for module, space in sorted(sys.modules.items())
+        for module, space in sorted(sys.modules.copy().items())
         if is_module(space) and isinstance(function := vars(space).get(name), FunctionType)
         if function.__module__ == module and explain_import(module, permissions, is_called=True) == ""
     ]
