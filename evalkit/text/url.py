@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 
 def is_loopback(url: str) -> bool:
@@ -13,6 +13,11 @@ def is_loopback(url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def drop_local_port(url: str) -> str:
+    """Return a URL of this machine without its port and name, which are others on another day; any other as it is."""
+    return urlunsplit(urlsplit(url)._replace(netloc="localhost")) if is_loopback(url) else url
 
 
 def complete_ollama_host(host: str) -> str:

@@ -60,6 +60,22 @@ def test_what_was_recorded_is_replayed_without_the_server(client: str, clients: 
     assert len(echo.received) == 1
 
 
+@pytest.mark.parametrize("match", ["request", "turn"])
+def test_a_server_of_this_machine_may_have_another_port_and_name_on_replay(
+    match: str, clients: Any, echo: Any, run: Run, cassette: Path
+) -> None:
+    recorded = run(clients["requests"], record="missing")
+    text = cassette.read_text("utf-8")
+    assert echo.url in text
+    moved = text.replace(echo.url, "http://localhost:1")
+    cassette.write_text(f"match: {match}\n{moved}", "utf-8")
+    replayed = run(clients["requests"])
+    cassette.write_text(moved.replace("http://localhost:1", "http://192.0.2.1:1"), "utf-8")
+    elsewhere = run(clients["requests"])
+
+    assert (recorded.status, replayed.status, elsewhere.status) == ("passed", "passed", "error")
+
+
 @pytest.mark.parametrize(
     ("content_type", "body"),
     [("application/x-protobuf", b"[%d]"), ("application/json", b'{"resourceSpans": [{"n": %d}]}')],

@@ -60,6 +60,7 @@ from evalkit.models.cassettes.model import (
 )
 from evalkit.models.cassettes.paths import build_http_path
 from evalkit.records.parts import InputPart, replace_content
+from evalkit.text.url import drop_local_port
 from evalkit.wire.table import is_candidate
 
 
@@ -141,7 +142,7 @@ class Player:
         self._is_ready = False
         self._cassette: HttpCassette | None = None  # what is played; None while recording
         self._remaining: dict[str, deque[int]] = {}  # by request: the recorded exchanges that are left
-        # The same by request without secrets, and without what clients draw by lot.
+        # The same by request without secrets, ports of this machine, and what clients draw by lot.
         self._remaining_alike: dict[str, deque[int]] = {}
         self._played: set[int] = set()
         self._exchanges: list[JsonDict] = []  # recorded now, in the order of the requests, with all secrets
@@ -331,15 +332,14 @@ class Player:
         return request_data
 
     def _build_loose_key(self, request: JsonObject, secrets: tuple[str, ...] = ()) -> str:
+        request = {**request, "url": drop_local_port(str(request.get("url")))}
         return _build_key(mask_request(replace_uuids(request), secrets or self._options.secrets))
 
     def _play(self, request_data: JsonObject, secrets: tuple[str, ...], cassette: HttpCassette) -> JsonObject:
         """Take the exchange of a request."""
         key = loose_key = _build_key(request_data)
         if cassette.match == BY_TURN:
-            place, exchanges = get_endpoint(request_data), cassette.exchanges
-            turns = (index for index, exchange in enumerate(exchanges) if get_endpoint(exchange["request"]) == place)
-            index = self._take_next(turns)
+            index = self._take_next(_list_turns(request_data, cassette))
             if index is None:
                 raise build_exhausted_error(mask_request(request_data, secrets), cassette)
         else:
@@ -359,6 +359,14 @@ class Player:
 
     def _take_next(self, indices: Iterable[int]) -> int | None:
         return next((index for index in indices if index not in self._played), None)
+
+
+def _list_turns(request: JsonObject, cassette: HttpCassette) -> list[int]:
+    """List the exchanges of a request's endpoint: those with its own port, where there are any."""
+    place, host = get_endpoint(request), urlsplit(str(request.get("url"))).netloc
+    turns = [index for index, exchange in enumerate(cassette.exchanges) if get_endpoint(exchange["request"]) == place]
+    own = [turn for turn in turns if urlsplit(str(cassette.exchanges[turn]["request"].get("url"))).netloc == host]
+    return own or turns
 
 
 def _find_model_url(request: HttpRequest) -> str:

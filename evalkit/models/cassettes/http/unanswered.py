@@ -16,6 +16,7 @@ from evalkit.models.cassettes.fingerprint import (
 from evalkit.models.cassettes.http.cassette_file import HttpCassette
 from evalkit.models.cassettes.http.messages import FORMS
 from evalkit.models.cassettes.http.model_exchanges import replace_uuids
+from evalkit.text.url import drop_local_port
 
 RECORD_COMMAND = "pytest --evalkit --evalkit-record=missing"
 STALE_COMMAND = "pytest --evalkit --evalkit-record=stale"
@@ -72,7 +73,8 @@ def format_request_line(request: JsonObject) -> str:
 
 
 def get_endpoint(request: JsonObject) -> tuple[str, str, str]:
-    parts = urlsplit(str(request.get("url")))
+    """Return method, host and path; of servers of this machine the port does not count."""
+    parts = urlsplit(drop_local_port(str(request.get("url"))))
     return str(request.get("method", "GET")).upper(), parts.netloc, parts.path
 
 
