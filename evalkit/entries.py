@@ -119,6 +119,8 @@ class Entry(NamedTuple):
     has_rules: bool = False  # of lint
     messages: tuple[str, ...] = ()  # keys of `input` that say what the agent gets, as `message` does
     shown_inputs: tuple[str, ...] = ()  # keys of `input` that the agent sees
+    expectation_keys: tuple[str, ...] = ()  # keys of a case that hold keys of `expected_output`, and their templates
+    follows_agents: bool = False  # its part of a run begins at the latest when another agent takes over
     agent_forms: tuple[str, ...] = ()  # keys of a mapping under `agent`, each the sign of one form
     endpoint: str = ""  # a path below the URL of a run's functions, for programs and services
     mutants: tuple[str, ...] = ()  # kinds
@@ -260,6 +262,7 @@ BUILT_IN = (
         target="evalkit.features.handoffs.feature:Handoffs",
         keys={EXPECTED: ("expected_handoffs", "expected_delegations")},
         codes={"wrong_handoffs": Code(after="wrong_outcome")},
+        follows_agents=True,
         was={"transcript": "handoffs"},
     ),
     Entry(name="programs", target="evalkit.features.programs.feature:Programs", agent_forms=("command", "url")),
@@ -290,6 +293,7 @@ BUILT_IN = (
         name="faults",
         target="evalkit.features.sweeps.feature:Faults",
         keys={CASE: ("on_fault",)},
+        expectation_keys=("on_fault",),
         codes={"not_measurable_offline": Code()},
         options=(
             Option(

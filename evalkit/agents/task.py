@@ -33,7 +33,7 @@ from evalkit.functions.acting import act_as, hand_over
 from evalkit.functions.call_log import DIRECT, SEARCHED, CallContext, build_error_result
 from evalkit.functions.dispatcher import FakeDispatcher, describe_functions
 from evalkit.functions.mocks.answers import compile_static, render_answer
-from evalkit.hooks import AgentChange, RunPart, name_errors
+from evalkit.hooks import AgentChange, RunPart, list_following_agents, name_errors
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
@@ -68,7 +68,6 @@ else:
     traffic = LazyModule("evalkit.models.cassettes.http.traffic")
 
 T = TypeVar("T")
-_AGENT_CHANGES = "handoffs"  # the feature that records them
 PartT = TypeVar("PartT", bound=RunPart)
 
 
@@ -557,7 +556,8 @@ class Task:
     def record_agent_change(self, change: AgentChange) -> None:
         """Record that the run passes from one agent to another."""
         log = self._dispatcher.call_log
-        log.take_part(_AGENT_CHANGES)
+        for name in list_following_agents():
+            log.take_part(name)
         for name, part in log.parts.items():
             try:
                 with name_errors(name):

@@ -136,7 +136,7 @@ class AnswererKey(ChoicesKey):
     name = "answered_by"
     schema = make_ref("answered_by")
     doc = (
-        "Who must have answered the call: its `mock`, the `application` itself, an MCP `server`, the model's "
+        "Who must have answered the call: its `mock`, the `application` itself, a `server` of functions, the model's "
         "`service`, or `nobody`."
     )
     check = AnswererCheck

@@ -337,6 +337,18 @@ def list_expanding_keys() -> Mapping[str, str]:
 
 
 @cache
+def list_expectation_keys() -> frozenset[str]:
+    """Return the keys of a case that hold expectations, beside `expected_output`."""
+    return frozenset(key for entry in list_entries() for key in entry.expectation_keys)
+
+
+@cache
+def list_following_agents() -> tuple[str, ...]:
+    """Return the names of the features that follow a run from agent to agent."""
+    return tuple(entry.name for entry in list_entries() if entry.follows_agents)
+
+
+@cache
 def list_dividing() -> tuple[str, ...]:
     """Return the names of the features that divide runs into parts."""
     return tuple(entry.name for entry in list_entries() if entry.divides_runs)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
@@ -16,14 +16,16 @@ from msgspec.structs import replace
 from evalkit.agents.contract import build_agent
 from evalkit.checks.reasons import build_failure, build_pass
 from evalkit.entries import BUILT_IN, FACTS, Code, Command, Entry, ReportFormat
-from evalkit.errors import FeatureError, SpecError, UsageError
+from evalkit.errors import FeatureError, Location, SpecError, UsageError
 from evalkit.execution.executor import Executor, ExecutorRequest
+from evalkit.features.rows.filling import Row
 from evalkit.functions.call_log import CallLog
 from evalkit.gate.decision import decide
 from evalkit.hooks import (
     CASE,
     INPUT,
     VALUE,
+    AgentChange,
     CaseDraft,
     CaseFileData,
     CasePart,
@@ -266,6 +268,35 @@ def test_a_part_lets_another_agent_act_in_its_agent_s_place(install: Install) ->
     install(("shop-manners", ENTRY), cls=Rehearsal)
     verdict = run_case(build(manners="thank"), lambda task: 1 / 0)
     assert (verdict.status, verdict.transcript.response) == ("passed", "no, thank you")
+
+
+def test_a_feature_follows_a_run_from_agent_to_agent(install: Install) -> None:
+    class Round(RunPart):
+        feature = "manners"
+        heard: ClassVar[list[str]] = []
+
+        def change_agent(self, change: AgentChange) -> None:
+            self.heard.append(change.target)
+
+    class Polite(Manners):
+        def start_late(self, log: CallLog) -> RunPart:
+            return Round()
+
+    def hand_on(task: Any) -> str:
+        with task.act_as("front"), task.act_as("back"):
+            return "thank you"
+
+    install(("shop-manners", ENTRY._replace(follows_agents=True)), cls=Polite)
+    run_case(build(), hand_on)
+    assert Round.heard == ["back"]
+
+
+def test_a_row_fills_what_holds_expectations_as_text(install: Install) -> None:
+    row = Row("1", {"name": "{{ no template }}"}, Location("x.yaml"))
+    install(("shop-manners", ENTRY._replace(expectation_keys=("manners",))))
+    data = {"manners": {"response": "{{ row.name }}"}, "description": "{{ row.name }}"}
+    filled = row.fill(data)
+    assert filled == {"manners": {"response": "{{ '{{ no template }}' }}"}, "description": "{{ no template }}"}
 
 
 @pytest.mark.parametrize("hook", ["join", "answer", "save", "close", "find_unused", "finish"])

@@ -9,15 +9,13 @@ from contextlib import suppress
 from functools import partial
 
 from evalkit.errors import KeyPath, Location, PathProblem
-from evalkit.hooks import FileCase
+from evalkit.hooks import FileCase, list_expectation_keys
 from evalkit.jsonvalue import JsonDict, JsonValue, map_strings, parse_strictly
 from evalkit.records.case import MOCKS, OLD_MOCKS
 from evalkit.records.template import TemplateError, escape_braces, fill_row
 
 CASE_KEYS = ("description", "must_pass", "skip", "xfail", "until")  # of a row, above those of its file
 
-# Where texts hold templates of other roots, so that braces in a row's values must be kept from being read as such.
-_TEMPLATED = ("expected_output", "on_fault")
 _WHOLE_VALUE = re.compile(r"\{\{\s*row\.([\w-]+)\s*\}\}")
 
 
@@ -37,8 +35,10 @@ class Row(FileCase):
         The row's own `tags`, `must_pass` and the like are laid over the case's.
         """
         values = self.values
+        # Of other roots: braces in a row's values must be kept from being read as such there.
+        templated = {"expected_output", *list_expectation_keys()}
         filled = {
-            key: value if _is_known_plain(value) else self._fill(value, (key,), is_data=key not in _TEMPLATED)
+            key: value if _is_known_plain(value) else self._fill(value, (key,), is_data=key not in templated)
             for key, value in data.items()
         }
         if isinstance(data.get("functions"), str) and isinstance(tools := filled["functions"], list):
