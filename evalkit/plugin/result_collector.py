@@ -368,7 +368,7 @@ class ResultCollector:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
         self._unattributed.show(terminalreporter)
-        self._display.put_reasons_first(terminalreporter)
+        self._display.shorten_summary(terminalreporter)
         if self._decision is not None and exitstatus != pytest.ExitCode.USAGE_ERROR:
             selected = self._list_selected()
             self._display.write_summary(terminalreporter, self._decision, self._outcomes, selected, self._files)

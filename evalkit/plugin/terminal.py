@@ -65,6 +65,7 @@ else:
 MOST_PASSED_TRACES = 50
 _MOST_PREPARED = 10_000_000  # characters of traces in memory
 _MOST_NAMED = 3
+_LEAST_REASON = 60  # characters of a reason in the short summary; a longer line is broken by the terminal
 _LARGE_RUN = 100  # cases, which can show how sure a gate that is met is
 _FEW_CASES = 10  # of which no interval says more than that they are few
 _MOST_RECORDINGS = 20
@@ -150,10 +151,11 @@ class Display:
             for reports in reporter.stats.values():
                 reports.sort(key=lambda report: places.get(getattr(report, "nodeid", ""), -1))
 
-    def put_reasons_first(self, reporter: pytest.TerminalReporter) -> None:
-        """Let the lines of pytest's short summary begin with the reason: behind a long path, pytest shows none.
+    def shorten_summary(self, reporter: pytest.TerminalReporter) -> None:
+        """Let each line of pytest's short summary have a reason: behind a long node id, pytest shows none.
 
-        The reports of its lists are replaced by copies that have the whole line for a name.
+        The reports of its lists are replaced by copies that have the whole line for a name. A file of one case is
+        named without the case.
         """
         if self._config.invocation_params.dir != self._config.rootpath:
             return  # pytest takes a name for a path there
@@ -166,12 +168,10 @@ class Display:
                 crash = trace.reprcrash
                 file, _, name = report.nodeid.partition("::")  # the case's, or that of a test that ran it
                 place = file if file == crash.path and not name.endswith("]") else report.nodeid
-                message = crash.message
-                if match := re.match(rf"({re.escape(place)}(?::\d+)*): ", message):  # a problem of the file
-                    place, message = match[1], message[match.end() :]
-                reason = cut_at_word(message, max(self._columns - len("FAILED "), 40))
+                message = re.sub(rf"^{re.escape(place)}(:\d+)*: ", "", crash.message)  # of a problem of the file
+                reason = cut_at_word(message, max(self._columns - len(f"FAILED {place} - "), _LEAST_REASON))
                 reports[index] = line = copy(report)
-                line.nodeid = f"{reason} - {place}" if reason else place
+                line.nodeid = f"{place} - {reason}" if reason else place
                 line.longrepr = None
 
     def build_trace(self, verdict: Verdict) -> LongreprTrace:

@@ -180,11 +180,11 @@ def group_categories(cases: Iterable[tuple[str, str, str]]) -> tuple[list[Catego
         for name, counts in bad.items():
             is_named = len(folders) > 1 and not is_headed
             rows.append(CategoryRow(f"{title}: {name}" if is_named else name, counts, is_headed))
-    parts = [_format_count(sum(count for _, count in green), "case")]
-    parts.append(f"{len(green)} categor{'y' if len(green) == 1 else 'ies'}")
     named_folders = {folder for folder, _ in green}
     place = f" in {_format_count(len(named_folders), 'folder')}" if len(folders) > 1 else ""
-    return rows, f"all passed: {' of '.join(parts)}{place}" if green else ""
+    cases = _format_count(sum(count for _, count in green), "case")
+    categories_passed = f"{len(green)} categor{'y' if len(green) == 1 else 'ies'} passed in full"
+    return rows, f"{categories_passed}: {cases}{place}" if green else ""
 
 
 def list_properties(verdict: Verdict) -> dict[str, str]:
