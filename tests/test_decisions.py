@@ -28,7 +28,6 @@ ALLOWED = {
     "agents/task.py: PARTS in message": "a key of a JSON object",
     "adapters/pydantic_ai/__init__.py: 'request_limit' in str(error)": "pydantic-ai's error has no code",
     "features/simulated_users/mistakes.py: _FENCE.fullmatch(message.strip())": "the user's message is judged",
-    r"plugin/terminal.py: re.match(f'({re.escape(place)}(?::\\d+)*): ', message)": "the line has its place beside it",
     "plugin/verdicts.py: 'timeout' in error.lower()": "pytest-timeout's report has no code",
     "models/providers/client.py: 'api_key' in str(error)": "the openai client's error has no code",
     "models/providers/gemini.py: 'api key' in str(error).lower()": "google-genai raises a plain ValueError",

@@ -182,9 +182,9 @@ def group_categories(cases: Iterable[tuple[str, str, str]]) -> tuple[list[Catego
             rows.append(CategoryRow(f"{title}: {name}" if is_named else name, counts, is_headed))
     named_folders = {folder for folder, _ in green}
     place = f" in {_format_count(len(named_folders), 'folder')}" if len(folders) > 1 else ""
-    cases = _format_count(sum(count for _, count in green), "case")
+    case_count = _format_count(sum(count for _, count in green), "case")
     categories_passed = f"{len(green)} categor{'y' if len(green) == 1 else 'ies'} passed in full"
-    return rows, f"{categories_passed}: {cases}{place}" if green else ""
+    return rows, f"{categories_passed}: {case_count}{place}" if green else ""
 
 
 def list_properties(verdict: Verdict) -> dict[str, str]:
