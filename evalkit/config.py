@@ -7,6 +7,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -171,10 +172,26 @@ def _read_floors(value: object) -> dict[str, str]:
     raise ValueError("a table of categories and percentages")
 
 
-def _read_prices(value: object) -> dict[str, dict[str, float]]:
+def _read_prices(value: object) -> dict[str, dict[str, float | str]]:
     if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
-        return {model: {unit: _read_number(price) for unit, price in item.items()} for model, item in value.items()}
+        return {
+            model: {unit: _read_price(unit, price) for unit, price in item.items()} for model, item in value.items()
+        }
     raise ValueError("a table of models, each a table of prices")
+
+
+def _read_price(unit: str, value: object) -> float | str:
+    if unit not in _PRICE_KEYS:
+        raise ValueError(f"a table of models with the keys {', '.join(_PRICE_KEYS)}")
+    if unit != "date":
+        return _read_number(value)
+    try:
+        return str(date.fromisoformat(str(value)))
+    except ValueError:
+        raise ValueError("a table of models, each price with a date like 2026-11-01") from None
+
+
+_PRICE_KEYS = ("input", "output", "cached", "reasoning", "date")
 
 
 def _read_table(value: object) -> dict[str, Any]:

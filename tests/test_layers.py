@@ -230,6 +230,7 @@ LAZY: dict[str, str] = {
     "evalkit.models.cassettes.http.traffic": "the agent's error is explained",
     "evalkit.models.cassettes.model": "something was recorded",
     "evalkit.models.cassettes.reply_cache": "--evalkit-cache",
+    "evalkit.records.prices": "a cost is counted",
     "evalkit.checks.matching.solver": "a list of calls is not met in step",
     "evalkit.checks.matching.explain": "calls fit no expectation",
     "evalkit.cli.case_checks": "a command",

@@ -18,7 +18,7 @@ from evalkit.models.cassettes.paths import (
 )
 from evalkit.models.cassettes.reply_cache import CachedProvider
 from evalkit.models.providers.base import Provider
-from evalkit.models.providers.budget import MeteredProvider
+from evalkit.models.providers.budget import MeteredProvider, check_price
 from evalkit.models.providers.table import open_provider, parse_model_spec
 from evalkit.records.case import split_variant
 from evalkit.records.settings import OWN_MODEL, REPLY_CACHE, Settings, goes_live
@@ -98,11 +98,13 @@ def _refuse_shared_script(file: Path, case_id: str, own_path: Path, root: Path) 
         )
 
 
-def check_model(spec: str | None, prefix: str = "") -> None:
-    """Raise UsageError for a model that can't be opened, its message after `prefix`. Connects to nothing."""
+def check_model(spec: str | None, settings: Settings, prefix: str = "") -> None:
+    """Raise UsageError for a model that can't be opened, or that has no price where the run has a cap of dollars, its
+    message after `prefix`. Connects to nothing."""
     if spec is not None:
         try:
             get_shared_provider(spec)
+            check_price(spec, settings)
         except UsageError as error:
             raise UsageError(f"{prefix}{error}") from None
 

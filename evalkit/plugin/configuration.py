@@ -38,8 +38,9 @@ from evalkit.jsonvalue import JsonObject
 from evalkit.lazy import LazyModule
 from evalkit.plugin.options import SHARD, format_flag, get_option, list_options
 from evalkit.records.run import Policy, Selection
-from evalkit.records.settings import REPLY_CACHE, REQUEST_SETTINGS, HttpSettings, Settings
+from evalkit.records.settings import REPLY_CACHE, REQUEST_SETTINGS, HttpSettings, Settings, split_models
 from evalkit.spec.files import DEFAULT_PATHS
+from evalkit.stats.accounting import Accounting
 from evalkit.text.redact import find_secrets
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
     from evalkit.execution.shards import Shard
     from evalkit.models.cassettes import reply_cache
     from evalkit.models.cassettes.reply_cache import ReplyCache
+    from evalkit.records import prices
 else:
+    prices = LazyModule("evalkit.records.prices")
     reply_cache = LazyModule("evalkit.models.cassettes.reply_cache")
     shards = LazyModule("evalkit.execution.shards")
 
@@ -114,6 +117,15 @@ class Configuration(Struct, frozen=True, kw_only=True):
         """List the live models that options name: one for all cases, or those of features."""
         models = (model for part in self.parts.values() for model in part.models)
         return tuple(dict.fromkeys(models)) if self.settings.model is None else (self.settings.model,)
+
+    def list_prices(self, accounting: Accounting) -> list[prices.Price]:
+        """List the prices by which the cost of a run was counted."""
+        settings = self.settings
+        if not accounting.turns and not accounting.features:
+            return []
+        named = [getattr(settings, name) for name in list_model_settings()]
+        asked = [*self.list_models(), *(model for models in named for model in split_models(models))]
+        return prices.list_prices(accounting.asked_models, asked, settings.price_list)
 
     @property
     def part_labels(self) -> Mapping[str, Iterable[str]]:

@@ -87,7 +87,7 @@ def check_models(configuration: Configuration) -> None:
     """Raise UsageError if a model of the run or of a feature can't be asked."""
     for model in configuration.list_models():
         if model != OWN_MODEL:
-            model_choice.check_model(model)
+            model_choice.check_model(model, configuration.settings)
     check_feature_models(configuration.settings)
 
 

@@ -162,6 +162,7 @@ class SessionFiles:
         interrupted: bool,
     ) -> None:
         """Write the run file; `is_written` says whether that succeeded."""
+        prices = self._configuration.list_prices(accounting)
         run = Run(
             collected=collected,
             selected=selected,
@@ -175,6 +176,7 @@ class SessionFiles:
             metadata={
                 "gate": decision,
                 "accounting": accounting.to_json(),
+                **({"prices": [price.to_json() for price in prices]} if prices else {}),
                 "branch": find_branch(self._configuration.root),
                 **({FEATURES: self.features} if self.features else {}),
                 **self._describe_circumstances(),

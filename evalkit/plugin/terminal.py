@@ -245,6 +245,9 @@ class Display:
         if (used_models or visible.features) and self._config.option.verbose >= 0:
             for line in format_accounting(visible):
                 reporter.write_line(self._encode(line))
+            if prices := self._configuration.list_prices(visible):
+                named = join_names([escape_controls(price.describe()) for price in prices])
+                reporter.write_line(self._encode(f"prices: {named}"))
         if unpaid:
             cases = format_count(len(unpaid), "case was", "cases were")
             reporter.write_line(self._encode(f"evalkit: {cases} not run: {unpaid[0]}"), yellow=True, bold=True)

@@ -1,14 +1,12 @@
-"""Settings of a run. The shells read options and files, and hand them to the core in this form; the cost of tokens.
-
-There is no built-in table of prices: they change, and one out of date would be believed. A model without a price
-has no cost: unknown is not zero.
-"""
+"""Settings of a run. The shells read options and files, and hand them to the core in this form."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
@@ -16,8 +14,13 @@ from msgspec.structs import force_setattr, replace
 from evalkit.errors import UsageError
 from evalkit.hooks import list_model_settings
 from evalkit.jsonvalue import JsonObject
+from evalkit.lazy import LazyModule
 from evalkit.records.case import Permissions
-from evalkit.records.transcript import ModelTurn, Usage
+
+if TYPE_CHECKING:
+    from evalkit.records import prices as price_records
+else:
+    price_records = LazyModule("evalkit.records.prices")
 
 DEFAULT_DEADLINE_S = 60.0
 DEFAULT_MAX_ITERATIONS = 10
@@ -64,7 +67,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     repeat: int | None = None  # every case runs so often, to the last run; None: as its own `repeat` says
     allow_real: bool = False  # {$real: true} may reach the real function
     real_sleep: bool = False  # mocked latency is slept, not only added to the run's clock
-    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # model -> USD per million tokens
+    prices: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)  # model -> USD per million tokens
     limits: JsonObject = field(default_factory=dict)  # requests_per_minute, tokens_per_minute; for all, by model
     max_cost_usd: float | None = None  # live models are asked until so much is spent; the rest is not_run
     max_tokens: int | None = None  # the same for tokens, read and written
@@ -74,6 +77,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     http: HttpSettings = HttpSettings()
     permissions: Permissions = Permissions()  # of case files
     extra: JsonObject = field(default_factory=dict)
+
+    @property
+    def price_list(self) -> price_records.PriceList:
+        """The prices by which costs are counted. What recorded turns would cost is known of the project's own alone."""
+        return price_records.PriceList(table=self.prices, has_catalogue=asks_any_model(self))
 
     def __post_init__(self) -> None:
         for name in ("root", "cassettes", "mocks", "ledger", "pace_folder"):
@@ -95,6 +103,11 @@ def derive_seed(seed: int | None, *steps: str) -> int | None:
         return seed
     digest = hashlib.sha256("/".join((str(seed), *steps)).encode()).digest()
     return int.from_bytes(digest[:4]) >> 1
+
+
+def split_models(models: str | None) -> tuple[str, ...]:
+    """Return the models of a list, which stand with commas between them. A comma in a model's options is none."""
+    return tuple(filter(None, re.split(r"\s*,\s*(?=[a-z][a-z_]*:|$)", (models or "").strip())))
 
 
 def choose_model(settings: Settings, model: str | None) -> Settings:
@@ -120,45 +133,3 @@ def asks_models(settings: Settings) -> bool:
 def asks_any_model(settings: Settings) -> bool:
     """Return whether models are asked, the agent's or others."""
     return asks_models(settings) or any(getattr(settings, name) is not None for name in list_model_settings())
-
-
-Prices = Mapping[str, Mapping[str, float]]
-
-
-def find_price(models: Iterable[str | None], prices: Prices) -> Mapping[str, float] | None:
-    """Find the first price for one of `models`, each looked up under its full name and without its kind and
-    options: ``gemini:gemini-x?stream=1`` as ``gemini-x``. A price has `input` and `output`."""
-    for model in models:
-        for name in (
-            () if model is None else (model, model.partition("?")[0], model.partition(":")[2].partition("?")[0])
-        ):
-            price = prices.get(name)
-            if price and "input" in price and "output" in price:
-                return price
-    return None
-
-
-def compute_cost(usage: Usage | None, models: Iterable[str | None], prices: Prices) -> float | None:
-    """Compute US dollars by `prices`: model -> ``{input, output, cached?, reasoning?}`` per million tokens.
-
-    Cached tokens are part of the input ones and cost `cached`, or as much as the others; reasoning tokens cost
-    `reasoning`, or as much as output. None without tokens or without a price.
-    """
-    price = find_price(models, prices)
-    if usage is None or price is None:
-        return None
-    parts = (
-        (usage.input_tokens - usage.cached_tokens, price["input"]),
-        (usage.cached_tokens, price.get("cached", price["input"])),
-        (usage.output_tokens, price["output"]),
-        (usage.reasoning_tokens, price.get("reasoning", price["output"])),
-    )
-    return sum(tokens * dollars for tokens, dollars in parts) / 1_000_000
-
-
-def compute_turns_cost(turns: Iterable[ModelTurn], requested_model: str | None, prices: Prices) -> float | None:
-    """Compute the cost of all turns, each by the model that it reports, else by the requested one. None as soon
-    as one of them is unknown, or there are none."""
-    costs = [compute_cost(turn.usage, (turn.model, requested_model), prices) for turn in turns]
-    known_costs = [cost for cost in costs if cost is not None]
-    return sum(known_costs) if costs and len(known_costs) == len(costs) else None

@@ -110,7 +110,7 @@ def _check_arguments(case: Case, settings: Settings | None) -> Settings:
     if settings.record not in (None, *RECORD_MODES):
         raise UsageError(f"record= is one of {', '.join(RECORD_MODES)}, got {settings.record!r}")
     if (model := get_named_model(settings)) is not None:
-        model_choice.check_model(model)
+        model_choice.check_model(model, settings)
     check_feature_models(settings)
     return settings
 

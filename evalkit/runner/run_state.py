@@ -50,14 +50,7 @@ from evalkit.lazy import LazyModule
 from evalkit.models.cassettes.http import binding as http_recording
 from evalkit.models.cassettes.paths import SUFFIXES, build_cassette_name, build_run_path, list_endings
 from evalkit.records.case import Case, Declaration, split_variant
-from evalkit.records.settings import (
-    REPLY_CACHE,
-    Settings,
-    asks_any_model,
-    choose_model,
-    compute_cost,
-    compute_turns_cost,
-)
+from evalkit.records.settings import REPLY_CACHE, Settings, asks_any_model, choose_model
 from evalkit.records.transcript import (
     CACHE,
     CACHED,
@@ -75,10 +68,12 @@ from evalkit.text.format import format_count
 
 if TYPE_CHECKING:
     from evalkit.models.cassettes.model import Cassette
+    from evalkit.records import prices
     from evalkit.runner import faults, refused_settings
     from evalkit.wire import blame, text_calls
     from evalkit.wire.records import Failure
 else:
+    prices = LazyModule("evalkit.records.prices")
     blame = LazyModule("evalkit.wire.blame")
     faults = LazyModule("evalkit.runner.faults")
     refused_settings = LazyModule("evalkit.runner.refused_settings")
@@ -294,7 +289,8 @@ def build_transcript(run: RunState) -> Transcript:
     _add_warnings(run, turns)
     reported = next((turn.model for turn in reversed(turns) if turn.model), None)
     model = reported or (cassette.model if cassette else task.settings.model)
-    usage, cost_usd = _measure_usage(run, turns, model)
+    requested = cassette.model if cassette else task.settings.model
+    usage, cost_usd = _measure_usage(run, turns, requested)
     transcript = Transcript(
         input=task.input,
         calls=_name_agents(dispatcher.calls, turns),
@@ -311,7 +307,7 @@ def build_transcript(run: RunState) -> Transcript:
         seed=task.settings.seed if asks_any_model(run.plan.settings) else None,
         cassette=_name_source(run, cassette, turns),
         cost_usd=cost_usd,
-        saved_usd=compute_turns_cost([turn for turn in turns if turn.source == CACHE], model, run.plan.settings.prices),
+        saved_usd=_measure_savings(run, turns, requested),
         functions=dispatcher.names,
         failed_requests=tuple(map(_describe_failure, task.model_failures)),
         unused_mocks=unused_mocks,
@@ -467,9 +463,15 @@ def _measure_usage(run: RunState, turns: Sequence[ModelTurn], model: str | None)
     if not usages or len(usages) < len(turn_usages):
         usages = [reply.usage for reply in run.replies if isinstance(reply.usage, Usage)]
     usage = sum(usages[1:], usages[0]) if usages else None
-    prices = run.plan.settings.prices
-    if not prices:
+    settings = run.plan.settings
+    if (usage is None and not turns) or not (settings.prices or asks_any_model(settings)):
         return usage, None
     if turns:
-        return usage, compute_turns_cost(turns, model, prices)
-    return usage, compute_cost(usage, (model, run.task.settings.model), prices)
+        return usage, prices.compute_turns_cost(turns, model, settings.price_list)
+    return usage, prices.compute_cost(usage, (model, run.task.settings.model), settings.price_list)
+
+
+def _measure_savings(run: RunState, turns: Sequence[ModelTurn], model: str | None) -> float | None:
+    """Return what the turns would have cost that the cache of replies answered."""
+    cached = [turn for turn in turns if turn.source == CACHE]
+    return prices.compute_turns_cost(cached, model, run.plan.settings.price_list) if cached else None

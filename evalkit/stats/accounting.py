@@ -86,6 +86,7 @@ class Accounting(Struct, frozen=True, kw_only=True):
     models: Mapping[str, Channels] = field(default_factory=dict)  # by the model of the turn that made the call
     usage: Usage | None = None
     cost_usd: float | None = None
+    asked_models: tuple[str, ...] = ()  # whose turns took what was counted, as their services call them
     without_usage: int = 0
     without_cost: int = 0
     latencies_ms: tuple[float, ...] = ()
@@ -167,6 +168,7 @@ class Tally:
         self._models: dict[str, Channels] = {}
         self._usage: Usage | None = None
         self._cost: float | None = None
+        self._asked: dict[str, None] = {}
         self._latencies: list[float] = []
         self._cached_turns = self._saved_tokens = 0
         self._saved_usd: float | None = None
@@ -189,6 +191,7 @@ class Tally:
         for name, model, channels in iter_channels(transcript):
             self._functions[name] = self._functions.get(name, Channels()) + channels
             self._models[model] = self._models.get(model, Channels()) + channels
+        self._asked |= dict.fromkeys(turn.model for turn in transcript.turns if turn.model is not None)
         if transcript.usage is not None:
             self._usage = transcript.usage if self._usage is None else self._usage + transcript.usage
         if transcript.cost_usd is not None:
@@ -213,6 +216,7 @@ class Tally:
             models=dict(self._models),
             usage=None if self._without_usage else self._usage,
             cost_usd=None if self._without_cost else self._cost,
+            asked_models=tuple(self._asked),
             without_usage=self._without_usage,
             without_cost=self._without_cost,
             latencies_ms=tuple(sorted(self._latencies)),

@@ -107,13 +107,26 @@ def test_workers_share_a_budget_and_leave_no_ledger_behind(asking: Project) -> N
 
 
 def test_the_summary_says_what_models_took(asking: Project) -> None:
-    asking.write("pyproject.toml", PRICES)
+    asking.write("pyproject.toml", PRICES + "date = 2026-11-01\n")
     result = asking.run("--evalkit-model=gemini:x")
 
     assert result.ret == 0
     line = "models: 5 model turns, 50,000 tokens in and 0 out, 0.05 USD, a turn takes 1.5 s (95 % within 1.5 s)"
-    result.stdout.fnmatch_lines([line])
+    result.stdout.fnmatch_lines([line, "prices: x by [[]tool.evalkit.prices[]] of 2026-11-01"])
     assert asking.run_file.metadata["accounting"]["model_turns"] == 5
+    assert asking.run_file.metadata["prices"] == [
+        {"model": "x", "source": "[tool.evalkit.prices]", "date": "2026-11-01"}
+    ]
+
+
+@pytest.mark.parametrize("option", ["--evalkit-model", "--evalkit-grader", "--evalkit-simulator"])
+def test_a_cap_of_dollars_that_can_not_be_kept_ends_the_run_before_it_begins(asking: Project, option: str) -> None:
+    result = asking.run(f"{option}=gemini:x", "--evalkit-max-cost=1")
+
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(
+        ["ERROR: evalkit: *max_cost is set, and 'x' has no price: write [[]tool.evalkit.prices[]]*"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,16 @@ def test_a_wrong_value_is_a_usage_error_that_names_its_place(
         ("paths = []", "tool.evalkit.paths: [] is not a list of texts"),
         ("agent = 3", "tool.evalkit.agent: 3 is not a text"),
         ("category_floors = 3", "tool.evalkit.category_floors: 3 is not a table of categories and percentages"),
+        (
+            "prices.m = {inputs = 1}",
+            "tool.evalkit.prices: {'m': {'inputs': 1}} is not a table of models with the keys input, output, cached, "
+            "reasoning, date",
+        ),
+        (
+            "prices.m = {date = 'May'}",
+            "tool.evalkit.prices: {'m': {'date': 'May'}} is not a table of models, each price with a date like "
+            "2026-11-01",
+        ),
         ("prices = {m = 1}", "tool.evalkit.prices: {'m': 1} is not a table of models, each a table of prices"),
     ],
 )

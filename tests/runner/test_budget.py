@@ -15,11 +15,12 @@ from evalkit.agents.contract import Reply
 from evalkit.agents.instruction import Instruction
 from evalkit.agents.model_choice import _shared_providers
 from evalkit.agents.task import Task
-from evalkit.errors import BudgetSpentError, ProviderError
+from evalkit.errors import BudgetSpentError, ProviderError, UsageError
 from evalkit.gate.decision import decide
 from evalkit.models.providers.budget import Account, RunBudget
 from evalkit.models.providers.pacing import queue_context
 from evalkit.records.case import Case, Declaration, Repeat
+from evalkit.records.prices import PriceList
 from evalkit.records.run import Policy, Run
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
@@ -136,10 +137,11 @@ def test_recorded_turns_cost_nothing(live: Live, settings: Any, tmp_path: Path) 
 
 
 def test_an_unknown_price_cannot_keep_a_budget(live: Live, settings: Any) -> None:
-    verdict = run_case(case(), loops, settings(3, prices={}))
+    with pytest.raises(UsageError) as caught:
+        run_case(case(), loops, settings(3, prices={}))
 
-    assert (verdict.status, verdict.reasons[0].code, live.asked) == ("error", "usage", 0)
-    assert verdict.reasons[0].message == (
+    assert live.asked == 0
+    assert str(caught.value).startswith(
         "max_cost is set, and 'x' has no price: write [tool.evalkit.prices] "
         '"x" = {input = ..., output = ...}, in USD per million tokens'
     )
@@ -151,7 +153,8 @@ def test_a_service_that_reports_no_tokens_is_asked_once(live: Live, settings: An
 
     assert (verdict.status, live.asked) == ("not_run", 1)
     assert verdict.reasons[0].message == (
-        "the model's service reports no tokens, so the budget of 0.03 USD (max_cost) can't be kept"
+        "the budget of 0.03 USD (max_cost) can't be kept: a reply of 'gemini:x' came without its tokens; of a stream, "
+        'OpenAI\'s clients ask for them by stream_options={"include_usage": True}'
     )
 
 
@@ -241,13 +244,13 @@ def test_tokens_that_a_service_does_not_report_can_not_be_capped(
     run_case(case(), asks_once, in_force)
     message = run_case(case(), asks_once, in_force).reasons[0].message
     cap = f"{in_force.max_tokens:,}"
-    assert message == f"the model's service reports no tokens, so the budget of {cap} tokens (max_tokens) can't be kept"
+    assert message.startswith(f"the budget of {cap} tokens (max_tokens) can't be kept: a reply of 'gemini:x' came ")
 
 
 def test_a_request_that_one_cap_refuses_is_under_way_for_no_other(tmp_path: Path) -> None:
     costs, tokens = Account(1.0), Account(10, unit="tokens", option="max_tokens")
     tokens.add(10)
-    budget = RunBudget(costs, tokens, PRICES)
+    budget = RunBudget(costs, tokens, PriceList(table=PRICES))
     with pytest.raises(BudgetSpentError):
         budget.enter("gemini:x")
     costs.enter()

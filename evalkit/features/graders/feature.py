@@ -55,7 +55,7 @@ class Graders(Feature):
         return f"{(settings.grader or '').partition('?')[0]} grades what has no recorded grade"
 
     def check_models(self, settings: Settings) -> None:
-        grader.check_graders(settings.grader)
+        grader.check_graders(settings.grader, settings)
 
     async def grade(self, run: OpenRun) -> Transcript:
         return await grading.grade_run(run)

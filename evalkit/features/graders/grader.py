@@ -26,7 +26,7 @@ from evalkit.features.graders.recorded import (
     RecordedGrades,
     describe_grading_request,
 )
-from evalkit.features.graders.records import Grade, Vote, split_graders
+from evalkit.features.graders.records import Grade, Vote
 from evalkit.features.graders.rubric import Rubric
 from evalkit.jsonvalue import JsonDict, parse_arguments
 from evalkit.models.cassettes.model import RecordingProvider, find_run_cassette
@@ -36,7 +36,7 @@ from evalkit.models.providers.budget import MeteredProvider
 from evalkit.models.providers.table import suggest_model
 from evalkit.records.case import Declaration
 from evalkit.records.codec import to_plain_json
-from evalkit.records.settings import Settings, derive_seed
+from evalkit.records.settings import Settings, derive_seed, split_models
 from evalkit.records.transcript import AgentValue, ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 from evalkit.text.redact import Redactor, redact_secrets
@@ -88,7 +88,7 @@ class Member(Struct, frozen=True):
 
 def list_members(graders: str | None) -> tuple[Member, ...]:
     """Return the members of a panel; of one grader alone itself."""
-    names = split_graders(graders)
+    names = split_models(graders)
     return tuple(Member(name, names[: place + 1].count(name)) for place, name in enumerate(names)) or (Member(None),)
 
 
@@ -180,14 +180,14 @@ def select_grader(case_id: str, run: int, settings: Settings, seed: int | None =
 
 def open_graders(graders: str, settings: Settings) -> Provider:
     """Return the live provider of a grader or panel, under the limits and the budget of the run."""
-    members = [MeteredProvider(get_shared_provider(name), name, settings) for name in split_graders(graders)]
+    members = [MeteredProvider(get_shared_provider(name), name, settings) for name in split_models(graders)]
     return members[0] if len(members) == 1 else PanelProvider(members)
 
 
-def check_graders(graders: str | None) -> None:
+def check_graders(graders: str | None, settings: Settings) -> None:
     """Raise UsageError for a grader that can't be opened. Connects to nothing."""
-    for name in split_graders(graders):
-        check_model(name, "the grader: ")
+    for name in split_models(graders):
+        check_model(name, settings, "the grader: ")
 
 
 def _make_no_grader_error(file: str, live: Settings | None) -> MeasurementError:

@@ -36,7 +36,8 @@ from evalkit.hooks import OpenRun
 from evalkit.jsonvalue import JsonDict
 from evalkit.operators.phrases import find_words, fold_text
 from evalkit.records.case import Case
-from evalkit.records.settings import Settings, compute_cost
+from evalkit.records.prices import compute_cost
+from evalkit.records.settings import Settings
 from evalkit.records.transcript import FunctionCall, ModelRequest, ModelTurn, RunFault, Transcript, Usage
 from evalkit.text.format import format_value
 from evalkit.text.redact import Redactor
@@ -142,7 +143,7 @@ async def ask_grader(
         for member in grader.members:
             reply = await grader.turn(request, member, deadline_s)
             usages.append(reply.usage)
-            costs.append(compute_cost(reply.usage, (reply.model, member.name), settings.prices))
+            costs.append(compute_cost(reply.usage, (reply.model, member.name), settings.price_list))
             ballots.append(read_grades(reply, criteria))
             _check_evidence(reply, ballots[-1], request)
     except BudgetSpentError:

@@ -70,7 +70,7 @@ def check_grader(
         raise UsageError("judge-check needs a file of labels: evalkit judge-check labels.csv")
     path = labels or Path(table["labels"])
     settings = build_settings(options, grader)
-    check_graders(settings.grader)
+    check_graders(settings.grader, settings)
     try:
         rows = read_labels(path, criterion)
     except SpecError as error:

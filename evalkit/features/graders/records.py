@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -67,11 +66,6 @@ class Grading(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Gradings = tuple[Grading, ...]
-
-
-def split_graders(graders: str | None) -> tuple[str, ...]:
-    """Return the models of a panel, which stand with commas between them. A comma in a model's options is none."""
-    return tuple(filter(None, re.split(r"\s*,\s*(?=[a-z][a-z_]*:|$)", (graders or "").strip())))
 
 
 def read_gradings(data: Any) -> Gradings:

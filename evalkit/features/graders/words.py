@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from evalkit.features.graders.records import Grade, Grading, split_graders
+from evalkit.features.graders.records import Grade, Grading
 from evalkit.features.graders.rubric import Rubric
+from evalkit.records.settings import split_models
 
 
 def describe_grader(grading: Grading) -> str:
@@ -11,7 +12,7 @@ def describe_grader(grading: Grading) -> str:
     if grading.is_hand_written:
         return "hand-written grade"
     recorded = ", recorded" if grading.cassette else ""
-    graders = [name.partition("?")[0] for name in split_graders(grading.grader)] or ["a model"]
+    graders = [name.partition("?")[0] for name in split_models(grading.grader)] or ["a model"]
     return f"graded by {', '.join(graders)}{recorded}"
 
 

@@ -102,7 +102,7 @@ class SimulatedUsers(Feature):
         return None if user is None else CaseUser(user)
 
     def check_models(self, settings: Settings) -> None:
-        model_choice.check_model(settings.simulator, f"{ROLE}: ")
+        model_choice.check_model(settings.simulator, settings, f"{ROLE}: ")
 
     def describe_models(self, settings: Settings) -> str:
         return f"{(settings.simulator or '').partition('?')[0]} plays simulated users that have no recording"

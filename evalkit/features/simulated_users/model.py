@@ -25,7 +25,8 @@ from evalkit.models.cassettes.paths import build_run_path, locate_cassette
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.budget import MeteredProvider
 from evalkit.models.providers.table import suggest_model
-from evalkit.records.settings import Settings, compute_cost, derive_seed
+from evalkit.records.prices import compute_cost
+from evalkit.records.settings import Settings, derive_seed
 from evalkit.records.transcript import ModelRequest, ModelTurn, UserMessage
 from evalkit.text.redact import redact_secrets
 
@@ -78,7 +79,7 @@ class ModelPlayer(UserPlayer):
             text=clean_message(reply.text),
             is_written=True,
             usage=reply.usage,
-            cost_usd=compute_cost(reply.usage, (reply.model, self._name), run.settings.prices),
+            cost_usd=compute_cost(reply.usage, (reply.model, self._name), run.settings.price_list),
             model=reply.model,
             duration_ms=reply.duration_ms,
         )

@@ -17,7 +17,8 @@ from evalkit.locks import create_lock
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.pacing import TRAFFIC, current_limiter, find_rates, get_limiter
 from evalkit.models.providers.table import parse_model_spec
-from evalkit.records.settings import Prices, Settings, asks_models, compute_cost, find_price, goes_live
+from evalkit.records.prices import PriceList, compute_cost, explain_missing_price
+from evalkit.records.settings import Settings, asks_models, goes_live
 from evalkit.records.transcript import ModelRequest, ModelTurn
 
 
@@ -44,7 +45,7 @@ class Account:
         self._requests = 0
         self._under_way = 0
         self._bytes_read = 0  # bytes of the file
-        self._is_unpriced = False
+        self._unknown: str | None = None  # why what somebody took can't be told
 
     def check(self) -> None:
         """Raise BudgetSpentError if nothing is left."""
@@ -74,18 +75,15 @@ class Account:
         with self._lock:
             self._elsewhere = max(self._elsewhere, elsewhere)
 
-    def mark_unpriced(self) -> None:
-        """Record that a reply came without token counts, so that what it took is unknown."""
+    def close(self, why: str) -> None:
+        """Let no further request go out: what a reply took is unknown, and `why` says so."""
         with self._lock:
-            self._under_way -= 1
-            self._is_unpriced = True
+            self._unknown = self._unknown or why
 
     def _check(self, under_way: int) -> None:
-        if self._is_unpriced:
-            raise BudgetSpentError(
-                f"the model's service reports no tokens, so the budget of {self._format(self.cap)} ({self._option}) "
-                "can't be kept"
-            )
+        if self._unknown is not None:
+            budget = f"the budget of {self._format(self.cap)} ({self._option}) can't be kept"
+            raise BudgetSpentError(f"{budget}: {self._unknown}")
         total = self._compute_total()
         expected = total + under_way * (self._spent / self._requests if self._requests else 0.0)
         if expected >= self.cap:
@@ -138,7 +136,7 @@ class RunBudget:
     """The caps of a run on what live models take: dollars, tokens, both, or none. What they take is counted in
     `TRAFFIC` too."""
 
-    def __init__(self, costs: Account | None, tokens: Account | None, prices: Prices) -> None:
+    def __init__(self, costs: Account | None, tokens: Account | None, prices: PriceList) -> None:
         self._costs = costs
         self._tokens = tokens
         self._prices = prices
@@ -153,8 +151,8 @@ class RunBudget:
         """Count a request to the model `spec` that is about to go out. Raises BudgetSpentError if it must not, and
         UsageError for a model without a price where dollars are counted.
         """
-        if self._costs is not None and find_price((spec,), self._prices) is None:
-            raise UsageError(describe_missing_price(spec))
+        if self._costs is not None and self._prices.find((spec,)) is None:
+            raise UsageError(f"max_cost is set, and {explain_missing_price(spec)}")
         entered: list[Account] = []
         try:
             for account in self._accounts:
@@ -168,16 +166,12 @@ class RunBudget:
     def leave(self, turn: ModelTurn | None, spec: str) -> None:
         """Record what a request took; `turn` is None if it failed, and took nothing."""
         for account in self._accounts:
-            amount = None if turn is None else self._measure(account, turn, spec)
-            if turn is not None and amount is None:
-                account.mark_unpriced()
-            else:
-                account.leave(amount)
+            account.leave(None if turn is None else self._measure(account, turn, spec))
         if turn is not None:
             self._count(turn, spec)
 
     def add(self, turn: ModelTurn, spec: str | None = None) -> None:
-        """Add what a turn of an agent's own client took; nothing where its tokens or its price are not known."""
+        """Add what a turn of an agent's own client took."""
         for account in self._accounts:
             amount = self._measure(account, turn, spec)
             if amount is not None:
@@ -188,9 +182,26 @@ class RunBudget:
         TRAFFIC.record(turn.usage, compute_cost(turn.usage, (turn.model, spec), self._prices))
 
     def _measure(self, account: Account, turn: ModelTurn, spec: str | None) -> float | None:
-        if account is self._costs:
-            return compute_cost(turn.usage, (turn.model, spec), self._prices)
-        return None if turn.usage is None else turn.usage.count_tokens()
+        """Return what a turn took. One of which that can't be told is the last under this budget."""
+        model = turn.model or spec or "the model"
+        if turn.usage is None:
+            if turn.finish_reason not in ("truncated", "empty"):  # a client that went away is told no tokens
+                account.close(explain_missing_tokens(model))
+            return None
+        if account is not self._costs:
+            return turn.usage.count_tokens()
+        cost = compute_cost(turn.usage, (turn.model, spec), self._prices)
+        if cost is None:
+            account.close(explain_missing_price(model))
+        return cost
+
+
+def explain_missing_tokens(model: str) -> str:
+    """Explain what to do about replies without token counts."""
+    return (
+        f"a reply of '{model}' came without its tokens; of a stream, OpenAI's clients ask for them by "
+        'stream_options={"include_usage": True}'
+    )
 
 
 class MeteredProvider:
@@ -244,7 +255,7 @@ def get_run_budget(settings: Settings) -> RunBudget:
     if settings.max_tokens is not None:
         file = None if settings.ledger is None else get_token_ledger(settings.ledger)
         tokens = get_account(settings.max_tokens, file, "tokens", "max_tokens")
-    return RunBudget(costs, tokens, settings.prices)
+    return RunBudget(costs, tokens, settings.price_list)
 
 
 class ClientBudget:
@@ -269,16 +280,13 @@ def create_client_budget(settings: Settings) -> ClientBudget | None:
     return ClientBudget(get_run_budget(settings), settings.model) if goes_live(settings) else None
 
 
+def check_price(spec: str, settings: Settings) -> None:
+    """Raise UsageError for a model without a price, where the run has a cap of dollars."""
+    if settings.max_cost_usd is not None and settings.price_list.find((spec,)) is None:
+        raise UsageError(f"max_cost is set, and {explain_missing_price(spec)}")
+
+
 def check_budget(settings: Settings) -> None:
     """Raise BudgetSpentError if the run goes live and nothing is left to spend."""
     if asks_models(settings):
         get_run_budget(settings).check()
-
-
-def describe_missing_price(spec: str) -> str:
-    """Explain that a model without a price can't be used within a budget."""
-    name = spec.partition(":")[2].partition("?")[0]
-    return (
-        f"max_cost is set, and '{name}' has no price: write [tool.evalkit.prices] "
-        f'"{name}" = {{input = ..., output = ...}}, in USD per million tokens'
-    )

@@ -600,10 +600,10 @@ def test_what_a_grader_costs_counts_for_the_budget(run: Any, judge: Judge) -> No
 
 
 def test_a_budget_without_a_price_of_the_grader_is_refused(run: Any, judge: Judge) -> None:
-    verdict = run(grader=GRADER, max_cost_usd=1.0 + next(_caps) * 1e-9)
+    with pytest.raises(UsageError, match="the grader: max_cost is set, and 'judge-x' has no price"):
+        run(grader=GRADER, max_cost_usd=1.0 + next(_caps) * 1e-9)
 
-    assert (verdict.status, verdict.reasons[0].code, judge.requests) == ("error", "usage", [])
-    assert "'judge-x' has no price" in verdict.reasons[0].message
+    assert judge.requests == []
 
 
 def test_replayed_grades_cost_nothing(run: Any, judge: Judge) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.features.graders.records import split_graders
 from evalkit.features.graders.rubric import Rubric, RubricError, parse_rubric
+from evalkit.records.settings import split_models
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_a_majority_is_more_than_half(panel: str, votes: list[bool], met: bool) 
     ],
 )
 def test_the_graders_of_a_panel_stand_with_commas_between_them(text: str | None, graders: tuple[str, ...]) -> None:
-    assert split_graders(text) == graders
+    assert split_models(text) == graders
