@@ -250,6 +250,23 @@ def test_what_the_service_does_wrong_is_its_own(
     assert caught.value.status == status
 
 
+PING = 'data: {"type": "keepalive"}\n\n'
+
+
+@pytest.mark.parametrize("answer", [respond(VALID), Answer(PING + str(stream(VALID).body))], ids=["whole", "ping"])
+def test_a_stream_may_come_whole_or_begin_with_a_sign_of_life(replay: ReplayServer, answer: Answer) -> None:
+    replay.answers[:] = [answer]
+
+    assert ask_provider(open_at(replay, "&api=responses&stream=1")).text == "It is valid."
+
+
+def test_a_server_without_responses_is_told_of_the_other_api(replay: ReplayServer) -> None:
+    replay.answers[:] = [Answer("{}", status=404)]
+
+    with pytest.raises(ProviderError, match=r"Has the server 'm', and the responses API\? \?api=chat asks by chat"):
+        ask_provider(open_at(replay, "&api=responses"))
+
+
 def test_a_model_without_reasoning_is_asked_for_none(replay: ReplayServer) -> None:
     replay.answers[:] = [refuse("include"), respond(VALID), respond(VALID)]
 

@@ -58,6 +58,7 @@ class ClientProvider(ABC):
     extra: str
     key_variable: str
     missing_key: str  # what the message on a missing key advises
+    not_found = "Has the server '{}'?"  # what the message on HTTP 404 asks of the model
 
     def __init__(self, model: str, options: ClientOptions, policy: RetryPolicy | None = None) -> None:
         self.model = model
@@ -161,7 +162,7 @@ class ClientProvider(ABC):
         hint = {
             401: f". Check {self.key_variable}",
             403: f". Check {self.key_variable}",
-            404: f". Has the server '{self.model}'?",
+            404: f". {self.not_found.format(self.model)}",
         }
         refused_key = body["param"] if error.status_code in _REFUSALS and isinstance(body.get("param"), str) else None
         if refused_key in _OPTIONAL_KEYS:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, ProviderError
 from evalkit.fields.schema import JSON_TYPES, describe_schema, walk_schemas
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.models.providers.base import (
     NameRules,
     OfferedFunction,
@@ -151,6 +151,7 @@ class OpenAIProvider(ClientProvider):
 class ResponsesProvider(OpenAIProvider):
     """A model behind the responses API."""
 
+    not_found = "Has the server '{}', and the responses API? ?api=chat asks by chat completions"
     _includes = True  # encrypted reasoning is asked for, which models without reasoning refuse
 
     def learn(self, refusal: ProviderError, request: ModelRequest) -> bool:
@@ -171,10 +172,11 @@ class ResponsesProvider(OpenAIProvider):
 
     def read_values(self, values: list[Any]) -> ModelTurn:
         first = as_mapping(values[0])
-        reply = openai_responses.read_stream(values) if self.options.stream else openai_responses.read_reply(first)
+        is_streamed = self.options.stream and first.get("object") != "response"  # some servers never stream
+        reply = openai_responses.read_stream(values) if is_streamed else openai_responses.read_reply(first)
         if reply.failure is not None:
             raise ProviderError(f"{self.service}: {reply.failure.message}", status=reply.failure.status)
-        if not openai_responses.is_value(first):
+        if not any(map(openai_responses.is_value, filter_mappings(values))):
             text = cut_between_words(str(values[0]), 200)
             raise ProviderError(f"{self.service} answered something that is no response: {text}")
         turn = require_readable(reply, self.service).to_turn()
