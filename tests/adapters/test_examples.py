@@ -19,6 +19,7 @@ PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
 BLOCK = r"```\w+\n(.*?)```"
 EXAMPLES = sorted(file.parent.name for file in (ROOT / "docs" / "examples").glob("*/conftest.py"))
 PACKAGES = {
+    "claude_agent_sdk_desk": "claude_agent_sdk",
     "google_adk_desk": "google.adk",
     "langchain_desk": "langchain",
     "openai_agents_desk": "agents",
