@@ -14,6 +14,7 @@ import certifi
 import pytest
 
 import evalkit
+from tests.fork_server import ForkServer
 
 TESTS = Path(__file__).parent
 CORPORA = Path(__file__).parents[2] / "shared" / "corpora"
@@ -77,6 +78,13 @@ def spare_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("PYTEST_ADDOPTS", PLUGINS_TO_LEAVE)  # pytest's own fixture has deleted it
     return pytester
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    server = ForkServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

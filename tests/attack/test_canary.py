@@ -192,7 +192,7 @@ def test_no_artefact_of_a_run_has_a_secret(
         "    for path in pathlib.Path('.evalkit').glob('*.journal.jsonl'): shutil.copy(path, 'kept.jsonl')\n"
     )
     with Collector() as collector:
-        result = project.run_apart(
+        result = project.run_afresh(
             "--junitxml=junit.xml", "--evalkit-html=report.html", f"--evalkit-otlp={collector.address}", *options
         )
     assert result.ret == 1, result.stdout.str()
@@ -226,7 +226,7 @@ def test_no_recording_has_a_secret(project: Project, monkeypatch: pytest.MonkeyP
     headers = {"x-echo": SAID, "set-cookie": SAID, "x-request-id": VARIABLE}
     bodies = [json.dumps(first), json.dumps(last)] if status == 200 else [json.dumps({"error": {"message": SAID}})] * 9
     server.answers = [Answer(body, status, headers=headers) for body in bodies]
-    result = project.run_apart(
+    result = project.run_afresh(
         f"--evalkit-model=openai:m?base_url={server.url}/v1&retries=0",
         "--evalkit-record=all",
         "-vv",
@@ -290,7 +290,7 @@ def test_no_recording_of_an_own_client_has_a_secret(
     names = {"said": SAID, "held": HELD, "variable": VARIABLE, "url": server.url, "use": CLIENTS[client]}
     project.write("conftest.py", OWN_CLIENT.format(**names))
     project.case("asks_001", agent="asks", input={"message": SAID})
-    result = project.run_apart("--evalkit-record=all", "-vv", "--junitxml=j.xml")
+    result = project.run_afresh("--evalkit-record=all", "-vv", "--junitxml=j.xml")
     server.close()
 
     assert len(server.received) == 2

@@ -215,7 +215,7 @@ def test_no_artefact_of_these_inputs_has_a_secret(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.root / "summary.md"))
     plant(project)
     with Collector() as collector:
-        result = project.run_apart(
+        result = project.run_afresh(
             *("--junitxml=junit.xml", "--evalkit-html=report.html", "--evalkit-history=history.sqlite"),
             *("--evalkit-grader=gemini:g", "--evalkit-simulator=gemini:u", "--evalkit-trace=all"),
             *(f"--evalkit-otlp={collector.address}", *options),

@@ -313,7 +313,7 @@ def test_damaged_cases_in_one_run(project: Project) -> None:
         text = damage(DEMANDING.replace(b"description", b"agent: obedient\ndescription"), rng)
         (project.root / f"scenarios/x{index:04}_001.yaml").write_bytes(text)
     project.case("z_001")
-    result = project.run_apart("-q", "--evalkit-trace=failed", "--junitxml=junit.xml", "--evalkit-html=report.html")
+    result = project.run_afresh("-q", "--evalkit-trace=failed", "--junitxml=junit.xml", "--evalkit-html=report.html")
     output = result.stdout.str() + result.stderr.str()
     assert result.ret == 1
     assert len(project.run_file.verdicts) == number + 1

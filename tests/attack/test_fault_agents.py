@@ -47,7 +47,7 @@ def write(project: Project, names: list[str]) -> None:
 def check(project: Project, names: list[str], *arguments: str) -> str:
     """Run the agents. Every one of them fails or is an error, every neighbour passes. Return what was printed."""
     write(project, names)
-    result = project.run_apart("-q", "--evalkit-trace=none", *arguments)
+    result = project.run_afresh("-q", "--evalkit-trace=none", *arguments)
     output: str = result.stdout.str() + result.stderr.str()
     statuses = project.statuses()
     passed = [name for number, name in enumerate(names) if statuses[f"f{number:03}_001"] not in ("failed", "error")]
@@ -89,7 +89,7 @@ def test_a_killed_worker_takes_its_case_alone(project: Project) -> None:
 def test_an_agent_that_ends_the_process_is_not_green(project: Project, name: str) -> None:
     """The kernel alone sees some of them. They leave the status that they like, and a journal that is no gate."""
     write(project, [name])
-    result = project.run_apart()
+    result = project.run_afresh()
     assert result.ret != 0 or name in ("replaces_the_process", "system_call_exit")
     assert not (project.root / ".evalkit/last-run.json").exists()
     gate = project.pytester.run(sys.executable, "-m", "evalkit", "gate", ".evalkit/last-run.journal.jsonl")
@@ -99,13 +99,13 @@ def test_an_agent_that_ends_the_process_is_not_green(project: Project, name: str
 @pytest.mark.parametrize("name", agents.INTERRUPTING)
 def test_an_interrupt_is_not_green(project: Project, name: str) -> None:
     write(project, [name])
-    assert project.run_apart().ret == 2
+    assert project.run_afresh().ret == 2
     assert project.statuses().get("f000_001") in (None, "failed")  # it may have come to its end before the interrupt
 
 
 @pytest.mark.parametrize("name", WRECKERS)
 def test_a_wrecked_process_is_not_green(project: Project, name: str) -> None:
     write(project, [name])
-    assert project.run_apart().ret != 0
+    assert project.run_afresh().ret != 0
     run_file = project.root / ".evalkit/last-run.json"
     assert not run_file.exists() or project.statuses().get("f000_001") != "passed"

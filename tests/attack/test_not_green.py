@@ -274,7 +274,7 @@ def test_a_plugin_that_raises_is_not_green(project: Project, hook: str, raised: 
     project.case("a_002", {"calls": []} if hook.startswith("pytest_terminal_summary") else None)  # the gate is decided
     is_at_the_end = hook.startswith(("pytest_sessionfinish", "pytest_terminal_summary", "pytest_unconfigure"))
     if is_at_the_end and raised.startswith(("SystemExit", "KeyboardInterrupt")):  # `pytester` does not survive it
-        result = project.run_apart()
+        result = project.run_afresh()
     else:
         result = project.pytester.runpytest_inprocess("--evalkit", no_reraise_ctrlc=True)
     assert result.ret != 0

@@ -7,6 +7,7 @@ import json
 import os
 import pkgutil
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import evalkit
 from evalkit.hosts.reports.run_file import load_run
 from evalkit.records.registry import AGENTS, CHECKS, OPERATORS
 from evalkit.records.run import Run
+from tests.fork_server import ForkServer
 
 # Loaded here, not in a test: pytester forgets what a run inside this process imports, and the next import would make a
 # second copy of it, whose classes and patches the first does not know. evalkit looks into the clients, too.
@@ -59,8 +61,9 @@ WRONG = {"calls": [["check", {"id": "B2"}]]}
 class Project:
     """A folder with an agent that obeys its input, and cases for it."""
 
-    def __init__(self, pytester: pytest.Pytester) -> None:
+    def __init__(self, pytester: pytest.Pytester, fork_server: ForkServer) -> None:
         self.pytester = pytester
+        self._fork_server = fork_server
         self.root = pytester.path
         (self.root / "conftest.py").write_text(AGENTS_FILE, "utf-8")
         self.started = self.root / "started.txt"
@@ -88,11 +91,24 @@ class Project:
 
     def run_apart(self, *arguments: str) -> pytest.RunResult:
         """pytest --evalkit in a process of its own, for what a shared one can't show."""
+        return self.run_module("pytest", "--evalkit", *arguments)
+
+    def run_afresh(self, *arguments: str) -> pytest.RunResult:
+        """pytest --evalkit in an interpreter of its own, for what hangs on how that starts and what it imports."""
         return self.pytester.run(sys.executable, "-m", "pytest", "--evalkit", *arguments)
 
     def run_plainly(self, *arguments: str) -> pytest.RunResult:
         """pytest without --evalkit, in a process of its own."""
-        return self.pytester.run(sys.executable, "-m", "pytest", *arguments)
+        return self.run_module("pytest", *arguments)
+
+    def run_module(self, module: str, *arguments: str) -> pytest.RunResult:
+        """python -m module, in a process of its own."""
+        files = [self.root / "stdout", self.root / "stderr"]
+        started = time.perf_counter()
+        status = self._fork_server.run(module, *arguments, folder=Path.cwd(), output=files[0], errors=files[1])
+        output, errors = (file.read_text("utf-8").splitlines() for file in files)
+        print(*output, *errors, sep="\n")  # noqa: T201 - for whoever looks at a failure, as Pytester.run does
+        return pytest.RunResult(status, output, errors, time.perf_counter() - started)
 
     @property
     def run_file(self) -> Run:
@@ -108,14 +124,14 @@ class Project:
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, fork_server: ForkServer) -> Iterator[Project]:
     for name in list(os.environ):
         if name.startswith(("PYTEST_", "NO_COLOR", "FORCE_COLOR", "GITHUB_")) and name not in KEPT:
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("STARTED", "")
     before = [(table, set(table)) for table in (AGENTS, CHECKS, OPERATORS)]
-    yield Project(pytester)
+    yield Project(pytester, fork_server)
     for table, names in before:
         for name in set(table) - names:
             table.remove(name)

@@ -157,7 +157,7 @@ def test_the_exit_status_says_what_happened(
 def test_it_is_the_same_under_xdist(project: Project, name: str) -> None:
     cases, files, arguments, expected = SITUATIONS[name]
     make(project, cases, files)
-    result = project.run_apart("-n", "2", *arguments)
+    result = project.run_apart("-n", "1", *arguments)
     assert result.ret == expected
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ RUNS = [
     ([], 0, {"passed": 1}),
     (["--evalkit", "tests"], 0, {"passed": 1}),
     (["--evalkit", "tests", "scenarios"], 0, {"passed": 1, "deselected": 1}),
-    (["--evalkit", "tests", "-n", "2"], 0, {"passed": 1}),
+    (["--evalkit", "tests", "-n", "1"], 0, {"passed": 1}),
 ]
 
 
@@ -29,7 +28,7 @@ def page(project: Project) -> Project:
 
 
 def run(project: Project, *arguments: str) -> Any:
-    return project.pytester.runpytest_subprocess("--strict-markers", *arguments)
+    return project.run_plainly("--strict-markers", *arguments)
 
 
 @pytest.mark.parametrize(("arguments", "status", "outcomes"), RUNS)
@@ -67,6 +66,6 @@ def test_evalkit_paths_may_name_the_module(page: Project) -> None:
 @pytest.mark.parametrize("command", ["lint", "smoke"])
 def test_commands_leave_the_module_in_evalkit_paths_to_pytest(page: Project, command: str) -> None:
     page.write("pyproject.toml", '[tool.evalkit]\npaths = ["scenarios", "tests/test_desk.py"]\n')
-    result = page.pytester.run(sys.executable, "-c", "from evalkit.cli import main; main()", command)
+    result = page.run_module("evalkit", command)
     assert result.outlines or result.errlines
     assert "test_desk.py" not in result.stdout.str() + result.stderr.str()

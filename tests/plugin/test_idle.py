@@ -80,7 +80,7 @@ def test_a_passing_case_imports_nothing_that_it_does_not_need(project: Project) 
         "def pytest_unconfigure():\n    import sys\n    print('LOADED', *sorted(sys.modules))\n",
     )
     project.case("a_001")
-    result = project.run_apart("-q", "-s", "--color=no")
+    result = project.run_afresh("-q", "-s", "--color=no")
     assert result.ret == 0
     loaded = set(next(line for line in result.outlines if "LOADED" in line).partition("LOADED ")[2].split())
     unused = {f"evalkit.{room}" for room in UNUSED_ROOMS}

@@ -53,7 +53,7 @@ def test_a_killed_run_leaves_its_verdicts_in_the_journal(project: Project) -> No
     assert len(run.selected) == 4
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_resume_runs_what_has_no_verdict_and_gives_the_whole_result(project: Project, workers: tuple[str, ...]) -> None:
     journal = killed(project)
     project.case("c_001")
@@ -83,7 +83,7 @@ def test_without_a_run_before_there_is_nothing_to_resume(project: Project) -> No
     assert len(project.starts()) == 1
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_a_finished_run_is_resumed_without_running_what_has_a_verdict(
     project: Project, workers: tuple[str, ...]
 ) -> None:
@@ -104,7 +104,7 @@ def test_a_finished_run_is_resumed_without_running_what_has_a_verdict(
     )
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_retry_errors_runs_what_could_not_be_measured_and_merges_it_into_one_run(
     project: Project, workers: tuple[str, ...]
 ) -> None:
@@ -341,7 +341,7 @@ def test_without_a_journal_the_run_file_of_the_run_before_is_removed(
     assert not (project.root / ".evalkit/last-run.json").exists()
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "RuntimeError('a plugin of somebody else')"])
 def test_the_journal_stays_where_no_run_file_was_written(
     project: Project, error: str, workers: tuple[str, ...]
@@ -361,7 +361,7 @@ def test_the_journal_stays_where_no_run_file_was_written(
     assert len(journal.verdicts) == 2
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_a_session_says_that_it_began_before_its_first_verdict(project: Project, workers: tuple[str, ...]) -> None:
     """It dies in its first case; the run file of the run before must not pass for its own."""
     project.case("a_001")
@@ -372,7 +372,7 @@ def test_a_session_says_that_it_began_before_its_first_verdict(project: Project,
     wait_for_starts(project, 1, process)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=20)
-    gate = project.pytester.run(sys.executable, "-m", "evalkit", "gate", ".evalkit/last-run.json")
+    gate = project.run_module("evalkit", "gate", ".evalkit/last-run.json")
     assert gate.ret == 6
     gate.stdout.fnmatch_lines(["gate NOT MEASURED: .evalkit/last-run.json is of an earlier run: a session began at *"])
     assert load_run(project.root / ".evalkit/last-run.journal.jsonl").selected == ("scenarios/a_001.yaml",)

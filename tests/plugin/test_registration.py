@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -79,15 +78,13 @@ for path in sorted(pathlib.Path("scenarios").glob("*/*.yaml"), reverse=True):
 
 
 def test_lint_smoke_mutate_the_schema_and_the_api_see_the_same_names(two: Project) -> None:
-    def run(*arguments: str) -> pytest.RunResult:
-        return two.pytester.run(sys.executable, *arguments)
-
+    two.write("api.py", API)
     for command in ("lint", "smoke", "mutate"):
-        result = run("-m", "evalkit", command)
+        result = two.run_module("evalkit", command)
         assert result.ret == 0, result.outlines
         assert "unknown" not in result.stdout.str()
-    assert run("-c", API).outlines == ["passed"] * 6
-    assert "own_check" in run("-m", "evalkit", "schema").stdout.str()
+    assert two.run_module("api").outlines == ["passed"] * 6
+    assert "own_check" in two.run_module("evalkit", "schema").stdout.str()
 
 
 KINDS = {
@@ -237,7 +234,7 @@ def test_lint_takes_each_folder_s_agent_and_says_where_another_one_s_check_is(pr
     project.write(
         "scenarios/right/b_001.yaml", "agent: desk\ninput: {message: x}\nexpected_output: {only_left: true}\n"
     )
-    result = project.pytester.run(sys.executable, "-m", "evalkit", "lint")
+    result = project.run_module("evalkit", "lint")
     assert [line.partition(": error ")[2] for line in result.outlines if ": error " in line] == [
         "L509 invalid-case: unknown key 'only_left' in expected_output; 'only_left' is registered in "
         "scenarios/left/conftest.py, for the cases in that folder alone"

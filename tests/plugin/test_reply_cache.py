@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,7 +47,7 @@ def desk(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize("mode", [(), ("-n", "2")])
+@pytest.mark.parametrize("mode", [(), ("-n", "1")])
 def test_what_was_asked_before_is_not_asked_again(desk: Project, service: ModelService, mode: tuple[str, ...]) -> None:
     arguments = (f"--evalkit-model={service.model()}", "--evalkit-cache", *mode)
     assert desk.run_apart(*arguments).ret == 0
@@ -141,13 +139,11 @@ def test_the_command_shows_and_clears_it(desk: Project, service: ModelService) -
     desk.run_apart(f"--evalkit-model={service.model()}", "--evalkit-cache")
     desk.write(".evalkit/cache/notes.txt", "mine")
 
-    def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "evalkit", "cache", *arguments]
-        return subprocess.run(command, cwd=desk.root, capture_output=True, text=True, check=True).stdout
-
-    assert run().startswith("2 replies, ")
-    assert run("clear").startswith("deleted 2 replies, ")
-    assert run() == "0 replies, 0 bytes in .evalkit/cache\n"
+    shown, cleared, empty = (desk.run_module("evalkit", "cache", *words) for words in ((), ("clear",), ()))
+    assert [done.ret for done in (shown, cleared, empty)] == [0, 0, 0]
+    assert shown.outlines[0].startswith("2 replies, ")
+    assert cleared.outlines[0].startswith("deleted 2 replies, ")
+    assert empty.outlines == ["0 replies, 0 bytes in .evalkit/cache"]
     assert (desk.root / ".evalkit/cache/notes.txt").exists()
 
 

@@ -104,7 +104,7 @@ def test_a_terminal_without_the_signs_gets_stand_ins(project: Project, monkeypat
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     project.case("bad_001", {"calls": [["check", {"id": "ł"}]]})
     project.case("good_001")
-    result = project.run_apart("--evalkit-trace=all")
+    result = project.run_afresh("--evalkit-trace=all")
     result.stdout.fnmatch_lines(["ok good_001*", "FAIL bad_001*", r'  1. FAIL check(id="\u0142") -> {"ok": true}'])
     assert "✓" not in result.stdout.str()
 
