@@ -22,9 +22,34 @@ def loaded(pytester: pytest.Pytester, *arguments: str) -> set[str]:
     return set(next(line for line in result.outlines if "LOADED" in line).partition("LOADED ")[2].split())
 
 
-def test_an_idle_plugin_loads_its_own_three_modules_and_nothing_else(pytester: pytest.Pytester) -> None:
+def test_an_idle_plugin_loads_its_own_modules_and_nothing_else(pytester: pytest.Pytester) -> None:
     idle = loaded(pytester) - loaded(pytester, "-p", "no:evalkit")
-    assert idle == {"evalkit", "evalkit.entries", "evalkit.plugin", "evalkit.plugin.options"}
+    assert idle == {
+        "evalkit",
+        "evalkit.entries",
+        "evalkit.plugin",
+        "evalkit.plugin.case_folders",
+        "evalkit.plugin.options",
+    }
+
+
+@pytest.mark.parametrize(
+    ("file", "arguments", "status"),
+    [
+        ("tests/test_shop.py", (), 0),
+        ("tests/test_shop.py", ("scenarios",), 4),
+        ("scenarios/test_shop.py", (), 2),
+    ],
+    ids=["left out", "named", "has tests"],
+)
+def test_without_evalkit_a_folder_of_cases_alone_is_not_loaded(
+    project: Project, file: str, arguments: tuple[str, ...], status: int
+) -> None:
+    """Its conftest.py imports what only a run of cases has on its path."""
+    project.write("scenarios/conftest.py", "import shop\n")
+    project.write(file, "def test_shop(): pass\n")
+    project.case("a_001")
+    assert project.run_plainly(*arguments).ret == status
 
 
 def test_its_options_are_in_pytest_s_help(pytester: pytest.Pytester) -> None:
