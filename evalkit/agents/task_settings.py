@@ -49,10 +49,11 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
 
 
 def merge_settings(case: CaseSettings, settings: Settings) -> TaskSettings:
-    """Merge explicit options, which win, the case's own settings, and the defaults."""
+    """Merge options, which win, the case's own settings, those of the project, and the defaults."""
 
-    def pick(explicit: T | None, own: T | None, default: T) -> T:
-        return next((value for value in (explicit, own) if value is not None), default)
+    def pick(name: str, default: T) -> T:
+        sources = (settings, case) if name in settings.from_flags else (case, settings)
+        return next((value for source in sources if (value := getattr(source, name)) is not None), default)
 
     said = {name for name in REQUEST_SETTINGS if getattr(case, name) is not None} | case.left_to_model
     of_requests = {
@@ -60,9 +61,9 @@ def merge_settings(case: CaseSettings, settings: Settings) -> TaskSettings:
     }
     return TaskSettings(
         model=get_named_model(settings) or case.model,
-        deadline_s=pick(settings.deadline_s, case.deadline_s, DEFAULT_DEADLINE_S),
-        max_iterations=pick(settings.max_iterations, case.max_iterations, DEFAULT_MAX_ITERATIONS),
-        strict_mocks=pick(settings.strict_mocks, case.strict_mocks, False),
+        deadline_s=pick("deadline_s", DEFAULT_DEADLINE_S),
+        max_iterations=pick("max_iterations", DEFAULT_MAX_ITERATIONS),
+        strict_mocks=pick("strict_mocks", False),
         correct_text_calls=bool(case.correct_text_calls),
         real_sleep=settings.real_sleep,
         **of_requests,

@@ -277,7 +277,7 @@ class _ConfigurationReader:
                 [Path(path) for path in self._config.getini("pythonpath")],
                 untrusted=bool(self._config.getoption("evalkit_untrusted")),
             ),
-            from_flags=frozenset(filter(self._is_flag_given, REQUEST_SETTINGS)),
+            from_flags=frozenset(filter(self._is_flag_given, (*REQUEST_SETTINGS, "deadline_s"))),
             **self._read_present((*_SETTINGS, *list_model_settings())),
             **read_live_settings(self.read, self._config, results),
             **folders,

@@ -66,6 +66,11 @@ _OWN: Mapping[str, tuple[Option, ...]] = {
         _for_tests(
             "max_tokens", "stop asking live models when so many tokens are read and written; the rest is not run", "N"
         ),
+        _for_tests(
+            "deadline_s",
+            "cut each agent off after so many seconds, e.g. of a slow model (default: as each case says)",
+            "S",
+        ),
         _for_tests("temperature", "send this temperature to the agent's model (default: as each case says)", "NUMBER"),
         _for_tests("seed", "derive the seeds of all runs from this one (default: as each case says)", "N"),
         _for_tests("max_output_tokens", "let a reply of the agent's model have at most so many tokens", "N"),

@@ -62,7 +62,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     reasoning_effort: str | None = None
     verbosity: str | None = None
-    from_flags: frozenset[str] = frozenset()  # those of REQUEST_SETTINGS that win over what cases say
+    from_flags: frozenset[str] = frozenset()  # settings that win over what cases say
     strict_mocks: bool | None = None
     repeat: int | None = None  # every case runs so often, to the last run; None: as its own `repeat` says
     allow_real: bool = False  # {$real: true} may reach the real function

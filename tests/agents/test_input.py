@@ -58,8 +58,13 @@ def test_what_the_user_says_is_text(user: Any, text: str) -> None:
         ),
         (
             CaseSettings(deadline_s=5, max_iterations=3, model="gemini:a"),
-            Settings(deadline_s=9, max_iterations=1, model="gemini:b"),
-            TaskSettings(deadline_s=9, max_iterations=1, model="gemini:b"),
+            Settings(deadline_s=9, max_iterations=1, strict_mocks=True, model="gemini:b"),
+            TaskSettings(deadline_s=5, max_iterations=3, strict_mocks=True, model="gemini:b"),
+        ),
+        (
+            CaseSettings(deadline_s=5),
+            Settings(deadline_s=9, from_flags=frozenset({"deadline_s"})),
+            TaskSettings(deadline_s=9),
         ),
         (CaseSettings(), Settings(temperature=0.0, seed=1), TaskSettings(temperature=0.0, seed=1)),
         (CaseSettings(left_to_model=frozenset({"seed"})), Settings(seed=1), TaskSettings()),
