@@ -47,11 +47,11 @@ from evalkit.hooks import (
 from evalkit.operators.base import Matcher, Operand, Operator
 from evalkit.operators.late import LateValues
 from evalkit.records.run import MET, MISSED, NOT_MEASURED
-from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import FunctionCall, Transcript, UserMessage
 from evalkit.records.verdict import ChangedRun, CheckResult, Reason
 from evalkit.runner.changed_runs import PassingRun, PlannedRun
 from evalkit.spec.case_reader import CaseKey, CaseReader
+from evalkit.stats.accounting import SideUsage
 from evalkit.text.format import escape_controls
 
 __all__ = [

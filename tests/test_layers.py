@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "fields": {"errors", "jsonvalue", "text"},
     "records": {"bounds", "errors", "hooks", "jsonvalue", "text"},
     "yamlfile": {"bounds", "errors"},
-    "stats": {"hooks", "jsonvalue", "records"},
+    "stats": {"hooks", "jsonvalue", "records", "text"},
     "operators": {"errors", "fields", "hooks", "jsonvalue", "records", "text"},
     "functions": {"bounds", "errors", "fields", "hooks", "jsonvalue", "records", "operators", "text", "yamlfile"},
     "checks": {"bounds", "errors", "fields", "hooks", "jsonvalue", "records", "operators", "text"},
@@ -157,7 +157,7 @@ ALLOWED: dict[str, set[str]] = {
         "text",
         "wire",
     },
-    "api": {"agents", "checks", "errors", "gate", "hooks", "operators", "records", "runner", "spec", "text"},
+    "api": {"agents", "checks", "errors", "gate", "hooks", "operators", "records", "runner", "spec", "text", "stats"},
     "public": {
         "features",
         *{

@@ -27,7 +27,6 @@ from evalkit.agents.clock import WaitingTime
 from evalkit.agents.contract import Reply
 from evalkit.agents.task_input import MessageParts, format_message
 from evalkit.agents.task_settings import TaskSettings
-from evalkit.agents.unseen_parts import UnseenParts
 from evalkit.errors import EvalkitError, FeatureError, FunctionError, UsageError
 from evalkit.functions.acting import act_as, hand_over
 from evalkit.functions.call_log import DIRECT, SEARCHED, CallContext, build_error_result
@@ -41,6 +40,7 @@ from evalkit.records.case import Declaration
 from evalkit.records.parts import PARTS, InputPart, build_user_message
 from evalkit.records.settings import HttpSettings
 from evalkit.records.transcript import APPLICATION, CallAnswer, FunctionCall, ModelCall, ModelRequest, ModelTurn
+from evalkit.records.unobserved import UnseenParts
 
 if TYPE_CHECKING:
     from evalkit.agents import instruction as instructions

@@ -23,7 +23,7 @@ from evalkit.checks.expected_calls import (
 from evalkit.checks.reasons import build_failure, build_failures, build_pass, build_unmeasured
 from evalkit.errors import KeyPath, format_path
 from evalkit.lazy import LazyModule
-from evalkit.records.offered_names import is_offered_as
+from evalkit.records.case import is_offered_as
 from evalkit.records.transcript import HISTORY, FunctionCall
 from evalkit.records.verdict import PASSED, CheckResult, Score
 from evalkit.text.format import format_count, format_value

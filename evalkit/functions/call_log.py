@@ -25,8 +25,7 @@ from evalkit.hooks import CasePart, RunPart, load_feature, name_errors
 from evalkit.jsonvalue import JsonDict, JsonObject, to_recordable_json
 from evalkit.lazy import LazyModule
 from evalkit.locks import create_lock
-from evalkit.records.case import Declaration
-from evalkit.records.offered_names import PREFIX, is_offered_as
+from evalkit.records.case import OFFERED_PREFIX, Declaration, is_offered_as
 from evalkit.records.template import (
     ArgumentStep,
     ArgumentStepError,
@@ -98,7 +97,7 @@ class FunctionTable:
 
     def resolve_name(self, name: str) -> str:
         """Return the name of the function that `name` is an alias of, or under which a host offers a server's."""
-        if name.startswith(PREFIX) and name not in self._declarations and name not in self._mocks:
+        if name.startswith(OFFERED_PREFIX) and name not in self._declarations and name not in self._mocks:
             known = (*self._declarations, *self._aliases, *self._mocks)
             name = next((other for other in known if is_offered_as(other, name)), name)
         return name if name in self._declarations else self._aliases.get(name, name)

@@ -9,194 +9,93 @@ Two things are asked once for each case, and so go by no list of plugins: the ca
 `RunPart`s. A case without features pays for none.
 """
 
-from evalkit.entries import (
-    BUILT_IN,
-    CALL,
-    CASE,
-    EXPECTED,
-    FUNCTION,
-    INPUT,
-    VALUE,
-    Option,
-    Place,
-    ReportOption,
-)
-from evalkit.hooks.feature import Feature
-from evalkit.hooks.loading import (
-    build_agent_form,
-    check_feature_models,
-    compare_parts,
-    compile_parts,
-    configure_features,
-    describe_feature_models,
-    expand,
-    find_agent_form,
-    find_code,
-    find_command,
-    find_key,
-    find_option,
-    find_owner,
-    find_schema,
-    find_started,
-    get_agent_form,
-    get_features,
-    inherit,
-    is_late_key,
-    iter_known,
-    list_agent_forms,
-    list_commands,
-    list_dividing,
-    list_entries,
-    list_expanding_keys,
-    list_expectation_keys,
-    list_files,
-    list_following_agents,
-    list_keys,
-    list_late_operators,
-    list_log_formats,
-    list_messages,
-    list_model_settings,
-    list_options,
-    list_own_keys,
-    list_report_formats,
-    list_schemas,
-    list_settings,
-    list_shown_inputs,
-    load_all,
-    load_feature,
-    load_log_format,
-    name_errors,
-    plan_parts,
-    prepare_case,
-    read_demands,
-)
-from evalkit.hooks.parts import (
-    WHOLE_FILE,
-    CaseFileData,
-    CasePart,
-    FileCase,
-    FileCases,
-    RunPart,
-    SessionPart,
-    select_changing,
-)
-from evalkit.hooks.records import (
-    AgentChange,
-    AgentForm,
-    AgentRequest,
-    CaseDraft,
-    CaseReport,
-    ChangedRuns,
-    Comparison,
-    EndedRun,
-    Forecast,
-    GateFinding,
-    Inherited,
-    JudgedRun,
-    Loss,
-    OpenRun,
-    Options,
-    PartJudgement,
-    PlannedCase,
-    Published,
-    RunReport,
-    RunView,
-    Sent,
-    Summary,
-    Table,
-    UserForecast,
-    Written,
-)
-
-__all__ = [
-    "BUILT_IN",
-    "CALL",
-    "CASE",
-    "EXPECTED",
-    "FUNCTION",
-    "INPUT",
-    "VALUE",
-    "WHOLE_FILE",
-    "AgentChange",
-    "AgentForm",
-    "AgentRequest",
-    "CaseDraft",
-    "CaseFileData",
-    "CasePart",
-    "CaseReport",
-    "ChangedRuns",
-    "Comparison",
-    "EndedRun",
-    "Feature",
-    "FileCase",
-    "FileCases",
-    "Forecast",
-    "GateFinding",
-    "Inherited",
-    "JudgedRun",
-    "Loss",
-    "OpenRun",
-    "Option",
-    "Options",
-    "PartJudgement",
-    "Place",
-    "PlannedCase",
-    "Published",
-    "ReportOption",
-    "RunPart",
-    "RunReport",
-    "RunView",
-    "Sent",
-    "SessionPart",
-    "Summary",
-    "Table",
-    "UserForecast",
-    "Written",
-    "build_agent_form",
-    "check_feature_models",
-    "compare_parts",
-    "compile_parts",
-    "configure_features",
-    "describe_feature_models",
-    "expand",
-    "find_agent_form",
-    "find_code",
-    "find_command",
-    "find_key",
-    "find_option",
-    "find_owner",
-    "find_schema",
-    "find_started",
-    "get_agent_form",
-    "get_features",
-    "inherit",
-    "is_late_key",
-    "iter_known",
-    "list_agent_forms",
-    "list_commands",
-    "list_dividing",
-    "list_entries",
-    "list_expanding_keys",
-    "list_expectation_keys",
-    "list_files",
-    "list_following_agents",
-    "list_keys",
-    "list_late_operators",
-    "list_log_formats",
-    "list_messages",
-    "list_model_settings",
-    "list_options",
-    "list_own_keys",
-    "list_report_formats",
-    "list_schemas",
-    "list_settings",
-    "list_shown_inputs",
-    "load_all",
-    "load_feature",
-    "load_log_format",
-    "name_errors",
-    "plan_parts",
-    "prepare_case",
-    "read_demands",
-    "select_changing",
-]
+from evalkit.entries import BUILT_IN as BUILT_IN
+from evalkit.entries import CALL as CALL
+from evalkit.entries import CASE as CASE
+from evalkit.entries import EXPECTED as EXPECTED
+from evalkit.entries import FUNCTION as FUNCTION
+from evalkit.entries import INPUT as INPUT
+from evalkit.entries import VALUE as VALUE
+from evalkit.entries import Option as Option
+from evalkit.entries import Place as Place
+from evalkit.entries import ReportOption as ReportOption
+from evalkit.hooks.feature import Feature as Feature
+from evalkit.hooks.loading import build_agent_form as build_agent_form
+from evalkit.hooks.loading import check_feature_models as check_feature_models
+from evalkit.hooks.loading import compare_parts as compare_parts
+from evalkit.hooks.loading import compile_parts as compile_parts
+from evalkit.hooks.loading import configure_features as configure_features
+from evalkit.hooks.loading import describe_feature_models as describe_feature_models
+from evalkit.hooks.loading import expand as expand
+from evalkit.hooks.loading import find_agent_form as find_agent_form
+from evalkit.hooks.loading import find_code as find_code
+from evalkit.hooks.loading import find_command as find_command
+from evalkit.hooks.loading import find_key as find_key
+from evalkit.hooks.loading import find_option as find_option
+from evalkit.hooks.loading import find_owner as find_owner
+from evalkit.hooks.loading import find_schema as find_schema
+from evalkit.hooks.loading import find_started as find_started
+from evalkit.hooks.loading import get_agent_form as get_agent_form
+from evalkit.hooks.loading import get_features as get_features
+from evalkit.hooks.loading import inherit as inherit
+from evalkit.hooks.loading import is_late_key as is_late_key
+from evalkit.hooks.loading import iter_known as iter_known
+from evalkit.hooks.loading import list_agent_forms as list_agent_forms
+from evalkit.hooks.loading import list_commands as list_commands
+from evalkit.hooks.loading import list_dividing as list_dividing
+from evalkit.hooks.loading import list_entries as list_entries
+from evalkit.hooks.loading import list_expanding_keys as list_expanding_keys
+from evalkit.hooks.loading import list_expectation_keys as list_expectation_keys
+from evalkit.hooks.loading import list_files as list_files
+from evalkit.hooks.loading import list_following_agents as list_following_agents
+from evalkit.hooks.loading import list_keys as list_keys
+from evalkit.hooks.loading import list_late_operators as list_late_operators
+from evalkit.hooks.loading import list_log_formats as list_log_formats
+from evalkit.hooks.loading import list_messages as list_messages
+from evalkit.hooks.loading import list_model_settings as list_model_settings
+from evalkit.hooks.loading import list_options as list_options
+from evalkit.hooks.loading import list_own_keys as list_own_keys
+from evalkit.hooks.loading import list_report_formats as list_report_formats
+from evalkit.hooks.loading import list_schemas as list_schemas
+from evalkit.hooks.loading import list_settings as list_settings
+from evalkit.hooks.loading import list_shown_inputs as list_shown_inputs
+from evalkit.hooks.loading import load_all as load_all
+from evalkit.hooks.loading import load_feature as load_feature
+from evalkit.hooks.loading import load_log_format as load_log_format
+from evalkit.hooks.loading import name_errors as name_errors
+from evalkit.hooks.loading import plan_parts as plan_parts
+from evalkit.hooks.loading import prepare_case as prepare_case
+from evalkit.hooks.loading import read_demands as read_demands
+from evalkit.hooks.parts import WHOLE_FILE as WHOLE_FILE
+from evalkit.hooks.parts import CaseFileData as CaseFileData
+from evalkit.hooks.parts import CasePart as CasePart
+from evalkit.hooks.parts import FileCase as FileCase
+from evalkit.hooks.parts import FileCases as FileCases
+from evalkit.hooks.parts import RunPart as RunPart
+from evalkit.hooks.parts import SessionPart as SessionPart
+from evalkit.hooks.parts import select_changing as select_changing
+from evalkit.hooks.records import AgentChange as AgentChange
+from evalkit.hooks.records import AgentForm as AgentForm
+from evalkit.hooks.records import AgentRequest as AgentRequest
+from evalkit.hooks.records import CaseDraft as CaseDraft
+from evalkit.hooks.records import CaseReport as CaseReport
+from evalkit.hooks.records import ChangedRuns as ChangedRuns
+from evalkit.hooks.records import Comparison as Comparison
+from evalkit.hooks.records import EndedRun as EndedRun
+from evalkit.hooks.records import Forecast as Forecast
+from evalkit.hooks.records import GateFinding as GateFinding
+from evalkit.hooks.records import Inherited as Inherited
+from evalkit.hooks.records import JudgedRun as JudgedRun
+from evalkit.hooks.records import Loss as Loss
+from evalkit.hooks.records import OpenRun as OpenRun
+from evalkit.hooks.records import Options as Options
+from evalkit.hooks.records import PartJudgement as PartJudgement
+from evalkit.hooks.records import PlannedCase as PlannedCase
+from evalkit.hooks.records import Published as Published
+from evalkit.hooks.records import RunReport as RunReport
+from evalkit.hooks.records import RunView as RunView
+from evalkit.hooks.records import Sent as Sent
+from evalkit.hooks.records import Summary as Summary
+from evalkit.hooks.records import Table as Table
+from evalkit.hooks.records import UserForecast as UserForecast
+from evalkit.hooks.records import Written as Written

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue
     from evalkit.operators.base import Operator
     from evalkit.records.settings import Settings
-    from evalkit.records.side_usage import SideUsage
     from evalkit.records.transcript import FunctionCall, Transcript
     from evalkit.spec.case_reader import CaseKey
+    from evalkit.stats.accounting import SideUsage
 
 
 class Feature(Hooks):

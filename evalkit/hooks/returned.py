@@ -36,7 +36,7 @@ _PLACES = {
     "evalkit.records.case": ("Case",),
     "evalkit.records.run": ("GateNote", "GateStatus", "Policy"),
     "evalkit.records.settings": ("Settings",),
-    "evalkit.records.side_usage": ("SideUsage",),
+    "evalkit.stats.accounting": ("SideUsage",),
     "evalkit.records.transcript": ("Transcript", "UserMessage"),
     "evalkit.records.verdict": ("CheckResult", "Reason"),
     "evalkit.runner.changed_runs": ("PlannedRun",),

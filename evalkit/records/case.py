@@ -85,6 +85,16 @@ class Repeat(Struct, frozen=True):
         return Repeat(runs, -(-self.min_pass * runs // self.runs), is_whole=True)
 
 
+# Before the names under which hosts of tool servers offer functions: ``mcp__shop__find`` is `find` of `shop`.
+OFFERED_PREFIX = "mcp__"
+
+
+def is_offered_as(name: str, offered: str) -> bool:
+    """Return whether a host offers the function `name` of some server as `offered`."""
+    is_longer = len(offered) > len(OFFERED_PREFIX + name) + 2
+    return is_longer and offered.startswith(OFFERED_PREFIX) and offered.endswith(f"__{name}")
+
+
 class Declaration(Struct, frozen=True, kw_only=True):
     """A function as it is declared to the model. `parameters` and `returns` are JSON Schemas."""
 

@@ -16,8 +16,7 @@ from evalkit.errors import (
 )
 from evalkit.functions.declarations import find_argument_violations, parse_declarations
 from evalkit.jsonvalue import MAX_DEPTH, JsonObject, to_json_safe
-from evalkit.records.case import Case, Declaration
-from evalkit.records.offered_names import is_offered_as
+from evalkit.records.case import Case, Declaration, is_offered_as
 from evalkit.records.transcript import ANSWERERS, CHANNELS, MOCK, FunctionCall, Transcript
 from evalkit.records.verdict import Verdict
 from evalkit.runner.judge import build_verdict

@@ -16,9 +16,9 @@ from msgspec import Struct, field, to_builtins
 from evalkit.hooks import iter_known
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.run import Run
-from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import CACHE, FunctionCall, ModelCall, Transcript, Usage
 from evalkit.records.verdict import Verdict, list_runs
+from evalkit.text.format import format_usd
 
 UNREADABLE = "(unreadable)"  # under this name stand replies whose call could not be read at all
 UNNAMED = "(unnamed)"  # a model of which neither its service nor the run says the name
@@ -73,6 +73,41 @@ def nearest_rank(ordered: Sequence[float], share: float) -> float:
     At least one value is needed. Source: Hyndman and Fan, Sample Quantiles in Statistical Packages (1996), no. 1.
     """
     return ordered[min(max(math.ceil(len(ordered) * share), 1), len(ordered)) - 1]
+
+
+class SideUsage(Struct, frozen=True, kw_only=True):
+    """What the models of one feature, which are not the agent's, took in a run, or in several. `+` adds runs.
+
+    `counts` are of what they did, by names of the feature's own. `usage` and `cost_usd` are None if some is unknown.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    usage: Usage | None = Usage()
+    cost_usd: float | None = 0.0
+    is_live: bool = False  # a model was asked, which may answer otherwise another time
+
+    def __add__(self, other: SideUsage) -> SideUsage:
+        names = dict.fromkeys((*self.counts, *other.counts))
+        usage, cost = other.usage, other.cost_usd
+        return SideUsage(
+            counts={name: self.counts.get(name, 0) + other.counts.get(name, 0) for name in names},
+            usage=None if usage is None or self.usage is None else self.usage + usage,
+            cost_usd=None if cost is None or self.cost_usd is None else self.cost_usd + cost,
+            is_live=self.is_live or other.is_live,
+        )
+
+    def describe(self) -> str:
+        """Return ``4,200 tokens in and 310 out, 0.012 USD``."""
+        tokens = "tokens unknown"
+        if self.usage is not None:
+            output = self.usage.output_tokens + self.usage.reasoning_tokens
+            tokens = f"{self.usage.input_tokens:,} tokens in and {output:,} out"
+        return f"{tokens}, {'cost unknown' if self.cost_usd is None else format_usd(self.cost_usd)}"
+
+    def to_json(self) -> JsonDict:
+        """Return JSON data for the run file."""
+        usage = None if self.usage is None else to_builtins(self.usage)
+        return {**self.counts, "usage": usage, "cost_usd": self.cost_usd}
 
 
 class Accounting(Struct, frozen=True, kw_only=True):

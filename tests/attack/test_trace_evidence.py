@@ -15,11 +15,11 @@ import pytest
 from evalkit.agents.remote import http_server
 from evalkit.agents.remote.http_client import get_peer
 from evalkit.agents.remote.server import FunctionsServer, ServedTask
-from evalkit.agents.unseen_parts import UnseenParts
 from evalkit.features.programs.spans import SpanError, SpanReceiver
 from evalkit.hosts.traces.evidence import match_answers
 from evalkit.hosts.traces.log_formats import Conversation, FunctionAnswer, ModelReply
 from evalkit.hosts.traces.read_log import read_log
+from evalkit.records.unobserved import UnseenParts
 from evalkit.records.verdict import ERROR, FAILED, PASSED, Verdict
 from tests.attack.forms import choose
 from tests.attack.recordings import (

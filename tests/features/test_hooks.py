@@ -51,13 +51,12 @@ from evalkit.hosts.reports.summary import format_accounting
 from evalkit.operators.builtin import operator
 from evalkit.records.run import Policy, Run
 from evalkit.records.settings import Settings
-from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript, Usage, UserMessage
 from evalkit.records.verdict import Reason, Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.case_reader import CaseKey, CaseReader
 from evalkit.spec.load import case_from_dict
-from evalkit.stats.accounting import account
+from evalkit.stats.accounting import SideUsage, account
 
 ENTRY = Entry(name="manners", target="shop_manners:Manners", keys={CASE: ("manners",)})
 Install = Callable[..., None]

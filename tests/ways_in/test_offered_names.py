@@ -12,8 +12,7 @@ import pytest
 
 import evalkit
 from evalkit.agents.task import Task
-from evalkit.records.case import Case
-from evalkit.records.offered_names import is_offered_as
+from evalkit.records.case import Case, is_offered_as
 from evalkit.records.settings import Settings
 from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case

@@ -25,7 +25,7 @@ from evalkit.adapters.versions import KnownVersions
 from evalkit.errors import FunctionError
 from evalkit.hooks import AgentChange
 from evalkit.jsonvalue import JsonDict, JsonObject
-from evalkit.records.offered_names import PREFIX
+from evalkit.records.case import OFFERED_PREFIX
 from evalkit.records.transcript import ModelTurn
 from evalkit.wire import anthropic_messages
 
@@ -185,7 +185,7 @@ class CliRun:
                 self._start_agent(call_id, arguments)
             return await result
 
-        own_name = name.split("__", 2)[-1] if name.startswith(PREFIX) else name
+        own_name = name.split("__", 2)[-1] if name.startswith(OFFERED_PREFIX) else name
         self._recorder.declare([(own_name, None, None)])
         as_is = bool({name, own_name} & self._scope.as_is) or name in _AGENT_TOOLS or name in _HARMLESS_TOOLS
         answering = self._run_recorder.call(name, arguments, call_id, real=run_in_program, as_is=as_is)
@@ -214,7 +214,7 @@ class CliRun:
                 self._declare(server, response.get("result") or {})
             return response
         parameters = message["params"]
-        name, arguments = f"{PREFIX}{server}__{parameters['name']}", parameters.get("arguments") or {}
+        name, arguments = f"{OFFERED_PREFIX}{server}__{parameters['name']}", parameters.get("arguments") or {}
         call_id = (parameters.get("_meta") or {}).get("claudecode/toolUseId")
         real_response: list[JsonDict | None] = []
 
@@ -240,11 +240,11 @@ class CliRun:
 
     def _declare(self, server: str, listed: JsonObject) -> None:
         tools = listed.get("tools") or ()
-        self._schemas.update({f"{PREFIX}{server}__{tool['name']}": tool["inputSchema"] for tool in tools})
+        self._schemas.update({f"{OFFERED_PREFIX}{server}__{tool['name']}": tool["inputSchema"] for tool in tools})
         self._recorder.declare((tool["name"], tool.get("description"), tool["inputSchema"]) for tool in tools)
 
     def _find_server(self, name: str) -> str | None:
-        return next((server for server in self._servers if name.startswith(f"{PREFIX}{server}__")), None)
+        return next((server for server in self._servers if name.startswith(f"{OFFERED_PREFIX}{server}__")), None)
 
 
 _ALLOWED = {"hookEventName": "PreToolUse", "permissionDecision": "allow"}

@@ -29,11 +29,11 @@ from msgspec import Struct
 
 from evalkit.agents.remote.channel import DisconnectedError
 from evalkit.agents.remote.http_server import HttpServer, Message, Receive, Send, read_headers, send_json
-from evalkit.agents.unseen_parts import UnseenParts
 from evalkit.errors import EvalkitError, UsageError
 from evalkit.hooks import list_entries, load_feature, name_errors
 from evalkit.jsonvalue import JsonDict
 from evalkit.records.transcript import ModelCall
+from evalkit.records.unobserved import UnseenParts
 
 HTTP2 = "PRI"  # the method with which a client begins to speak HTTP/2 without being asked
 CHANNELS = ("direct", "native", "text")

@@ -14,8 +14,8 @@ from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
 from evalkit.operators.base import Operator
 from evalkit.records.settings import Settings
-from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript
+from evalkit.stats.accounting import SideUsage
 
 if TYPE_CHECKING:
     from evalkit.features.graders import gate, grader, grading, labels, lint, results

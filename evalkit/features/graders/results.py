@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from evalkit.features.graders.records import KEY, Grading, get_gradings
 from evalkit.hooks import RunReport
-from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript
+from evalkit.stats.accounting import SideUsage
 
 
 def account(transcript: Transcript) -> SideUsage:

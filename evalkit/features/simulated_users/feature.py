@@ -28,10 +28,10 @@ from evalkit.hooks import (
 from evalkit.jsonvalue import JsonDict
 from evalkit.lazy import LazyModule
 from evalkit.records.settings import Settings
-from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript
 from evalkit.records.verdict import Reason
 from evalkit.spec.case_reader import CaseKey
+from evalkit.stats.accounting import SideUsage
 
 if TYPE_CHECKING:
     from evalkit.agents import model_choice

@@ -6,8 +6,8 @@ from msgspec import convert
 
 from evalkit.features.simulated_users.records import NAME, Simulation
 from evalkit.hooks import RunReport
-from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript, UserMessage
+from evalkit.stats.accounting import SideUsage
 
 HAND_WRITTEN = "hand-written"
 

@@ -29,9 +29,8 @@ from evalkit.hosts.reports.summary import (
 from evalkit.hosts.reports.trace import format_duration, render_trace
 from evalkit.jsonvalue import JsonObject
 from evalkit.records.run import MET, MISSED, GateDecision, Run
-from evalkit.records.side_usage import SideUsage
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Verdict, get_first_reason, list_runs
-from evalkit.stats.accounting import account_features
+from evalkit.stats.accounting import SideUsage, account_features
 from evalkit.stats.pass_rates import wilson
 from evalkit.text.format import escape_controls, escape_lines, format_case_count
 

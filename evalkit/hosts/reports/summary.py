@@ -16,7 +16,7 @@ from evalkit.stats.accounting import Accounting
 from evalkit.text.format import format_usd, join_names
 
 if TYPE_CHECKING:
-    from evalkit.records.side_usage import SideUsage
+    from evalkit.stats.accounting import SideUsage
 
 _NAMED = 4  # functions in the warning
 

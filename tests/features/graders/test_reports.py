@@ -12,9 +12,9 @@ from evalkit.features.html.page import build_cases
 from evalkit.hosts.reports.markdown import render_markdown
 from evalkit.hosts.reports.trace import render_trace
 from evalkit.records.run import GateDecision, Run
-from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import Transcript, Usage
 from evalkit.records.verdict import CheckResult, Reason, Verdict
+from evalkit.stats.accounting import SideUsage
 
 BY = "graded by gemini:x"
 MET = Grade(criterion="A", passed=True)

@@ -8,10 +8,9 @@ import pytest
 
 from evalkit.features.graders.records import Grade, Grading, put_gradings
 from evalkit.features.graders.results import sum_usage
-from evalkit.records.side_usage import SideUsage
 from evalkit.records.transcript import ModelTurn, RunFault, Transcript, Usage
 from evalkit.records.verdict import Verdict
-from evalkit.stats.accounting import account
+from evalkit.stats.accounting import SideUsage, account
 
 TOKENS = Usage(input_tokens=10, output_tokens=2, total_tokens=12)
 MET, NOT_MET = Grade(criterion="A", passed=True), Grade(criterion="B", passed=False)
