@@ -9,7 +9,7 @@ from evalkit.models.cassettes.http.player import TrafficListener, is_ignored_hos
 from evalkit.models.cassettes.http.tee import Tee, TeeGroup
 from evalkit.models.cassettes.http.unobserved import OWN_HOSTS
 from evalkit.records.unobserved import CHANNEL, THREAD
-from evalkit.wire.table import is_candidate, may_hold_reply
+from evalkit.wire.table import is_candidate, is_of_model_service, may_hold_reply
 
 
 class Observer:
@@ -39,6 +39,12 @@ class Observer:
                 url=request.url if is_model else "",
             )
         )
+
+    def check_budget(self, request: HttpRequest) -> None:
+        """Raise BudgetSpentError for a request to a model's service that must not go out, of which the body is still to
+        come."""
+        if self.is_open and request.host not in OWN_HOSTS and is_of_model_service(request.url):
+            self.listener.on_request()
 
     def _report_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> None:
         self.listener.on_failure(request, error, duration_ms)
