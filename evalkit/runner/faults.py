@@ -10,6 +10,7 @@ exception: whatever client sent it, it was seen on its way (`wire.blame`).
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 import traceback
@@ -55,6 +56,14 @@ MODEL_CLIENTS = (
     "anthropic", "cohere", "google.ai", "google.cloud.aiplatform", "google.genai", "google.generativeai", "groq",
     "huggingface_hub", "litellm", "mistralai", "ollama", "openai", "together", "vertexai", "xai_sdk",
 )
+# The variables from which clients take their keys, and the functions in which they miss them.
+_KEYS = {
+    "openai.lib.azure": ("AZURE_OPENAI_API_KEY",),
+    "openai": ("OPENAI_API_KEY",),
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "google.genai": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+}
+_ASKING_FOR_KEYS = ("__init__", "_validate_headers")
 # What stands below clients of models.
 _BELOW_CLIENTS = (
     *sys.stdlib_module_names, "aiohttp", "anyio", "evalkit", "google.api_core", "google.auth", "grpc", "h11",
@@ -109,6 +118,10 @@ def _read_fault(error: BaseException, root: Path, *, is_expected: bool) -> RunFa
         return RunFault(code=code, message=message, measured=False, traceback=_format_traceback(error))
     innermost = _get_innermost(error)
     place = _locate(innermost, root) or _locate(error, root)
+    if (variable := _find_missing_key(innermost)) is not None:
+        advice = f"set {variable}; any value will do where recorded replies answer"
+        message = f"the client of the model's service has no API key: {_describe(innermost)}{place}\n{advice}"
+        return RunFault(code="provider_error", message=message, measured=False, traceback=_format_traceback(error))
     if isinstance(error, TypeError):
         frames = traceback.extract_tb(error.__traceback__)
         if frames and frames[-1].filename == calling.__file__:  # the call itself failed: it takes other arguments
@@ -120,6 +133,16 @@ def _read_fault(error: BaseException, root: Path, *, is_expected: bool) -> RunFa
         message=f"the agent raised {_describe(innermost)}{_hint_usage(innermost)}{place}",
         traceback=_format_traceback(error),
     )
+
+
+def _find_missing_key(error: BaseException) -> str | None:
+    """Return the environment variable that has no key for a client of a model, which refused to be opened or used."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not frames or not frames[-1].f_code.co_name.endswith(_ASKING_FOR_KEYS):
+        return None
+    raiser = frames[-1].f_globals.get("__name__", "")
+    variables = next((keys for package, keys in _KEYS.items() if _is_of(raiser, (package,))), ())
+    return None if any(os.environ.get(variable) for variable in variables) else next(iter(variables), None)
 
 
 def _describe_service_failure(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -184,3 +185,49 @@ def test_a_text_of_a_class_of_its_own_is_a_text(judged: Callable[..., Any], answ
     verdict = judged(lambda task: answer, {"response_contains": "ok"})
     assert verdict.status == "passed", verdict.reasons
     assert from_line(to_line(verdict)).transcript.response == "ok"
+
+
+def open_openai(module: Any) -> None:
+    module.OpenAI()
+
+
+def open_azure(module: Any) -> None:
+    module.AzureOpenAI(api_version="x", azure_endpoint="http://x")
+
+
+def ask_anthropic(module: Any) -> None:
+    module.Anthropic().messages.create(model="x", max_tokens=5, messages=[])
+
+
+def open_gemini(module: Any) -> None:
+    module.Client()
+
+
+@pytest.mark.parametrize(
+    ("package", "use", "variable"),
+    [
+        ("openai", open_openai, "OPENAI_API_KEY"),
+        ("openai", open_azure, "AZURE_OPENAI_API_KEY"),
+        ("anthropic", ask_anthropic, "ANTHROPIC_API_KEY"),
+        ("google.genai", open_gemini, "GEMINI_API_KEY"),
+    ],
+)
+def test_a_client_without_a_key_is_an_error_that_names_the_variable(
+    judged: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, package: str, use: Any, variable: str
+) -> None:
+    module = pytest.importorskip(package)
+    for name in list(os.environ):
+        if "API_KEY" in name or "TOKEN" in name:
+            monkeypatch.delenv(name)
+    verdict = judged(lambda task: use(module))
+    assert (verdict.status, verdict.reasons[0].code) == ("error", "provider_error")
+    assert f"\nset {variable}; any value will do where recorded replies answer" in verdict.reasons[0].message
+
+
+def test_a_client_that_is_opened_wrongly_is_the_agents_mistake(
+    judged: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    openai = pytest.importorskip("openai")
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    verdict = judged(lambda task: openai.OpenAI(max_retries=None))
+    assert (verdict.status, verdict.reasons[0].code) == ("failed", "agent_raised")
