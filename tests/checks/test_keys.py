@@ -106,6 +106,13 @@ def test_there_is_an_example_of_every_key() -> None:
     assert GROUP_VALUES.keys() == GROUP_KEYS.keys()
 
 
+def test_each_key_has_tests() -> None:
+    """Of those that walk the tables none knows what a key means."""
+    files = [file for file in Path(__file__).parents[1].rglob("test_*.py") if not file.stem.endswith("keys")]
+    words = {word for file in files for word in re.findall(r"\w+", file.read_text("utf-8"))}
+    assert list_expected_keys().keys() | list_call_keys().keys() <= words, "add a test to tests/checks"
+
+
 @pytest.mark.parametrize("key", list_expected_keys())
 def test_a_key_is_read_and_is_valid_in_the_editor(key: str) -> None:
     alone = {key: VALUES[key], **({"max_function_calls": 9} if key in MODIFIERS else {})}

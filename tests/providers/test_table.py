@@ -54,3 +54,8 @@ def test_each_service_is_documented(kind: ProviderKind) -> None:
     assert f"{kind.name}:" in PAGE
     assert kind.key_variable in PAGE
     assert [name for name in options if f"`{name}" not in PAGE] == []
+
+
+def test_each_service_has_tests_of_its_own(kind: ProviderKind) -> None:
+    files = [file for file in Path(__file__).parent.glob("test_*.py") if file != Path(__file__)]
+    assert any(f"{kind.name}:" in file.read_text("utf-8") for file in files), "add tests/providers/test_NAME.py"

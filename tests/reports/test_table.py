@@ -12,7 +12,7 @@ import pytest
 from evalkit.cli.report import report as report_command
 from evalkit.gate.decision import decide
 from evalkit.hosts.reports.finished import ReportInput
-from evalkit.hosts.reports.table import Report, list_reports
+from evalkit.hosts.reports.table import REPORTS, Report, list_reports
 from evalkit.records.run import Policy, Run
 from evalkit.records.verdict import Verdict
 
@@ -49,3 +49,8 @@ def test_the_command_offers_every_report() -> None:
     line = re.search(r"--format (\S+)", PAGE.read_text("utf-8"))
     assert line is not None
     assert set(line[1].split("|")) == set(form.type.choices)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_has_a_file_of_tests(name: str) -> None:
+    assert Path(__file__).with_name(f"test_{name}.py").exists()

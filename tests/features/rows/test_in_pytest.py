@@ -26,10 +26,10 @@ FILE = "scenarios/refund_001.yaml"
 
 
 @pytest.fixture
-def rows(project: Project) -> Project:
-    project.write(FILE, CASE)
-    project.write("scenarios/rows.csv", ROWS)
-    return project
+def rows(running_project: Project) -> Project:
+    running_project.write(FILE, CASE)
+    running_project.write("scenarios/rows.csv", ROWS)
+    return running_project
 
 
 def node(row: str) -> str:
@@ -134,18 +134,18 @@ def test_a_shard_runs_its_rows(rows: Project) -> None:
     assert all(parts)
 
 
-def test_a_row_has_a_cassette_of_its_own(project: Project) -> None:
-    project.write("agent.md", "---\nname: agent\n---\nAnswer.\n")
-    project.write(
+def test_a_row_has_a_cassette_of_its_own(running_project: Project) -> None:
+    running_project.write("agent.md", "---\nname: agent\n---\nAnswer.\n")
+    running_project.write(
         "scenarios/say_001.yaml",
         "agent: agent.md\ncases: [{word: one}, {word: two}]\ninput: {message: 'Say {{ row.word }}'}\n"
         "expected_output: {response_contains: '{{ row.word }}'}\n",
     )
     for word in ("one", "two"):
-        project.write(f"mocks/cassettes/scenarios/say_001[{word}].yaml", f"turns: [{{text: It is {word}.}}]\n")
-    project.run().assert_outcomes(passed=2)
-    (project.root / "mocks/cassettes/scenarios/say_001[two].yaml").unlink()
-    result = project.run()
+        running_project.write(f"mocks/cassettes/scenarios/say_001[{word}].yaml", f"turns: [{{text: It is {word}.}}]\n")
+    running_project.run().assert_outcomes(passed=2)
+    (running_project.root / "mocks/cassettes/scenarios/say_001[two].yaml").unlink()
+    result = running_project.run()
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*mocks/cassettes/scenarios/say_001[[]two[]].yaml*"])
 
@@ -171,14 +171,14 @@ def test_an_ordinary_test_runs_each_row(rows: Project) -> None:
     result.stdout.fnmatch_lines(["tests/test_rows.py::test_rows[[]refund_001[[]basic[]][]] FAILED*"])
 
 
-def test_code_that_a_file_with_rows_names_is_imported_once_before_the_run(project: Project) -> None:
-    project.write("answers.py", "def check(id):\n    return {'id': id}\n")
-    project.write(
+def test_code_that_a_file_with_rows_names_is_imported_once_before_the_run(running_project: Project) -> None:
+    running_project.write("answers.py", "def check(id):\n    return {'id': id}\n")
+    running_project.write(
         FILE,
         CASE.replace("{check: {ok: true}}", "{check: {$call: 'answers:check'}}"),
     )
-    project.write("scenarios/rows.csv", ROWS)
-    project.run().assert_outcomes(passed=2, failed=1)
+    running_project.write("scenarios/rows.csv", ROWS)
+    running_project.run().assert_outcomes(passed=2, failed=1)
 
 
 def test_the_run_file_says_what_the_row_was(rows: Project) -> None:

@@ -12,7 +12,7 @@ from evalkit.hosts.casecheck.mutation_score import compute_score
 from evalkit.project import Project
 from evalkit.runner.run_case import run_case
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CASES = {Path(file.id).stem: file.case for file in Project(ROOT).load_cases(["scenarios/policies"])}
 EARLY = "call 1, send_email: policy warranty-first: never send_email before check_warranty; "
 PAID = (
