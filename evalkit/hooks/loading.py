@@ -247,12 +247,16 @@ def _find_form(agent: object) -> str | None:
 
 
 def find_started(agent: JsonObject) -> JsonObject:
-    """Return what the mapping of an agent starts or asks, by its form. FeatureError where that raises."""
+    """Return what the mapping of an agent starts or asks, by its form. FeatureError where that raises or is no mapping:
+    what is allowed is decided by it."""
     key = _find_form(agent)
     if key is None:
         return agent
     with name_errors(list_agent_forms()[key]):
-        return get_agent_form(key).find_started(agent)
+        started = get_agent_form(key).find_started(agent)
+        if not isinstance(started, Mapping):
+            raise TypeError(f"what 'find_started' returned is {type(started).__name__}, not a mapping")
+        return started
 
 
 def build_agent_form(key: str, request: AgentRequest) -> AgentUnderTest:

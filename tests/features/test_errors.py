@@ -35,6 +35,7 @@ from evalkit.hooks import (
     loading,
 )
 from evalkit.hosts.lint.api import RuleFamily
+from evalkit.hosts.lint.rules import list_families
 from evalkit.records.old_versions import upgrade_verdict
 from tests.features.test_hooks import Install, install
 
@@ -275,6 +276,22 @@ def test_a_wrong_type_in_a_session(install: Install, project: Any, holder: type,
     assert result.ret == STATUSES[IN_SESSIONS[holder][hook]], said
     assert re.search(f"feature 'manners' .*TypeError: what '{hook}' returned is ", said), said
     assert "INTERNALERROR" not in said
+
+
+@pytest.mark.parametrize("started", ["nothing", None])
+def test_what_an_agent_starts_is_a_mapping(install: Install, started: Any) -> None:
+    form = {"says": AgentForm(keys={"says": TEXT}, find_started=lambda form: started)}
+    install(("shop", ENTRY), cls=type("Manners", (build_feature(type, ""),), {"list_agent_forms": lambda self: form}))
+    with pytest.raises(FeatureError, match="what 'find_started' returned is"):
+        loading.find_started({"says": "thanks"})
+
+
+def test_what_a_rule_finds_is_a_finding(install: Install) -> None:
+    family = RuleFamily((), cast(Any, lambda facts: ["too loud"]))
+    install(("shop", ENTRY), cls=type("Manners", (build_feature(type, ""),), {"list_rules": lambda self: family}))
+    rules = list_families()[-1]
+    with pytest.raises(FeatureError, match="what 'check' yielded is str, not Finding"):
+        list(rules.check(cast(Any, None)))
 
 
 UNTYPED = {"add_up", "extract_turn"}

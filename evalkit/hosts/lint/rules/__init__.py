@@ -48,7 +48,10 @@ def _list_rules_of(feature: str) -> RuleFamily:
     @wraps(family.check)
     def check(facts: ProjectFacts) -> Iterator[Finding]:
         with name_errors(feature):
-            yield from family.check(facts)
+            for finding in family.check(facts):
+                if not isinstance(finding, Finding):
+                    raise TypeError(f"what 'check' yielded is {type(finding).__name__}, not Finding")
+                yield finding
 
     return family._replace(check=check)
 
