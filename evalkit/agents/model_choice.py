@@ -120,7 +120,7 @@ def get_shared_provider(spec: str) -> Provider:
 def toggle_streaming(spec: str) -> tuple[str, bool]:
     """Return the model with its replies streamed if they came whole, else whole; and whether they are streamed now."""
     parsed = parse_model_spec(spec)
-    is_streamed = parsed.options.get("stream", "").lower() not in ("1", "true")
+    is_streamed = parsed.options.get("stream", "").lower() in ("0", "false")
     options = {**parsed.options, "stream": str(int(is_streamed))}
     return f"{parsed.kind}:{parsed.model}?{urlencode(options)}", is_streamed
 

@@ -47,7 +47,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_parity(name: str, service: ParcelService) -> Verdict:
-    settings = Settings(root=ROOT, model=f"openai:clerk?base_url={service.url}")
+    settings = Settings(root=ROOT, model=f"openai:clerk?base_url={service.url}&stream=0")
     case = CASES[name].case
     assert case is not None
     return asyncio.run(arun_with_changes(case, None, settings, parts={"parity": ParityCheck()}))

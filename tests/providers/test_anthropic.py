@@ -76,6 +76,7 @@ def test_a_request_has_what_the_service_takes(replay: ReplayServer) -> None:
     assert received.body == {
         "model": "claude-x",
         "max_tokens": 8192,
+        "stream": True,
         "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
         "system": "Be brief.",
         "tools": [{"name": "check", "description": "Look up", "input_schema": {"type": "object", "properties": {}}}],

@@ -69,7 +69,7 @@ def test_a_request_is_the_wire_json_of_the_api(replay: Any, answer: Any) -> None
         system="be brief", messages=(USER,), functions=(CHECK,), temperature=0.0, seed=42, max_output_tokens=256
     )
 
-    asked(provider(replay), request)
+    asked(provider(replay, stream=False), request)
 
     sent = replay.received[0]
     assert sent.path == "/v1beta/models/m:generateContent"
@@ -117,7 +117,7 @@ def test_vertex_is_asked_in_a_version_that_it_has(
     turn = asked(provider(replay, vertexai=True, api_version=version), ModelRequest(messages=(USER,), timeout_s=5))
 
     assert turn.text == "Hello."
-    assert replay.received[0].path == f"/{asked_for}/publishers/google/models/m:generateContent"
+    assert replay.received[0].path == f"/{asked_for}/publishers/google/models/m:streamGenerateContent?alt=sse"
 
 
 def test_vertex_may_be_chosen_by_the_clients_own_variable(
@@ -127,7 +127,7 @@ def test_vertex_may_be_chosen_by_the_clients_own_variable(
     replay.answers[:] = [answer(HELLO)]
 
     assert asked(provider(replay)).text == "Hello."
-    assert replay.received[0].path == "/v1beta1/publishers/google/models/m:generateContent"
+    assert replay.received[0].path == "/v1beta1/publishers/google/models/m:streamGenerateContent?alt=sse"
 
 
 def test_where_vertex_is_comes_from_project_and_location() -> None:
@@ -446,7 +446,9 @@ def test_a_service_that_is_not_there_is_named() -> None:
 def test_a_service_that_is_too_slow_is_named(replay: Any, answer: Any) -> None:
     replay.answers[:] = [answer("{", headers={"content-length": "100"})]
 
-    with pytest.raises(ProviderError, match=r"^gemini \(m\) did not answer in time: "):
+    with pytest.raises(
+        ProviderError, match=r"^gemini \(m\) did not answer within 0\.2 s, the time limit of the request \(timeout_s\)$"
+    ):
         asked(provider(replay), ModelRequest(messages=(USER,), timeout_s=0.2))
 
 
@@ -513,9 +515,9 @@ def test_a_wait_beyond_the_cap_is_not_waited_for(replay: Any, answer: Any) -> No
 
 def test_retries_are_limited_and_counted(replay: Any, answer: Any) -> None:
     waits = Waits()
-    replay.answers[:] = [answer(failure(500, "down", "I"), status=500)] * 9
+    replay.answers[:] = [answer(failure(502, "down", "I"), status=502)] * 9
 
-    with pytest.raises(ProviderError, match=r"^gemini \(m\): 500 I: down \(gave up after 3 attempts\)$"):
+    with pytest.raises(ProviderError, match=r"^gemini \(m\): 502 I: down \(gave up after 3 attempts\)$"):
         asked(provider(replay, waits, retries=2))
 
     assert len(replay.received) == 3

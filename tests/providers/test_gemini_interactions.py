@@ -59,7 +59,7 @@ def test_the_conversation_is_kept_here_and_only_what_was_set_is_sent(replay: Rep
     (received,) = replay.received
     assert received.path == "/v1beta/interactions"
     assert received.body == {
-        "model": "m", "stream": False, "store": False,
+        "model": "m", "stream": True, "store": False,
         "input": [{"type": "user_input", "content": [{"type": "text", "text": "hi"}]}],
     }  # fmt: skip
 

@@ -36,7 +36,7 @@ def test_only_what_was_set_is_sent_and_nothing_is_cut_off_in_silence(replay: Rep
 
     (received,) = replay.received
     assert received.path == "/api/chat"
-    assert received.body == {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": False,
+    assert received.body == {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True,
                              "truncate": False, "shift": False}  # fmt: skip
 
 

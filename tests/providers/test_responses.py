@@ -120,7 +120,7 @@ def test_a_request_is_the_wire_json_of_the_api(replay: ReplayServer) -> None:
         response_schema={"type": "object"}, reasoning_effort="low", verbosity="high",
     )  # fmt: skip
 
-    ask_provider(open_at(replay, "&api=responses"), request)
+    ask_provider(open_at(replay, "&api=responses&stream=0"), request)
 
     assert replay.received[0].path == "/v1/responses"
     assert replay.received[0].body == {

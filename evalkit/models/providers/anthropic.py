@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from evalkit.errors import ProviderError, UsageError
-from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings
 from evalkit.models.providers.base import (
     NameRules,
     OfferedFunction,
@@ -56,7 +56,7 @@ class AnthropicProvider(ClientProvider):
 
     def build_body(self, request: ModelRequest) -> JsonDict:
         body = build_body(request, max_tokens=self.options.max_tokens)
-        if self.options.stream:
+        if self.options.streams:
             body["stream"] = True
         extra: JsonDict = {}
         if request.temperature is not None:
@@ -107,13 +107,14 @@ class AnthropicProvider(ClientProvider):
         return await client.messages.with_raw_response.create(model=self.model, timeout=timeout_s, **body)
 
     def read_values(self, values: list[Any]) -> ModelTurn:
-        if self.options.stream:
+        is_streamed = any(map(anthropic_messages.is_streamed, filter_mappings(values)))
+        if is_streamed:
             reply = anthropic_messages.read_stream(values)
         else:
             reply = anthropic_messages.read_reply(as_mapping(values[0]))
         if reply.failure is not None:
             raise ProviderError(f"{self.service}: {reply.failure.message}", status=reply.failure.status)
-        if not self.options.stream and not isinstance(as_mapping(values[0]).get("content"), list):
+        if not is_streamed and not isinstance(as_mapping(values[0]).get("content"), list):
             text = cut_between_words(str(values[0]), 200)
             raise ProviderError(f"{self.service} answered something that is no message: {text}")
         turn = require_readable(reply, self.service).to_turn()

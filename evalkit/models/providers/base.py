@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import KeyPath, ProviderError, UnreadItemError, UsageError
 from evalkit.jsonvalue import parse_arguments
+from evalkit.models.providers.time_limits import note_piece
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 from evalkit.wire.bodies import read_values, split_unread
@@ -44,13 +45,19 @@ class ProviderOptions(Struct, frozen=True, kw_only=True):
     """
 
     base_url: str | None = None
-    stream: bool = False
-    timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 60.0
+    stream: bool | None = None  # None: if the service streams, but whole where it refuses that
+    timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 60.0  # for which nothing comes of a streamed reply; of a whole
+    first_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None  # until a streamed one begins
     retries: Annotated[int, Meta(ge=0)] = 4
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
     reasoning_effort: str | None = None
     verbosity: str | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether replies are asked for in streams."""
+        return self.stream is not False
 
 
 REQUEST_OPTIONS = ("temperature", "max_output_tokens", "reasoning_effort", "verbosity")
@@ -102,6 +109,7 @@ def limit_replies(max_bytes: int, service: str) -> Callable[[Any], Awaitable[Non
                     status=413,
                 )
             parts.append(part)
+            note_piece()
         response._content = b"".join(parts)  # where `aread` keeps it
 
     return read_reply

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Any
 
@@ -30,6 +31,7 @@ from evalkit.models.providers.pacing import (
     parse_seconds,
     to_transport_error,
 )
+from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 from evalkit.wire import bedrock_converse
@@ -40,6 +42,7 @@ _CREDENTIALS = "give AWS credentials: AWS_BEARER_TOKEN_BEDROCK, AWS_ACCESS_KEY_I
 class BedrockOptions(ProviderOptions, frozen=True, kw_only=True):
     """Options of ``bedrock:MODEL?...``. Credentials are read by AWS's client from where it looks for them."""
 
+    stream: bool | None = False  # it wants a permission of its own, and not all models call functions in streams
     region: str | None = None  # else AWS_REGION, or the profile's
     max_tokens: int = 8192  # of a reply, where the request sets no limit
     drop: str = ""  # keys of `inferenceConfig`
@@ -65,9 +68,9 @@ class BedrockProvider:
         async def send() -> ModelTurn:
             try:
                 started = perf_counter()
-                async with asyncio.timeout(
-                    request.timeout_s or self.options.timeout_s
-                ):  # the client's is for each read
+                # The client's own is for each read; what comes of a stream is not seen from here.
+                limit = ReplyLimit(self._service, self.options.timeout_s, whole_s=request.timeout_s, is_streamed=False)
+                async with nullcontext() if self.options.streams and not request.timeout_s else limit.watch():
                     turn = await asyncio.to_thread(self._converse, body)
             except Exception as error:
                 raise self._to_evalkit_error(error) from error
@@ -92,7 +95,7 @@ class BedrockProvider:
 
     def _converse(self, body: JsonDict) -> ModelTurn:
         client = self._get_client()
-        if not self.options.stream:
+        if not self.options.streams:
             reply = client.converse(modelId=self.model, **body)
             if not isinstance(reply.get("output"), Mapping):
                 raise ProviderError(f"{self._service} answered without a message: {cut_between_words(str(reply), 200)}")

@@ -25,9 +25,14 @@ from evalkit.models.providers.pacing import (
     read_retry_after,
     to_transport_error,
 )
+from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 
 NO_CREDIT = "insufficient_quota"  # a 429 that no waiting ends
+
+_STREAM_KEYS = ("stream", "stream_options")
+SERVER_ERROR = 500  # llama.cpp's server once said it to all streams with functions
+_NO_STREAMS = (400, 405, 415, 422, SERVER_ERROR, 501)
 
 Client = Any  # of a package that is imported when it is used
 
@@ -65,6 +70,8 @@ class ClientProvider(ABC):
         self._options = options
         self._policy = policy or RetryPolicy(retries=options.retries)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+        self._streams = True  # False: the server refuses to
+        self._has_streamed = False
 
     @abstractmethod
     def build_body(self, request: ModelRequest) -> JsonDict:
@@ -88,20 +95,44 @@ class ClientProvider(ABC):
         for key in self._options.drop.split(","):
             body.pop(key, None)
 
-        timeout_s = request.timeout_s or self._options.timeout_s
+        whole = {key: body[key] for key in body if key not in _STREAM_KEYS}
+        streams = self._streams and whole != body
 
         async def send() -> ModelTurn:
+            nonlocal streams
             try:
-                started = perf_counter()
-                async with asyncio.timeout(timeout_s):  # the client's own is for each read
-                    answer = await self.create(self._get_client(), body, timeout_s)
-                    turn = self.read_values(answer if isinstance(answer, list) else await self._read_response(answer))
-            except Exception as error:
-                raise self._to_evalkit_error(error) from error
-            return replace(turn, duration_ms=(perf_counter() - started) * 1000)
+                turn = await self._send(body if streams else whole, request)
+            except ProviderError as error:
+                if not streams or self._has_streamed or self._options.stream or not _may_refuse_streams(error):
+                    raise
+                streams = False
+                if error.status == SERVER_ERROR:  # or it has failed just now: the next attempt, if any, tells
+                    raise
+                return await send()
+            self._has_streamed = self._has_streamed or streams
+            self._streams = self._has_streamed or whole == body
+            return turn
 
         await self._open()
         return await call_with_retries(send, self._policy)
+
+    async def _send(self, body: JsonDict, request: ModelRequest) -> ModelTurn:
+        options = self._options
+        limit = ReplyLimit(
+            self.service,
+            options.timeout_s,
+            first_s=options.first_timeout_s,
+            whole_s=request.timeout_s,
+            is_streamed="stream" in body,
+        )
+        try:
+            started = perf_counter()
+            async with limit.watch():
+                answer = await self.create(self._get_client(), body, limit.client_s)
+                turn = self.read_values(answer if isinstance(answer, list) else await self._read_response(answer))
+        except Exception as error:
+            raise self._to_evalkit_error(error) from error
+        return replace(turn, duration_ms=(perf_counter() - started) * 1000)
 
     async def _open(self) -> None:
         """Import the package and open the client, before a request takes its turn: it can take seconds."""
@@ -174,3 +205,9 @@ class ClientProvider(ABC):
             is_final=NO_CREDIT in (body.get("code"), body.get("type")),
             refused_key=refused_key,
         )
+
+
+def _may_refuse_streams(error: ProviderError) -> bool:
+    """Tell whether the server may have refused to stream: it has answered by such a status, and names no other key."""
+    is_answer = hasattr(error.__cause__, "status_code")
+    return is_answer and error.status in _NO_STREAMS and error.refused_key in (None, *_STREAM_KEYS)

@@ -39,6 +39,7 @@ from evalkit.models.providers.pacing import (
     read_retry_info,
     to_transport_error,
 )
+from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.wire import gemini_content, gemini_interactions
 from evalkit.wire.reading import as_mapping
@@ -133,17 +134,28 @@ class GeminiProvider:
         service = f"gemini ({self.model})"
         try:
             started = perf_counter()
-            async with asyncio.timeout(timeout_s or self.options.timeout_s):  # the client's own is for each read
+            limit = self._limit_reply(timeout_s)
+            async with limit.watch():
                 if self._is_interactions:
-                    reply = await self._interact(body, timeout_s)
+                    reply = await self._interact(body, limit.client_s)
                 else:
-                    reply = self._read(await self._generate(body, timeout_s), gemini_content)
+                    reply = self._read(await self._generate(body, limit.client_s), gemini_content)
             turn = require_readable(reply, service).to_turn((perf_counter() - started) * 1000)
-            return turn if reply.has_ended else require_whole(turn, service, is_streamed=self.options.stream)
+            return turn if reply.has_ended else require_whole(turn, service, is_streamed=self.options.streams)
         except Exception as error:
             raise to_provider_error(error, model=self.model, api_version=self.options.version) from error
 
-    async def _generate(self, body: JsonObject, timeout_s: float | None) -> str:
+    def _limit_reply(self, timeout_s: float | None) -> ReplyLimit:
+        options = self.options
+        return ReplyLimit(
+            f"gemini ({self.model})",
+            options.timeout_s,
+            first_s=options.first_timeout_s,
+            whole_s=timeout_s,
+            is_streamed=options.streams,
+        )
+
+    async def _generate(self, body: JsonObject, timeout_s: float) -> str:
         """Ask by the contents API. Return the answer's body."""
         models: Any = self._get_client().aio.models
         arguments: JsonDict = {
@@ -151,18 +163,18 @@ class GeminiProvider:
             "contents": [_validate_content(content) for content in body["contents"]],
             "config": self._build_config(body, timeout_s),
         }
-        if self.options.stream:
+        if self.options.streams:
             return await gemini_bodies.fetch_stream(models, arguments)
         return (await models.generate_content(**arguments)).sdk_http_response.body or "{}"
 
-    async def _interact(self, body: JsonObject, timeout_s: float | None) -> Reply:
+    async def _interact(self, body: JsonObject, timeout_s: float) -> Reply:
         """Ask by the interactions API, and go on where the service stops at its limit for one request."""
         whole: Reply | None = None
         while True:
             arguments: JsonDict = {
                 "model": self.model,
-                "stream": self.options.stream,
-                "timeout": timeout_s or self.options.timeout_s,
+                "stream": self.options.streams,
+                "timeout": timeout_s,
             }
             answer = await gemini_bodies.fetch_interaction(self._get_client().aio.interactions, arguments, body)
             reply = self._read(answer, gemini_interactions)
@@ -178,12 +190,14 @@ class GeminiProvider:
         failed = next((value["error"] for value in filter_mappings(values) if value.get("error")), None)
         if failed is not None:
             raise build_body_error(failed, self.model, self.options.version)
-        reply: Reply = api.read_stream(values) if self.options.stream else api.read_reply(as_mapping(values[0]))
+        reply: Reply = api.read_reply(as_mapping(values[0]))
+        if len(values) > 1 or not reply.has_ended:
+            reply = api.read_stream(values)
         if reply.failure is not None and self._is_interactions:
             raise ProviderError(f"gemini ({self.model}): {reply.failure}", status=reply.failure.status)
         return reply
 
-    def _build_config(self, body: JsonObject, timeout_s: float | None) -> Any:
+    def _build_config(self, body: JsonObject, timeout_s: float) -> Any:
         """Build what the client takes beside the contents: the fields of the body, in one object."""
         from google.genai import types
 
@@ -192,11 +206,10 @@ class GeminiProvider:
             fields["system_instruction"] = types.Content.model_validate(body["systemInstruction"])
         if "tools" in body:
             fields["tools"] = [types.Tool.model_validate(tool) for tool in body["tools"]]
-        if timeout_s is not None:
-            fields["http_options"] = types.HttpOptions(timeout=int(timeout_s * 1000))
+        fields["http_options"] = types.HttpOptions(timeout=int(timeout_s * 1000))
         if "automatic_continuation" in types.GenerateContentConfig.model_fields:
             fields["automatic_continuation"] = False
-        if not self.options.stream:
+        if not self.options.streams:
             fields["should_return_http_response"] = True
         off = types.AutomaticFunctionCallingConfig(disable=True)
         return types.GenerateContentConfig(**fields, automatic_function_calling=off)

@@ -35,6 +35,7 @@ from evalkit.models.providers.pacing import (
     read_retry_after,
     to_transport_error,
 )
+from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 from evalkit.text.url import complete_ollama_host
@@ -74,7 +75,7 @@ class OllamaProvider:
 
         async def send() -> ModelTurn:
             try:
-                return await self._send(body, request.timeout_s or self.options.timeout_s)
+                return await self._send(body, request.timeout_s)
             except Exception as error:
                 raise self._to_evalkit_error(error) from error
 
@@ -86,7 +87,7 @@ class OllamaProvider:
         for function in request.functions:
             NAMES.check(function.name)
         refuse_settings(request, "Ollama", "verbosity")
-        body = ollama_chat.build_request(request, stream=self.options.stream, num_ctx=self.options.num_ctx)
+        body = ollama_chat.build_request(request, stream=self.options.streams, num_ctx=self.options.num_ctx)
         think = self.options.think or request.reasoning_effort
         if think is not None:
             words = {"true": True, "1": True, "false": False, "0": False, "none": False}
@@ -107,9 +108,16 @@ class OllamaProvider:
         if client is not None:
             await client.aclose()
 
-    async def _send(self, body: JsonDict, timeout_s: float) -> ModelTurn:
-        started = perf_counter()
-        async with asyncio.timeout(timeout_s):  # the client's own is for each read
+    async def _send(self, body: JsonDict, timeout_s: float | None) -> ModelTurn:
+        options, started = self.options, perf_counter()
+        limit = ReplyLimit(
+            self._service,
+            options.timeout_s,
+            first_s=options.first_timeout_s,
+            whole_s=timeout_s,
+            is_streamed=options.streams,
+        )
+        async with limit.watch():
             response = await self._get_client().post("/api/chat", json=body)
         reply = self._read(response)
         return require_readable(reply, self._service).to_turn((perf_counter() - started) * 1000)
@@ -123,7 +131,7 @@ class OllamaProvider:
                 raise self._build_status_error(response, as_mapping(next(iter(values), None)))
             return refused
         values = parse_reply(response.text, self._service)
-        if self.options.stream:
+        if len(values) > 1 or as_mapping(values[0]).get("done") is False:
             reply = ollama_chat.read_stream(values)
         else:
             reply = ollama_chat.read_reply(as_mapping(values[0]))

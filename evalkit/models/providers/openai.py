@@ -101,7 +101,7 @@ class OpenAIProvider(ClientProvider):
         return self.is_alone or not request.needs_reasoning
 
     def build_body(self, request: ModelRequest) -> JsonDict:
-        body = openai_chat.build_request(request, stream=self.options.stream, limit_key=self.limit_key)
+        body = openai_chat.build_request(request, stream=self.options.streams, limit_key=self.limit_key)
         if self._omits_reasoning and request.functions and self._may_omit_reasoning(request):
             body.setdefault("reasoning_effort", "none")
         return body
@@ -129,14 +129,15 @@ class OpenAIProvider(ClientProvider):
 
     def read_values(self, values: list[Any]) -> ModelTurn:
         failed = next((place for place, value in enumerate(values) if _get_error(value)), len(values))
-        if self.options.stream:
+        is_streamed = any(map(openai_chat.is_streamed, filter_mappings(values)))
+        if is_streamed:
             reply = openai_chat.read_stream(values[:failed])
         else:
             reply = openai_chat.read_reply(as_mapping(values[0]))
         if failed < len(values):
             return self._apply_error(reply.to_turn(), _get_error(values[failed]))
         turn = require_readable(reply, self.service).to_turn()
-        return require_whole(turn, self.service, is_streamed=self.options.stream)
+        return require_whole(turn, self.service, is_streamed=is_streamed)
 
     def _apply_error(self, turn: ModelTurn, error: Any) -> ModelTurn:
         """Raise the error of an answer with status 200; one that reports a malformed call becomes part of the turn."""
@@ -162,7 +163,7 @@ class ResponsesProvider(OpenAIProvider):
         return True
 
     def build_body(self, request: ModelRequest) -> JsonDict:
-        body = openai_responses.build_request(request, stream=self.options.stream)
+        body = openai_responses.build_request(request, stream=self.options.streams)
         if not self._includes:
             del body["include"]
         return body
@@ -172,7 +173,7 @@ class ResponsesProvider(OpenAIProvider):
 
     def read_values(self, values: list[Any]) -> ModelTurn:
         first = as_mapping(values[0])
-        is_streamed = self.options.stream and first.get("object") != "response"  # some servers never stream
+        is_streamed = any(map(openai_responses.is_streamed, filter_mappings(values)))
         reply = openai_responses.read_stream(values) if is_streamed else openai_responses.read_reply(first)
         if reply.failure is not None:
             raise ProviderError(f"{self.service}: {reply.failure.message}", status=reply.failure.status)
@@ -332,7 +333,7 @@ class MistralProvider(OpenAIProvider):
     def build_body(self, request: ModelRequest) -> JsonDict:
         """Build the body: another name of the seed, no key that the service does not know, ids in its form."""
         refuse_settings(request, "Mistral", "verbosity")
-        body = openai_chat.build_request(request, stream=self.options.stream, limit_key="max_tokens")
+        body = openai_chat.build_request(request, stream=self.options.streams, limit_key="max_tokens")
         body.pop("stream_options", None)
         if "seed" in body:
             body["extra_body"] = {"random_seed": body.pop("seed")}

@@ -37,11 +37,13 @@ from evalkit.errors import ProviderError
 from evalkit.jsonvalue import JsonObject, filter_mappings
 from evalkit.locks import create_lock
 from evalkit.models.providers.adaptive_pace import AdaptivePace, FileRecord, LocalRecord, Turn
+from evalkit.models.providers.time_limits import TimeLimitError
 from evalkit.records.transcript import Usage
 from evalkit.text.url import is_loopback, is_near
 
 RATES = ("requests_per_minute", "tokens_per_minute")
 BURST_S = 6.0  # so many seconds' worth may go out at once
+_NEVER_SERVED = (501, 505)  # answers of a service that can't do what is asked
 OVERLOADED = (429, 503, 529)  # answers of a service that has too much to do
 MOST_REFUSALS = 100  # of one request while others get through: it is too large, or starved
 
@@ -323,9 +325,16 @@ T = TypeVar("T")
 def is_transient(error: ProviderError) -> bool:
     """Tell whether a second attempt makes sense. No status: the connection broke or timed out."""
     status = error.status
-    if error.is_final:
+    if error.is_final or status in _NEVER_SERVED:
         return False
     return status is None or status in (408, 429) or 500 <= status <= 599
+
+
+def _is_settled(error: ProviderError, before: ProviderError | None) -> bool:
+    """Tell whether the service has answered the same request alike twice, by what may be the request's fault."""
+    if before is None or (error.status, str(error)) != (before.status, str(before)):
+        return False
+    return error.status == 500 or isinstance(error, TimeLimitError)
 
 
 async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolicy) -> T:
@@ -335,6 +344,7 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
     """
     limiter = current_limiter.get()
     attempts = refusals = tries = 0
+    before: ProviderError | None = None
     while True:
         tries += 1
         turn = Turn() if limiter is None else await limiter.enter(policy)
@@ -354,9 +364,11 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
             if is_refused and (asked_s is None or asked_s > policy.cap_s):  # others get through: the pace is enough
                 asked_s = 0.0
             wait_s = policy.wait_s(0 if is_refused else attempts, asked_s)
-            is_last = not is_refused and attempts >= policy.retries
+            is_settled = _is_settled(error, before)
+            before = error
+            is_last = is_settled or (not is_refused and attempts >= policy.retries)
             if is_last or not is_transient(error) or wait_s > policy.cap_s:
-                raise _build_final_error(error, tries, wait_s, policy) from error.__cause__
+                raise _build_final_error(error, tries, wait_s, policy, is_settled=is_settled) from error.__cause__
             if limiter is not None:
                 limiter.check_pause(policy)
             attempts += not is_refused
@@ -368,10 +380,14 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
             await policy.sleep(wait_s)
 
 
-def _build_final_error(error: ProviderError, attempts: int, wait_s: float, policy: RetryPolicy) -> ProviderError:
+def _build_final_error(
+    error: ProviderError, attempts: int, wait_s: float, policy: RetryPolicy, *, is_settled: bool
+) -> ProviderError:
     """Build `error` with the reason why there is no further attempt."""
     notes = []
-    if attempts > 1:
+    if is_settled:
+        notes.append(f"given up after {attempts} attempts, which were answered alike")
+    elif attempts > 1:
         notes.append(f"gave up after {attempts} attempts")
     if is_transient(error) and wait_s > policy.cap_s:
         notes.append(f"the service asks to wait {wait_s:g} s, more than the {policy.cap_s:g} s that a run waits")
@@ -389,6 +405,8 @@ def to_transport_error(error: BaseException, service: str) -> ProviderError | No
     """Convert a timeout, a broken connection or an answer that is no JSON to a ProviderError; None for other
     exceptions."""
     kind = f"{type(error).__name__}: {error}".rstrip(": ")
+    if type(error).__name__ in ("UnsupportedProtocol", "InvalidURL"):
+        return ProviderError(f"{service}: {kind}; a base_url begins with http:// or https://", is_final=True)
     if isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower():
         return ProviderError(f"{service} did not answer in time: {kind}")
     if isinstance(error, OSError) or any(cls.__module__.startswith(_TRANSPORT_PACKAGES) for cls in type(error).__mro__):

@@ -95,6 +95,7 @@ class SetProvider:
 
     def __init__(self, live: Provider, options: ProviderOptions) -> None:
         self.name = live.name
+        self.url = getattr(live, "url", None)  # of a server that no option names
         self._live = live
         self._options = options
 

@@ -58,16 +58,16 @@ def desk(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 @pytest.mark.parametrize("mode", [(), ("-n", "2")])
-@pytest.mark.parametrize("options", ["", "&stream=1"])
+@pytest.mark.parametrize("options", ["", "&stream=0"])
 def test_a_service_that_reads_both_alike_passes(desk: Project, options: str, mode: tuple[str, ...]) -> None:
     with serve_model(answer_alike) as service:
         result = desk.run_apart(f"--evalkit-model={service.model(options)}", "--evalkit-parity", *mode)
     assert result.ret == 0
     asked = [bool(body.get("stream")) for body in service.requests]
-    assert asked == ([True, True, False, False] if options else [False, False, True, True])
+    assert asked == ([False, False, True, True] if options else [True, True, False, False])
     result.stdout.fnmatch_lines(["parity: 1 comparison: 1 passed"])
     (run,) = desk.run_file.verdicts[0].changed_runs
-    assert (run.change, run.status) == ("whole" if options else "streamed", "passed")
+    assert (run.change, run.status) == ("streamed" if options else "whole", "passed")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,9 @@ def test_a_difference_fails_the_case_and_shows_both(
     desk: Project, answer: Answer, difference: str, streamed: str
 ) -> None:
     with serve_model(answer) as service:
-        result = desk.run_apart(f"--evalkit-model={service.model()}", "--evalkit-parity", "--junitxml=junit.xml")
+        result = desk.run_apart(
+            f"--evalkit-model={service.model('&stream=0')}", "--evalkit-parity", "--junitxml=junit.xml"
+        )
     assert result.ret == 1
     (reason,) = desk.run_file.verdicts[0].reasons
     whole = 'check(id="A1"), mail(to="J")' if answer is swap_when_streamed else 'check(id="A1")'
@@ -114,7 +116,7 @@ def own(task):
     )
     desk.case("a_001", agent="own")
     with serve_model(answer_alike) as service:
-        result = desk.run_apart(f"--evalkit-model={service.model()}", "--evalkit-parity")
+        result = desk.run_apart(f"--evalkit-model={service.model('&stream=0')}", "--evalkit-parity")
     assert result.ret == 0
     shown = (
         "  streamed: – no request of the agent's to a model was seen: by task.model, over httpx, or by a program's *",
@@ -147,7 +149,7 @@ def own(task):
     with serve_model(lose_when_streamed) as service:
         for case in ("a_001", "a_002", "a_003"):
             desk.case(case, agent="own", input={"message": service.url, "mock_function_responses": mocks})
-        result = desk.run_apart(f"--evalkit-model={service.model()}", "--evalkit-parity")
+        result = desk.run_apart(f"--evalkit-model={service.model('&stream=0')}", "--evalkit-parity")
     assert result.ret == 1
     assert sorted(bool(body.get("stream")) for body in service.requests) == [False] * 3 + [True] * 3
     result.stdout.fnmatch_lines(['  streamed: ✗ missing call: check(id="A1")', '*whole: check(id="A1")'])
