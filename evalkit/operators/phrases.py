@@ -17,6 +17,9 @@ _UNSPACED = (
     "\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 _SEPARATORS = ".,"  # of a number, where a digit stands on either side
+# Thousands in groups: 10 000, 10'000, 10_000. Behind a plus sign it is a telephone number.
+_GROUPED = r"(?<![\d.,+])\d{1,3}([ '_])\d{3}(?:\1\d{3})*(?!\d)"
+_LONGEST_GROUPS = 24  # characters
 
 
 _INVISIBLE = (0xAD, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
@@ -78,7 +81,13 @@ def _cuts_number(text: str, start: int, phrase: str) -> bool:
     """Return whether `phrase`, which stands at `start`, starts or ends inside a number of `text`."""
     if not any(character.isdigit() for character in (*phrase[:2], *phrase[-2:])):
         return False
-    return _is_inside_number(text, start) or _is_inside_number(text, start + len(phrase))
+    return any(_is_inside_number(text, edge) or _is_inside_groups(text, edge) for edge in (start, start + len(phrase)))
+
+
+def _is_inside_groups(text: str, position: int) -> bool:
+    """Return whether the place between two characters is inside a number of several groups of digits."""
+    groups = re.compile(_GROUPED).finditer(text, max(0, position - _LONGEST_GROUPS), position + _LONGEST_GROUPS)
+    return any(match.start() < position < match.end() for match in groups)
 
 
 def _is_inside_number(text: str, position: int) -> bool:
