@@ -84,7 +84,7 @@ def check_grader(
 
 def build_settings(options: JsonObject, grader: str | None) -> Settings:
     """Build the settings of a grader from the options of the project. One that is named here grades anew."""
-    names = ("prices", "max_tokens", "deadline_s")
+    names = ("prices", "max_tokens", "deadline_s", "seed")
     values: JsonDict = {name: options[name] for name in names if name in options}
     rates = ("requests_per_minute", "tokens_per_minute")
     limits = {**options.get("limits", {}), **{rate: options[rate] for rate in rates if rate in options}}

@@ -35,8 +35,8 @@ from evalkit.features.graders.records import OPERATOR, Grade, Grading
 from evalkit.features.graders.rubric import Rubric, RubricError, parse_rubric
 from evalkit.features.graders.settings import JUDGE_CHECK
 from evalkit.hooks import EndedRun
-from evalkit.jsonvalue import JsonDict, JsonValue, describe_value
-from evalkit.models.cassettes.fingerprint import compute_fingerprint
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, describe_value
+from evalkit.models.cassettes.fingerprint import adopt_draw, compute_fingerprint
 from evalkit.models.cassettes.model import Cassette, RecordingProvider, load_cassette
 from evalkit.models.cassettes.paths import find_cassette
 from evalkit.models.providers.base import Provider
@@ -183,15 +183,19 @@ class RememberedGrades:
         self._secrets = secrets
         self._next_step = next_step
         self._turns: dict[str, deque[ModelTurn]] = {}
+        self._draws: list[JsonObject] = []  # what differs in the settings of the recorded requests
         for turn in cassette.turns if cassette is not None else ():
             if turn.request is not None:
+                if (draw := {"settings": turn.request.get("settings")}) not in self._draws:
+                    self._draws.append(draw)
                 self._turns.setdefault(str(turn.request.get("fingerprint")), deque()).append(turn.reply)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Return the recorded answer, else the live one. Raises MissingCassetteError where there is neither."""
-        recorded = self._turns.get(compute_fingerprint(describe_grading_request(request, self._secrets)))
-        if recorded:
-            return recorded.popleft()
+        now = describe_grading_request(request, self._secrets)
+        for asked in (now, *(adopt_draw(now, draw) for draw in self._draws)):
+            if recorded := self._turns.get(compute_fingerprint(asked)):
+                return recorded.popleft()
         if self._live is None:
             raise MissingCassetteError(f"it is not graded, or was graded as something else. {self._next_step}")
         return await self._live.turn(request)
@@ -223,7 +227,7 @@ def open_label_grader(labels: Path, settings: Settings, *, record: bool = False)
         return Grader(labels.as_posix(), provider, name, "recorded" if cassette is not None else None)
     live = open_graders(spec, settings)
     if not record:
-        return Grader(labels.as_posix(), live, spec, is_live=True)
+        return Grader(labels.as_posix(), live, spec, is_live=True, seed=settings.seed)
     usable = cassette if cassette is not None and cassette.model == spec else None
     remembered = RememberedGrades(usable, live, secrets, next_step)
     recording = RecordingProvider(
@@ -234,7 +238,7 @@ def open_label_grader(labels: Path, settings: Settings, *, record: bool = False)
         secrets=secrets,
         describe=describe_grading_request,
     )
-    return Grader(labels.as_posix(), recording, spec, is_live=True)
+    return Grader(labels.as_posix(), recording, spec, is_live=True, seed=settings.seed)
 
 
 async def grade_labels(

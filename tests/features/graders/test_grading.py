@@ -26,6 +26,7 @@ from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
 from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.spec.load import case_from_dict
+from tests.features.graders.old_recordings import age_recording
 
 GRADER = "gemini:judge-x"
 SKIPPED = "not graded: only a run for which all else holds is"
@@ -339,6 +340,13 @@ def test_a_recording_that_fits_is_replayed_where_a_grader_is_named_too(run: Any,
 
     assert len(judge.requests) == 1
     assert get_gradings(run(grader=GRADER, record="all").transcript)[0].cassette is None
+
+
+def test_grades_of_earlier_versions_are_replayed(run: Any, judge: Judge, file: Path) -> None:
+    run(grader=GRADER, record="missing")
+    age_recording(file)
+
+    assert get_gradings(run(seed=7).transcript)[0].cassette == "recorded"
 
 
 def test_a_live_run_is_graded_live(run: Any, judge: Judge) -> None:

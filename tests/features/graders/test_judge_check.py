@@ -16,6 +16,7 @@ from evalkit.cli.gate import build_policy
 from evalkit.errors import EvalkitError, ProviderError, UsageError
 from evalkit.records.run import Policy
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from tests.features.graders.old_recordings import age_recording
 
 GRADER = "gemini:judge-x"
 SORRY = "It apologises."
@@ -103,6 +104,7 @@ def test_a_grader_is_asked_and_held_against_people(folder: Path, grader: Grader)
 def test_recorded_grades_need_no_grader_and_only_new_rows_are_asked(folder: Path, grader: Grader) -> None:
     write(folder)
     run("labels.csv", "--grader", GRADER, "--record")
+    age_recording(folder / "labels.judge.yaml")
     status, output = run("labels.csv")
 
     assert status == 0
