@@ -20,11 +20,12 @@ from tests.servers.replay import Answer, ReplayServer
 pytest.importorskip("claude_agent_sdk")
 
 import claude_agent_sdk
-from claude_agent_sdk import AgentDefinition
+from claude_agent_sdk import AgentDefinition, ClaudeSDKClient
 
 from tests.adapters.desks.claude_agent_sdk import SERVER, Agent, build, run_agent
 
 CLI = Path(claude_agent_sdk.__file__).with_name("_bundled") / "claude"
+real = pytest.mark.skipif(not CLI.exists(), reason="the SDK came without Claude Code")
 CHECK = ("check_warranty", {"serial_number": "SN1"})
 BASH = ("Bash", {"command": "echo it ran"})
 READ = ("Read", {"file_path": "/etc/hostname"})
@@ -93,15 +94,17 @@ HTTP = evalkit.HttpSettings(
 )
 
 
-def build_real(folder: Path, **more: Any) -> Agent:
+ALLOWED = (f"mcp__{SERVER}__check_warranty", f"mcp__{SERVER}__send_reply", "Bash")
+
+
+def build_real(folder: Path, allowed: tuple[str, ...] = ALLOWED, **more: Any) -> Agent:
     """An agent whose program is Claude Code, with nothing of this machine."""
-    allowed = [f"mcp__{SERVER}__check_warranty", f"mcp__{SERVER}__send_reply", "Bash"]
     environment = {
         "CLAUDE_CONFIG_DIR": str(folder / "config"),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     }
-    more |= {"allowed_tools": allowed, "env": environment, "cwd": folder}
+    more |= {"allowed_tools": list(allowed), "env": environment, "cwd": folder}
     return build(model="claude-sonnet-5", setting_sources=[], **more)
 
 
@@ -212,7 +215,7 @@ def test_the_cost_that_the_sdk_reports_is_kept(run: Run) -> None:
     assert run("done", mocks={}).transcript.metadata["total_cost_usd"] > 0
 
 
-@pytest.mark.skipif(not CLI.exists(), reason="the SDK came without Claude Code")
+@real
 def test_a_recorded_conversation_with_claude_code_is_replayed(messages: Messages, tmp_path: Path) -> None:
     agents = {"looker": AgentDefinition(description="Looks.", prompt="You look.")}
     agent = build_real(tmp_path, agents=agents)
@@ -236,3 +239,54 @@ def test_a_recorded_conversation_with_claude_code_is_replayed(messages: Messages
         assert len(verdict.transcript.turns) == 6
         assert bool(messages.received) == (record is not None)
         messages.received.clear()
+
+
+@real
+@pytest.mark.parametrize(
+    ("approvals", "outcomes", "result"),
+    [
+        (["approve", {"deny": "not now"}], ["ok", "error"], {"error": {"type": "denied", "message": "not now"}}),
+        (["approve", {"arguments": {"serial_number": "SN2"}}], ["ok", "ok"], VALID),
+        (["approve"], ["ok", "error"], None),
+    ],
+)
+def test_the_case_answers_what_claude_code_asks_a_person(
+    approvals: list[Any], outcomes: list[str], result: Any, messages: Messages, tmp_path: Path
+) -> None:
+    agent = build_real(tmp_path, allowed=())
+    messages.replies = ([CHECK], [CHECK], "done")
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        return await adapter.run_agent(task, agent.options)
+
+    given = {"message": "Is SN1 valid?", "approvals": {"check_warranty": approvals}}
+    made = case({"check_warranty": VALID}, input=given)
+    verdict = evalkit.run_case(made, under_test, evalkit.Settings(root=tmp_path, model="own"))
+    assert codes(verdict) == ([] if result else ["missing_approval"])
+    calls = verdict.transcript.calls
+    assert [call.outcome for call in calls] == outcomes
+    if result:
+        assert calls[1].result == result
+        assert all("approvals" in call.features for call in calls)
+
+
+@real
+def test_a_client_of_the_applications_own_is_answered_and_streams(messages: Messages, tmp_path: Path) -> None:
+    agent = build_real(tmp_path, include_partial_messages=True)
+    messages.replies = ([CHECK, CHECK], "done")
+    kinds: list[str] = []
+
+    async def under_test(task: evalkit.Task) -> str:
+        with adapter.answered_by(task):
+            async with ClaudeSDKClient(agent.options) as client:
+                await client.query(task.message)
+                received = [message async for message in client.receive_response()]
+        kinds.extend(type(message).__name__ for message in received)
+        return str(received[-1].result)
+
+    expected = {"expected_function_calls": [{"in_parallel": [{"function_name": "check_warranty", "times": 2}]}]}
+    settings = evalkit.Settings(root=tmp_path, model="own")
+    verdict = evalkit.run_case(case({"check_warranty": VALID}, expected), under_test, settings)
+    assert verdict.passed, verdict.reasons
+    assert verdict.transcript.response == "done"
+    assert {"StreamEvent", "AssistantMessage", "UserMessage", "ResultMessage"} <= set(kinds)

@@ -11,10 +11,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from evalkit.adapters.common import CaseScope, TaskRecorder, get_message_parts, require_extra, to_reply
+from evalkit.adapters.common import (
+    CaseScope,
+    TaskRecorder,
+    build_interrupted_reply,
+    get_message_parts,
+    require_extra,
+    to_reply,
+)
 from evalkit.adapters.models import refuse_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
+from evalkit.features.approvals.desk import ApprovalDesk
 from evalkit.jsonvalue import JsonDict
 from evalkit.models.providers.table import parse_model_spec
 from evalkit.records.parts import IMAGE, TEXT, InputPart
@@ -46,9 +54,12 @@ async def run_agent(
         from claude_agent_sdk import ResultError, ResultMessage, query
 
         from evalkit.adapters.claude_agent_sdk.hooks import SCOPES
+        from evalkit.adapters.claude_agent_sdk.permissions import CasePermissions
 
     recorder = TaskRecorder.get(task)
-    options = _complete_options(task, agent, recorder.get_history(agent))
+    options, permissions = _complete_options(task, agent, recorder.get_history(agent)), CasePermissions(task)
+    if options.can_use_tool is None and task.take_part(ApprovalDesk).has_answers:
+        options = replace(options, can_use_tool=permissions.decide)
     result: ResultMessage | None = None
     with SCOPES.enter(CaseScope.build(task, as_is, None)):
         try:
@@ -60,6 +71,9 @@ async def run_agent(
     if result is None:
         return Reply(stop_reason="empty")
     recorder.keep_history(agent, result.session_id)
+    if permissions.open_requests:
+        asked = [{"name": name, "args": arguments, "id": key} for name, arguments, key in permissions.open_requests]
+        return build_interrupted_reply(task, "", asked, permissions.open_requests)
     return _build_reply(result)
 
 

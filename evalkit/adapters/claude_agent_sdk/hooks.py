@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from evalkit.adapters.common import ActiveRuns, AgentRunRecorder, CaseScope
 from evalkit.adapters.versions import KnownVersions
 from evalkit.errors import FunctionError
+from evalkit.features.approvals.desk import ApprovalDesk
 from evalkit.hooks import AgentChange
 from evalkit.jsonvalue import JsonDict, JsonObject
 from evalkit.records.case import OFFERED_PREFIX
@@ -138,11 +139,19 @@ class CliRun:
             if (running := self._running.pop(call_id, None)) is not None:
                 running.set_result(value) if error is None else running.set_exception(error)
                 await asyncio.sleep(0)
+            elif self._is_denied(call_id):
+                with suppress(FunctionError):
+                    await self._run_recorder.call(*self._asked[call_id], call_id)
             elif call_id in self._decided or error is None:
                 self._run_recorder.record_answer(call_id, value, error=error)
             elif self._run_recorder.is_awaiting(call_id):  # no hook was asked: the arguments do not fit
                 name, arguments = self._asked.get(call_id, ("", {}))
                 await self._run_recorder.refuse_call(name, arguments, call_id, str(value))
+
+    def _is_denied(self, call_id: str) -> bool:
+        """Return whether the case says that a person denied a call, which takes that answer when it is made."""
+        pending = self._recorder.task.take_part(ApprovalDesk).pending
+        return call_id in self._asked and any(kept.call_id == call_id and kept.is_denied for kept in pending)
 
     # -- what the program asks
 
