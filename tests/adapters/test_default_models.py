@@ -26,7 +26,9 @@ CALL_ID = "call_0123456789abcdef01234567"
 
 class Services(ReplayServer):
     """OpenAI's responses, where models of today refuse a temperature, and Gemini's contents; whole and streamed. The
-    model looks SN1 up, and then says so."""
+    model looks SN1 up, and then says so, unless `changes` make another reply of it, or of Gemini's candidate."""
+
+    changes: dict[str, Any] | None = None
 
     def take(self) -> list[tuple[str, Any]]:
         """Return the requests since the last time."""
@@ -43,11 +45,13 @@ class Services(ReplayServer):
         if path.endswith("/v1/responses"):
             if "temperature" in sent:
                 return Answer('{"error": {"message": "temperature is not supported", "code": null}}', status=400)
-            return _answer_response(sent)
+            return _answer_response(sent, self.changes or {})
         parts = [part for content in sent["contents"] for part in content["parts"]]
         looked_up = any("functionResponse" in part for part in parts)
         part = {"text": "SN1 is valid."} if looked_up else {"functionCall": {"name": NAMED, "args": {"serial": "SN1"}}}
-        candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
+        candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0} | (
+            self.changes or {}
+        )
         usage = {"promptTokenCount": 10, "candidatesTokenCount": 2, "totalTokenCount": 12}
         answer = json.dumps({"candidates": [candidate], "usageMetadata": usage, "modelVersion": "desk-1"})
         if "streamGenerateContent" not in path:
@@ -55,7 +59,7 @@ class Services(ReplayServer):
         return Answer(f"data: {answer}\r\n\r\n", content_type="text/event-stream")
 
 
-def _answer_response(sent: dict[str, Any]) -> Answer:
+def _answer_response(sent: dict[str, Any], changes: dict[str, Any]) -> Answer:
     items = sent["input"] if isinstance(sent["input"], list) else []
     item: dict[str, Any] = {"type": "function_call", "id": "fc_0123456789abcdef", "call_id": CALL_ID, "name": NAMED}
     item |= {"arguments": '{"serial": "SN1"}', "status": "completed"}
@@ -68,7 +72,7 @@ def _answer_response(sent: dict[str, Any]) -> Answer:
     usage |= {"output_tokens_details": {"reasoning_tokens": 0}}
     head = {"id": f"resp_{len(items):016x}", "object": "response", "created_at": 1_700_000_000, "model": "desk-1"}
     head |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "error": None, "metadata": {}}
-    done = {**head, "status": "completed", "output": [item], "usage": usage}
+    done = {**head, "status": "completed", "output": [item], "usage": usage, **changes}
     if not sent.get("stream"):
         return Answer(json.dumps(done))
     begun: dict[str, Any] = {"content": []} if "content" in item else {"arguments": ""}
@@ -296,3 +300,61 @@ def test_a_model_that_the_run_names_is_opened_in_the_frameworks_class(
     except UnsupportedModelError as error:
         opened = error
     assert type(opened).__name__ == name
+
+
+def build_agent(framework: str) -> Any:
+    """An agent with the framework's default model."""
+    if framework == "pydantic_ai":
+        from pydantic_ai import Agent
+
+        return Agent("openai:gpt-6", tools=[check_warranty])
+    if framework == "openai_agents":
+        import agents
+
+        return agents.Agent(name="desk", model="gpt-6")
+    if framework == "langchain":
+        from langchain.agents import create_agent
+
+        return create_agent("openai:gpt-6", [check_warranty])
+    from google.adk.agents import Agent as AdkAgent
+
+    return AdkAgent(name="desk", model="gemini-3-flash")
+
+
+REFUSAL = {"type": "refusal", "refusal": "I can't."}
+CUT = {"type": "output_text", "text": "SN1 is", "annotations": [], "logprobs": []}
+
+
+@pytest.mark.parametrize("framework", ["pydantic_ai", "openai_agents", "langchain", "google_adk"])
+@pytest.mark.parametrize(
+    ("part", "changes", "candidate", "stop_reason"),
+    [
+        (REFUSAL, {}, {"content": None, "finishReason": "SAFETY"}, "blocked"),
+        (
+            CUT,
+            {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+            {"content": {"role": "model", "parts": [{"text": "SN1 is"}]}, "finishReason": "MAX_TOKENS"},
+            "length",
+        ),
+    ],
+    ids=["refusal", "cut off"],
+)
+def test_a_reply_that_ended_badly_is_the_stop_reason(
+    framework: str, part: Any, changes: Any, candidate: Any, stop_reason: str, services: Services, tmp_path: Path
+) -> None:
+    package = {"openai_agents": "agents", "google_adk": "google.adk", "langchain": "langchain_openai"}
+    pytest.importorskip(package.get(framework, framework))
+    message = {"type": "message", "id": "msg_0123456789abcdef", "role": "assistant", "status": "completed"}
+    services.changes = (
+        candidate if framework == "google_adk" else {"output": [{**message, "content": [part]}], **changes}
+    )
+    adapter = import_module(f"evalkit.adapters.{framework}")
+
+    async def under_test(task: evalkit.Task) -> evalkit.Reply:
+        reply: evalkit.Reply = await adapter.run_agent(task, build_agent(framework))
+        return reply
+
+    expected = {"expected_function_calls": [], "stop_reason": stop_reason}
+    case = evalkit.case_from_dict({"input": {"message": QUESTION}, "expected_output": expected})
+    verdict = evalkit.run_case(case, under_test, evalkit.Settings(root=tmp_path, model="own"))
+    assert verdict.passed, verdict.reasons

@@ -19,6 +19,7 @@ from uuid import uuid4
 from msgspec import Struct
 
 from evalkit.adapters.common import TaskRecorder, build_interrupted_reply, require_extra, to_reply
+from evalkit.adapters.endings import find_stop_reason
 from evalkit.adapters.models import choose_model, is_of_responses, refuse_model
 from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.contract import Reply
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 EXTRA = "langchain"
 
-# How a last reply ended that did not end well.
-_ENDINGS = {"content_filter": "blocked", "length": "length", "malformed_call": "malformed_call"}
 _STOPS = ("interrupt_before", "interrupt_after")  # options of a graph, and of one run of it
 _LIMITS = ("ModelCallLimitExceededError", "ToolCallLimitExceededError", "TooManyTurnsError", "GraphRecursionError")
 
@@ -83,7 +82,7 @@ async def run_agent(
         conversation.keep(result, run)
     if waiting or nodes:
         return _build_interrupted_reply(task, result, waiting, nodes)
-    return _build_reply(result, _ENDINGS.get(run.last_turn.finish_reason, "completed"))
+    return _build_reply(result, find_stop_reason(task))
 
 
 @contextmanager

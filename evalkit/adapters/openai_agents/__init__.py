@@ -18,8 +18,9 @@ from evalkit.adapters.common import (
     require_extra,
     to_reply,
 )
+from evalkit.adapters.endings import find_stop_reason
 from evalkit.adapters.models import choose_model, close_client, is_of_responses, open_openai_client, refuse_model
-from evalkit.agents.contract import Reply
+from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.task import Task
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest, Decision
 from evalkit.jsonvalue import parse_arguments
@@ -50,7 +51,7 @@ async def run_agent(
     what ``Runner.run`` raises, except for turn limits, guardrails and refusals, which are stop reasons.
     """
     with require_extra(EXTRA):
-        from agents import MaxTurnsExceeded, Runner
+        from agents import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, Runner
 
         from evalkit.adapters.openai_agents.hooks import SCOPES, TRIPWIRES
 
@@ -67,12 +68,18 @@ async def run_agent(
                 result = await Runner.run(current_agent, _answer_requests(result, decisions), **options)
     except MaxTurnsExceeded:
         return Reply(stop_reason="max_iterations")
-    except TRIPWIRES:
+    except (*TRIPWIRES, ModelRefusalError):
         return Reply(stop_reason="blocked")
+    except ModelBehaviorError:
+        if (stop_reason := find_stop_reason(task)) == COMPLETED:
+            raise
+        return Reply(stop_reason=stop_reason)
     finally:
         await close_client(model, "_client")
     recorder.keep_history(agent, (result.last_agent, result.to_input_list()))
-    return _build_interrupted_reply(task, requests) if requests else to_reply(result.final_output)
+    if requests:
+        return _build_interrupted_reply(task, requests)
+    return to_reply(result.final_output, stop_reason=find_stop_reason(task))
 
 
 def _build_items(task: Task, message: str | Iterable[TResponseInputItem] | None) -> Iterable[TResponseInputItem]:

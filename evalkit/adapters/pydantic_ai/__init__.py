@@ -20,6 +20,7 @@ from evalkit.adapters.common import (
     require_extra,
     to_reply,
 )
+from evalkit.adapters.endings import find_stop_reason
 from evalkit.adapters.models import choose_model, is_of_responses, refuse_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
@@ -82,7 +83,7 @@ def _build_reply(task: Task, output: object, requests: Sequence[ApprovalRequest]
     """Build the reply of a run: its output, or what it waits for."""
     from pydantic_ai.tools import DeferredToolRequests
 
-    reply = to_reply(output)
+    reply = to_reply(output, stop_reason=find_stop_reason(task))
     if not isinstance(output, DeferredToolRequests):
         return reply
     waiting = build_interrupted_reply(task, reply.text, [*output.approvals, *output.calls], requests)
