@@ -195,8 +195,11 @@ SEAMS: dict[tuple[str, str], str] = {
     ("evalkit.plugin.options", "evalkit.hooks.loading"): "the door: options of other packages, where one is given",
     ("evalkit.plugin.options", "evalkit.errors"): "the door: needed for messages about options alone",
     **{
-        (f"evalkit.adapters.{name}", f"evalkit.adapters.{name}.hooks"): "the framework is an optional package"
-        for name in (file.parent.name for file in PACKAGE.glob("adapters/*/hooks.py"))
+        (f"evalkit.adapters.{file.parent.name}", f"evalkit.adapters.{file.parent.name}.{file.stem}"): (
+            "the framework is an optional package"
+        )
+        for file in PACKAGE.glob("adapters/*/*.py")
+        if file.stem != "__init__"
     },
 }
 
