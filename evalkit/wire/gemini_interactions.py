@@ -286,10 +286,12 @@ def read_reply(data: JsonObject) -> Reply:
         dict(step) for step in filter_mappings(data.get("steps")) if step.get("type") != "user_input"
     ]
     end = _ENDS.get(str(status), "other")
+    errors = (step.get("error") for step in filter_mappings(data.get("steps")))
+    stopped = next((error for error in errors if error), None)
     return Reply(
         items=tuple(items),
-        end=choose_end(end, items) if failure is None else "other",
-        end_message=None if failure is None else failure.message,
+        end=choose_end(end, items) if failure is None and stopped is None else "other",
+        end_message=failure.message if failure is not None else get_text(stopped, "message"),
         usage=read_usage(data.get("usage")),
         model=get_text(data, "model") or get_text(data, "agent"),
         reply_id=get_text(data, "id"),

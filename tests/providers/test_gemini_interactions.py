@@ -142,6 +142,12 @@ def test_a_reply_goes_on_where_the_service_stops_at_its_limit(replay: ReplayServ
     assert replay.received[1].body["input"] == replay.received[0].body["input"]
 
 
+def test_an_output_that_was_stopped_says_why(replay: ReplayServer) -> None:
+    turn = ask(replay, answer_with({"type": "model_output", "error": {"code": 3, "message": "Blocked."}}))
+
+    assert (turn.finish_reason, turn.finish_message) == ("other", "Blocked.")
+
+
 def test_a_reply_without_steps_is_the_models(replay: ReplayServer) -> None:
     assert ask(replay, answer_with()).finish_reason == "empty"
 
