@@ -69,7 +69,7 @@ def answer_chat(kind: str, n: int, *, stream: bool) -> Answer:
         deltas += [{"tool_calls": [{**call, "function": {"name": "check", "arguments": first}}]},
                    {"tool_calls": [{"index": call["index"], "function": {"arguments": rest}}]}]  # fmt: skip
     deltas += [{"content": piece} for piece in split(message["content"] or "")]
-    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices: list[Data] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices += [{"index": 0, "delta": {}, "finish_reason": finish}]
     chunks: list[Data] = [{**head, "object": "chat.completion.chunk", "choices": [choice]} for choice in choices]
     last: Data = {**chunks[0], "choices": [], "usage": usage}
