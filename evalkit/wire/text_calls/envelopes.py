@@ -11,6 +11,7 @@ from functools import cached_property
 from msgspec import Struct, field
 
 from evalkit.jsonvalue import JsonDict, JsonValue
+from evalkit.wire.text_calls import results
 from evalkit.wire.text_calls.forms import DSML, Call, Forms, is_parameter_open, note
 from evalkit.wire.text_calls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
 from evalkit.wire.text_calls.names import Names, RejectedCallError
@@ -107,6 +108,20 @@ class Envelopes:
     def _mark_open(self, start: int) -> None:
         self.open_at = start if self.open_at is None else self.open_at
 
+    # -- results, which models put into envelopes of calls too
+
+    def is_result_like(self, start: int, *, explicit: bool = False) -> bool:
+        """Tell whether the JSON at `start` begins like the result of a declared function; in the envelope of a call
+        (`explicit`) like one in evalkit's own words, for other keys may be arguments."""
+        begins = results.match_result_like(self.text, start)
+        return begins is not None and self.names.is_result_key(*begins) and (not explicit or begins[1] == "result")
+
+    def skip_value(self, start: int) -> int:
+        """Return where the JSON at `start` ends."""
+        end, read = results.find_value_end(self.text, start)
+        self._spend(max(read - (end - start), 0))
+        return end
+
     # -- explicit envelopes
 
     def _read_tag(self, start: int, tag_end: int) -> int | None:
@@ -135,6 +150,8 @@ class Envelopes:
         first = space.end() if space else opening.content
         fence = _FENCE_OPEN.match(self.text, first)
         first = fence.end() if fence else first
+        if self.is_result_like(first, explicit=True):
+            return self._close_envelope(self.skip_value(first), tag, named)[0]
         if self.text.startswith(("{", "["), first) and not LIST_OF_CALLS.match(self.text, first):
             end = self._read_json_envelope(opening, first)
         else:
@@ -228,6 +245,8 @@ class Envelopes:
 
         `closer` is where the envelope closes, if it does. A value may hold the closing tag: it is tried without first.
         """
+        if self.is_result_like(first, explicit=True):
+            return None, first, []
         try:
             decoded = decode(self.text, first, len(self.text), closed=False)
             return decoded.value, decoded.end, decoded.repairs

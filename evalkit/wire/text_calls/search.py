@@ -234,7 +234,7 @@ class Search(ControlTokens):
         self._mark_open(start)
         space = SPACE.match(self.text, position)
         first = space.end() if space else position
-        return self._skip_value(first) if self.text.startswith(("{", "["), first) else position
+        return self.skip_value(first) if self.text.startswith(("{", "["), first) else position
 
     def _find_token_closer(self, position: int, pattern: str) -> tuple[int, int] | None:
         if pattern and pattern not in self._token_closers:
@@ -243,11 +243,6 @@ class Search(ControlTokens):
         spans = self._token_closers.get(pattern, [])
         place = bisect_left(spans, (position, 0))
         return spans[place] if place < len(spans) else None
-
-    def _skip_value(self, start: int) -> int:
-        end, read = results.find_value_end(self.text, start)
-        self._spend(max(read - (end - start), 0))
-        return end
 
     # -- marks, which begin a call, and nothing ends it
 
@@ -336,11 +331,11 @@ class Search(ControlTokens):
             if self._is_call_like(start):
                 self._leave_unfinished(start)
             self._mark_open(start)
-            return self._skip_value(start) if self._is_result_like(start) else None
+            return self.skip_value(start) if self.is_result_like(start) else None
         except MalformedJsonError as error:
             self._spend(200 + error.work)
-            if self._is_result_like(start):
-                return self._skip_value(start)
+            if self.is_result_like(start):
+                return self.skip_value(start)
             if start >= self.refused_until and self._is_call_like(start):
                 self._refuse(start, start + error.work + 1, f"malformed: {error}")
             return None
@@ -359,15 +354,10 @@ class Search(ControlTokens):
 
     def _is_call_like(self, start: int) -> bool:
         """Tell whether the text at `start` begins like a call of a declared function."""
-        if not _CALL_LIKE.match(self.text, start) or self._is_result_like(start):
+        if not _CALL_LIKE.match(self.text, start) or self.is_result_like(start):
             return False
         head = self.text[start : start + 300]
         return any(f'"{name}"' in head or f"'{name}'" in head for name in self.names.parameters)
-
-    def _is_result_like(self, start: int) -> bool:
-        """Tell whether the JSON at `start` begins like the result of a declared function."""
-        begins = results.match_result_like(self.text, start)
-        return begins is not None and self.names.is_result_key(*begins)
 
     def _read_line_call(self, start: int, position: int) -> int | None:
         """Read `name(arg=1)` alone on its line, or ReAct's `Action:` with `Action Input:`."""

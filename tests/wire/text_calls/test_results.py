@@ -38,6 +38,12 @@ RESULTS = [
     f"Observation: {RESULT}",
     f"```tool_output\n{RESULT}\n```",
     f"```json\n{RESULT}\n```",
+    f"<function>{RESULT}</function>",
+    f"```json\n<function>{RESULT}",
+    f"<tool_call>[{RESULT}]</tool_call>",
+    '<function>{"name": "ticket", "result": T-1}</function>',
+    f"[TOOL_CALLS][{RESULT}]",
+    f"<|python_tag|>{RESULT}",
     RESULT,
     f"[{RESULT}]",
     f"{RESULT}\n{RESULT}",
@@ -79,6 +85,7 @@ def test_a_parameter_that_is_named_like_a_result_is_an_argument() -> None:
     assert [(call.name, call.arguments) for call in parsed.calls] == [("post", {"content": "a"})]
 
 
-def test_a_call_without_arguments_in_the_envelope_of_a_call_is_malformed() -> None:
-    parsed = parse_text_calls(f"<function>{RESULT}</function>", FUNCTIONS)
+@pytest.mark.parametrize("key", ["count", "content", "output"])
+def test_a_call_without_arguments_is_malformed_where_it_gives_no_result(key: str) -> None:
+    parsed = parse_text_calls(f'<function>{{"name": "ticket", "{key}": 1}}</function>', FUNCTIONS)
     assert [refused.name for refused in parsed.rejected] == ["ticket"]
