@@ -171,7 +171,7 @@ async def _handle_text_calls(
     if reading.calls:
         calls = reading.calls if dialogue.is_correcting else reading.attempts
         results = await task.execute_calls(replace(turn, calls=calls), offered_names=names)
-        parts += dialogue.write_results(results, task.messages)
+        parts.append(dialogue.write_results(results))
     if note is not None:
         parts.append(note)
     task.messages.append({"role": "user", "text": "\n\n".join(parts)})

@@ -14,17 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.agents.pending_calls import parse_text, to_model_calls
-from evalkit.jsonvalue import JsonObject
 from evalkit.records.case import Declaration
 from evalkit.records.transcript import ModelCall, ModelTurn
 
 STANDARD_FORM = '<function>{"name": "...", "parameters": {...}}</function>'
 RESULT_TAG = "function_result"
-# Told once, unless the instruction has told it: models repeat forms that they do not know.
-RESULT_FORM = (
-    f"What your function calls have returned stands in <{RESULT_TAG}>. Never write a <{RESULT_TAG}> yourself: "
-    "call another function, or answer in plain words."
-)
+RETURNED = "returned"  # as in ``check returned {"n": 1}``, which `evalkit.wire.text_calls.results` knows for a result
 _MOST_NOTES = 2  # for replies in which no call can be read
 _LONGEST_SLIP = 300
 _CALL_OPENING = re.compile(r"[<{\[(]|Action Input:", re.IGNORECASE)  # no call is written without one of these
@@ -50,14 +45,17 @@ class TextDialogue:
         listed = "\n".join(f"- {slip}" for slip in reading.slips)
         return f"Write each function call exactly as {STANDARD_FORM}. In your last reply:\n{listed}"
 
-    def write_results(self, results: Iterable[tuple[ModelCall, object]], messages: Sequence[JsonObject]) -> list[str]:
-        """Write the results as paragraphs of text, and tell the model their form if nothing in `messages` has."""
-        data = [{"name": call.name, "result": value} for call, value in results]
-        lines = [json.dumps(item, ensure_ascii=False, default=str) for item in data]
-        paragraph = "\n".join(f"<{RESULT_TAG}>{line}</{RESULT_TAG}>" for line in lines)
-        texts = (message.get("text", "") for message in messages if message.get("role") == "user")
-        is_told = any(f"<{RESULT_TAG}>" in text for text in (self._instruction, *texts))
-        return [paragraph] if is_told else [RESULT_FORM, paragraph]
+    def write_results(self, results: Iterable[tuple[ModelCall, object]]) -> str:
+        """Write the results as lines of text: in tags where the instruction speaks of these, else in plain words. Small
+        models repeat tags that nobody told them of, and their runs end there."""
+        if f"<{RESULT_TAG}>" not in self._instruction:
+            return "\n".join(f"{call.name} {RETURNED} {_to_json(value)}" for call, value in results)
+        data = [_to_json({"name": call.name, "result": value}) for call, value in results]
+        return "\n".join(f"<{RESULT_TAG}>{line}</{RESULT_TAG}>" for line in data)
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 class TextReading(Struct, frozen=True):

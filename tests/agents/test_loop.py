@@ -12,7 +12,6 @@ import pytest
 from evalkit.agents.contract import Reply
 from evalkit.agents.instruction import Instruction
 from evalkit.agents.task import Task
-from evalkit.agents.text_replies import RESULT_FORM
 from evalkit.errors import ProviderError
 from evalkit.hosts.reports.trace import TraceOptions, render_trace
 from evalkit.models.providers.turns import ScriptedProvider
@@ -255,7 +254,7 @@ def test_calls_in_the_text_are_made_and_answered_as_text() -> None:
     assert (made.name, made.arguments, made.channel, made.turn) == ("check", {"n": 4}, "text", 0)
     assert ran.requests[1].messages[-1] == {
         "role": "user",
-        "text": f'{RESULT_FORM}\n\n<function_result>{{"name": "check", "result": {{"n": 1}}}}</function_result>',
+        "text": 'check returned {"n": 1}',
     }
     assert ran.stop_reason == "completed"
 
@@ -274,18 +273,18 @@ def test_a_correction_note_goes_back_where_the_case_asks_for_it() -> None:
     ran = Ran([BAD_TEXT_CALL, "Done."], settings=CaseSettings(correct_text_calls=True))
 
     note = ran.requests[1].messages[-1]["text"]
-    assert note.startswith(f"{RESULT_FORM}\n\n<function_result>")
+    assert note.startswith('check returned {"n": 1}\n\nWrite each')
     assert 'Write each function call exactly as <function>{"name": "...", "parameters": {...}}</function>.' in note
     assert "\n- check: " in note
 
 
-@pytest.mark.parametrize("told", ["Results come in <function_result>.", "Be brief."])
-def test_the_form_of_results_is_told_once_unless_the_instruction_tells_it(told: str) -> None:
-    instruction = Instruction(name="desk", body=told, available_functions=(CHECK, SEND))
-    ran = Ran([BAD_TEXT_CALL, MAIL_AS_TEXT, "Done."], instruction=instruction)
+def test_results_have_the_tags_that_the_instruction_speaks_of_and_no_others() -> None:
+    told = Instruction(name="desk", body="Results come in <function_result>.", available_functions=(CHECK, SEND))
+    ran = Ran([BAD_TEXT_CALL, "Done."], instruction=told)
 
-    texts = [message.get("text", "") for message in ran.requests[-1].messages]
-    assert [RESULT_FORM in text for text in texts] == [False, False, told == "Be brief.", False, False]
+    assert ran.requests[-1].messages[-1]["text"] == (
+        '<function_result>{"name": "check", "result": {"n": 1}}</function_result>'
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from evalkit.wire.text_calls.names import RESULT_KEYS, find_balanced_end
 
 _KIND = r"(?:function|tool)[_-]?(?:(?:call|use)[_-]?)?(?:results?|responses?|outputs?)"
 _TAG = rf"<\s*(?P<tag>{_KIND}|observations?)\b[^<>]*>"
-# Mistral, Gemma 4, FunctionGemma, DeepSeek, GLM and others, ReAct, a fence; with what closes them, if anything does.
+# Mistral, Gemma 4, FunctionGemma, DeepSeek, GLM and others, ReAct, evalkit's own, a fence; with what closes them, if
+# anything does.
 _TOKENS = {
     r"\[TOOL_RESULTS\]": r"\[/TOOL_RESULTS\]",
     r"<\|tool_response>": r"<tool_response\|>",
@@ -21,6 +22,7 @@ _TOKENS = {
     r"<[｜|]tool[▁_ ]outputs?[▁_ ]begin[｜|]>": r"<[｜|]tool[▁_ ]outputs?[▁_ ]end[｜|]>",
     rf"<\|(?:observation|{_KIND})\|>": "",
     r"^[ \t]*Observation:": "",
+    r"^[ \t]*[A-Za-z_][\w.:-]* returned (?=[{\[])": "",
     rf"```{_KIND}\b": r"\n[ \t]*```",
 }
 ANCHORS = "|".join(_TOKENS)
@@ -35,7 +37,7 @@ _RESULT_LIKE = re.compile(
 
 def find_token_closer(mark: str) -> str:
     """Return the pattern of what closes the envelope that the control token `mark` opens; "" if nothing does."""
-    return next(closer for opening, closer in _CLOSERS if opening.fullmatch(mark))
+    return next((closer for opening, closer in _CLOSERS if opening.fullmatch(mark)), "")
 
 
 def match_result_like(text: str, start: int) -> tuple[str, str] | None:

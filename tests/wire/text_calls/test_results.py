@@ -36,6 +36,7 @@ RESULTS = [
     f"<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>{RESULT}<｜tool▁output▁end｜>",
     f"<|observation|>\n{RESULT}",
     f"Observation: {RESULT}",
+    'ticket returned {"name": "ticket", "arguments": {}}',
     f"```tool_output\n{RESULT}\n```",
     f"```json\n{RESULT}\n```",
     f"<function>{RESULT}</function>",
