@@ -148,13 +148,13 @@ async def by_asyncio_subprocess() -> None:
 def by_grpc() -> None:
     grpc = pytest.importorskip("grpc")
     with grpc.insecure_channel(f"{NAME}:443") as channel:
-        channel.unary_unary("/service/Method")(b"", timeout=20)
+        channel.unary_unary("/service/Method")(b"", timeout=120)
 
 
 async def by_grpc_aio() -> None:
     grpc_aio = pytest.importorskip("grpc.aio")
     async with grpc_aio.insecure_channel(f"{NAME}:443") as channel:
-        await channel.unary_unary("/service/Method")(b"", timeout=20)
+        await channel.unary_unary("/service/Method")(b"", timeout=120)
 
 
 def ask_http_client() -> None:
@@ -288,7 +288,7 @@ def test_offline_no_channel_leads_to_the_internet(
 
     assert (verdict.status, verdict.reasons[0].code) == ("error", "missing_cassette")
     assert host in verdict.reasons[0].message
-    assert time.perf_counter() - since < 15  # not when gRPC gives up, after 20 s; children take their time
+    assert time.perf_counter() - since < 60 or "gRPC" not in channel  # gRPC gives up after 120 s
 
 
 @pytest.mark.parametrize(

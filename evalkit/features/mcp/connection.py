@@ -239,6 +239,8 @@ class ServerConnection:
 
         async def forward() -> None:
             async for item in outgoing:
+                if process.has_ended_output:  # nothing would answer, and the client would wait
+                    raise ConnectionError("the program has ended its output")
                 process.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
 
         async with incoming, read_stream, write_stream, outgoing, anyio.create_task_group() as group:

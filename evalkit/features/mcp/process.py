@@ -21,6 +21,10 @@ class ServerProcess(ChildProcess):
         self._exit = asyncio.Event()
         self._stderr_end = asyncio.Event()
 
+    @property
+    def has_ended_output(self) -> bool:
+        return self._is_closed
+
     def process_exited(self) -> None:
         super().process_exited()
         self._exit.set()

@@ -673,9 +673,14 @@ def test_a_server_that_crashes_fails_the_case_and_is_started_again_for_the_next(
             "crashed",
             "exited with status 1 before it had",
         ),
+        (
+            ["sh", "-c", "exec >&-; sleep 1; echo no configuration >&2; exit 1"],
+            "crashed",
+            "exited with status 1 before it had",
+        ),
         (["no-such-program"], "unknown_agent", "can't be started: command not found: 'no-such-program'"),
     ],
-    ids=["exits", "exits a while after its output ended", "missing"],
+    ids=["exits", "exits a while after its output ended", "has no output before it is asked", "missing"],
 )
 def test_a_server_that_does_not_start_could_not_be_measured(words: list[str], code: str, message: str) -> None:
     verdict = run("work", server={"command": words}, expected_function_calls=["work"])
