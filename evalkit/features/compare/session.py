@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from evalkit.errors import UsageError, did_you_mean
-from evalkit.features.compare.variants import AGENT, MODEL, CaseVariant, read_comparison
+from evalkit.features.compare.variants import AGENT, MODEL, TEMPERATURE, CaseVariant, read_comparison
 from evalkit.hooks import Options, SessionPart
 from evalkit.jsonvalue import JsonValue
 from evalkit.records.case import Case
@@ -31,6 +31,9 @@ class Comparing(SessionPart):
         part = cls(variants, options.read("agent"))
         if part.models and options.read("model") is not None:
             raise UsageError(f"{_FLAG} names the models, and so does {options.name_source('model')}; leave one out")
+        flag = "--evalkit-temperature"
+        if any(TEMPERATURE in variant.values for variant in variants) and options.name_source(TEMPERATURE) == flag:
+            raise UsageError(f"{_FLAG} names the temperatures, and so does {flag}; leave one out")
         if any(options.read(name) for name in ("update", "update_diff")):
             message = "exclude each other: variants share one file of expectations"
             raise UsageError(f"{_FLAG} and --evalkit-update {message}")

@@ -72,7 +72,9 @@ class ModelPlayer(UserPlayer):
         except Exception as error:  # of a client, or of a provider that a user brings
             raise ProviderError(f"{ROLE}'s model raised {type(error).__name__}: {error}") from error
         if reply.finish_reason == "length":
-            raise SimulatorError("simulator_cut_off", f"{ROLE}'s model did not stop within {_MOST_TOKENS:,} tokens")
+            advice = "an option of its name allows more: KIND:MODEL?max_output_tokens=4000"
+            problem = f"{ROLE}'s model did not stop within {_MOST_TOKENS:,} tokens; {advice}"
+            raise SimulatorError("simulator_cut_off", problem)
         if reply.finish_reason not in ("stop", "tool_calls") and not reply.text:
             raise ProviderError(f"{ROLE}'s model gave no answer: it ended with '{reply.finish_reason}'")
         message = UserMessage(

@@ -208,6 +208,10 @@ def test_two_dimensions_are_a_product(hotel: Project) -> None:
             "unknown agent 'hasti'; did you mean 'hasty'? Registered: ",  # and those of other tests
         ),
         ((*MODELS, "--evalkit-model", "gemini:big"), "names the models, and so does --evalkit-model; leave one out"),
+        (
+            (COMPARE, "temperature=0,1", "--evalkit-temperature=0"),
+            "names the temperatures, and so does --evalkit-tempera",
+        ),
         ((COMPARE, "model=gemini:big,nonsense"), "nonsense"),
         ((*AGENTS, "--evalkit-update"), "--evalkit-compare and --evalkit-update exclude each other"),
     ],

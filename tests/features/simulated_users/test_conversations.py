@@ -311,7 +311,8 @@ def test_a_model_that_never_ends_it_says_nothing_of_the_agent() -> None:
         (
             [ModelTurn(text="so", finish_reason="length")],
             "simulator_cut_off",
-            "the simulated user's model did not stop within 1,000 tokens",
+            "the simulated user's model did not stop within 1,000 tokens; an option of its name allows more: "
+            "KIND:MODEL?max_output_tokens=4000",
         ),
         ([ProviderError("429")], "provider_error", "429"),
         ([KeyError("x")], "provider_error", "the simulated user's model raised KeyError: 'x'"),
