@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from evalkit.public import *  # noqa: F403
 
 __version__ = "0.1.0"
+DISTRIBUTION = "pytest-evalkit"  # others install a package of this name, too: see plugin/overwritten.py
 
 
 def __getattr__(name: str) -> Any:
