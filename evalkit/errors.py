@@ -227,10 +227,12 @@ class FunctionError(EvalkitError):
     """A function failed, and the agent is meant to see it: `$error`, an unmocked call, an unknown function.
 
     ``type`` is a short stable name (``timeout``, ``unmocked_call``, ...), as in
-    ``{"error": {"type": ..., "message": ...}}``, the result that the agent gets.
+    ``{"error": {"type": ..., "message": ...}}``, the result that the agent gets. ``exception`` names the class
+    (``module:Class``) that patched code gets in its place, if `$error` asks for one.
     """
 
     code = "function_error"
+    exception: str | None = None
 
     def __init__(self, type: str, message: str, **detail: object) -> None:
         super().__init__(message)

@@ -35,7 +35,6 @@ from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, FunctionError, MeasurementError, MockError
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest
 from evalkit.features.handoffs.log import HandoffLog
-from evalkit.functions.call_log import MockedError
 from evalkit.functions.context_propagation import CURRENT_CASE, start_propagation, stop_propagation
 from evalkit.functions.targets import find_object
 from evalkit.hooks import AgentChange
@@ -309,7 +308,7 @@ class AgentRunRecorder:
             call = replace(call, arguments=arguments)
         try:
             return await task.execute_call(call, turn=turn, real=real, as_is=as_is, pauses=pauses)
-        except MockedError as error:
+        except FunctionError as error:
             if error.exception is None:
                 raise
             raise find_object(error.exception, "builtins:TimeoutError").value(error.message) from None

@@ -137,12 +137,6 @@ class FunctionTable:
         return FunctionError(UNKNOWN, f"there is no function {name!r}; {listed}{did_you_mean(name, names)}")
 
 
-class MockedError(FunctionError):
-    """The failure that `$error` asks for. Patched code gets `exception` ("module:Class") raised, if it is set."""
-
-    exception: str | None = None
-
-
 class BrokenContractError(FunctionError):
     """What answered the call broke what it declares: the case fails, whatever it expects."""
 

@@ -29,7 +29,6 @@ from evalkit.functions.call_log import (
     CallContext,
     CallLog,
     FunctionTable,
-    MockedError,
     PendingCall,
     TemplateRoots,
     build_error_result,
@@ -401,7 +400,7 @@ class MockResponder(Struct):
                 return render_answer(leaf.value, self.build_roots(call.arguments).resolve)
             case FailureAnswer():
                 resolve = self.build_roots(call.arguments).resolve
-                error = MockedError(leaf.type, str(render_answer(leaf.message, resolve)))
+                error = FunctionError(leaf.type, str(render_answer(leaf.message, resolve)))
                 error.detail = render_answer(leaf.detail, resolve)
                 error.exception = leaf.exception
                 raise error

@@ -14,18 +14,20 @@ it: it is the only active case's, or it is refused, and the cases that it may be
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from keyword import iskeyword
+from pathlib import Path
 from types import CodeType, FrameType, FunctionType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from evalkit.errors import FunctionError, MockError
-from evalkit.functions.call_log import MALFORMED, CallContext, MockedError
+from evalkit.functions.call_log import MALFORMED, CallContext
 from evalkit.functions.context_propagation import (
     ACTIVE_CASES,
     CURRENT_CASE,
@@ -230,11 +232,9 @@ def _raise_real_errors() -> Iterator[None]:
     """Failures as code that knows nothing of evalkit expects them."""
     try:
         yield
-    except MockedError as error:
-        if error.exception is None:
-            raise
-        raise find_object(error.exception, "builtins:TimeoutError").value(error.message) from None
     except FunctionError as error:
+        if error.exception is not None:
+            raise find_object(error.exception, "builtins:TimeoutError").value(error.message) from None
         if error.type != MALFORMED:
             raise
         raise TypeError(error.message) from None
@@ -243,14 +243,31 @@ def _raise_real_errors() -> Iterator[None]:
 Hook = AnyFunction  # (args, kwargs) -> what the function returns, yields or resolves to
 
 _ABSENT: object = object()
-_PLACEHOLDER = "the hook's place among the constants"
+_HOOK, _CUT = "the hook's place among the constants", "the place of `cut_own_frames`"
 _BODIES = {
     PLAIN: "return _hook(_args, _kwargs)",
     ASYNC: "return await _hook(_args, _kwargs)",
     GENERATOR: "return (yield from _hook(_args, _kwargs))",
     ASYNC_GENERATOR: "async for _item in _hook(_args, _kwargs): yield _item",
 }
-_OWN_NAMES = frozenset(("_hook", "_args", "_kwargs", "_item"))
+_OWN_NAMES = frozenset(("_hook", "_cut", "_args", "_kwargs", "_item", "_error"))
+_OWN_FILES = (str(Path(__file__).parents[1]), contextlib.__file__)
+
+
+def cut_own_frames(error: Exception) -> Exception:
+    """Return what a patched function raises without the frames of evalkit: some frameworks show a model the traceback.
+
+    The first frame, the function's, is added again when it is raised.
+    """
+    trace = error.__traceback__.tb_next if error.__traceback__ else None
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
+        trace = trace.tb_next
+    return error.with_traceback(trace)
+
+
+def is_trampoline(code: CodeType) -> bool:
+    """Return whether the code is what stands in the place of a patched function's."""
+    return any(constant is cut_own_frames for constant in code.co_consts)
 
 
 class Swap(Protocol):
@@ -277,15 +294,13 @@ class CodeSwap:
         self._function = function
         self._original = function.__code__
         self.real: AnyFunction = copy_bare(function)
-        code = _build_trampoline(
-            _find_code_kind(function.__code__), len(function.__code__.co_freevars), function.__code__.co_varnames
-        )
-        self._hooked_code = code.replace(
-            co_consts=tuple(hook if constant == _PLACEHOLDER else constant for constant in code.co_consts),
-            co_name=function.__code__.co_name,
-            co_qualname=function.__code__.co_qualname,
-            co_filename=function.__code__.co_filename,
-            co_firstlineno=function.__code__.co_firstlineno,
+        code = function.__code__
+        trampoline = _build_trampoline(_find_code_kind(code), len(code.co_freevars), code.co_varnames)
+        self._hooked_code = _fill_trampoline(trampoline, hook).replace(
+            co_name=code.co_name,
+            co_qualname=code.co_qualname,
+            co_filename=code.co_filename,
+            co_firstlineno=code.co_firstlineno,
         )
         self._signature: object = _ABSENT
 
@@ -331,14 +346,25 @@ def _build_trampoline(kind: str, free_variables: int, variables: tuple[str, ...]
     source = f"""
 def enclosing({", ".join(names)}):
     {word} trampoline(*_args, **_kwargs):
-        _hook = {_PLACEHOLDER!r}
+        _hook = {_HOOK!r}
+        _cut = {_CUT!r}
         if 0: {"; ".join((*names, *shown)) or "pass"}
-        {_BODIES[kind]}
+        try:
+            {_BODIES[kind]}
+        except Exception as _error:
+            raise _cut(_error)
 """
-    code = compile(source, "<evalkit patch>", "exec")
+    code = compile(source, "<patched>", "exec")
     for _ in range(2):
         code = next(constant for constant in code.co_consts if isinstance(constant, CodeType))
     return code
+
+
+def _fill_trampoline(code: CodeType, hook: Hook) -> CodeType:
+    """Put the hook among the constants of a trampoline."""
+    parts = {_HOOK: hook, _CUT: cut_own_frames}
+    filled = (parts.get(constant, constant) if isinstance(constant, str) else constant for constant in code.co_consts)
+    return code.replace(co_consts=tuple(filled))
 
 
 class ClassSwap:
@@ -403,33 +429,7 @@ class AttributeSwap:
 
 
 def _build_function(kind: str, hook: Hook) -> FunctionType:
-    function: Callable[..., object]
-    if kind == ASYNC:
-
-        async def call_async(*args: object, **kwargs: object) -> object:
-            return await hook(args, kwargs)
-
-        function = call_async
-    elif kind == GENERATOR:
-
-        def generate(*args: object, **kwargs: object) -> Generator[object, object, object]:
-            return (yield from hook(args, kwargs))
-
-        function = generate
-    elif kind == ASYNC_GENERATOR:
-
-        async def generate_async(*args: object, **kwargs: object) -> object:
-            async for item in hook(args, kwargs):
-                yield item
-
-        function = generate_async
-    else:
-
-        def call_hook(*args: object, **kwargs: object) -> object:
-            return hook(args, kwargs)
-
-        function = call_hook
-    return cast("FunctionType", function)
+    return FunctionType(_fill_trampoline(_build_trampoline(kind, 0, ()), hook), {})
 
 
 @contextmanager

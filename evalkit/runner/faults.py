@@ -32,7 +32,7 @@ from evalkit.errors import (
     SpecError,
     UsageError,
 )
-from evalkit.lazy import LazyModule
+from evalkit.lazy import LazyModule, is_loaded
 from evalkit.records.transcript import RunFault
 from evalkit.runner import agent_call as calling
 
@@ -318,8 +318,8 @@ def trim_traceback(error: BaseException) -> TracebackType | None:
     """
     steps = list(traceback.walk_tb(error.__traceback__))
     is_own = [frame.f_code.co_filename.startswith((_HERE, "<frozen")) for frame, _ in steps]
-    for index, (frame, _) in enumerate(steps[1:]):
-        is_own[index] = is_own[index] or frame.f_code.co_filename == patching.__file__
+    if is_loaded(patching):
+        is_own = [own or patching.is_trampoline(frame.f_code) for own, (frame, _) in zip(is_own, steps, strict=True)]
     other_indices = [index for index, own in enumerate(is_own) if not own]
     entries: list[TracebackType] = []
     entry = error.__traceback__

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import calendar
+import contextlib
 import inspect
 import pickle
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import evalkit
 from evalkit.errors import FunctionError, MockError
 from evalkit.functions.context_propagation import bind
 from evalkit.functions.declarations import parse_declarations
@@ -274,6 +278,25 @@ def test_code_under_test_gets_the_exception_that_it_catches(shop: Any) -> None:
             shop.check("SN1")
     types = [call.result["error"]["type"] for call in dispatcher.calls]
     assert types == ["TimeoutError", "BrokenExecutor", "timeout"]
+
+
+@pytest.mark.parametrize("error", ["timeout", {"exception": "TimeoutError"}])
+@pytest.mark.parametrize(
+    "kind", sorted(KINDS.keys() - {"a wrapped async function"})
+)  # which is awaited outside of its wrapper
+def test_a_traceback_which_a_framework_shows_the_model_has_no_code_of_evalkits(
+    shop: Any, kind: str, error: Any
+) -> None:
+    target, call, _ = KINDS[kind]
+    dispatcher = dispatcher_of({"f": {"$error": error}})
+    with patch_functions(declared(shop, f=target), dispatcher), pytest.raises(Exception, match="f ") as raised:
+        call(shop)
+    own = (str(Path(evalkit.__file__).parent), contextlib.__file__)
+    files = [frame.filename for frame in traceback.extract_tb(raised.tb)]
+    assert ([file for file in files if file.startswith(own)], raised.typename) == (
+        [],
+        "FunctionError" if error == "timeout" else "TimeoutError",
+    )
 
 
 def test_code_under_test_gets_the_objects_that_a_callable_makes(shop: Any, make_module: Any) -> None:
