@@ -219,7 +219,7 @@ def read_amount(value: Any) -> float:
     return number
 
 
-def _read_per_minute(value: object) -> float:
+def _read_above_zero(value: object) -> float:
     number = read_amount(value)
     if not number:
         raise ValueError("a number above 0")
@@ -243,9 +243,9 @@ def _read_limits(value: object) -> dict[str, Any]:
     limits: dict[str, Any] = {}
     for name, item in value.items():
         if isinstance(item, dict) and set(item) <= set(_RATES):
-            limits[name] = {rate: _read_per_minute(number) for rate, number in item.items()}
+            limits[name] = {rate: _read_above_zero(number) for rate, number in item.items()}
         elif name in _RATES:
-            limits[name] = _read_per_minute(item)
+            limits[name] = _read_above_zero(item)
         else:
             raise ValueError(expected)
     return limits
@@ -312,7 +312,7 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "repeat": _read_positive,
     "cassettes": read_text,
     "mocks": read_text,
-    "deadline_s": _read_number,
+    "deadline_s": _read_above_zero,
     "max_iterations": _read_count,
     "temperature": read_amount,
     "seed": _read_count,
@@ -325,8 +325,8 @@ CONFIG_KEYS: dict[str, Callable[[Any], Any]] = {
     "max_tokens": _read_positive,
     "max_fallback_rate": _read_rate,
     "limits": _read_limits,
-    "requests_per_minute": _read_per_minute,
-    "tokens_per_minute": _read_per_minute,
+    "requests_per_minute": _read_above_zero,
+    "tokens_per_minute": _read_above_zero,
     "http": _read_http,
     "secret_keys": read_strings,
     "allow_commands": read_strings,

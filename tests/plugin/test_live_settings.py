@@ -53,6 +53,19 @@ def asking(project: Project) -> Project:
     _shared_providers.pop("gemini:x", None)
 
 
+@pytest.mark.parametrize(
+    ("option", "seconds"), [((), "7.0"), (("--evalkit-deadline-s=90.5",), "90.5"), (("--evalkit-deadline-s=0",), None)]
+)
+def test_a_deadline_by_option_is_that_of_all_cases(project: Project, option: tuple[str, ...], seconds: Any) -> None:
+    agent = "import evalkit\n\n@evalkit.agent('tells')\ndef tells(task):\n    return str(task.settings.deadline_s)\n"
+    project.write("conftest.py", agent)
+    project.write("pyproject.toml", "[tool.evalkit]\ndeadline_s = 30\n")
+    project.case("case_001", agent="tells", settings={"deadline_s": 7}, expected_output={"response_contains": seconds})
+    result = project.run(*option)
+
+    assert result.ret == (pytest.ExitCode.OK if seconds else pytest.ExitCode.USAGE_ERROR)
+
+
 def test_a_budget_leaves_the_rest_not_run_and_the_gate_not_measured(asking: Project) -> None:
     asking.write("pyproject.toml", PRICES)
     result = asking.run("--evalkit-model=gemini:x", "--evalkit-max-cost=0.0201", "--evalkit-concurrency=1")
