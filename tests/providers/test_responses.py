@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -309,6 +310,20 @@ def test_a_model_that_chat_completions_refuse_is_asked_by_responses(
     assert list_asked(replay) == graded
 
 
+@pytest.mark.parametrize("has_responses", [True, False])
+def test_reasoning_that_somebody_has_set_is_not_left_out(replay: ReplayServer, has_responses: bool) -> None:
+    """Graders neither: the model's name says it."""
+    replay.answers[:] = [refuse("reasoning_effort"), respond(CALL) if has_responses else Answer("{}", status=404)]
+    grading = ModelRequest(messages=(USER,), functions=(CHECK,), needs_reasoning=False)
+
+    with nullcontext() if has_responses else pytest.raises(ProviderError, match="No"):
+        ask_provider(open_at(replay, "&reasoning_effort=low&stream=0"), grading)
+
+    assert replay.received[0].body["reasoning_effort"] == "low"
+    assert replay.received[1].body["reasoning"] == {"effort": "low"}
+    assert len(replay.received) == 2
+
+
 @pytest.mark.parametrize("options", ["", "&api=chat"])
 def test_without_responses_the_model_is_asked_without_reasoning(replay: ReplayServer, options: str) -> None:
     lacking = [] if options else [Answer("{}", status=404), refuse("reasoning_effort")]
@@ -322,7 +337,6 @@ def test_without_responses_the_model_is_asked_without_reasoning(replay: ReplaySe
 @pytest.mark.parametrize(
     ("refusal", "changes"),
     [
-        (refuse("reasoning_effort"), {"reasoning_effort": "low"}),
         (refuse("reasoning_effort"), {"functions": ()}),
         (refuse(None, 404, "model_not_found"), {}),
         (refuse("temperature"), {"temperature": 0.0}),

@@ -48,9 +48,8 @@ def is_own_address(base_url: str | None) -> bool:
 
 
 def refuses_reasoning(refusal: ProviderError, request: ModelRequest) -> bool:
-    """Return whether a server refuses functions beside reasoning, for which nobody has asked."""
-    has_set = request.reasoning_effort is not None or not request.functions
-    return refusal.refused_key == "reasoning_effort" and not has_set
+    """Return whether a server refuses functions beside reasoning in chat completions."""
+    return refusal.refused_key == "reasoning_effort" and bool(request.functions)
 
 
 class OpenAIOptions(ClientOptions, frozen=True, kw_only=True):
@@ -97,13 +96,14 @@ class OpenAIProvider(ClientProvider):
         return False
 
     def _may_omit_reasoning(self, request: ModelRequest) -> bool:
-        """Return whether a request that is refused here with reasoning is made without: no other API has it."""
-        return self.is_alone or not request.needs_reasoning
+        """Return whether a request that is refused with reasoning is made without: nobody has said how much, and no other
+        API has it."""
+        return request.reasoning_effort is None and (self.is_alone or not request.needs_reasoning)
 
     def build_body(self, request: ModelRequest) -> JsonDict:
         body = openai_chat.build_request(request, stream=self.options.streams, limit_key=self.limit_key)
         if self._omits_reasoning and request.functions and self._may_omit_reasoning(request):
-            body.setdefault("reasoning_effort", "none")
+            body["reasoning_effort"] = "none"
         return body
 
     def open_client(self, **arguments: Any) -> Client:
@@ -197,7 +197,8 @@ class EitherProvider:
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises as `ClientProvider.turn` does."""
-        if self._lacks_model or (self._lacks_reasoning and request.needs_reasoning):
+        needs_reasoning = request.needs_reasoning or request.reasoning_effort is not None
+        if self._lacks_model or (self._lacks_reasoning and needs_reasoning):
             return await self._responses.turn(request)
         try:
             return await self._chat.turn(request)
@@ -208,13 +209,13 @@ class EitherProvider:
 
     async def _ask_otherwise(self, request: ModelRequest, refusal: ProviderError) -> ModelTurn:
         """Ask by responses, and from now on; where the server has none, by chat completions without reasoning."""
-        is_of_model = refusal.refused_key == "model"
+        is_of_model, is_set = refusal.refused_key == "model", request.reasoning_effort is not None
         try:
             turn = await self._responses.turn(request)
         except ProviderError as error:
             if error.status not in _NO_API:
                 raise
-            if is_of_model:
+            if is_of_model or is_set:
                 raise refusal from error
         else:
             self._lacks_model, self._lacks_reasoning = is_of_model, True
