@@ -46,8 +46,10 @@ NAME = "anthropic_messages"
 PATHS = ("/messages",)
 KEY = "messages"  # of a request's body
 # For recordings: `Api` says what they are.
-VOLATILE: Mapping[str, str] = {"id": "id", "request_id": "request", "encrypted_content": "encrypted"}
-TIMES: tuple[str, ...] = ("created_at",)
+VOLATILE: Mapping[str, str] = {
+    "id": "id", "request_id": "request", "encrypted_content": "encrypted", "signature": "signature",
+}  # fmt: skip
+TIMES: tuple[str, ...] = ("created_at", "expires_at")
 WORDS = frozenset({"input"})
 # docs.claude.com/en/api/errors: a code for the size in bytes; what is too many tokens is an `invalid_request_error`.
 FULL_CONTEXT = FullContext(

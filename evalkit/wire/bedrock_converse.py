@@ -50,7 +50,7 @@ NAME = "bedrock_converse"
 PATHS = ("/converse", "/converse-stream")
 KEY = "messages"  # of a request's body
 # For recordings: `Api` says what they are.
-VOLATILE: Mapping[str, str] = {"toolUseId": "call"}
+VOLATILE: Mapping[str, str] = {"toolUseId": "call", "signature": "signature", "redactedContent": "encrypted"}
 TIMES: tuple[str, ...] = ()
 WORDS = frozenset({"input"})
 # repost.aws/knowledge-center/bedrock-validation-exception-errors: it is a `ValidationException`, as all else is.

@@ -54,7 +54,8 @@ PATHS = ("/chat/completions", "/completions")
 KEY = "messages"  # of a request's body
 # For recordings: `Api` says what they are.
 VOLATILE: Mapping[str, str] = {
-    "id": "id", "system_fingerprint": "fingerprint", "thought_signature": "signature", "obfuscation": "padding",
+    "id": "id", "system_fingerprint": "fingerprint", "thought_signature": "signature",
+    "signature": "signature", "obfuscation": "padding",
     "encrypted_content": "encrypted", "request_id": "request",
 }  # fmt: skip
 TIMES: tuple[str, ...] = ("created",)

@@ -18,7 +18,7 @@ Data = dict[str, Any]
 ARGUMENTS: list[Data] = [{"n": 1}, {"n": 2}]
 # What a model does: it calls `check` twice at a time, says something, refuses, or is cut off at its limit.
 CALLS, TEXT, REFUSAL, CUT_OFF = "calls", "text", "refusal", "cut off"
-_numbers = count(1000)
+_numbers = count(100_000_000_000)  # ids are as long as those of the services
 
 
 def encode_events(events: Iterable[tuple[str, Data]]) -> bytes:
