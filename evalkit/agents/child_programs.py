@@ -35,6 +35,8 @@ INTERPRETERS = SHELLS | {"node", "nodejs", "deno", "bun", "npx", "java", "ruby",
 _ABOUT_ITSELF = (["--version"], ["--help"])  # by these arguments a program prints that, and ends
 _PREFIXES = frozenset({"if", "elif", "while", "until", "then", "else", "do", "{", "!", "time"})  # a command follows
 _PYTHON = re.compile(r"(python[\d.]*w?|pypy[\d.]*)(\.exe)?")
+# What `multiprocessing` starts beside its processes. Nobody waits for it, so it may not have begun when a run is over.
+_RESOURCE_TRACKER = re.compile(r"from multiprocessing\.resource_tracker import main;main\(\d+\)")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*")
 
 
@@ -121,5 +123,7 @@ def is_harmless(words: Sequence[str], patterns: Iterable[str] = ()) -> bool:
     commands = [unwrap(command) for command in list_commands(words)]
     if commands != [list(words)]:
         return all(is_harmless(command, patterns) for command in commands)
+    if len(words) > 2 and is_python(words) and words[-2] == "-c" and _RESOURCE_TRACKER.fullmatch(words[-1]):
+        return True
     is_about_itself = list(words[1:]) in _ABOUT_ITSELF and name not in SHELLS
     return is_about_itself or name in HARMLESS_PROGRAMS or (bool(words) and _BROWSER_DRIVER in words[0])

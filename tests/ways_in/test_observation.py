@@ -871,6 +871,9 @@ def test_offline_a_program_in_another_language_reaches_hosts_of_ignore_hosts(
     assert "missing_cassette" not in [reason.code for reason in let_through.reasons]
 
 
+TRACKER = "from multiprocessing.resource_tracker import main;main(21)"
+
+
 @pytest.mark.parametrize(
     ("words", "known_as"),
     [
@@ -882,6 +885,8 @@ def test_offline_a_program_in_another_language_reaches_hosts_of_ignore_hosts(
         (["timeout", "5", "grep", "x", "y"], ""),
         (["env", "LANG=C", "sort"], ""),
         (["sh", "-c", "python3 --version; node --version"], ""),
+        (["/usr/bin/python3", "-B", "-c", TRACKER], ""),
+        (["python3", "-c", f"{TRACKER};ask()"], "python3"),
         (["node", "agent.js", "--version"], "node agent.js"),
         (["sh", "-c", "cd src; curl http://x"], "curl"),
         (["sh", "-c", "echo $(curl http://x)"], "sh"),
