@@ -417,7 +417,8 @@ _RECORDED = {
 
 def describe_run(configuration: Configuration) -> Iterator[str]:
     """Yield lines on where models' turns come from, and what models of features do."""
-    settings, models = configuration.settings, ", ".join(configuration.list_models())
+    settings = configuration.settings
+    models = ", ".join(model for model in configuration.list_models() if model != OWN_MODEL)
     models = redact_secrets(models, configuration.secrets)
     others = "".join(f"; {words}" for words in describe_feature_models(settings))
     source = f"live model {models}" if models else "offline, models from cassettes"

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.hooks import CasePart, RunPart
+from evalkit.records.settings import OWN_MODEL
 
 if TYPE_CHECKING:
     from evalkit.agents.task import Task
@@ -57,7 +58,7 @@ class CaseVariant(CasePart, frozen=True):
             known.add(PROMPT)
             chosen = values.get(PROMPT)
         settings, data = case.settings, dict(case.merged.get("settings") or {})
-        if MODEL in values:
+        if values.get(MODEL, OWN_MODEL) != OWN_MODEL:
             settings, data[MODEL] = replace(settings, model=values[MODEL]), values[MODEL]
         if TEMPERATURE in values:
             temperature = float(values[TEMPERATURE])

@@ -52,6 +52,13 @@ def test_options_of_a_model_which_may_hold_a_password_stand_in_no_id() -> None:
     assert [variant.values["model"] for variant in (first, second)] == urls
 
 
+def test_the_model_that_agent_and_case_have_is_compared_too() -> None:
+    own, other = read_comparison(["model=own,openai:m"])
+    case = Case(id="a", path=Path("a"), settings=CaseSettings(model="openai:n"))
+    assert (own.label, own.apply(case).settings.model, own.apply(case).chosen_model) == ("model=own", "openai:n", "own")
+    assert other.apply(case).settings.model == "openai:m"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
