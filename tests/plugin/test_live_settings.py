@@ -54,7 +54,7 @@ def asking(project: Project) -> Project:
 
 
 @pytest.mark.parametrize(
-    ("option", "seconds"), [((), "7.0"), (("--evalkit-deadline-s=90.5",), "90.5"), (("--evalkit-deadline-s=0",), None)]
+    ("option", "seconds"), [((), "7"), (("--evalkit-deadline-s=90.5",), "90.5"), (("--evalkit-deadline-s=0",), None)]
 )
 def test_a_deadline_by_option_is_that_of_all_cases(project: Project, option: tuple[str, ...], seconds: Any) -> None:
     agent = "import evalkit\n\n@evalkit.agent('tells')\ndef tells(task):\n    return str(task.settings.deadline_s)\n"
