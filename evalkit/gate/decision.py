@@ -185,7 +185,7 @@ def _list_notes(
     reasons = [f"{code} {number}" for code, number in count_codes(evidence.list_outcomes()).items()]
     if reasons and len(counts.failed) + len(counts.errors) > 1:
         yield GateNote(f"reasons, by cases: {join_names(reasons)}", "reasons")
-    yield from map(GateNote, _compare_models(evidence))
+    yield from (GateNote(note, "detail") for note in _compare_models(evidence))
     for part in parts:
         yield from map(GateNote, _list_repeat_rates(part))
     yield from map(GateNote, _list_unsteady(evidence))
@@ -224,7 +224,7 @@ def _describe_interval(part: GateEvidence) -> str:
     text = f"95 % interval of the pass rate: {low} to {high} ({format_case_count(measured)}{of_part})"
     target = parse_percentage(part.policy.min_pass_rate)
     if 0 < target < 100:
-        text += f"; {clean_runs_needed(target / 100)} clean runs would show {format_rate(target)}"
+        text += f"; {clean_runs_needed(target / 100)} cases without a failure would show {format_rate(target)}"
     return text
 
 

@@ -66,7 +66,6 @@ MOST_PASSED_TRACES = 50
 _MOST_PREPARED = 10_000_000  # characters of traces in memory
 _MOST_NAMED = 3
 _LEAST_REASON = 60  # characters of a reason in the short summary; a longer line is broken by the terminal
-_LARGE_RUN = 100  # cases, which can show how sure a gate that is met is
 _FEW_CASES = 10  # of which no interval says more than that they are few
 _MOST_RECORDINGS = 20
 _TRACEBACKS = ("long", "short", "native")  # of --tb; "auto" is its default
@@ -206,7 +205,7 @@ class Display:
         if verbosity >= 0:
             is_live = bool(self._configuration.list_models())
             extremes = list_extremes(outcomes, 10 if verbosity else 3, is_live=is_live)
-            for row in (*build_category_table(outcomes, selected), *extremes):
+            for row in (*build_category_table(outcomes, selected), *(extremes if is_live or verbosity else ())):
                 reporter.write_line(fit_to_encoding(row, self._encoding))
             labels = list(self._configuration.part_labels)
             for line in build_comparison(decision, outcomes, labels, self._columns, is_whole=verbosity > 0):
@@ -315,10 +314,10 @@ class Display:
         for reason in reasons:
             reporter.write_line(self._encode(f"  {reason}"))
         measured = decision.facts["passed"] + decision.facts["failed"]
-        is_large = measured >= (_LARGE_RUN if decision.status == MET else _FEW_CASES)
-        tells_interval = is_large or verbosity > 0
+        tells_interval = decision.status != MET and measured >= _FEW_CASES
         if verbosity >= 0:
-            for note in decision.list_notes(without=() if tells_interval else ("interval",)):
+            hidden = () if verbosity else ("detail",) if tells_interval else ("detail", "interval")
+            for note in decision.list_notes(without=hidden):
                 reporter.write_line(self._encode(f"  {note}"))
 
     def _encode(self, text: str) -> str:

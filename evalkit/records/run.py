@@ -90,7 +90,8 @@ KEY = "key"  # of a note that is shown with -q, too
 
 class GateNote(Struct, frozen=True):
     """What the gate says beside its reasons. `kind` is by what reports select notes: "interval", "failed", "reasons",
-    the name of a change against the baseline, that of a feature's notes, KEY, or "" for all others."""
+    "detail" (the terminal prints it with -v), the name of a change against the baseline, that of a feature's notes,
+    KEY, or "" for all others."""
 
     text: str
     kind: str = ""

@@ -155,7 +155,7 @@ def test_a_broken_case_within_budget_is_named() -> None:
 
 def test_the_facts_say_how_sure_one_can_be() -> None:
     assert decided("ppp").facts["notes"] == [
-        "95 % interval of the pass rate: 43.85 % to 100 % (3 cases); 299 clean runs would show 99 %"
+        "95 % interval of the pass rate: 43.85 % to 100 % (3 cases); 299 cases without a failure would show 99 %"
     ]
     assert decided("ppp", min_pass_rate="100").facts["notes"] == [
         "95 % interval of the pass rate: 43.85 % to 100 % (3 cases)"

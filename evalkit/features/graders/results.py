@@ -46,12 +46,14 @@ def _count(grading: Grading) -> SideUsage:
 
 
 def describe_usage(total: SideUsage) -> str:
-    """Return ``judge: 12 criteria graded, 3 not met; 4,200 tokens in and 310 out, 0.012 USD``."""
+    """Return ``judge: 12 criteria graded, 9 met; 4,200 tokens in and 310 out, 0.012 USD``."""
     graded = total.counts["graded"]
     if not graded:
         return ""
     parts = [f"{graded} {'criterion' if graded == 1 else 'criteria'} graded"]
-    for name, words in (("not_met", "not met"), ("split", "with split votes"), ("hand_written", "by hand")):
+    if total.counts.get("not_met"):
+        parts.append(f"{graded - total.counts['not_met']} met")
+    for name, words in (("split", "with split votes"), ("hand_written", "by hand")):
         if total.counts.get(name):
             parts.append(f"{total.counts[name]} {words}")
     summary = f"{KEY}: {', '.join(parts)}"

@@ -122,7 +122,7 @@ def test_a_criterion_that_is_not_met_is_told_in_the_trace_with_its_grader_and_re
             '  ✗ judge: "It does not lie.": so 2 (graded by gemini:g)',
             '  the agent answered: "done"',
             "  at scenarios/rude_001.yaml:1:*",
-            "judge: 2 criteria graded, 1 not met; 1,000 tokens in and 20 out, cost unknown",
+            "judge: 2 criteria graded, 1 met; 1,000 tokens in and 20 out, cost unknown",
         ]
     )
     result.stdout.no_fnmatch_line("  *judge: not met: *")
@@ -180,7 +180,7 @@ def test_hand_written_grades_are_reported_as_such(project: Project, grades: Any)
         [
             '  ✓ judge: "It is polite.": so (hand-written grade)',
             '  ✗ judge: "It does not lie.": so (hand-written grade)',
-            "judge: 2 criteria graded, 1 not met, 2 by hand",
+            "judge: 2 criteria graded, 1 met, 2 by hand",
         ]
     )
 
@@ -214,7 +214,7 @@ def test_every_report_marks_what_a_model_graded(project: Project, judge: Judge) 
     )
     assert '["graded by","gemini:g"]' in page
     assert "(graded by gemini:g)" in shown
-    assert "judge: 2 criteria graded, 1 not met" in shown
+    assert "judge: 2 criteria graded, 1 met" in shown
     raw = json.loads((project.root / ".evalkit/last-run.json").read_text())["verdicts"][0]
     assert raw["transcript"]["features"]["graders"][0]["grader"] == GRADER
     assert raw["transcript"]["features"]["graders"][0]["grades"][1] == {

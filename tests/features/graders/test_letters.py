@@ -42,7 +42,7 @@ def test_all_pass_by_grades_and_each_grade_is_marked(
         [
             '*judge: call 2, send_letter: arguments.body: "apologises without promising a refund": It says sorry*'
             "(hand-written grade)",
-            "judge: 7 criteria graded, 2 not met, 7 by hand*",
+            "judge: 7 criteria graded, 5 met, 7 by hand*",
         ]
     )
     assert "apologises without promising a refund" in (pytester.path / "run.html").read_text("utf-8")

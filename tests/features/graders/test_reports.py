@@ -87,7 +87,7 @@ def test_the_page_says_who_graded(grading: dict[str, Any], facts: dict[str, str]
         (
             (9, 3, 0, 4),
             {"usage": TOKENS, "cost_usd": 1.0},
-            "judge: 9 criteria graded, 3 not met; 4,200 tokens in and 310 out, 1 USD",
+            "judge: 9 criteria graded, 6 met; 4,200 tokens in and 310 out, 1 USD",
         ),
         ((2, 0, 0, 1), {"usage": None, "cost_usd": None}, "judge: 2 criteria graded; tokens unknown, cost unknown"),
     ],
