@@ -185,6 +185,7 @@ class ModelTurn(Struct, frozen=True, omit_defaults=True):
     duration_ms: float = always_written(0.0)
     finish_message: str | None = None
     source: str = ""  # CACHE: an earlier run has asked the same; "": whatever the transcript's `cassette` says
+    note: str = ""  # how the request differed from what was asked for, where the service takes nothing else
     agent: str | None = None  # the agent whose model replied, where agents have names
     hosted: tuple[HostedCall, ...] = ()  # of a turn that is not on record yet; then they are calls of the transcript
 

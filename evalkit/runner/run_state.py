@@ -408,7 +408,7 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
             run.warnings.append(
                 f"model turn {number} ended with '{turn.finish_reason}', and its whole calls were carried out{detail}"
             )
-    run.warnings += run.task.warnings
+    run.warnings += [*run.task.warnings, *dict.fromkeys(turn.note for turn in turns if turn.note)]
     for name in _list_unmade_text_calls(run, turns):
         run.warnings.append(
             f"the model's last reply wrote a call of {name} as text, and nobody made it; an agent with a client of "

@@ -17,7 +17,7 @@ from evalkit.hosts.reports.trace import TraceOptions, render_trace
 from evalkit.models.providers.turns import ScriptedProvider
 from evalkit.records.case import Case, CaseSettings, Declaration
 from evalkit.records.settings import Settings
-from evalkit.records.transcript import ModelRequest, ModelTurn
+from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.records.verdict import Verdict
 from evalkit.runner.run_case import run_case
 from evalkit.stats.accounting import Channels, account
@@ -226,6 +226,13 @@ def test_a_failing_service_is_a_stop_reason_for_the_agent_and_an_error_for_the_c
     assert ran.reply.stop_reason == "provider_error"
     assert (ran.verdict.status, ran.verdict.reasons[0].code) == ("error", "provider_error")
     assert ran.verdict.reasons[0].message == "429 quota"
+
+
+def test_what_a_provider_notes_of_its_requests_is_a_warning_once() -> None:
+    asked = ModelTurn(calls=(ModelCall(name="check", arguments={"n": 1}),), note="asked otherwise")
+    ran = Ran([asked, ModelTurn(text="Hi.", note="asked otherwise")])
+
+    assert ran.verdict.transcript.warnings == ("asked otherwise",)
 
 
 def test_what_the_case_says_of_requests_is_asked() -> None:

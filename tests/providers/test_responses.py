@@ -329,8 +329,9 @@ def test_without_responses_the_model_is_asked_without_reasoning(replay: ReplaySe
     lacking = [] if options else [Answer("{}", status=404), refuse("reasoning_effort")]
     replay.answers[:] = [refuse("reasoning_effort"), *lacking, Answer(json.dumps(HELLO)), Answer(json.dumps(HELLO))]
 
-    ask_provider(open_at(replay, options), ASKING, ASKING)
+    turn = ask_provider(open_at(replay, options), ASKING, ASKING)
 
+    assert turn.note.startswith("the model was asked without reasoning")
     assert list_asked(replay)[-2:] == [("chat", "none"), ("chat", "none")]
 
 

@@ -38,6 +38,10 @@ from evalkit.wire.reading import as_mapping
 
 _LIMIT_KEYS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # and the other one
 _NO_API = (404, 405, 501)
+_WITHOUT_REASONING = (
+    "the model was asked without reasoning (reasoning_effort none): its server refuses functions beside it in chat "
+    "completions. The option api=responses asks for both, where the server has that API"
+)
 
 
 def is_own_address(base_url: str | None) -> bool:
@@ -79,11 +83,12 @@ class OpenAIProvider(ClientProvider):
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model, once more where its server refuses what evalkit can say otherwise."""
         try:
-            return await super().turn(request)
+            turn = await super().turn(request)
         except ProviderError as refusal:
             if not self.learn(refusal, request):
                 raise
-        return await super().turn(request)
+            turn = await super().turn(request)
+        return replace(turn, note=_WITHOUT_REASONING) if self._omits_reasoning_of(request) else turn
 
     def learn(self, refusal: ProviderError, request: ModelRequest) -> bool:
         """Remember what the server refuses. Return whether the request can be made otherwise."""
@@ -96,15 +101,16 @@ class OpenAIProvider(ClientProvider):
         return False
 
     def _may_omit_reasoning(self, request: ModelRequest) -> bool:
-        """Return whether a request that is refused with reasoning is made without: nobody has said how much, and no other
-        API has it."""
+        """Return whether a request that is refused with reasoning may do without: nobody has said how much, and no
+        other API has it."""
         return request.reasoning_effort is None and (self.is_alone or not request.needs_reasoning)
+
+    def _omits_reasoning_of(self, request: ModelRequest) -> bool:
+        return self._omits_reasoning and bool(request.functions) and self._may_omit_reasoning(request)
 
     def build_body(self, request: ModelRequest) -> JsonDict:
         body = openai_chat.build_request(request, stream=self.options.streams, limit_key=self.limit_key)
-        if self._omits_reasoning and request.functions and self._may_omit_reasoning(request):
-            body["reasoning_effort"] = "none"
-        return body
+        return body | ({"reasoning_effort": "none"} if self._omits_reasoning_of(request) else {})
 
     def open_client(self, **arguments: Any) -> Client:
         import openai
