@@ -229,6 +229,7 @@ LAZY: dict[str, str] = {
     "evalkit.hooks.returned": "a feature of another package",
     "evalkit.jsonvalue": "a feature of another package",
     "evalkit.agents.unknown_agents": "a case names an agent that is not there",
+    "evalkit.models.cassettes.http.client_load": "the agent's own client asks a model",
     "evalkit.models.cassettes.http.observer": "the agent's own client asks a model",
     "evalkit.models.cassettes.http.run_traffic": "the agent's own client asks a model",
     "evalkit.models.cassettes.http.traffic": "the agent's error is explained",

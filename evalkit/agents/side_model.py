@@ -15,6 +15,7 @@ from evalkit.models.cassettes.http.interception import bypass_interception
 from evalkit.models.providers.base import Provider
 from evalkit.models.providers.pacing import queue_context
 from evalkit.records.transcript import ModelRequest, ModelTurn
+from evalkit.text.format import format_deadline
 
 LOGGER = logging.getLogger("evalkit.records")
 
@@ -54,7 +55,7 @@ class SideModel:
                 return answer.result()
         finally:
             answer.cancel()
-        raise ProviderError(f"{self.role} gave no answer within {deadline_s:g} s, its deadline (settings.deadline_s)")
+        raise ProviderError(f"{self.role} gave no answer within {format_deadline(deadline_s)}")
 
     async def _send_request(self, request: ModelRequest, queueing_time: WaitingTime) -> ModelTurn:
         queue_context.set(queueing_time.measure)

@@ -48,11 +48,13 @@ from evalkit.text.format import escape_controls, escape_lines
 from evalkit.text.redact import Redactor
 
 if TYPE_CHECKING:
+    from evalkit.models.cassettes.http import client_load
     from evalkit.models.providers import pacing
     from evalkit.plugin import borrowed_thread
     from evalkit.runner import changed_runs
 else:
     changed_runs = LazyModule("evalkit.runner.changed_runs")
+    client_load = LazyModule("evalkit.models.cassettes.http.client_load")
     pacing = LazyModule("evalkit.models.providers.pacing")
     borrowed_thread = LazyModule("evalkit.plugin.borrowed_thread")
 
@@ -226,7 +228,10 @@ class CaseRunner:
             traffic = pacing.TRAFFIC
             activity.waiting, activity.pause_s = traffic.waiting, traffic.get_pause()
             activity.replies, activity.tokens, activity.usd = traffic.replies, traffic.tokens, traffic.usd
-            activity.places = traffic.list_places()
+            activity.written = traffic.written
+            activity.places, activity.longest_s = traffic.list_places(), traffic.get_longest()
+        if is_loaded(client_load):
+            activity.queues = client_load.CLIENT_LOAD.list_places()
         return activity
 
     def _following_cases(self, item: CaseItem) -> Iterator[RunRequest]:

@@ -37,6 +37,9 @@ _LOG_S = 60.0  # between two lines of a log
 _EXCHANGE_S = 1.0  # between two messages of a worker
 _STALE_S = 10.0  # a worker that has been silent for so long is gone
 _WINDOW_S = 20.0  # over which the rate of requests is measured
+_LEARNT_S = 120.0  # over which the speed is measured that the estimate goes by
+_SLOW_REQUEST_S = 10.0  # for which a request is at its service, which is worth mentioning
+_FEW_PER_S = 2.0  # requests, below which they are counted by the minute, and tokens by the second
 _SILENCE_S = 10.0  # without a reply, which is worth mentioning
 _COLOURS = r"\x1b\[[0-9;]*m"
 
@@ -45,8 +48,9 @@ class Activity(msgspec.Struct, kw_only=True):
     """The cases and model requests of a process now, and what live models have taken so far.
 
     `landed` and `passed` count verdicts that pytest has not asked for yet; `pause_s` is how long a service is left
-    alone from now on; `usd` is None as long as no reply had a known price. `places` are services that take few requests
-    at a time, with how many.
+    alone from now on; `usd` is None as long as no reply had a known price; of the tokens, models have `written` some.
+    `places` are services that take few requests at a time, with how many; `queues` are such ones that agents asked with
+    clients of their own. `longest_s` is how long the oldest request is at its service.
     """
 
     landed: int = 0
@@ -56,8 +60,11 @@ class Activity(msgspec.Struct, kw_only=True):
     pause_s: float = 0.0
     replies: int = 0
     tokens: int = 0
+    written: int = 0
     usd: float | None = None
     places: dict[str, int] = {}
+    queues: dict[str, int] = {}
+    longest_s: float = 0.0
 
     def add(self, other: Activity, *, is_gone: bool) -> None:
         """Add the activity of another process; of one that is gone, only what it has taken."""
@@ -67,9 +74,12 @@ class Activity(msgspec.Struct, kw_only=True):
             self.under_way += other.under_way
             self.waiting += other.waiting
             self.pause_s = max(self.pause_s, other.pause_s)
+            self.longest_s = max(self.longest_s, other.longest_s)
         self.places |= other.places
+        self.queues |= other.queues
         self.replies += other.replies
         self.tokens += other.tokens
+        self.written += other.written
         if other.usd is not None:
             self.usd = (self.usd or 0.0) + other.usd
 
@@ -227,7 +237,9 @@ class Progress:
         self._is_live = asks_any_model(settings)
         self._done = self._passed = 0
         self._started = time.perf_counter()
-        self._replies: deque[tuple[float, int]] = deque([(0.0, 0)])  # (seconds, replies so far), of the latest seconds
+        # (seconds, replies and written tokens so far), of the latest seconds
+        self._replies: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
+        self._worth: deque[tuple[float, float]] = deque([(0.0, 0.0)])  # (seconds, cases so far), of the latest minutes
         self._replied_at = 0.0
         self._report: object = None  # the case's report that pytest handles now
         self._end = threading.Event()
@@ -283,18 +295,25 @@ class Progress:
     def _format(self, activity: Activity, seconds: float, width: int | None = None) -> str:
         if activity.replies != self._replies[-1][1]:
             self._replied_at = seconds
-        self._replies.append((seconds, activity.replies))
+        self._replies.append((seconds, activity.replies, activity.written))
         while len(self._replies) > 2 and self._replies[1][0] <= seconds - _WINDOW_S:
             self._replies.popleft()
-        since, before = self._replies[0]
+        since, before, written_before = self._replies[0]
+        done = min(self._done + activity.landed, self._total)
+        if seconds - self._worth[-1][0] >= 1:
+            self._worth.append((seconds, count_worth(done - self._resumed, activity)))
+        while len(self._worth) > 2 and self._worth[1][0] <= seconds - _LEARNT_S:
+            self._worth.popleft()
         return format_progress(
-            min(self._done + activity.landed, self._total),
+            done,
             self._passed + activity.passed,
             self._total,
             seconds,
             activity=activity if self._is_live or seconds >= SLOW_S else None,
             resumed=self._resumed,
             replies_per_s=(activity.replies - before) / max(seconds - since, 0.1),
+            tokens_per_s=(activity.written - written_before) / max(seconds - since, 0.1),
+            learnt_from=self._worth[0],
             silent_s=seconds - self._replied_at if self._is_live else 0.0,
             settings=self._settings,
             width=width,
@@ -339,13 +358,16 @@ def format_progress(
     activity: Activity | None = None,
     resumed: int = 0,
     replies_per_s: float = 0.0,
+    tokens_per_s: float = 0.0,
+    learnt_from: tuple[float, float] = (0.0, 0.0),
     silent_s: float = 0.0,
     settings: Settings | None = None,
     width: int | None = None,
 ) -> str:
     """Return ``312 of 1,000 · 98.7 % passed · 45 per second · 15 s left``, and with an `activity` what is under way.
 
-    What does not fit into `width` is written shorter, and then left out, the least important part first.
+    The time that is left follows from the cases since `learnt_from`: (seconds, cases then). What does not fit into
+    `width` is written shorter, and then left out, the least important part first.
     """
     now = activity or Activity()
     parts = [(0, f"{done:,} of {total:,}", "")]
@@ -354,21 +376,29 @@ def format_progress(
         parts.append((4, f"{share} passed", share))
     if now.under_way:
         parts.append((1, *_format_under_way(now)))
-    # Cases that are under way are half done on average: without them the first estimate would be much too high.
-    worth = done - resumed + now.under_way / 2
-    per_s = worth / seconds if seconds > 0 and done > resumed else 0.0
+    since_s, worth_then = learnt_from
+    worth = count_worth(done - resumed, now)
+    per_s = max(worth - worth_then, 0.0) / (seconds - since_s) if seconds > since_s and done > resumed else 0.0
     is_silent = silent_s >= _SILENCE_S and (now.replies or not done)
     rate, what = (replies_per_s, "requests") if now.replies else (per_s, "")
     if is_silent or now.replies or per_s > 0:
         long = f"no reply for {silent_s:.0f} s" if is_silent else _format_rate(rate, what)
+        if tokens_per_s >= 1 and rate < _FEW_PER_S and not is_silent:
+            long = f"{long}, {tokens_per_s:.0f} tokens per second"
         parts.append((3, long, long.replace(" per second", "/s").replace(" per minute", "/min") if what else ""))
     if now.replies:
         parts.append((2, *_format_spent(now, settings or Settings())))
     if per_s > 0:
-        left_s = max((total - done - now.under_way / 2) / per_s, 0.0 if activity is None else 1.0)
+        left_s = max((total - resumed - worth) / per_s, 0.0 if activity is None else 1.0)
         left = f"{left_s:.0f} s" if 1 <= left_s < 10 else traces.format_duration(1000 * left_s)
         parts.append((0, f"{left} left", ""))
     return _fit_parts(parts, width)
+
+
+def count_worth(done: int, now: Activity) -> float:
+    """Count what the cases so far are worth. Those that are under way are half done on average, unless they wait:
+    without them the first estimate would be much too high."""
+    return done + max(now.under_way - now.waiting, 0) / 2
 
 
 def _format_under_way(now: Activity) -> tuple[str, str]:
@@ -377,11 +407,12 @@ def _format_under_way(now: Activity) -> tuple[str, str]:
         pause = f", which takes {min(now.places.values())} at a time"
     long = f" ({now.waiting} waiting for the service{pause})" if now.waiting else ""
     short = f" ({now.waiting} waiting)" if now.waiting else ""
-    return f"{now.under_way} under way{long}", f"{now.under_way} under way{short}"
+    oldest = f", one reply for {now.longest_s:.0f} s" if now.longest_s >= _SLOW_REQUEST_S else ""
+    return f"{now.under_way} under way{long}{oldest}", f"{now.under_way} under way{short}"
 
 
 def _format_rate(per_s: float, what: str) -> str:
-    rate, unit = (per_s, "second") if per_s >= 2 else (60 * per_s, "minute")
+    rate, unit = (per_s, "second") if per_s >= _FEW_PER_S else (60 * per_s, "minute")
     return f"{rate:.0f} {what} per {unit}".replace("  ", " ")
 
 

@@ -381,7 +381,9 @@ class ResultCollector:
                 self._unpaid,
                 is_measured=measured,
             )
-            self._display.write_places(terminalreporter, self._measure_activity().places)
+            activity = self._measure_activity()
+            self._display.write_places(terminalreporter, activity.places)
+            self._display.write_queues(terminalreporter, activity.queues)
             self._display.write_unused_mocks(
                 terminalreporter, [case_id for case_id in selected if case_id in self._cases_with_unused_mocks]
             )
@@ -390,6 +392,10 @@ class ResultCollector:
             self._display.write_own_answers(terminalreporter, self._own_answers)
             if self._unpaid or (self._outcomes and not self._is_complete()):  # interrupted, or -x
                 terminalreporter.write_line("pytest --evalkit --evalkit-resume runs the cases that have no verdict yet")
+            unserved = [each for each in self._outcomes.values() if is_unserved(each)]
+            if unserved:
+                again = f"runs {format_count(len(unserved), 'case')} again whose model's service failed"
+                terminalreporter.write_line(f"pytest --evalkit --evalkit-retry-errors {again}")
             if self._configuration.settings.record is not None:
                 self._display.write_recordings(terminalreporter)
             for line in self._annotations:
@@ -411,6 +417,11 @@ class ResultCollector:
         return all(case_id in self._outcomes for case_id in selected) and not any(
             (self._configuration.root / split_case_id(case_id)[0]).exists() for case_id in other_ids
         )
+
+
+def is_unserved(outcome: CaseOutcome) -> bool:
+    """Return whether a case could not be measured because of its model's service."""
+    return outcome.status == ERROR and ProviderError.code in outcome.codes
 
 
 class PassedTracesFirst:

@@ -56,7 +56,7 @@ from evalkit.runner.judge import (
     judge_run,
 )
 from evalkit.runner.run_state import CasePlan, RunState, build_transcript, copy_state, plan_case
-from evalkit.text.format import format_value
+from evalkit.text.format import format_deadline, format_value
 
 if TYPE_CHECKING:
     from evalkit.agents import model_choice
@@ -371,7 +371,8 @@ async def _run_turn(run: RunState, agent: AgentUnderTest, index: int, message: o
     is_late = task.clock_ms > deadline_s * 1000 and not run.plan.agent.is_recorded
     if is_late or reply.stop_reason == "deadline":
         clock = f"{task.clock_ms / 1000:g} s on the run's clock"
-        run.fault = RunFault(code="deadline", message=f"the deadline of {deadline_s:g} s has passed: {clock}")
+        message = f"agent '{agent.name}' was still running after {format_deadline(deadline_s)}: {clock}"
+        run.fault = RunFault(code="deadline", message=message)
     if run.fault is not None or reply.stop_reason != "completed":
         return False
     if not task.messages or task.messages[-1].get("role") != "model":

@@ -64,7 +64,7 @@ from evalkit.records.transcript import (
     Usage,
     UserMessage,
 )
-from evalkit.text.format import format_count
+from evalkit.text.format import format_count, format_deadline
 
 if TYPE_CHECKING:
     from evalkit.models.cassettes.model import Cassette
@@ -249,7 +249,7 @@ class RunState(Struct, eq=False):
         """
         name, deadline_s = self.plan.agent.name, self.plan.task_settings.deadline_s
         if self.timeout_s is None:
-            limit = f"{deadline_s:g} s, its deadline (settings.deadline_s)"
+            limit = format_deadline(deadline_s)
         else:
             limit = f"{self.timeout_s:g} s, its time limit (agent.timeout)"
         if self.phase:

@@ -303,6 +303,11 @@ def format_count(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
 
 
+def format_deadline(seconds: float) -> str:
+    """Name a case's deadline: ``30 s, its deadline (settings.deadline_s)``."""
+    return f"{seconds:g} s, its deadline (settings.deadline_s)"
+
+
 def format_case_count(number: int) -> str:
     """Format a number of cases: ``1 case``, ``3 cases``."""
     return format_count(number, "case")

@@ -44,12 +44,12 @@ LIVE = Activity(under_way=50, waiting=31, replies=120, tokens=42_000, usd=0.125)
         (
             None,
             "42 of 100 · 97.6 % passed · 50 under way (31 waiting for the service) · 19 requests per second · "
-            "42,000 tokens, 0.12 of 2.5 USD · 5 s left",
+            "42,000 tokens, 0.12 of 2.5 USD · 9 s left",
         ),
-        (100, "42 of 100 · 97.6 % · 50 under way (31 waiting) · 19 requests/s · 0.12 of 2.5 USD · 5 s left"),
-        (82, "42 of 100 · 50 under way (31 waiting) · 19 requests/s · 0.12 of 2.5 USD · 5 s left"),
-        (70, "42 of 100 · 50 under way (31 waiting) · 0.12 of 2.5 USD · 5 s left"),
-        (40, "42 of 100 · 5 s left"),
+        (100, "42 of 100 · 97.6 % · 50 under way (31 waiting) · 19 requests/s · 0.12 of 2.5 USD · 9 s left"),
+        (82, "42 of 100 · 50 under way (31 waiting) · 19 requests/s · 0.12 of 2.5 USD · 9 s left"),
+        (70, "42 of 100 · 50 under way (31 waiting) · 0.12 of 2.5 USD · 9 s left"),
+        (40, "42 of 100 · 9 s left"),
     ],
 )
 def test_the_line_of_a_live_run_fits_its_terminal(width: int | None, text: str) -> None:
@@ -68,7 +68,7 @@ def test_the_line_of_a_live_run_fits_its_terminal(width: int | None, text: str) 
             Activity(under_way=50, waiting=50, pause_s=31.6, replies=9, tokens=900),
             28.4,
             "2 of 100 · 100 % passed · 50 under way (50 waiting for the service, next try in 32 s) · "
-            "no reply for 28 s · 900 tokens · 27 s left",
+            "no reply for 28 s · 900 tokens · 8 min 10 s left",
         ),
         (50, Activity(under_way=10), 60, "50 of 100 · 100 % passed · 10 under way · 6 per second · 8 s left"),
     ],
@@ -76,6 +76,17 @@ def test_the_line_of_a_live_run_fits_its_terminal(width: int | None, text: str) 
 )
 def test_the_line_says_only_what_is_known(done: int, activity: Activity, silent_s: float, text: str) -> None:
     assert format_progress(done, done, 100, 10, activity=activity, silent_s=silent_s) == text
+
+
+def test_the_line_of_a_slow_model_says_how_fast_it_writes_and_learns_how_long_it_takes() -> None:
+    """Ten cases took 300 seconds, and six of them the last 120, with one place."""
+    activity = Activity(under_way=30, waiting=29, replies=10, tokens=900, written=400, longest_s=18.4)
+    rates: dict[str, Any] = {"replies_per_s": 0.05, "tokens_per_s": 3.2, "learnt_from": (180.0, 4.5)}
+    line = format_progress(10, 10, 40, 300, activity=activity, **rates)
+    assert line == (
+        "10 of 40 · 100 % passed · 30 under way (29 waiting for the service), one reply for 18 s · "
+        "3 requests per minute, 3 tokens per second · 900 tokens · 9 min 50 s left"
+    )
 
 
 def test_the_line_says_how_many_requests_a_service_takes_at_a_time() -> None:
@@ -314,6 +325,16 @@ def test_a_service_that_takes_one_request_at_a_time_is_named(project: Project) -
     result = project.run("--evalkit-model=openai:x?base_url=http://laptop/v1")
     result.assert_outcomes(passed=8)
     result.stdout.fnmatch_lines("evalkit: http://laptop/v1 takes 1 request at a time; the others waited in evalkit's *")
+
+
+def test_a_server_that_was_killed_is_told_with_what_runs_its_cases_again(project: Project) -> None:
+    dead = ONE_PLACE.replace("await asyncio.sleep(0.3)", "raise evalkit.errors.ProviderError('gone')")
+    project.write("conftest.py", dead.replace("RetryPolicy()", "RetryPolicy(retries=0)"))
+    project.case("case_001", agent="asks", expected_output={"response_contains": "done"})
+    result = project.run("--evalkit-model=openai:x?base_url=http://laptop/v1")
+    result.stdout.fnmatch_lines(
+        "pytest --evalkit --evalkit-retry-errors runs 1 case again whose model's service failed"
+    )
 
 
 def test_an_offline_run_that_takes_long_is_shown_to_be_under_way(project: Project) -> None:

@@ -401,7 +401,9 @@ def test_mocked_latency_counts_against_the_deadline(make_case: MakeCase, setting
     verdict = run_case(make_case(mocks=mocks), good_agent, settings)
 
     assert codes(verdict)[0] == "deadline"
-    assert verdict.reasons[0].message == "the deadline of 60 s has passed: 70 s on the run's clock"
+    assert verdict.reasons[0].message == (
+        "agent 'good_agent' was still running after 60 s, its deadline (settings.deadline_s): 70 s on the run's clock"
+    )
 
 
 def test_an_agent_that_stopped_for_its_own_reason_fails_unless_the_case_asks_for_it(

@@ -20,6 +20,7 @@ from evalkit.hooks import RunView
 from evalkit.jsonvalue import JsonDict, copy_json, to_json_safe
 from evalkit.records.template import TemplateError
 from evalkit.records.transcript import Transcript, UserMessage
+from evalkit.text.format import format_deadline
 
 NO_BRANCH = "simulator_no_branch"
 RAISED = "simulator_raised"
@@ -126,7 +127,7 @@ class CallablePlayer(UserPlayer):
         except TargetError as error:  # it existed when the case was loaded; in a worker process it may be missing
             raise SimulatorError(RAISED, f"{ROLE}: {error}") from error
         except Exception as error:
-            late = f"was still running after {run.deadline_s:g} s" if limit.expired() else ""
+            late = f"was still running after {format_deadline(run.deadline_s)}" if limit.expired() else ""
             text = late or f"raised {type(error).__name__}: {error}"
             raise SimulatorError(RAISED, f"{ROLE}, {self._target}, {text}") from error
 

@@ -60,14 +60,18 @@ class LiveTotals:
         self._lock = create_lock()
         self.replies = 0
         self.tokens = 0
+        self.written = 0  # of the tokens, by models
         self.usd: float | None = None  # None: no reply had a known price
         self.waiting = 0  # requests that wait now: for their turn, or between two attempts
+        self._sent: dict[object, float] = {}  # requests that are at their services, with when they were sent
 
     def record(self, usage: Usage | None, usd: float | None) -> None:
         """Record a reply."""
         with self._lock:
             self.replies += 1
-            self.tokens += 0 if usage is None else usage.count_tokens()
+            if usage is not None:
+                self.tokens += usage.count_tokens()
+                self.written += usage.output_tokens + usage.reasoning_tokens
             if usd is not None:
                 self.usd = (self.usd or 0.0) + usd
 
@@ -86,6 +90,23 @@ class LiveTotals:
                 kind, _, url = service.partition("@")
                 listed[url or kind] = places
         return listed
+
+    def get_longest(self) -> float:
+        """Return the seconds for which the oldest request is at its service."""
+        with self._lock:
+            return time.monotonic() - min(self._sent.values()) if self._sent else 0.0
+
+    @contextmanager
+    def send(self) -> Iterator[None]:
+        """Count a request that is at its service."""
+        key = object()
+        with self._lock:
+            self._sent[key] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._sent[key]
 
     @contextmanager
     def wait(self) -> Iterator[None]:
@@ -349,7 +370,8 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
         tries += 1
         turn = Turn() if limiter is None else await limiter.enter(policy)
         try:
-            reply = await send()
+            with TRAFFIC.send():
+                reply = await send()
             if limiter is not None:
                 limiter.leave(turn, getattr(reply, "usage", None))
             return reply

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from evalkit.models.cassettes.http.messages import HttpRequest
+from evalkit.models.cassettes.http.client_load import CLIENT_LOAD, SentRequest
+from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse
 from evalkit.models.cassettes.http.player import TrafficListener, is_ignored_host
 from evalkit.models.cassettes.http.tee import Tee, TeeGroup
 from evalkit.models.cassettes.http.unobserved import OWN_HOSTS
@@ -32,10 +33,11 @@ class Observer:
             self.listener.on_request()
         elif not may_hold_reply(request.method, request.url, request.body):
             return None
+        sent = CLIENT_LOAD.begin(request.host) if is_model else None
         return self._running.add(
             Tee(
-                partial(self.listener.on_response, request, is_live=True),
-                on_failure=partial(self._report_failure, request),
+                partial(self._report_response, request, sent),
+                on_failure=partial(self._report_failure, request, sent),
                 url=request.url if is_model else "",
             )
         )
@@ -46,7 +48,18 @@ class Observer:
         if self.is_open and request.host not in OWN_HOSTS and is_of_model_service(request.url):
             self.listener.on_request()
 
-    def _report_failure(self, request: HttpRequest, error: BaseException, duration_ms: float) -> None:
+    def _report_response(
+        self, request: HttpRequest, sent: SentRequest | None, response: HttpResponse, duration_ms: float
+    ) -> None:
+        if sent is not None:
+            CLIENT_LOAD.end(sent, is_answered=True)
+        self.listener.on_response(request, response, duration_ms, is_live=True)
+
+    def _report_failure(
+        self, request: HttpRequest, sent: SentRequest | None, error: BaseException, duration_ms: float
+    ) -> None:
+        if sent is not None:
+            CLIENT_LOAD.end(sent, is_answered=False)
         self.listener.on_failure(request, error, duration_ms)
 
     def note_channel(self, host: str) -> None:
