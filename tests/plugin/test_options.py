@@ -119,7 +119,7 @@ def test_a_wrong_value_is_a_usage_error_that_names_its_place(
         ),
         ("min_pass_rate = true", "tool.evalkit.min_pass_rate: True is not a percentage, such as 99 or 99.5"),
         ("max_errors = 1.5", "tool.evalkit.max_errors: 1.5 is not a whole number, 0 or more"),
-        ("deadline_s = 'soon'", "tool.evalkit.deadline_s: 'soon' is not a number above 0"),
+        ("deadline_s = 'soon'", "tool.evalkit.deadline_s: 'soon' is not a number, 0 or more"),
         ("strict_mocks = 1", "tool.evalkit.strict_mocks: 1 is not true or false"),
         ("paths = []", "tool.evalkit.paths: [] is not a list of texts"),
         ("agent = 3", "tool.evalkit.agent: 3 is not a text"),
