@@ -149,6 +149,13 @@ def test_warnings_are_told_once_and_unused_mocks_where_anything_was_called() -> 
     assert render_trace(nothing_called).splitlines()[1:] == ["  warning: w", "  warning: v"]
 
 
+def test_an_unused_mock_that_fails_the_case_is_told_once() -> None:
+    transcript = Transcript(calls=(FunctionCall(name="g"),), unused_mocks=("f is mocked",))
+    reason = Reason(code="unused_mock", message="f is mocked (strict_mocks is on)")
+    verdict = Verdict(status="failed", reasons=(reason,), transcript=transcript)
+    assert render_trace(verdict).count("f is mocked") == 1
+
+
 def test_what_ended_a_run_early_comes_before_its_calls() -> None:
     fault = RunFault(code="deadline", message="still running after 0.3 s")
     call = FunctionCall(name="f")

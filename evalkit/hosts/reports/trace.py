@@ -331,7 +331,7 @@ def _build_remarks(verdict: Verdict) -> list[Line]:
             remarks += [(("  the agent answered nothing", "quiet"),)]
     if any(reason.code == "state_mismatch" for reason in verdict.reasons):
         remarks += [(("  the state at the end: ", "quiet"), (format_json(transcript.state, _STATE_LENGTH), ""))]
-    if transcript.calls:
+    if transcript.calls and not any(reason.code == "unused_mock" for reason in verdict.reasons):
         for unused in transcript.unused_mocks:
             remarks += _build_message(unused, "  ", "quiet")
     for name, feature in iter_known(verdict.features):
