@@ -284,6 +284,8 @@ def test_a_cassette_of_model_turns_answers_in_its_place(
         ("google_adk", "openai:gpt-6", "OpenAIResponsesLlm"),
         ("google_adk", "openai:m?base_url=http://127.0.0.1:1/v1", "OpenAILlm"),
         ("google_adk", "gemini:gemini-3-flash", "Gemini"),
+        ("google_adk", "anthropic:claude-x", "AnthropicLlm"),
+        ("pydantic_ai", "anthropic:claude-x", "AnthropicModel"),
         ("google_adk", "mistral:m", "UnsupportedModelError"),
         ("pydantic_ai", "mistral:m", "UnsupportedModelError"),
         ("langchain", "mistral:m", "UnsupportedModelError"),
@@ -293,7 +295,10 @@ def test_a_model_that_the_run_names_is_opened_in_the_frameworks_class(
     framework: str, spec: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip({"openai_agents": "agents", "google_adk": "google.adk"}.get(framework, framework))
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(key, "none")
+    if "anthropic" in spec:
+        pytest.importorskip("anthropic")
     adapter = import_module(f"evalkit.adapters.{framework}")
     try:
         opened = adapter.open_model(parse_model_spec(spec))

@@ -179,9 +179,10 @@ def test_a_cassette_may_answer_by_turn_whatever_the_body_is(echo: Any, run: Run,
     assert "did you mean 'turn'?" in run(agent).reasons[0].message
 
 
-def test_uuids_of_the_client_do_not_matter_but_tell_requests_apart(echo: Any, run: Run) -> None:
+@pytest.mark.parametrize("dash", ["-", ""])
+def test_uuids_of_the_client_do_not_matter_but_tell_requests_apart(echo: Any, run: Run, dash: str) -> None:
     def drawn(*ids: str) -> list[dict[str, Any]]:
-        uuids = [f"{id * 8}-0000-4000-8000-{id * 12}" for id in ids]
+        uuids = [dash.join((id * 8, "0000", "4000", "8000", id * 12)) for id in ids]
         return [{"messages": [{"content": "hi"}], "id": uuid, "item": f"msg_{uuid}"} for uuid in uuids]
 
     run(sending(echo.url, *drawn("a", "b")), record="all")

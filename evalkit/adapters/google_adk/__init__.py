@@ -115,7 +115,7 @@ def open_model(spec: ModelSpec) -> BaseLlm:
     if spec.kind == "anthropic":
         with require_extra(f"{EXTRA},anthropic"):
             from anthropic import AsyncAnthropic
-            from google.adk.models import AnthropicLlm
+            from google.adk.models.anthropic_llm import AnthropicLlm
 
         return AnthropicLlm(model=spec.model, client=AsyncAnthropic(base_url=base_url))
     if spec.kind != "openai":

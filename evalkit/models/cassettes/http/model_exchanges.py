@@ -134,7 +134,11 @@ def _reset_times(data: object, keys: Collection[str]) -> object:
     return [_reset_times(value, keys) for value in data] if isinstance(data, list) else data
 
 
-_UUID = re.compile(r"(?<![0-9a-z])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9a-z])", re.IGNORECASE)
+# With dashes, or drawn at random and written without: `uuid4().hex`, as pydantic-ai's ids of calls.
+_UUID = re.compile(
+    r"(?<![0-9a-z])(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15})(?![0-9a-z])",
+    re.IGNORECASE,
+)
 
 
 def replace_uuids(request: JsonObject) -> JsonDict:
