@@ -41,7 +41,8 @@ except ImportError:  # Windows
 
 _CHILD_FOLDER = str(Path(__file__).with_name("offline_child"))
 _TEMPORARY = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108 - the name can't be guessed
-_REPORTS = os.path.join(_TEMPORARY, f"evalkit-offline-{os.urandom(16).hex()}")
+_owner = os.getpid()
+_reports = os.path.join(_TEMPORARY, f"evalkit-{_owner}-{os.urandom(16).hex()}")
 _numbers = count(1)
 
 REFUSED, BEGAN, CONNECTED, STARTED, DID = "refused", "began", "connected", "started", "did"
@@ -62,33 +63,41 @@ def start_as(kind: str | None) -> Iterator[None]:
 # -- The file in which processes of a run write
 
 
+def keep_reports_in(folder: str) -> None:
+    """Keep the reports of this process in `folder`, which another process removes when the session ends: a worker of
+    xdist may be ended before it can."""
+    global _reports
+    _reports = os.path.join(folder, f"reports-{os.getpid()}")
+
+
 def choose_report_path() -> str:
     """Choose the file in which the processes of a run note what happened. Most runs need none."""
-    return f"{_REPORTS}{os.sep}{next(_numbers)}"
+    return f"{_reports}{os.sep}{next(_numbers)}"
 
 
-def _remove_reports(owner: int) -> None:
+def _remove_reports() -> None:
     """Remove the folder of reports at the end of the process that it belongs to, and not of one that was forked.
 
     Not before: a program may write there at any time, and what it was refused would be lost.
     """
-    if os.getpid() == owner:
-        shutil.rmtree(_REPORTS, ignore_errors=True)
+    if os.getpid() == _owner:
+        shutil.rmtree(_reports, ignore_errors=True)
 
 
-atexit.register(_remove_reports, os.getpid())
+atexit.register(_remove_reports)
 
 
 def write_report(report: str, *words: object) -> None:
-    """Add a line to a report."""
-    os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
-    with open(report, "a", encoding="utf-8") as file:
+    """Add a line to a report. A forked process whose parent has ended adds nothing: nobody reads it."""
+    if os.getpid() == _owner:
+        os.makedirs(os.path.dirname(report), mode=0o700, exist_ok=True)
+    with suppress(FileNotFoundError), open(report, "a", encoding="utf-8") as file:
         file.write("\t".join(map(str, words)) + "\n")
 
 
 def read_report(report: str) -> list[list[str]]:
     """Read and remove a report: its lines, each once."""
-    if not os.path.isdir(_REPORTS):  # opening a file that is not there takes four times as long
+    if not os.path.isdir(_reports):  # opening a file that is not there takes four times as long
         return []
     try:
         with open(report, encoding="utf-8", errors="replace") as file:
@@ -102,7 +111,7 @@ def read_report(report: str) -> list[list[str]]:
 
 def build_guard_environment(ignored_hosts: tuple[str, ...], report: str) -> dict[str, str]:
     """Build the variables by which the guard of a child process refuses the internet."""
-    os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
+    os.makedirs(_reports, mode=0o700, exist_ok=True)
     return {"EVALKIT_OFFLINE": "\n".join(ignored_hosts), "EVALKIT_OFFLINE_REPORT": report}
 
 
@@ -198,7 +207,7 @@ class ChildWatch(Struct, eq=False):
         return variables
 
     def _build_watch(self, program: StartedProgram) -> dict[str, str]:
-        os.makedirs(_REPORTS, mode=0o700, exist_ok=True)
+        os.makedirs(_reports, mode=0o700, exist_ok=True)
         watch = {
             "child": program.number,
             "report": self.report,

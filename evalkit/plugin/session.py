@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evalkit.agents.child_guard import keep_reports_in
 from evalkit.errors import UsageError, did_you_mean
 from evalkit.functions.context_propagation import run_outside
 from evalkit.functions.threads import start_daemon_thread
@@ -94,6 +95,7 @@ def check_models(configuration: Configuration) -> None:
 def register_worker(config: pytest.Config, configuration: Configuration, runner: CaseRunner) -> None:
     """Register what a worker of xdist tells the process that collects the results."""
     folder, worker = Path(config.workerinput[EXCHANGE_KEY]), config.workerinput["workerid"]  # type: ignore[attr-defined]
+    keep_reports_in(str(folder))
     journal = WorkerJournal(configuration.results.with_suffix(JOURNAL_SUFFIX), worker)
     runner.on_landed = lambda wire: journal.append(wire.line)
     config.pluginmanager.register(WorkerActivity(runner.measure_activity, folder, worker), "evalkit-activity")

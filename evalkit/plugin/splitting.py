@@ -10,7 +10,9 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path, PurePath
@@ -35,6 +37,7 @@ else:
     shards = LazyModule("evalkit.execution.shards")
 
 BATCHES_PER_WORKER = 4
+_ABANDONED_S = 86_400.0
 
 
 def parse_case_id(node_id: str) -> str | None:
@@ -67,6 +70,18 @@ def allow_replacement(config: pytest.Config) -> None:
         session._max_worker_restart += 1
 
 
+def _remove_abandoned_folders() -> None:
+    """Remove what runs that were killed have left in the folder for temporary files, a day later.
+
+    Not at once: a process of another container may have the same folder, and is not seen here.
+    """
+    for file in Path(tempfile.gettempdir()).glob("evalkit-[0-9]*-*"):
+        with suppress(OSError, ValueError):
+            is_old = time.time() - file.stat().st_mtime > _ABANDONED_S
+            if is_old and not os.path.isdir(f"/proc/{int(file.name.split('-')[1])}"):
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+
+
 class WorkerExchange:
     """A folder in which the controller and its workers, on the same machine, exchange facts beside xdist."""
 
@@ -76,7 +91,10 @@ class WorkerExchange:
     @cached_property
     def folder(self) -> Path:
         """The folder, made when it is first used: sessions without workers need none."""
-        return Path(self._existing_folder or tempfile.mkdtemp(prefix="evalkit-"))
+        if self._existing_folder is not None:
+            return Path(self._existing_folder)
+        _remove_abandoned_folders()
+        return Path(tempfile.mkdtemp(prefix=f"evalkit-{os.getpid()}-"))
 
     def start_batches(self) -> None:
         """Announce that cases are distributed by whole batches."""

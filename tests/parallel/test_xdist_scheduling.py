@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -92,3 +95,36 @@ def test_a_death_after_which_the_culprit_is_sought_is_not_counted(
     first, _ = begin(scheduling, "ab")
     assert scheduling.remove_node(first) is None
     assert config.pluginmanager.getplugin("dsession")._max_worker_restart == 9
+
+
+def test_folders_of_runs_that_were_killed_are_removed_a_day_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    yesterday = time.time() - 90_000
+    names = {"evalkit-999999999-x": yesterday, "evalkit-999999998-x": None, f"evalkit-{os.getpid()}-x": yesterday}
+    for name, changed in names.items():
+        (tmp_path / name).mkdir()
+        if changed is not None:
+            os.utime(tmp_path / name, (changed, changed))
+    exchange = WorkerExchange()
+    assert exchange.folder.parent == tmp_path
+    exchange.remove()
+    assert {path.name for path in tmp_path.iterdir()} == {"evalkit-999999998-x", f"evalkit-{os.getpid()}-x"}
+
+
+def test_workers_leave_nothing_in_the_folder_for_temporary_files(
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that starts a program has reports of it, and xdist ends its workers before they can remove anything."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    agent = (
+        "import evalkit, subprocess\n@evalkit.agent('a')\ndef a(task):\n    subprocess.run(['true'])\n    return 'ok'\n"
+    )
+    pytester.path.joinpath("conftest.py").write_text(agent)
+    folder = pytester.mkdir("scenarios")
+    for number in range(2):
+        text = "agent: a\ninput: {message: x}\nexpected_output: {response_contains: ok}\n"
+        folder.joinpath(f"a_00{number}.yaml").write_text(text)
+    assert pytester.runpytest_subprocess("--evalkit", "-n2").ret == 0
+    assert list(tmp_path.glob("evalkit-*")) == []
