@@ -46,6 +46,7 @@ from evalkit.wire.records import (
 NAME = "gemini_content"
 PATHS = (":generateContent", ":streamGenerateContent")
 KEY = "contents"  # of a request's body
+CONTINUATION = "continuationToken"  # in a request, what a reply that is not at its end goes on by
 # For recordings: `Api` says what they are.
 VOLATILE: Mapping[str, str] = {
     "id": "id", "responseId": "response", "thoughtSignature": "signature", "thought_signature": "signature",
@@ -301,6 +302,28 @@ def _build_model_content(turn: ModelTurn) -> JsonDict:
 
 
 # -- replies
+
+
+def join_replies(first: Reply, second: Reply) -> Reply:
+    """Join a reply that stopped at the limit of one request with what the service went on with."""
+    before, after = first.raw or {}, second.raw or {}
+    candidates = [_get_candidate(raw) for raw in (before, after)]
+    parts = [part for each in candidates for part in filter_mappings(as_mapping(each.get("content")).get("parts"))]
+    counts = as_mapping(before.get("usageMetadata")), as_mapping(after.get("usageMetadata"))
+    names = [name for name in {**counts[0], **counts[1]} if name.endswith("TokenCount")]
+    usage = {name: read_count(counts[0], name) + read_count(counts[1], name) for name in names}
+    whole = {**candidates[1], "content": {"role": "model", "parts": parts}}
+    return read_reply({**after, "candidates": [whole], "usageMetadata": usage})
+
+
+def get_continuation(reply: Reply) -> str | None:
+    """Return the token by which a reply goes on that stopped at the limit of one request; None of one that ended."""
+    candidate = _get_candidate(reply.raw or {})
+    return get_text(candidate, CONTINUATION) if candidate.get("finishReason") == "CONTINUATION" else None
+
+
+def _get_candidate(raw: JsonObject) -> JsonObject:
+    return next(filter_mappings(raw.get("candidates")), {})
 
 
 def read_reply(data: JsonObject) -> Reply:

@@ -34,6 +34,7 @@ from evalkit.wire.records import CLIENT, SERVER, SERVICE, Answer, Failure, Item,
 NAME = "gemini_interactions"
 PATHS = ("/interactions",)
 KEY = "input"  # of a request's body
+CONTINUATION = "continuation_token"  # in a request, what a reply that is not at its end goes on by
 # For recordings: `Api` says what they are.
 VOLATILE: Mapping[str, str] = {
     "id": "id", "call_id": "call", "interaction_id": "id", "event_id": "event", "signature": "signature",
@@ -272,7 +273,7 @@ def join_replies(first: Reply, second: Reply) -> Reply:
 def get_continuation(reply: Reply) -> str | None:
     """Return the token by which a reply goes on that stopped at the limit of one request; None of one that ended."""
     raw = reply.raw or {}
-    return get_text(raw, "continuation_token") if raw.get("status") == "requires_continuation" else None
+    return get_text(raw, CONTINUATION) if raw.get("status") == "requires_continuation" else None
 
 
 def read_reply(data: JsonObject) -> Reply:

@@ -142,6 +142,29 @@ def test_a_reply_goes_on_where_the_service_stops_at_its_limit(replay: ReplayServ
     assert replay.received[1].body["input"] == replay.received[0].body["input"]
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_contents_go_on_too(replay: ReplayServer, is_streamed: bool) -> None:
+    """In one turn: text that goes on, and tokens of both requests."""
+    usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
+    ends: list[Any] = [{"finishReason": "CONTINUATION", "continuationToken": "dDE="}, {"finishReason": "STOP"}]
+    bodies = [
+        json.dumps({"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, **end}],
+                    "usageMetadata": usage}) for text, end in zip(("All is ", "well."), ends, strict=True)
+    ]  # fmt: skip
+    replay.answers[:] = [
+        Answer(f"data: {body}\n\n", content_type="text/event-stream") if is_streamed else Answer(body)
+        for body in bodies
+    ]
+    spec = f"gemini:m?base_url={replay.url}&retries=0&stream={int(is_streamed)}"
+
+    turn = ask_provider(open_provider(spec), ModelRequest(messages=(USER,)))
+
+    assert (turn.text, turn.finish_reason) == ("All is well.", "stop")
+    assert turn.usage is not None
+    assert turn.usage.total_tokens == 30
+    assert replay.received[1].body["continuationToken"] == "dDE="
+
+
 def test_an_output_that_was_stopped_says_why(replay: ReplayServer) -> None:
     turn = ask(replay, answer_with({"type": "model_output", "error": {"code": 3, "message": "Blocked."}}))
 

@@ -8,6 +8,7 @@ of them gets lost or reinterpreted on the way.
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from time import perf_counter
@@ -136,10 +137,7 @@ class GeminiProvider:
             started = perf_counter()
             limit = self._limit_reply(timeout_s)
             async with limit.watch():
-                if self._is_interactions:
-                    reply = await self._interact(body, limit.client_s)
-                else:
-                    reply = self._read(await self._generate(body, limit.client_s), gemini_content)
+                reply = await self._ask(body, limit.client_s)
             turn = require_readable(reply, service).to_turn((perf_counter() - started) * 1000)
             return turn if reply.has_ended else require_whole(turn, service, is_streamed=self.options.streams)
         except Exception as error:
@@ -167,22 +165,23 @@ class GeminiProvider:
             return await gemini_bodies.fetch_stream(models, arguments)
         return (await models.generate_content(**arguments)).sdk_http_response.body or "{}"
 
-    async def _interact(self, body: JsonObject, timeout_s: float) -> Reply:
-        """Ask by the interactions API, and go on where the service stops at its limit for one request."""
+    async def _interact(self, body: JsonObject, timeout_s: float) -> str:
+        """Ask by the interactions API. Return the answer's body."""
+        arguments: JsonDict = {"model": self.model, "stream": self.options.streams, "timeout": timeout_s}
+        return await gemini_bodies.fetch_interaction(self._get_client().aio.interactions, arguments, body)
+
+    async def _ask(self, body: JsonObject, timeout_s: float) -> Reply:
+        """Ask, and go on where the service stops at its limit for one request."""
+        api = gemini_interactions if self._is_interactions else gemini_content
+        ask = self._interact if self._is_interactions else self._generate
         whole: Reply | None = None
         while True:
-            arguments: JsonDict = {
-                "model": self.model,
-                "stream": self.options.streams,
-                "timeout": timeout_s,
-            }
-            answer = await gemini_bodies.fetch_interaction(self._get_client().aio.interactions, arguments, body)
-            reply = self._read(answer, gemini_interactions)
-            whole = reply if whole is None else gemini_interactions.join_replies(whole, reply)
-            token = gemini_interactions.get_continuation(reply)
+            reply = self._read(await ask(body, timeout_s), api)
+            whole = reply if whole is None else api.join_replies(whole, reply)
+            token = api.get_continuation(reply)
             if token is None:
                 return whole
-            body = {**body, "continuation_token": token}
+            body = {**body, api.CONTINUATION: token}
 
     def _read(self, answer: str, api: Any) -> Reply:
         """Read the body of an answer by the module of its API. Raises ProviderError for an error in it."""
@@ -209,6 +208,8 @@ class GeminiProvider:
         fields["http_options"] = types.HttpOptions(timeout=int(timeout_s * 1000))
         if "automatic_continuation" in types.GenerateContentConfig.model_fields:
             fields["automatic_continuation"] = False
+        if (token := body.get(gemini_content.CONTINUATION)) is not None:
+            fields["continuation_token"] = base64.b64decode(token)
         if not self.options.streams:
             fields["should_return_http_response"] = True
         off = types.AutomaticFunctionCallingConfig(disable=True)
