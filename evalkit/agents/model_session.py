@@ -428,12 +428,14 @@ class ModelSession:
                 self._turns[stream.index] = self._take_hosted(stream.index, _name_agent(turn))
                 self._ledger.add_turn(turn)
 
-    def take_context(self, name: str, arguments: JsonObject, functions: FunctionTable) -> CallContext:
+    def take_context(
+        self, name: str, arguments: JsonObject, functions: FunctionTable, defaults: JsonObject
+    ) -> CallContext:
         """Return the context of the pending call that code executes by this call; DIRECT if there is none."""
         with self._lock:
             for stream in self._streams:
                 self._pending_calls.add(stream.index, stream.take_complete_calls(), stream.since)
-            return self._pending_calls.take(name, arguments, functions)
+            return self._pending_calls.take(name, arguments, functions, defaults)
 
     @contextmanager
     def _count_waiting(self) -> Iterator[None]:

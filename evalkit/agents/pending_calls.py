@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalkit.errors import IncompleteCallError
 from evalkit.functions.call_log import DIRECT, CallContext, CallLog, FunctionTable
@@ -89,23 +90,32 @@ class PendingToolCalls:
         if match is not None:
             match.is_executed = True
 
-    def take(self, name: str, arguments: JsonObject, functions: FunctionTable) -> CallContext:
-        """Return the context of the call that fits, which is executed now; DIRECT if none fits."""
+    def take(self, name: str, arguments: JsonObject, functions: FunctionTable, defaults: JsonObject) -> CallContext:
+        """Return the context of the call that fits, which is executed now; DIRECT if none fits.
+
+        If none is the same, it is one that is so with the `defaults` of the parameters that it leaves out.
+        """
         if not self._calls and not self._texts:
             return DIRECT
         for index, text in self._texts:
             self.add(index, to_model_calls(parse_text(text, functions.declarations)))
         self._texts.clear()
         full_name = functions.resolve_name(name)
-        best: PendingToolCall | None = None
-        for pending in self._list_open():
-            fits = functions.resolve_name(pending.call.name) == full_name
-            if fits and is_equal(pending.call.arguments, arguments) and (best is None or pending.turn > best.turn):
-                best = pending
-        if best is None:
+        named = [
+            pending
+            for pending in self._list_open()
+            if functions.resolve_name(pending.call.name) == full_name and isinstance(pending.call.arguments, dict)
+        ]
+        fitting = [pending for pending in named if is_equal(pending.call.arguments, arguments)]
+        if not fitting and defaults:
+            filled = {parameter: default for parameter, default in defaults.items() if parameter in arguments}
+            fitting = [pending for pending in named if is_equal({**filled, **pending.call.arguments}, arguments)]
+        if not fitting:
             return DIRECT
+        best = max(fitting, key=lambda pending: pending.turn)  # the first of the latest turn
         best.is_executed = True
-        return CallContext.of_call(best.call, best.turn, position=best.position)
+        context = CallContext.of_call(best.call, best.turn, position=best.position)
+        return replace(context, written=best.call.arguments) if defaults else context
 
     def take_answered(self, answer: CallAnswer) -> PendingToolCall | None:
         """Return the call that `answer` belongs to, by its id or else by its name; None if it has its answer."""

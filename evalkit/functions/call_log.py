@@ -148,7 +148,8 @@ class CallContext(Struct, frozen=True, kw_only=True):
     nothing mocks it, for it is the agent's own: another agent, whose time is no function's. `is_served`: the server
     under test answers it unless it is mocked. `answered_by`: APPLICATION
     or NOBODY, and no mock is asked; None: the mocks decide. `agent` makes it; of a call of a turn it is the turn's.
-    `is_searched`: the call is the one that the model has asked for, if there is one that fits. Of `offered_names`, the
+    `is_searched`: the call is the one that the model has asked for, if there is one that fits; frameworks fill in the
+    `defaults` of parameters that it left out, and its arguments are then what it has `written`. Of `offered_names`, the
     names that the model was told of, all others are unknown functions. `real` calls the patched function itself; the
     caller is then patched code, which gets what a callable returned as it is, not as JSON. Where the function raises
     one of `pauses`, the call is not over: it goes on when the framework executes it again.
@@ -168,6 +169,8 @@ class CallContext(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     admitted_by: str = ""
     is_searched: bool = False
+    defaults: JsonObject = field(default_factory=dict)
+    written: JsonObject | None = None
     offered_names: Container[str] | None = None
     real: Callable[[], object] | None = None
     pauses: tuple[type[Exception], ...] = ()

@@ -66,7 +66,9 @@ PartT = TypeVar("PartT", bound=RunPart)
 class ModelCalls(Protocol):
     """The calls that the model of a run has asked for, and that code may execute."""
 
-    def take_context(self, name: str, arguments: JsonObject, functions: FunctionTable) -> CallContext:
+    def take_context(
+        self, name: str, arguments: JsonObject, functions: FunctionTable, defaults: JsonObject
+    ) -> CallContext:
         """Return the context of the pending call that fits, which is pending no more; DIRECT if none does."""
 
 
@@ -268,7 +270,8 @@ class FakeDispatcher:
         # A framework knows which agent's turn asks for a call.
         is_own_code = context.is_searched or context.turn is None
         if context.is_searched and self.model_calls is not None and isinstance(arguments, dict):
-            found = self.model_calls.take_context(name, arguments, self._functions)
+            found = self.model_calls.take_context(name, arguments, self._functions, context.defaults)
+            arguments = arguments if found.written is None else found.written
             context = replace(found, real=context.real, offered_names=context.offered_names)
         if is_own_code and (agent := get_acting_agent()) is not None:
             context = replace(context, agent=agent)

@@ -81,6 +81,12 @@ class PatchTarget(Struct, frozen=True, eq=False):
         return type(self.function) is FunctionType and not is_inherited
 
     @property
+    def defaults(self) -> JsonDict:
+        """The defaults of the parameters."""
+        parameters = () if self.signature is None else self.signature.parameters.values()
+        return {it.name: it.default for it in parameters if it.default is not inspect.Parameter.empty}
+
+    @property
     def is_object(self) -> bool:
         """True of an object of the project's own that is called: it gets another class, and stays what it is."""
         return not is_native(self.stored) and self.stored is self.function and has_own_call(self.function)

@@ -145,9 +145,10 @@ class PatchPoint:
             arguments = self.target.name_arguments(args, kwargs)
         except TypeError as error:
             return case.names[self], kwargs, CallContext(real=call, malformed=str(error))
-        context = CallContext(real=call, is_searched=True)
         if self.target.dispatch is None:
-            return case.names[self], arguments, context
+            defaults = self.target.defaults
+            return case.names[self], arguments, CallContext(real=call, is_searched=True, defaults=defaults)
+        context = CallContext(real=call, is_searched=True)
         return *self.target.dispatch.read_call(arguments), context
 
     def _run_real(self, *args: object, **kwargs: object) -> object:

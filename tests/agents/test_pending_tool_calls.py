@@ -82,6 +82,17 @@ def test_a_patched_function_is_attributed_to_the_native_call_it_carries_out(tool
     assert origin(own) == ("direct", None, None)
 
 
+def test_a_default_that_a_framework_fills_in_is_no_argument_of_the_call(tools: Any) -> None:
+    async def agent(task: evalkit.Task, ask: Any) -> None:
+        await ask()
+        tools.tool_search(query="hotel", limit=7)  # not what the model asked for
+        tools.tool_search(query="hotel", limit=5)
+
+    own, carried_out = calls_of(agent, tools, NATIVE)
+    assert (origin(own), own.arguments) == (("direct", None, None), {"query": "hotel", "limit": 7})
+    assert (origin(carried_out), carried_out.arguments) == (("native", 0, None), {"query": "hotel"})
+
+
 def test_a_call_that_the_agents_own_parser_read_is_a_text_call(tools: Any) -> None:
     """The detour shows although nobody told evalkit of it."""
 
