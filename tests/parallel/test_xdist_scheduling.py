@@ -113,18 +113,15 @@ def test_folders_of_runs_that_were_killed_are_removed_a_day_later(
     assert {path.name for path in tmp_path.iterdir()} == {"evalkit-999999998-x", f"evalkit-{os.getpid()}-x"}
 
 
-def test_workers_leave_nothing_in_the_folder_for_temporary_files(
+def test_a_worker_that_dies_leaves_nothing_in_the_folder_for_temporary_files(
     pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An agent that starts a program has reports of it, and xdist ends its workers before they can remove anything."""
+    """An agent that starts a program has reports of it, which the worker would remove at its end."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    agent = (
-        "import evalkit, subprocess\n@evalkit.agent('a')\ndef a(task):\n    subprocess.run(['true'])\n    return 'ok'\n"
-    )
-    pytester.path.joinpath("conftest.py").write_text(agent)
-    folder = pytester.mkdir("scenarios")
-    for number in range(2):
-        text = "agent: a\ninput: {message: x}\nexpected_output: {response_contains: ok}\n"
-        folder.joinpath(f"a_00{number}.yaml").write_text(text)
-    assert pytester.runpytest_subprocess("--evalkit", "-n2").ret == 0
+    agent = "subprocess.run(['true'])\n    os._exit(1)\n"
+    text = f"import evalkit, os, subprocess\n@evalkit.agent('a')\ndef a(task):\n    {agent}"
+    pytester.path.joinpath("conftest.py").write_text(text)
+    case = "agent: a\ninput: {message: x}\nexpected_output: {response_contains: ok}\n"
+    pytester.mkdir("scenarios").joinpath("a_001.yaml").write_text(case)
+    assert pytester.runpytest_subprocess("--evalkit", "-n1").ret == 6
     assert list(tmp_path.glob("evalkit-*")) == []
