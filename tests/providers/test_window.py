@@ -13,11 +13,10 @@ from tests.providers.test_pacing import simulate
 
 
 @pytest.mark.parametrize(
-    ("places", "size", "slowest", "longest_s"),
-    [(1, (30, 1, 50), 1.05, 2), (1, (100, 3, 50), 1.05, 2), (2, (100, 1, 50), 1.05, 4), (4, (100, 3, 50), 1.05, 4),
-     (8, (100, 3, 50), 1.1, 6)],
+    ("places", "size", "slowest", "longest_s", "processes"),
+    [(1, (30, 1, 50), 1.05, 2, 1), (1, (30, 1, 50), 1.1, 2, 2), (2, (60, 1, 50), 1.05, 4, 1),
+     (4, (60, 3, 50), 1.05, 4, 1), (4, (60, 3, 50), 1.1, 6, 2), (8, (80, 3, 50), 1.1, 6, 1)],
 )  # fmt: skip
-@pytest.mark.parametrize("processes", [1, 2])
 def test_a_service_nearby_is_kept_busy_and_no_request_waits_there_for_long(
     places: int, size: tuple[int, int, int], slowest: float, longest_s: float, processes: int, tmp_path: Path
 ) -> None:
@@ -31,12 +30,12 @@ def test_a_service_nearby_is_kept_busy_and_no_request_waits_there_for_long(
 @pytest.mark.parametrize("places", [1, 4])
 def test_replies_of_different_lengths_hide_a_queue_from_nobody(places: int, is_near: bool) -> None:
     service: dict[str, Any] = {"places": places, "is_near": is_near, "latency_s": 1.0, "spread": 0.5}
-    outcome = simulate(size=(50, 6, 50), **service)
-    assert outcome.seconds <= 1.1 * unpaced(size=(50, 6, 50), **service).seconds
-    assert outcome.longest_s < unpaced(size=(50, 6, 50), **service).longest_s
+    outcome = simulate(size=(50, 3, 50), **service)
+    assert outcome.seconds <= 1.1 * unpaced(size=(50, 3, 50), **service).seconds
+    assert outcome.longest_s < unpaced(size=(50, 3, 50), **service).longest_s
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.2, 0.5, 1.0, 1.5])
+@pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
 def test_a_service_with_room_for_all_is_not_held_back(spread: float) -> None:
     service: dict[str, Any] = {"places": 50, "latency_s": 1.0, "spread": spread}
     assert simulate(**service).seconds <= 1.1 * unpaced(**service).seconds
