@@ -118,7 +118,7 @@ class ModelSession:
             return ""
         if service == OWN_MODEL:  # whose provider was opened within the request
             service = getattr(self.provider, "name", OWN_MODEL)
-        return f"the model's service ({service}) had not answered for {waited_s:.1f} s"
+        return f"the model's service ({service}) had not finished its answer after {waited_s:.1f} s"
 
     def _is_slow(self, waited_s: float) -> bool:
         """Return whether a request has waited for ten times as long as the slowest reply took."""

@@ -270,7 +270,9 @@ class Display:
     def write_queues(self, reporter: pytest.TerminalReporter, places: Mapping[str, int]) -> None:
         """Write which servers were a queue for requests of agents' own clients, which nobody held back."""
         for host, count in places.items():
-            takes = f"{host} takes about {format_count(count, 'request')} at a time, and the agents' own clients sent more"
+            takes = (
+                f"{host} takes about {format_count(count, 'request')} at a time, and the agents' own clients sent more"
+            )
             advice = f"--evalkit-concurrency={count} keeps cases from waiting there while their deadlines run"
             reporter.write_line(self._encode(f"evalkit: {takes}; {advice}"), yellow=True, bold=True)
 

@@ -124,7 +124,7 @@ def test_a_service_that_hangs_past_the_deadline_is_an_error(kind: str, place: st
     verdict = judge(kind, answer, stream=place == "stream")
 
     assert (verdict.status, verdict.reasons[0].code) == ("error", "provider_error")
-    assert f"the model's service ({kind}) had not answered for 0." in verdict.reasons[0].message
+    assert f"the model's service ({kind}) had not finished its answer after 0." in verdict.reasons[0].message
     assert "was out of time, after 0.6 s, its deadline (settings.deadline_s)" in verdict.reasons[0].message
 
 

@@ -223,7 +223,7 @@ def test_a_service_that_refuses_the_connection(run: Callable[..., Verdict], base
 def test_a_service_that_hangs_until_the_deadline(run: Callable[..., Verdict], base: str) -> None:
     verdict = run(lambda task: ask(base, "hang"), settings={"deadline_s": 0.6})
     assert outcome(verdict) == WORLD
-    assert "/hang/v1/chat/completions) had not answered for 0." in verdict.reasons[0].message
+    assert "/hang/v1/chat/completions) had not finished its answer after 0." in verdict.reasons[0].message
 
 
 def test_a_service_that_hangs_until_the_agent_gives_it_up(run: Callable[..., Verdict], base: str) -> None:
