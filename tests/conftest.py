@@ -18,11 +18,23 @@ from tests.fork_server import ForkServer
 
 TESTS = Path(__file__).parent
 CORPORA = Path(__file__).parents[2] / "shared" / "corpora"
-# What `pytest -m quick` runs: the rooms whose tests need no process of their own, but for the files that take longer,
-# and what any change may break.
+# What `pytest -m quick` runs: the rooms whose tests need no process of their own, but for the files and folders that
+# take longer, and what any change may break.
 QUICK_ROOMS = {
     *("test_layers.py", "test_made_files.py"),
-    *("agents", "casecheck", "cassettes", "checks", "execution", "functions", "gate", "jsonvalue", "lint", "operators"),
+    *(
+        "agents",
+        "casecheck",
+        "cassettes",
+        "checks",
+        "execution",
+        "features",
+        "functions",
+        "gate",
+        "jsonvalue",
+        "lint",
+        "operators",
+    ),
     *("providers", "records", "reports", "spec", "stats", "streaming", "text", "traces", "wire", "yamlfile"),
 }
 NOT_QUICK = {
@@ -31,6 +43,20 @@ NOT_QUICK = {
     "checks/matching/test_oracle.py",
     "checks/test_corpora.py",
     "checks/test_hostile_values.py",
+    *(f"features/{name}" for name in ("cluster", "html", "mcp", "parity", "programs")),
+    "features/compare/test_compare.py",
+    "features/graders/test_in_pytest.py",
+    "features/graders/test_letters.py",
+    "features/graders/test_letters_gate.py",
+    "features/history/test_section.py",
+    "features/policies/test_runs_with_policies.py",
+    "features/recorded_runs/test_selection.py",
+    "features/rows/test_in_pytest.py",
+    "features/rows/test_tau.py",
+    "features/simulated_users/test_in_pytest.py",
+    "features/sweeps/test_faults.py",
+    "features/sweeps/test_injections.py",
+    "features/test_example_package.py",
     "lint/test_documented.py",
     "providers/test_call_corpora.py",
     "reports/test_any_verdict.py",
@@ -51,8 +77,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = {path: path.relative_to(TESTS) for path in {item.path for item in items} if path.is_relative_to(TESTS)}
     for item in items:
         file = files.get(item.path)
-        if file is not None and file.parts[0] in QUICK_ROOMS and file.as_posix() not in NOT_QUICK:
+        if file is not None and file.parts[0] in QUICK_ROOMS and not is_slow(file):
             item.add_marker("quick")
+
+
+def is_slow(file: Path) -> bool:
+    """Return whether a file of tests, or a folder that it is in, takes longer."""
+    return not NOT_QUICK.isdisjoint(path.as_posix() for path in (file, *file.parents))
 
 
 def pytest_collection_finish() -> None:
