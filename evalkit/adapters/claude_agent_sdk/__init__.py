@@ -6,7 +6,7 @@ and runs its tools itself, if a hook lets it: the case answers in the hooks, and
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from evalkit.adapters.common import (
 from evalkit.adapters.models import refuse_model
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
-from evalkit.features.approvals.desk import ApprovalDesk
+from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest
 from evalkit.jsonvalue import JsonDict
 from evalkit.models.providers.table import parse_model_spec
 from evalkit.records.parts import IMAGE, TEXT, InputPart
@@ -71,10 +71,7 @@ async def run_agent(
     if result is None:
         return Reply(stop_reason="empty")
     recorder.keep_history(agent, result.session_id)
-    if permissions.open_requests:
-        asked = [{"name": name, "args": arguments, "id": key} for name, arguments, key in permissions.open_requests]
-        return build_interrupted_reply(task, "", asked, permissions.open_requests)
-    return _build_reply(result)
+    return _build_reply(task, result, permissions.open_requests)
 
 
 @contextmanager
@@ -132,7 +129,11 @@ def _find_ending(result: ResultMessage) -> str | None:
     return "blocked" if result.stop_reason == "refusal" else "completed"
 
 
-def _build_reply(result: ResultMessage) -> Reply:
+def _build_reply(task: Task, result: ResultMessage, open_requests: Sequence[ApprovalRequest]) -> Reply:
+    """Build the reply of a run: its output, or what it waits for."""
+    if open_requests:
+        asked = [{"name": name, "args": arguments, "id": key} for name, arguments, key in open_requests]
+        return build_interrupted_reply(task, "", asked, open_requests)
     output = result.result if result.structured_output is None else result.structured_output
     reply = to_reply(output, stop_reason=_find_ending(result) or "error")
     data = {**(reply.data or {}), "total_cost_usd": result.total_cost_usd, "num_turns": result.num_turns}

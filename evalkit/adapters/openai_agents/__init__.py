@@ -27,7 +27,7 @@ from evalkit.jsonvalue import parse_arguments
 from evalkit.models.providers.table import ModelSpec
 
 if TYPE_CHECKING:
-    from agents import Agent, Model, RunResult, RunState, TResponseInputItem
+    from agents import Agent, Model, ModelBehaviorError, RunResult, RunState, TResponseInputItem
 
 EXTRA = "openai-agents"
 # Who brings one of these keeps the conversation there.
@@ -46,9 +46,8 @@ async def run_agent(
 
     `options` go to ``Runner.run``: ``context``, ``run_config``, ``hooks``, ``session``, ... Without ``max_turns`` a run
     has ``settings.max_iterations`` turns; without a session or the like the agent goes on with its conversation of this
-    case, at the agent that the last user turn was handed off to. `message` is a text or a list of input items. Agents
-    used as tools, and tools named in `as_is`, run as they are unless the case mocks the tool. Nothing is traced. Raises
-    what ``Runner.run`` raises, except for turn limits, guardrails and refusals, which are stop reasons.
+    case, at the agent that the last user turn was handed off to. Agents used as tools, and tools named in `as_is`, run
+    as they are unless the case mocks them. Raises what ``Runner.run`` does, except for limits, guardrails and refusals.
     """
     with require_extra(EXTRA):
         from agents import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, Runner
@@ -59,27 +58,22 @@ async def run_agent(
     current_agent, kept_items = recorder.get_history(agent) or (agent, [])
     history: list[TResponseInputItem] = [] if any(map(options.get, _SESSION_OPTIONS)) else kept_items
     options.setdefault("max_turns", task.settings.max_iterations)
-    items = _build_items(task, message)
     model = choose_model(task, open_model, task_model)
     try:
         with SCOPES.enter(CaseScope.build(task, as_is, model)):
-            result = await Runner.run(current_agent, [*history, *items], **options)
+            result = await Runner.run(current_agent, [*history, *_build_items(task, message)], **options)
             while decisions := task.take_part(ApprovalDesk).decide_all(requests := _list_requests(result)):
                 result = await Runner.run(current_agent, _answer_requests(result, decisions), **options)
     except MaxTurnsExceeded:
         return Reply(stop_reason="max_iterations")
     except (*TRIPWIRES, ModelRefusalError):
         return Reply(stop_reason="blocked")
-    except ModelBehaviorError:
-        if (stop_reason := find_stop_reason(task)) == COMPLETED:
-            raise
-        return Reply(stop_reason=stop_reason)
+    except ModelBehaviorError as error:
+        return _build_broken_reply(task, error)
     finally:
         await close_client(model, "_client")
     recorder.keep_history(agent, (result.last_agent, result.to_input_list()))
-    if requests:
-        return _build_interrupted_reply(task, requests)
-    return to_reply(result.final_output, stop_reason=find_stop_reason(task))
+    return _build_reply(task, result, requests)
 
 
 def _build_items(task: Task, message: str | Iterable[TResponseInputItem] | None) -> Iterable[TResponseInputItem]:
@@ -90,7 +84,18 @@ def _build_items(task: Task, message: str | Iterable[TResponseInputItem] | None)
     return [{"role": "user", "content": content}] if message is None or isinstance(content, str) else content
 
 
-def _build_interrupted_reply(task: Task, requests: Sequence[ApprovalRequest]) -> Reply:
+def _build_broken_reply(task: Task, error: ModelBehaviorError) -> Reply:
+    """Build the reply of a run that ended by `error`, if the last reply was cut off; raises it if that was whole."""
+    stop_reason = find_stop_reason(task)
+    if stop_reason == COMPLETED:
+        raise error
+    return Reply(stop_reason=stop_reason)
+
+
+def _build_reply(task: Task, result: RunResult, requests: Sequence[ApprovalRequest]) -> Reply:
+    """Build the reply of a run: its output, or what it waits for."""
+    if not requests:
+        return to_reply(result.final_output, stop_reason=find_stop_reason(task))
     interrupts = [{"name": name, "args": arguments, "id": call_id} for name, arguments, call_id in requests]
     return build_interrupted_reply(task, "", interrupts, requests)
 

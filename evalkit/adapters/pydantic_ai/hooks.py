@@ -48,7 +48,7 @@ from evalkit.agents.task import Task
 from evalkit.errors import FunctionError
 from evalkit.jsonvalue import JsonDict, parse_arguments
 from evalkit.records.parts import TEXT
-from evalkit.records.transcript import ModelTurn
+from evalkit.records.transcript import ModelTurn, Usage
 from evalkit.wire import reading as wire_reading
 from evalkit.wire.records import SERVICE, Answer, Item, Reply
 
@@ -261,23 +261,25 @@ def build_task_model(task: Task) -> FunctionModel:
         parts: list[TextPart | ToolCallPart] = [TextPart(turn.text)] if turn.text else []
         for call, call_id in zip(turn.calls, ids, strict=True):
             parts.append(ToolCallPart(call.name, call.arguments, tool_call_id=call_id))
-        usage = turn.usage
-        request_usage = RequestUsage()
-        if usage is not None:
-            request_usage = RequestUsage(
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens + usage.reasoning_tokens,
-                cache_read_tokens=usage.cached_tokens,
-                details={"reasoning_tokens": usage.reasoning_tokens},
-            )
         return ModelResponse(
             parts=parts,
-            usage=request_usage,
+            usage=_to_request_usage(turn.usage),
             model_name=turn.model,
             finish_reason=_REQUEST_FINISH.get(turn.finish_reason),
         )
 
     return FunctionModel(get_response, stream_function=stream_response, model_name="evalkit")
+
+
+def _to_request_usage(usage: Usage | None) -> RequestUsage:
+    if usage is None:
+        return RequestUsage()
+    return RequestUsage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens + usage.reasoning_tokens,
+        cache_read_tokens=usage.cached_tokens,
+        details={"reasoning_tokens": usage.reasoning_tokens},
+    )
 
 
 def _to_messages(messages: Sequence[ModelMessage], conversation: TaskModelConversation) -> list[JsonDict]:
