@@ -291,6 +291,7 @@ LAZY: dict[str, str] = {
     "evalkit.plugin.xdist_scheduling": "-n, with xdist",
     "evalkit.models.providers.budget": "a model is asked",
     "evalkit.models.providers.pacing": "a model is asked",
+    "evalkit.models.providers.service_errors": "a request to a service fails",
     "evalkit.hosts.reports.changed_runs": "passed cases ran again",
     "evalkit.hosts.reports.side_by_side": "--evalkit-compare",
     "evalkit.hosts.reports.table": "a report is asked for",

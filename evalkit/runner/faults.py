@@ -39,11 +39,11 @@ from evalkit.runner import agent_call as calling
 if TYPE_CHECKING:
     from evalkit.agents import task_functions
     from evalkit.functions import patching
-    from evalkit.models.providers import pacing
+    from evalkit.models.providers import service_errors
     from evalkit.wire import blame, records, table
 else:
     blame = LazyModule("evalkit.wire.blame")
-    pacing = LazyModule("evalkit.models.providers.pacing")
+    service_errors = LazyModule("evalkit.models.providers.service_errors")
     patching = LazyModule("evalkit.functions.patching")
     records = LazyModule("evalkit.wire.records")
     table = LazyModule("evalkit.wire.table")
@@ -147,8 +147,8 @@ def _find_missing_key(error: BaseException) -> str | None:
 
 def _describe_service_failure(error: BaseException) -> str:
     """Describe what the client of an agent raised, with the URL that it asked."""
-    url = pacing.find_url(error)
-    refusal = ": connection refused" if pacing.is_connection_refused(error) else ""
+    url = service_errors.find_url(error)
+    refusal = ": connection refused" if service_errors.is_connection_refused(error) else ""
     return f"{SERVICE_FAILED}: {_describe(error)}" + ("" if url is None else f" ({url}{refusal})")
 
 
@@ -276,7 +276,7 @@ def _is_from_client(error: BaseException) -> bool:
     raiser = frames[-len(below) - 1] if len(below) < len(frames) else ""
     if _is_of(raiser, MODEL_CLIENTS) or _is_from_bedrock(error):
         return True
-    url = pacing.find_url(error)
+    url = service_errors.find_url(error)
     return url is not None and table.is_of_model_service(url)
 
 

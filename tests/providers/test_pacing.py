@@ -27,9 +27,8 @@ from evalkit.models.providers.pacing import (
     find_rates,
     get_limiter,
     is_transient,
-    read_retry_after,
-    to_transport_error,
 )
+from evalkit.models.providers.service_errors import read_retry_after, to_transport_error
 from evalkit.models.providers.turns import ScriptedProvider
 from evalkit.records.settings import Settings
 from evalkit.records.transcript import ModelTurn, Usage

@@ -24,13 +24,8 @@ from evalkit.models.providers.base import (
     require_readable,
 )
 from evalkit.models.providers.client import Client
-from evalkit.models.providers.pacing import (
-    RetryPolicy,
-    call_with_retries,
-    load_client,
-    parse_seconds,
-    to_transport_error,
-)
+from evalkit.models.providers.pacing import RetryPolicy, call_with_retries, load_client
+from evalkit.models.providers.service_errors import parse_seconds, to_transport_error
 from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words

@@ -18,13 +18,8 @@ from msgspec.structs import replace
 from evalkit.errors import EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonDict
 from evalkit.models.providers.base import MAX_REPLY_BYTES, ProviderOptions, limit_replies, parse_reply
-from evalkit.models.providers.pacing import (
-    RetryPolicy,
-    call_with_retries,
-    load_client,
-    read_retry_after,
-    to_transport_error,
-)
+from evalkit.models.providers.pacing import RetryPolicy, call_with_retries, load_client
+from evalkit.models.providers.service_errors import read_retry_after, to_transport_error
 from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 

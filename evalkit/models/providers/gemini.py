@@ -32,14 +32,8 @@ from evalkit.models.providers.base import (
     require_readable,
     require_whole,
 )
-from evalkit.models.providers.pacing import (
-    RetryPolicy,
-    call_with_retries,
-    load_client,
-    read_retry_after,
-    read_retry_info,
-    to_transport_error,
-)
+from evalkit.models.providers.pacing import RetryPolicy, call_with_retries, load_client
+from evalkit.models.providers.service_errors import read_retry_after, read_retry_info, to_transport_error
 from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.wire import gemini_content, gemini_interactions

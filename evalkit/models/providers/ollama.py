@@ -27,14 +27,8 @@ from evalkit.models.providers.base import (
     require_readable,
 )
 from evalkit.models.providers.client import Client
-from evalkit.models.providers.pacing import (
-    RetryPolicy,
-    call_with_retries,
-    is_connection_refused,
-    load_client,
-    read_retry_after,
-    to_transport_error,
-)
+from evalkit.models.providers.pacing import RetryPolicy, call_with_retries, load_client
+from evalkit.models.providers.service_errors import is_connection_refused, read_retry_after, to_transport_error
 from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
