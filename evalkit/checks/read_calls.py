@@ -155,7 +155,7 @@ class CallReader:
         return CallDraft(
             self.reader,
             path,
-            self._read_function(path, item, keys),
+            self._read_function(path, item, keys, forbids=forbids),
             checks_names=self.valid_arguments and keys.get(ValidKey.name) is not False,
             forbids=forbids,
             why_not_late=why_not_late,
@@ -173,11 +173,13 @@ class CallReader:
                 draft.fails = draft.fails or key.expects_failure(check)
         return checks
 
-    def _read_function(self, path: KeyPath, item: object, keys: Mapping[str, Any]) -> str | None:
+    def _read_function(
+        self, path: KeyPath, item: object, keys: Mapping[str, Any], *, forbids: bool = False
+    ) -> str | None:
         name_path = path if isinstance(item, str) else (*path, FunctionKey.name)
         if keys.get(_ANSWERER) == SERVICE:  # a tool of the model's service, which no case declares
             return self.reader.read_name(name_path, keys[FunctionKey.name], "the name of a function")
-        return self.reader.read_function(name_path, keys[FunctionKey.name])
+        return self.reader.read_function(name_path, keys[FunctionKey.name], forbids=forbids)
 
     def _read_keys(self, path: KeyPath, item: object, known_keys: Mapping[str, object]) -> dict[str, Any] | None:
         """Return the mapping that `item` is or stands for, without the keys that it may not have."""

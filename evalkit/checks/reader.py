@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -126,24 +126,28 @@ class ExpectationReader(FieldReader):
             self.problems.extend(error.problems)
             return None
 
-    def read_function(self, path: KeyPath, value: object) -> str | None:
-        """Read a function's name, and return its canonical form; where functions are declared, it must be one."""
+    def read_function(self, path: KeyPath, value: object, *, forbids: bool = False) -> str | None:
+        """Read a function's name, and return its canonical form; where functions are declared, it must be one.
+
+        `forbids`: what is demanded of the function could never fail if the name were wrong, so it must not be that of a
+        mocked one misspelled.
+        """
         name = self.read_name(path, value, "the name of a function")
         if name is None:
             return None
-        if self.rules_out(name):
+        if self.rules_out(name) if forbids else self.rules_out(name, [*self._canonical]):
             message = f"{self.format_place(path)}: {self.explain_unknown(name)}"
             self.add_problem(path, message, "unknown_function")
             return None
         return self._canonical.get(name, name)
 
-    def rules_out(self, name: str) -> bool:
+    def rules_out(self, name: str, known: Sequence[str] | None = None) -> bool:
         """Return whether `name` is no function: it is not declared; where functions are only mocked or patched, it is
-        one of them misspelled.
+        one of these, or of `known`, misspelled.
         """
         if self.is_open or name in self._canonical or name in self._mocked:
             return False
-        return not self._only_patches or self._find_misspelled(name) is not None
+        return not self._only_patches or self._find_misspelled(name, known) is not None
 
     def explain_unknown(self, name: str) -> str:
         """Explain that `name` is no function, which `rules_out` found."""
@@ -153,10 +157,10 @@ class ExpectationReader(FieldReader):
         nearest = self._find_misspelled(name)
         return f"no function '{name}' is mocked; did you mean '{nearest}'? Mock or declare it if it is another one"
 
-    def _find_misspelled(self, name: str) -> str | None:
-        known = [*self._canonical, *self._mocked]
+    def _find_misspelled(self, name: str, known: Sequence[str] | None = None) -> str | None:
+        functions = [*self._canonical, *self._mocked]
         bare = name.removesuffix("()")
-        return bare if bare in known else find_misspelled(name, known)
+        return bare if bare in functions else find_misspelled(name, functions if known is None else known)
 
     def find_canonical(self, name: str) -> str | None:
         """Return the declared name that `name` is or is an alias of; None if nothing of that name is declared."""

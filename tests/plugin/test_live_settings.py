@@ -217,7 +217,7 @@ def test_models_are_compared_and_malformed_calls_gate(project: Project) -> None:
         "calls of big: 1 native (100 %), 0 as text (0 %), 0 malformed (0 %)",
         "calls of small: 0 native (0 %), 1 as text (50 %), 1 malformed (50 %)",
     ]
-    allowed = project.run("--evalkit-html=report.html")
+    allowed = project.run("-v", "--evalkit-html=report.html")
     assert [line.strip() for line in allowed.outlines if "calls of" in line] == told
     page = (project.root / "report.html").read_text("utf-8")
     markdown = render_markdown(project.run_file, decide(project.run_file, Policy()))
