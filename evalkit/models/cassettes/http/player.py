@@ -9,16 +9,17 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
 from functools import partial
+from itertools import groupby
 from math import inf
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, MissingCassetteError, format_file_path
-from evalkit.jsonvalue import JsonDict, JsonObject, map_strings
+from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, map_strings
 from evalkit.locks import create_lock
 from evalkit.models.cassettes.http.cassette_file import (
     BY_TURN,
@@ -333,7 +334,7 @@ class Player:
 
     def _build_loose_key(self, request: JsonObject, secrets: tuple[str, ...] = ()) -> str:
         request = {**request, "url": drop_local_port(str(request.get("url")))}
-        return _build_key(mask_request(replace_uuids(request), secrets or self._options.secrets))
+        return _build_key(_sort_results(mask_request(replace_uuids(request), secrets or self._options.secrets)))
 
     def _play(self, request_data: JsonObject, secrets: tuple[str, ...], cassette: HttpCassette) -> JsonObject:
         """Take the exchange of a request."""
@@ -396,3 +397,29 @@ def _record(
 def _build_key(request: JsonObject) -> str:
     data = {"method": str(request.get("method", "GET")).upper(), **{k: v for k, v in request.items() if k != "method"}}
     return json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
+
+
+def _sort_results(data: Any) -> Any:
+    """Sort results of calls that stand side by side by the ids of their calls: the calls of one reply may overlap, and
+    some frameworks write their results in the order in which they come."""
+    if isinstance(data, dict):
+        return {key: _sort_results(value) for key, value in data.items()}
+    if not isinstance(data, list):
+        return data
+    items: list[Any] = []
+    for _, run in groupby(data, lambda item: bool(_find_call_id(item))):
+        items += sorted(run, key=_find_call_id)  # stable: what is no result has no id, and stays in its place
+    return [_sort_results(item) for item in items]
+
+
+def _find_call_id(item: JsonValue) -> str:
+    """Return the id of the call whose result an item is, in one of the APIs of models; "" if it is none."""
+    if not isinstance(item, dict):
+        return ""
+    of_converse = item.get("toolResult")
+    found = item.get("tool_call_id", item.get("tool_use_id"))
+    if isinstance(of_converse, dict):
+        found = of_converse.get("toolUseId")
+    if str(item.get("type")).endswith("_output"):
+        found = item.get("call_id")
+    return found if isinstance(found, str) else ""
