@@ -78,7 +78,8 @@ class Service(NamedTuple):
             return (self.first_minute_s + 60 * (minutes - 1) if minutes else 0.0) + self.latency_s
         at_once = self.at_a_time or self.places
         if at_once is not None:
-            return math.ceil(requests / min(at_once, concurrency)) * self.latency_s
+            mean_s = self.latency_s * math.exp(self.spread**2 / 2)
+            return math.ceil(requests / min(at_once, concurrency)) * mean_s
         at_rate_s = (requests - self.burst) / self.rate
         if at_rate_s > self.changed_at_s:
             at_rate_s = self.changed_at_s + (at_rate_s - self.changed_at_s) / self.change
