@@ -162,7 +162,6 @@ class SessionFiles:
         interrupted: bool,
     ) -> None:
         """Write the run file; `is_written` says whether that succeeded."""
-        prices = self._configuration.list_prices(accounting)
         run = Run(
             collected=collected,
             selected=selected,
@@ -173,15 +172,7 @@ class SessionFiles:
             interrupted=interrupted,
             shard=self.shard,
             selection=self.selection,
-            metadata={
-                "gate": decision,
-                "accounting": accounting.to_json(),
-                **({"prices": [price.to_json() for price in prices]} if prices else {}),
-                "branch": find_branch(self._configuration.root),
-                **({FEATURES: self.features} if self.features else {}),
-                **self._describe_circumstances(),
-                **({DOUBTS: self.doubts} if self.doubts else {}),
-            },
+            metadata={"gate": decision, "accounting": accounting.to_json(), **self._collect_metadata(accounting)},
         )
         try:
             lines = () if self.journal is None else self.journal.iter_lines(selected)
@@ -194,6 +185,16 @@ class SessionFiles:
                     self._configuration.results.unlink(missing_ok=True)
             return
         self.is_written = True
+
+    def _collect_metadata(self, accounting: Accounting) -> JsonDict:
+        prices = self._configuration.list_prices(accounting)
+        return {
+            **({"prices": [price.to_json() for price in prices]} if prices else {}),
+            "branch": find_branch(self._configuration.root),
+            **({FEATURES: self.features} if self.features else {}),
+            **self._describe_circumstances(),
+            **({DOUBTS: self.doubts} if self.doubts else {}),
+        }
 
     def list_missing_files(self) -> list[str]:
         """List the files that could not be written, and without which nobody sees how a gate was met."""

@@ -287,8 +287,6 @@ def build_transcript(run: RunState) -> Transcript:
     cassette = getattr(task.provider, "cassette", None)
     data, state, turns = _copy_reply_data(run, reply), _get_final_state(run), task.turns
     _add_warnings(run, turns)
-    reported = next((turn.model for turn in reversed(turns) if turn.model), None)
-    model = reported or (cassette.model if cassette else task.settings.model)
     requested = cassette.model if cassette else task.settings.model
     usage, cost_usd = _measure_usage(run, turns, requested)
     transcript = Transcript(
@@ -303,7 +301,7 @@ def build_transcript(run: RunState) -> Transcript:
         usage=usage,
         timing=_measure_time(run, turns),
         instruction_used=reply.instruction_used or task.instruction_used,
-        model=model,
+        model=next((turn.model for turn in reversed(turns) if turn.model), requested),
         seed=task.settings.seed if asks_any_model(run.plan.settings) else None,
         cassette=_name_source(run, cassette, turns),
         cost_usd=cost_usd,

@@ -200,16 +200,11 @@ class Names:
         name = self.resolve(value[key], repairs, explicit=explicit)
         arguments_key = next((k for k in ARGUMENT_KEYS if k in value and k != key), None)
         if arguments_key is not None:
-            arguments = value[arguments_key]  # models repeat a JSON Schema of arguments in place of the arguments
-            is_schema = isinstance(arguments, dict) and arguments.get("type") == "object"
-            is_schema = is_schema and isinstance(arguments.get("properties"), dict) and bool(self.parameters.get(name))
-            if is_schema and not set(arguments) <= set(self.get_properties(name)):
-                raise RejectedCallError(f"this is the declaration of '{name}', and no call")
-            known_arguments = self._to_arguments(name, arguments, repairs)
+            arguments = self._read_arguments(name, value[arguments_key], repairs)
             spare = {*ARGUMENT_KEYS, *self.get_properties(name)} - {key, arguments_key}
-            if lost := [k for k in value if k in spare and known_arguments.get(k, _MISSING) != value[k]]:
+            if lost := [k for k in value if k in spare and arguments.get(k, _MISSING) != value[k]]:
                 repairs.append(f"left out beside the arguments: {', '.join(map(repr, lost))}")
-            return name, known_arguments
+            return name, arguments
         rest = {k: v for k, v in value.items() if k not in (key, "id", "type")}
         if rest and set(rest) <= set(self.get_properties(name)):
             repairs.append("arguments stood beside the name")
@@ -219,6 +214,14 @@ class Names:
         if rest or not explicit:
             raise UnreadableCallError(f"the call of '{name}' has no arguments object", name)
         return name, {}
+
+    def _read_arguments(self, name: str, arguments: object, repairs: list[str]) -> JsonDict:
+        """Read the arguments. RejectedCallError for their JSON Schema, which models repeat in place of them."""
+        fields = arguments if isinstance(arguments, dict) else {}
+        is_schema = fields.get("type") == "object" and isinstance(fields.get("properties"), dict)
+        if is_schema and self.parameters.get(name) and not fields.keys() <= set(self.get_properties(name)):
+            raise RejectedCallError(f"this is the declaration of '{name}', and no call")
+        return self._to_arguments(name, arguments, repairs)
 
     def _read_named_call(self, value: JsonDict, named: str, repairs: list[str], explicit: bool) -> tuple[str, JsonDict]:
         name = self.resolve(named, repairs, explicit=explicit)
