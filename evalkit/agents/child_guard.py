@@ -89,10 +89,18 @@ atexit.register(_remove_reports)
 
 def write_report(report: str, *words: object) -> None:
     """Add a line to a report. A forked process whose parent has ended adds nothing: nobody reads it."""
-    if os.getpid() == _owner:
+    if os.getpid() == _owner or _is_alive(_owner):  # a fork may be the first that has something to say
         os.makedirs(os.path.dirname(report), mode=0o700, exist_ok=True)
     with suppress(FileNotFoundError), open(report, "a", encoding="utf-8") as file:
         file.write("\t".join(map(str, words)) + "\n")
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def read_report(report: str) -> list[list[str]]:
