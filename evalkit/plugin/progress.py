@@ -380,12 +380,15 @@ def format_progress(
     worth = count_worth(done - resumed, now)
     per_s = max(worth - worth_then, 0.0) / (seconds - since_s) if seconds > since_s and done > resumed else 0.0
     is_silent = silent_s >= _SILENCE_S and (now.replies or not done)
-    rate, what = (replies_per_s, "requests") if now.replies else (per_s, "")
-    if is_silent or now.replies or per_s > 0:
-        long = f"no reply for {silent_s:.0f} s" if is_silent else _format_rate(rate, what)
-        if tokens_per_s >= 1 and rate < _FEW_PER_S and not is_silent:
+    if is_silent:
+        parts.append((3, f"no reply for {silent_s:.0f} s", ""))
+    elif now.replies:
+        long = _format_rate(replies_per_s, "requests")
+        if tokens_per_s >= 1 and replies_per_s < _FEW_PER_S:
             long = f"{long}, {tokens_per_s:.0f} tokens per second"
-        parts.append((3, long, long.replace(" per second", "/s").replace(" per minute", "/min") if what else ""))
+        parts.append((3, long, long.replace(" per second", "/s").replace(" per minute", "/min")))
+    elif per_s > 0:
+        parts.append((3, _format_rate(per_s, ""), ""))
     if now.replies:
         parts.append((2, *_format_spent(now, settings or Settings())))
     if per_s > 0:

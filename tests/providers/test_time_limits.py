@@ -143,7 +143,7 @@ def test_a_server_that_knows_no_streams_is_understood(deciding: Deciding) -> Non
 @pytest.mark.parametrize(
     ("answers", "attempts", "why"),
     [
-        ([(500, "image input is not supported")], 2, "given up after 2 attempts, which were answered alike"),
+        ([(500, "image input is not supported")], 3, "given up after 3 attempts, which were answered alike"),
         ([(500, "busy"), (500, "still busy")], 5, "gave up after 5 attempts"),
         ([(502, "bad gateway")], 5, "gave up after 5 attempts"),
         ([(501, "not implemented")], 1, "not implemented$"),

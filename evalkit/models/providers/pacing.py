@@ -8,10 +8,10 @@ several event loops and threads.
 An answer 429 (or 503, 529) is no failed attempt as long as the service lets others through: the request waits and goes
 out again. `AdaptivePace` finds the rate that the service allows, one for each service.
 
-Broken connections, timeouts, and HTTP 408 and 5xx are retried, and 429 of a service that answers nobody; HTTP 500 and a
-passed time limit only until the same request has had the same one twice. The wait
-doubles from one second to the cap, with jitter, so that concurrent cases don't come back together. A service that asks
-for more than the cap ends the attempts.
+Broken connections, timeouts, and HTTP 408 and 5xx are retried, and 429 of a service that answers nobody; but not for
+ever what may be the request's fault: HTTP 500 with the same text three times, a time limit that has passed twice. The
+wait doubles from one second to the cap, with jitter, so that concurrent cases don't come back together. A service that
+asks for more than the cap ends the attempts.
 """
 
 from __future__ import annotations
@@ -347,11 +347,20 @@ def is_transient(error: ProviderError) -> bool:
     return status is None or status in (408, 429) or 500 <= status <= 599
 
 
-def _is_settled(error: ProviderError, before: ProviderError | None) -> bool:
-    """Tell whether the service has answered the same request alike twice, by what may be the request's fault."""
-    if before is None or (error.status, str(error)) != (before.status, str(before)):
-        return False
-    return error.status == 500 or isinstance(error, TimeLimitError)
+class _Failures:
+    """The failures of one request, in a row: the same one again and again may be the request's fault."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int | None, str] | None = None
+        self._alike = 0
+
+    def add(self, error: ProviderError) -> bool:
+        """Add a failure. Return whether another attempt would end alike: HTTP 500 has come three times with the same
+        text, or a time limit has passed twice."""
+        failure = (error.status, str(error))
+        self._alike = self._alike + 1 if failure == self._last else 1
+        self._last = failure
+        return self._alike >= (3 if error.status == 500 else 2 if isinstance(error, TimeLimitError) else MOST_REFUSALS)
 
 
 async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolicy) -> T:
@@ -361,7 +370,7 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
     """
     limiter = current_limiter.get()
     attempts = refusals = tries = 0
-    before: ProviderError | None = None
+    failures = _Failures()
     while True:
         tries += 1
         turn = Turn() if limiter is None else await limiter.enter(policy)
@@ -382,8 +391,7 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
             if is_refused and (asked_s is None or asked_s > policy.cap_s):  # others get through: the pace is enough
                 asked_s = 0.0
             wait_s = policy.wait_s(0 if is_refused else attempts, asked_s)
-            is_settled = _is_settled(error, before)
-            before = error
+            is_settled = failures.add(error)
             is_last = is_settled or (not is_refused and attempts >= policy.retries)
             if is_last or not is_transient(error) or wait_s > policy.cap_s:
                 raise _build_final_error(error, tries, wait_s, policy, is_settled=is_settled) from error.__cause__

@@ -13,7 +13,7 @@ from evalkit.locks import create_lock
 from evalkit.models.providers.window import Window
 
 
-class SentRequest(Struct, eq=False):
+class OwnRequest(Struct, eq=False):
     """A request that an agent's client has sent, when so many `requests` were under way to `host`, itself included."""
 
     host: str
@@ -25,7 +25,7 @@ class Server(Struct):
     """What is known of a server, and what is under way to it, in the order of sending."""
 
     window: Window = field(default_factory=Window)
-    under_way: list[SentRequest] = field(default_factory=list)
+    under_way: list[OwnRequest] = field(default_factory=list)
 
 
 class ClientLoad:
@@ -35,15 +35,15 @@ class ClientLoad:
         self._lock = create_lock()
         self._servers: dict[str, Server] = {}
 
-    def begin(self, host: str) -> SentRequest:
+    def begin(self, host: str) -> OwnRequest:
         """Count a request that goes out."""
         with self._lock:
             server = self._servers.setdefault(host, Server())
-            request = SentRequest(host, time.monotonic(), len(server.under_way) + 1)
+            request = OwnRequest(host, time.monotonic(), len(server.under_way) + 1)
             server.under_way.append(request)
             return request
 
-    def end(self, request: SentRequest, *, is_answered: bool) -> None:
+    def end(self, request: OwnRequest, *, is_answered: bool) -> None:
         """Count its end, once."""
         with self._lock:
             server = self._servers[request.host]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from evalkit.models.cassettes.http.client_load import CLIENT_LOAD, SentRequest
+from evalkit.models.cassettes.http.client_load import CLIENT_LOAD, OwnRequest
 from evalkit.models.cassettes.http.messages import HttpRequest, HttpResponse
 from evalkit.models.cassettes.http.player import TrafficListener, is_ignored_host
 from evalkit.models.cassettes.http.tee import Tee, TeeGroup
@@ -49,14 +49,14 @@ class Observer:
             self.listener.on_request()
 
     def _report_response(
-        self, request: HttpRequest, sent: SentRequest | None, response: HttpResponse, duration_ms: float
+        self, request: HttpRequest, sent: OwnRequest | None, response: HttpResponse, duration_ms: float
     ) -> None:
         if sent is not None:
             CLIENT_LOAD.end(sent, is_answered=True)
         self.listener.on_response(request, response, duration_ms, is_live=True)
 
     def _report_failure(
-        self, request: HttpRequest, sent: SentRequest | None, error: BaseException, duration_ms: float
+        self, request: HttpRequest, sent: OwnRequest | None, error: BaseException, duration_ms: float
     ) -> None:
         if sent is not None:
             CLIENT_LOAD.end(sent, is_answered=False)
