@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import TypeGuard
 
 from msgspec import Struct
 
 from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject
+from evalkit.records.case import Declaration
 from evalkit.records.parts import PARTS, TEXT, InputPart
 from evalkit.records.transcript import ModelCall, ModelTurn
 
 NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
+
+
+def describe_function(function: Declaration) -> JsonDict:
+    """Return the keys of a declaration that OpenAI's APIs, Ollama's and Gemini's interactions share."""
+    described: JsonDict = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
+    return described | ({"description": function.description} if function.description else {})
 
 
 def build_call_id(position: int, index: int) -> str:
@@ -21,17 +29,54 @@ def build_call_id(position: int, index: int) -> str:
     return f"call_{position}_{index}"
 
 
+class CallResult(Struct, frozen=True):
+    """A result, with its call as it was sent: the call `number` of the last reply."""
+
+    number: int
+    call: ModelCall
+    call_id: str
+    value: object
+
+
+def build_conversation(
+    messages: Iterable[JsonObject],
+    *,
+    build_user: Callable[[JsonObject], JsonDict],
+    build_reply: Callable[[ModelTurn, int], list[JsonDict]],
+    build_results: Callable[[Iterable[CallResult]], list[JsonDict]],
+    list_call_ids: Callable[[Sequence[JsonObject]], list[str]],
+) -> list[JsonDict]:
+    """Build a conversation in the form of an API. `list_call_ids` gives the ids of the calls in what `build_reply`
+    returned for the message at a position."""
+    sent: list[JsonDict] = []
+    pending: list[tuple[int, ModelCall, str]] = []
+    for position, message in enumerate(messages):
+        role = message.get("role")
+        if role == "user":
+            sent.append(build_user(message))
+        elif role == "model":
+            reply = build_reply(message["turn"], position)
+            pending = list(zip(count(), message["turn"].calls, list_call_ids(reply), strict=False))
+            sent += reply
+        elif role == "function":
+            sent += build_results(pair_results(message["results"], pending, position))
+        else:
+            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    return sent
+
+
 def pair_results(
-    results: Sequence[tuple[ModelCall, object]], pending: list[tuple[ModelCall, str]], position: int
-) -> Iterator[tuple[str, object]]:
-    """Yield each result with the id of its call, which is taken out of `pending`: the calls of the last reply with the
-    ids that were sent. Results come in any order: each takes the call of its id, else of its content, else the next."""
+    results: Sequence[tuple[ModelCall, object]], pending: list[tuple[int, ModelCall, str]], position: int
+) -> Iterator[CallResult]:
+    """Yield each result with its call, which is taken out of `pending`: the calls of the last reply with the ids that
+    were sent. Results come in any order: each takes the call of its id, else of its content, else the next."""
     for index, (call, value) in enumerate(results):
-        by_id = (place for place, (_, sent_id) in enumerate(pending) if sent_id == call.call_id)
+        by_id = (place for place, (_, _, sent_id) in enumerate(pending) if sent_id == call.call_id)
         key = (call.name, call.arguments)
-        by_content = (place for place, (sent, _) in enumerate(pending) if (sent.name, sent.arguments) == key)
+        by_content = (place for place, (_, sent, _) in enumerate(pending) if (sent.name, sent.arguments) == key)
         place = next(by_id, next(by_content, 0))
-        yield pending.pop(place)[1] if pending else build_call_id(position, index), value
+        number, sent, sent_id = pending.pop(place) if pending else (index, call, build_call_id(position, index))
+        yield CallResult(number, sent, sent_id, value)
 
 
 def is_error_result(value: object) -> TypeGuard[Mapping[str, object]]:
@@ -54,23 +99,18 @@ class BlockWriter(Struct, frozen=True, kw_only=True):
 
     def build_messages(self, messages: Iterable[JsonObject]) -> list[JsonDict]:
         """Build the conversation in the API's form. Calls without an id get one, so that answers find them."""
-        sent: list[JsonDict] = []
-        pending: list[tuple[ModelCall, str]] = []
-        for position, message in enumerate(messages):
-            role = message.get("role")
-            if role == "user":
-                parts = message.get(PARTS) or (InputPart(kind=TEXT, text=message["text"]),)
-                blocks = [self.build_part(part) for part in parts if part.kind != TEXT or part.text]
-                sent.append({"role": "user", "content": blocks})
-            elif role == "model":
-                turn = message["turn"]
-                blocks = self.build_reply(turn, position)
-                pending = list(zip(turn.calls, self.list_call_ids(blocks), strict=False))
-                sent.append({"role": "assistant", "content": blocks})
-            elif role == "function":
-                results = pair_results(message["results"], pending, position)
-                blocks = [self.build_result(call_id, value) for call_id, value in results]
-                sent.append({"role": "user", "content": blocks})
-            else:
-                raise UsageError(f"a message's role is user, model or function, got {role!r}")
+        sent = build_conversation(
+            messages,
+            build_user=self._build_user_message,
+            build_reply=lambda turn, position: [{"role": "assistant", "content": self.build_reply(turn, position)}],
+            build_results=self._build_results,
+            list_call_ids=lambda reply: self.list_call_ids(reply[0]["content"]),
+        )
         return [message for message in sent if message["content"]]  # the services take no message without content
+
+    def _build_user_message(self, message: JsonObject) -> JsonDict:
+        parts = message.get(PARTS) or (InputPart(kind=TEXT, text=message["text"]),)
+        return {"role": "user", "content": [self.build_part(part) for part in parts if part.kind != TEXT or part.text]}
+
+    def _build_results(self, results: Iterable[CallResult]) -> list[JsonDict]:
+        return [{"role": "user", "content": [self.build_result(result.call_id, result.value) for result in results]}]

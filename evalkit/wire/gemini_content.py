@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
 from evalkit.records.case import Declaration
 from evalkit.records.parts import PARTS, TEXT
 from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
-from evalkit.wire.building import is_error_result
+from evalkit.wire.building import CallResult, build_conversation, is_error_result
 from evalkit.wire.gemini_parts import CallParts, format_call, to_wire_keys
 from evalkit.wire.reading import (
     CallNames,
@@ -254,25 +253,20 @@ def build_declaration(function: Declaration) -> JsonDict:
 def build_contents(messages: Iterable[JsonObject]) -> list[JsonDict]:
     """Build the conversation in the API's form, without replies that have nothing in them (blocked, empty): the API
     takes no content without parts. A model's turn goes back as it came, part by part."""
-    contents: list[JsonDict] = []
-    for message in messages:
-        role = message.get("role")
-        if role == "user":
-            contents.append({"role": "user", "parts": _build_user_parts(message)})
-        elif role == "model":
-            contents.append(_build_model_content(message["turn"]))
-        elif role == "function":
-            parts = []
-            for call, value in message["results"]:
-                result = dict(value) if is_error_result(value) else {"output": value}
-                response: JsonDict = {"name": call.name, "response": result}
-                if call.call_id is not None:
-                    response["id"] = call.call_id
-                parts.append({"functionResponse": response})
-            contents.append({"role": "user", "parts": parts})
-        else:
-            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    contents = build_conversation(
+        messages,
+        build_user=lambda message: {"role": "user", "parts": _build_user_parts(message)},
+        build_reply=lambda turn, _: [_build_model_content(turn)],
+        build_results=lambda results: [{"role": "user", "parts": list(map(_build_result, results))}],
+        list_call_ids=lambda _: [],  # a call that came without an id goes back without one
+    )
     return [content for content in contents if content["parts"]]
+
+
+def _build_result(result: CallResult) -> JsonDict:
+    value = dict(result.value) if is_error_result(result.value) else {"output": result.value}
+    response: JsonDict = {"name": result.call.name, "response": value}
+    return {"functionResponse": response | ({} if result.call.call_id is None else {"id": result.call.call_id})}
 
 
 def _build_user_parts(message: JsonObject) -> list[JsonDict]:

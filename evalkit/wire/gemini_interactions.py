@@ -10,12 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, join_pieces
 from evalkit.records.case import Declaration
 from evalkit.records.parts import IMAGE, PARTS, TEXT, InputPart
-from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.wire.building import NO_PARAMETERS, build_call_id, format_result, is_error_result, pair_results
+from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
+from evalkit.wire.building import (
+    CallResult,
+    build_call_id,
+    build_conversation,
+    describe_function,
+    format_result,
+    is_error_result,
+)
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
@@ -192,33 +198,23 @@ def build_request(request: ModelRequest) -> JsonDict:
 
 def build_declaration(function: Declaration) -> JsonDict:
     """Build the declaration of a function."""
-    declared: JsonDict = {"type": "function", "name": function.name}
-    if function.description:
-        declared["description"] = function.description
-    return declared | {"parameters": dict(function.parameters or NO_PARAMETERS)}
+    return {"type": "function", **describe_function(function)}
 
 
 def build_steps(messages: Iterable[JsonObject]) -> list[JsonDict]:
     """Build the conversation in the API's form. A model's steps go back as they came, signatures included."""
-    steps: list[JsonDict] = []
-    pending: list[tuple[ModelCall, str]] = []
-    for position, message in enumerate(messages):
-        role = message.get("role")
-        if role == "user":
-            parts = message.get(PARTS) or (InputPart(kind=TEXT, text=message["text"]),)
-            steps.append({"type": "user_input", "content": [_build_part(part) for part in parts]})
-        elif role == "model":
-            sent = _build_reply(message["turn"], position)
-            ids = [step["id"] for step in sent if step.get("type") == "function_call"]
-            pending = list(zip(message["turn"].calls, ids, strict=False))
-            steps += sent
-        elif role == "function":
-            names = {call_id: call.name for call, call_id in pending}
-            for call_id, value in pair_results(message["results"], pending, position):
-                steps.append(_build_result(call_id, names.get(call_id), value))
-        else:
-            raise UsageError(f"a message's role is user, model or function, got {role!r}")
-    return steps
+    return build_conversation(
+        messages,
+        build_user=_build_user_step,
+        build_reply=_build_reply,
+        build_results=lambda results: list(map(_build_result, results)),
+        list_call_ids=lambda steps: [step["id"] for step in steps if step.get("type") == "function_call"],
+    )
+
+
+def _build_user_step(message: JsonObject) -> JsonDict:
+    parts = message.get(PARTS) or (InputPart(kind=TEXT, text=message["text"]),)
+    return {"type": "user_input", "content": [_build_part(part) for part in parts]}
 
 
 def _build_part(part: InputPart) -> JsonDict:
@@ -252,10 +248,11 @@ def _restore_arguments(step: JsonObject) -> JsonDict:
     return {**step, "arguments": {}} if is_malformed else dict(step)
 
 
-def _build_result(call_id: str, name: str | None, value: object) -> JsonDict:
-    result = dict(value) if isinstance(value, Mapping) else format_result(value)
-    step: JsonDict = {"type": "function_result", "call_id": call_id, "result": result}
-    return step | ({"name": name} if name else {}) | ({"is_error": True} if is_error_result(value) else {})
+def _build_result(result: CallResult) -> JsonDict:
+    value = result.value
+    step: JsonDict = {"type": "function_result", "call_id": result.call_id, "name": result.call.name}
+    step["result"] = dict(value) if isinstance(value, Mapping) else format_result(value)
+    return step | ({"is_error": True} if is_error_result(value) else {})
 
 
 # -- replies

@@ -12,8 +12,8 @@ from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, join_pieces
 from evalkit.records.case import Declaration
 from evalkit.records.parts import IMAGE, PARTS, TEXT
-from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.wire.building import NO_PARAMETERS, build_call_id, format_result, pair_results
+from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
+from evalkit.wire.building import CallResult, build_conversation, describe_function, format_result
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
@@ -128,33 +128,27 @@ def build_request(request: ModelRequest, *, stream: bool, num_ctx: int | None = 
 
 def build_declaration(function: Declaration) -> JsonDict:
     """Build the declaration of a function."""
-    declared: JsonDict = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
-    if function.description:
-        declared["description"] = function.description
-    return {"type": "function", "function": declared}
+    return {"type": "function", "function": describe_function(function)}
 
 
 def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[JsonDict]:
     """Build the conversation in the API's form. Answers stand in the order of their calls, which may have no ids."""
     sent: list[JsonDict] = [{"role": "system", "content": system}] if system else []
-    pending: list[tuple[ModelCall, str]] = []
-    for position, message in enumerate(messages):
-        role = message.get("role")
-        if role == "user":
-            sent.append(_build_user_message(message))
-        elif role == "model":
-            calls = enumerate(message["turn"].calls)
-            pending = [(call, call.call_id or build_call_id(position, index)) for index, call in calls]
-            sent.append(_build_reply(message["turn"]))
-        elif role == "function":
-            asked = {call_id: (place, call) for place, (call, call_id) in enumerate(pending)}
-            answers = list(pair_results(message["results"], pending, position))
-            for call_id, value in sorted(answers, key=lambda answer: asked[answer[0]][0] if answer[0] in asked else 0):
-                call = asked[call_id][1] if call_id in asked else message["results"][0][0]
-                given_id = {} if call.call_id is None else {"tool_call_id": call.call_id}
-                sent.append({"role": "tool", "tool_name": call.name, **given_id, "content": format_result(value)})
-        else:
-            raise UsageError(f"a message's role is user, model or function, got {role!r}")
+    return sent + build_conversation(
+        messages,
+        build_user=_build_user_message,
+        build_reply=lambda turn, _: [_build_reply(turn)],
+        build_results=_build_results,
+        list_call_ids=lambda reply: [str(call.get("id") or "") for call in reply[0].get("tool_calls", ())],
+    )
+
+
+def _build_results(results: Iterable[CallResult]) -> list[JsonDict]:
+    sent: list[JsonDict] = []
+    for result in sorted(results, key=lambda result: result.number):
+        given_id = {} if result.call.call_id is None else {"tool_call_id": result.call.call_id}
+        content = format_result(result.value)
+        sent.append({"role": "tool", "tool_name": result.call.name, **given_id, "content": content})
     return sent
 
 

@@ -14,13 +14,12 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings, parse_arguments
 from evalkit.records.case import Declaration
 from evalkit.records.parts import IMAGE, PARTS, TEXT, InputPart
-from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
+from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.wire.anthropic_messages import read_block
-from evalkit.wire.building import NO_PARAMETERS, build_call_id, format_result, pair_results
+from evalkit.wire.building import CallResult, build_call_id, build_conversation, describe_function, format_result
 from evalkit.wire.chat_stream import CHOICE_KEYS, CUT_OFF, ECHOED_KEYS, MESSAGE_KEYS, StreamedChoice
 from evalkit.wire.reading import (
     CallNames,
@@ -254,32 +253,30 @@ def build_request(request: ModelRequest, *, stream: bool, limit_key: str) -> Jso
 
 def build_declaration(function: Declaration) -> JsonDict:
     """Build the declaration of a function."""
-    declared: JsonDict = {"name": function.name, "parameters": dict(function.parameters or NO_PARAMETERS)}
-    if function.description:
-        declared["description"] = function.description
-    return {"type": "function", "function": declared}
+    return {"type": "function", "function": describe_function(function)}
 
 
 def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[JsonDict]:
     """Build the conversation in the API's form. Calls that came without an id get one, so that answers find them."""
     sent: list[JsonDict] = [{"role": "system", "content": system}] if system else []
-    pending: list[tuple[ModelCall, str]] = []
-    for position, message in enumerate(messages):
-        role = message.get("role")
-        if role == "user":
-            parts = [_build_part(part) for part in message.get(PARTS, ())]
-            sent.append({"role": "user", "content": parts or message["text"]})
-        elif role == "model":
-            reply = _build_reply(message["turn"], position)
-            ids = [call["id"] for call in reply.get("tool_calls", ())]
-            pending = list(zip(message["turn"].calls, ids, strict=False))
-            sent.append(reply)
-        elif role == "function":
-            for call_id, value in pair_results(message["results"], pending, position):
-                sent.append({"role": "tool", "tool_call_id": call_id, "content": format_result(value)})
-        else:
-            raise UsageError(f"a message's role is user, model or function, got {role!r}")
-    return sent
+    return sent + build_conversation(
+        messages,
+        build_user=_build_user_message,
+        build_reply=lambda turn, position: [_build_reply(turn, position)],
+        build_results=_build_results,
+        list_call_ids=lambda reply: [call["id"] for call in reply[0].get("tool_calls", ())],
+    )
+
+
+def _build_user_message(message: JsonObject) -> JsonDict:
+    parts = [_build_part(part) for part in message.get(PARTS, ())]
+    return {"role": "user", "content": parts or message["text"]}
+
+
+def _build_results(results: Iterable[CallResult]) -> list[JsonDict]:
+    return [
+        {"role": "tool", "tool_call_id": result.call_id, "content": format_result(result.value)} for result in results
+    ]
 
 
 def _build_part(part: InputPart) -> JsonDict:

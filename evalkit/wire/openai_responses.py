@@ -13,12 +13,11 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from evalkit.errors import UsageError
 from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
 from evalkit.records.case import Declaration
 from evalkit.records.parts import IMAGE, PARTS, TEXT, InputPart
-from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.wire.building import NO_PARAMETERS, build_call_id, format_result, pair_results
+from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
+from evalkit.wire.building import CallResult, build_call_id, build_conversation, describe_function, format_result
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
@@ -253,34 +252,31 @@ def build_request(request: ModelRequest, *, stream: bool) -> JsonDict:
 
 def build_declaration(function: Declaration) -> JsonDict:
     """Build the declaration of a function. The API means strict schemas where a declaration says nothing of it."""
-    declared: JsonDict = {"type": "function", "name": function.name, "strict": False}
-    declared["parameters"] = dict(function.parameters or NO_PARAMETERS)
-    if function.description:
-        declared["description"] = function.description
-    return declared
+    return {"type": "function", "strict": False, **describe_function(function)}
 
 
 def build_input(messages: Iterable[JsonObject]) -> list[JsonDict]:
     """Build the conversation in the API's form: replies as the items that came. Calls that came without an id get one,
     so that answers find them."""
-    sent: list[JsonDict] = []
-    pending: list[tuple[ModelCall, str]] = []
-    for position, message in enumerate(messages):
-        role = message.get("role")
-        if role == "user":
-            parts = [_build_part(part) for part in message.get(PARTS, ())]
-            sent.append({"role": "user", "content": parts or message["text"]})
-        elif role == "model":
-            items = _build_reply(message["turn"], position)
-            ids = [item["call_id"] for item in items if item.get("type") == "function_call"]
-            pending = list(zip(message["turn"].calls, ids, strict=False))
-            sent += items
-        elif role == "function":
-            for call_id, value in pair_results(message["results"], pending, position):
-                sent.append({"type": "function_call_output", "call_id": call_id, "output": format_result(value)})
-        else:
-            raise UsageError(f"a message's role is user, model or function, got {role!r}")
-    return sent
+    return build_conversation(
+        messages,
+        build_user=_build_user_message,
+        build_reply=_build_reply,
+        build_results=_build_results,
+        list_call_ids=lambda items: [item["call_id"] for item in items if item.get("type") == "function_call"],
+    )
+
+
+def _build_user_message(message: JsonObject) -> JsonDict:
+    parts = [_build_part(part) for part in message.get(PARTS, ())]
+    return {"role": "user", "content": parts or message["text"]}
+
+
+def _build_results(results: Iterable[CallResult]) -> list[JsonDict]:
+    return [
+        {"type": "function_call_output", "call_id": result.call_id, "output": format_result(result.value)}
+        for result in results
+    ]
 
 
 def _build_part(part: InputPart) -> JsonDict:

@@ -10,26 +10,33 @@ import pytest
 from evalkit.models.providers.base import read_call
 from evalkit.records.transcript import ModelCall, ModelTurn
 from evalkit.wire import anthropic_messages, bedrock_converse, openai_chat
-from evalkit.wire.building import build_call_id, format_result, is_error_result, pair_results
+from evalkit.wire.building import CallResult, build_call_id, format_result, is_error_result, pair_results
 
 FIRST, SECOND = ModelCall(name="f", arguments={"a": 1}), ModelCall(name="f", arguments={"a": 2})
 
 
 def test_a_result_takes_the_call_of_its_id() -> None:
     calls = [ModelCall(name="f", arguments={}, call_id=call_id) for call_id in ("x", "y")]
-    pending = [(call, str(call.call_id)) for call in calls]
+    pending = [(number, call, str(call.call_id)) for number, call in enumerate(calls)]
 
-    assert list(pair_results([(calls[1], "of y"), (calls[0], "of x")], pending, 0)) == [("y", "of y"), ("x", "of x")]
+    paired = list(pair_results([(calls[1], "of y"), (calls[0], "of x")], pending, 0))
+
+    assert paired == [CallResult(1, calls[1], "y", "of y"), CallResult(0, calls[0], "x", "of x")]
     assert pending == []
 
 
 def test_a_result_without_an_id_takes_the_call_of_its_content_else_the_next() -> None:
-    pending = [(FIRST, "x"), (SECOND, "y"), (FIRST, "z")]
+    pending = [(0, FIRST, "x"), (1, SECOND, "y"), (2, FIRST, "z")]
     other = ModelCall(name="g", arguments={})
 
     paired = pair_results([(SECOND, 2), (other, "?"), (FIRST, 1), (FIRST, "of none")], pending, 3)
 
-    assert list(paired) == [("y", 2), ("x", "?"), ("z", 1), ("call_3_3", "of none")]
+    assert [(result.call_id, result.value) for result in paired] == [
+        ("y", 2),
+        ("x", "?"),
+        ("z", 1),
+        ("call_3_3", "of none"),
+    ]
 
 
 def build_openai_ids(messages: list[dict[str, Any]]) -> tuple[list[str], list[tuple[str, str]]]:
