@@ -14,7 +14,7 @@ _REFUSALS = (400, 422)
 def explain_refused_setting(error: ProviderError, case: Case, settings: Settings, in_force: TaskSettings) -> str:
     """Explain which setting to change; "" where none is refused. A service that names no key may mean any of them."""
     said = [name for name in REQUEST_SETTINGS if getattr(in_force, name) is not None]
-    if error.status not in _REFUSALS or not said:
+    if not said or (error.refused_key is None and error.status not in _REFUSALS):
         return ""
     if error.refused_key is None:
         places = ", ".join(f"{name} ({_locate(name, case, settings)})" for name in said)

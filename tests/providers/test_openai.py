@@ -558,18 +558,57 @@ def test_a_stream_that_breaks_off_has_no_half_call_and_says_so(length: int) -> N
             "openai (m): 400: Unsupported parameter: temperature. To leave it out: openai:m?drop=temperature",
         ),
         (404, '{"error": {"message": "No model"}}', "openai (m): 404: No model. Has the server 'm'?"),
+        (404, '{"error": {"message": "No", "param": "seed"}}',
+         "openai (m): 404: No. To leave it out: openai:m?drop=seed"),
+        (422, '{"detail": [{"loc": ["body", "seed"], "msg": "Extra", "input": 0}]}',
+         "openai (m): 422: body.seed: Extra. To leave it out: openai:m?drop=seed"),
+        (422, '{"message": {"detail": [{"loc": ["query", "a"], "msg": "Extra"}]}}', "openai (m): 422: query.a: Extra"),
+        (400, '{"error": {"message": "No", "param": "body.seed"}}',
+         "openai (m): 400: No. To leave it out: openai:m?drop=seed"),
+        (400, '{"error": "No seed."}', "openai (m): 400: No seed"),
+        (400, '{"detail": "No seed"}', "openai (m): 400: No seed"),
+        (400, '[{"error": {"message": "No seed"}}]', "openai (m): 400: No seed"),
+        (400, "No seed", "openai (m): 400: No seed"),
+        (400, '{"status": "refused"}', 'openai (m): 400: {"status": "refused"}'),
+        (400, '{"error": {"message": "Provider returned error", "metadata": {"raw": "No seed"}}}',
+         "openai (m): 400: Provider returned error: No seed"),
         (200, '{"error": {"message": "Overloaded", "code": 503}}', "openai (m): Overloaded"),
         (200, "<html>", 'openai (m) answered something that is no JSON: "<html>"'),
         (200, "{", 'openai (m) answered something that is no JSON: "{"'),
     ],
 )  # fmt: skip
 def test_every_refusal_is_one_clear_message(replay: Any, answer: Any, status: int, body: str, message: str) -> None:
-    replay.answers[:] = [answer(body, status=status)]
+    replay.answers[:] = [answer(body, status=status)] * 2  # some are asked once more, without a stream
 
     with pytest.raises(ProviderError) as caught:
         asked(provider(replay))
 
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("refused", "status", "asked_for"),
+    [
+        (["stream"], 404, [("stream", "max_tokens"), ("max_tokens",)]),
+        (["None"], 400, [("stream", "max_tokens"), ("max_tokens",)]),
+        (
+            ["max_tokens", "reasoning_effort"],
+            400,
+            [("stream", "max_tokens"), ("stream", "max_completion_tokens"),
+             ("stream", "max_completion_tokens", "reasoning_effort")],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_refused_one_after_another_is_asked_for_otherwise(
+    replay: Any, answer: Any, refused: list[str], status: int, asked_for: list[tuple[str, ...]]
+) -> None:
+    errors = [{"error": {"message": "No", "param": key}} for key in refused]
+    replay.answers[:] = [*(answer(json.dumps(error), status=status) for error in errors), answer(HELLO)]
+    request = ModelRequest(messages=(USER,), functions=(Declaration(name="f"),), max_output_tokens=9)
+
+    assert asked(provider(replay), request).text == "Hello."
+    keys = ("stream", "max_tokens", "max_completion_tokens", "reasoning_effort")
+    assert [tuple(key for key in keys if key in one.body) for one in replay.received] == asked_for
 
 
 @pytest.mark.parametrize("chunk", [{"choices": [{"delta": "x"}]}, {"choices": [{"delta": {"tool_calls": 5}}]}])

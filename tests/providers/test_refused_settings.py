@@ -29,10 +29,12 @@ def refuse(tmp_path: Path, replay: ReplayServer, monkeypatch: pytest.MonkeyPatch
     (folder / "desk.md").write_text("---\nname: desk\n---\nBe kind.\n")
     (folder / "suite.yaml").write_text("settings:\n  temperature: 0\n")
 
-    def run(key: str | None, *, own: str = "", options: str = "", **settings: Any) -> evalkit.Verdict:
+    def run(
+        key: str | None, *, own: str = "", options: str = "", status: int = 400, **settings: Any
+    ) -> evalkit.Verdict:
         (folder / "a_001.yaml").write_text(CASE + own)
         error = {"message": "No", "type": "invalid_request_error", "param": key, "code": "unsupported_value"}
-        replay.answers[:] = [Answer(json.dumps({"error": error}), status=400)] * 2
+        replay.answers[:] = [Answer(json.dumps({"error": error}), status=status)] * 3
         case = evalkit.load_case(folder / "a_001.yaml", root=tmp_path)
         model = f"openai:m?base_url={replay.url}/v1&retries=0{options}"
         return evalkit.run_case(case, settings=Settings(root=tmp_path, model=model, **settings))
@@ -44,6 +46,11 @@ def refuse(tmp_path: Path, replay: ReplayServer, monkeypatch: pytest.MonkeyPatch
     ("key", "options", "advice"),
     [
         ("temperature", {}, f"temperature is set by scenarios/suite.yaml:2:16, settings.temperature: {OWN}"),
+        (
+            "temperature",
+            {"status": 404},
+            f"temperature is set by scenarios/suite.yaml:2:16, settings.temperature: {OWN}",
+        ),
         (
             "temperature",
             {"temperature": 0.5, "from_flags": frozenset({"temperature"})},

@@ -19,7 +19,12 @@ from evalkit.errors import EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonDict
 from evalkit.models.providers.base import MAX_REPLY_BYTES, ProviderOptions, limit_replies, parse_reply
 from evalkit.models.providers.pacing import RetryPolicy, call_with_retries, load_client
-from evalkit.models.providers.service_errors import read_retry_after, to_transport_error
+from evalkit.models.providers.service_errors import (
+    describe_refusal,
+    find_refused_key,
+    read_retry_after,
+    to_transport_error,
+)
 from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 
@@ -184,15 +189,15 @@ class ClientProvider(ABC):
     def _to_status_error(self, error: Any) -> ProviderError:
         body = error.body if isinstance(error.body, Mapping) else {}
         body = body["error"] if isinstance(body.get("error"), Mapping) else body
-        text = str(body.get("message") or error.message).strip()
+        text = describe_refusal(error.body) or str(error.message)
         hint = {
             401: f". Check {self.key_variable}",
             403: f". Check {self.key_variable}",
             404: f". {self.not_found.format(self.model)}",
         }
-        refused_key = body["param"] if error.status_code in _REFUSALS and isinstance(body.get("param"), str) else None
+        refused_key = find_refused_key(error.body) if error.status_code in _REFUSALS else None
         if refused_key in _OPTIONAL_KEYS:
-            hint[400] = f". To leave it out: {self.name}:{self.model}?drop={refused_key}"
+            hint[error.status_code] = f". To leave it out: {self.name}:{self.model}?drop={refused_key}"
         return ProviderError(
             f"{self.service}: {error.status_code}: {text.rstrip('.')}{hint.get(error.status_code, '')}",
             status=error.status_code,
@@ -205,4 +210,5 @@ class ClientProvider(ABC):
 def _may_refuse_streams(error: ProviderError) -> bool:
     """Tell whether the server may have refused to stream: it has answered by such a status, and names no other key."""
     is_answer = hasattr(error.__cause__, "status_code")
-    return is_answer and error.status in _NO_STREAMS and error.refused_key in (None, *_STREAM_KEYS)
+    is_of_streams = error.refused_key in _STREAM_KEYS
+    return is_answer and (is_of_streams or (error.status in _NO_STREAMS and error.refused_key is None))

@@ -38,6 +38,7 @@ from evalkit.wire.reading import as_mapping
 
 _LIMIT_KEYS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # and the other one
 _NO_API = (404, 405, 501)
+_MOST_REFUSED_KEYS = 2  # of a request that can be made otherwise: the limit's, and the reasoning's
 _WITHOUT_REASONING = (
     "the model was asked without reasoning (reasoning_effort none): its server refuses functions beside it in chat "
     "completions. The option api=responses asks for both, where the server has that API"
@@ -81,12 +82,15 @@ class OpenAIProvider(ClientProvider):
         super().__init__(model, self.options, policy)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
-        """Ask the model, once more where its server refuses what evalkit can say otherwise."""
-        try:
-            turn = await super().turn(request)
-        except ProviderError as refusal:
-            if not self.learn(refusal, request):
-                raise
+        """Ask the model, and again where its server refuses what evalkit can say otherwise."""
+        for _ in range(_MOST_REFUSED_KEYS):
+            try:
+                turn = await super().turn(request)
+                break
+            except ProviderError as refusal:
+                if not self.learn(refusal, request):
+                    raise
+        else:
             turn = await super().turn(request)
         return replace(turn, note=_WITHOUT_REASONING) if self._omits_reasoning_of(request) else turn
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from evalkit.errors import ProviderError
 from evalkit.jsonvalue import filter_mappings
+from evalkit.text.format import cut_between_words
 from evalkit.text.url import is_loopback
 
 _TRANSPORT_PACKAGES = ("httpx", "httpcore", "aiohttp", "ssl", "anyio", "h11")
@@ -76,6 +78,38 @@ def parse_seconds(value: object) -> float | None:
         return None
     return delay_s if 0 <= delay_s < float("inf") else None
 
+
+def describe_refusal(body: object) -> str:
+    """Return what the body of an answer says is wrong: services have an `error`, a `message` or a `detail`, each a text
+    or a structure of its own. "" where it says nothing."""
+    if isinstance(body, (list, tuple)):
+        return "; ".join(filter(None, map(describe_refusal, body)))
+    if not isinstance(body, Mapping):
+        return "" if body is None else cut_between_words(str(body).strip(), 500)
+    if isinstance(body.get("loc"), list) and isinstance(body.get("msg"), str):  # pydantic's, of a server in Python
+        return f"{'.'.join(map(str, body['loc']))}: {body['msg']}"
+    text = next((describe_refusal(body[key]) for key in _TEXT_KEYS if body.get(key)), "")
+    metadata = body.get("metadata")  # OpenRouter's: what the service behind it said
+    behind = metadata.get("raw") if isinstance(metadata, Mapping) else None
+    return ": ".join(filter(None, (text, describe_refusal(behind)))) or cut_between_words(json.dumps(dict(body)), 500)
+
+
+def find_refused_key(body: object) -> str | None:
+    """Find the key of the request that the body of a refusal names: as `param`, or as the place of what a server in
+    Python found wrong (``loc: [body, seed]``)."""
+    if isinstance(body, (list, tuple)):
+        return next(filter(None, map(find_refused_key, body)), None)
+    if not isinstance(body, Mapping):
+        return None
+    param, place = body.get("param"), body.get("loc")
+    if isinstance(param, str) and param not in ("", "None"):  # LiteLLM's word for none
+        return param.removeprefix("body.")
+    if isinstance(place, list) and len(place) > 1 and place[0] == "body":
+        return str(place[1])
+    return find_refused_key([body.get(key) for key in _TEXT_KEYS])
+
+
+_TEXT_KEYS = ("error", "message", "detail")
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
