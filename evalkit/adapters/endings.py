@@ -9,6 +9,8 @@ _STOP_REASONS = {"content_filter": "blocked", "length": "length", "malformed_cal
 
 
 def find_stop_reason(task: Task) -> str:
-    """Return how a run has ended by the last reply on record: some frameworks take one that was cut off for an answer,
-    and the wire tells more than they do."""
+    """Return the stop reason of a run by the last reply on record.
+
+    Some frameworks take a reply that was cut off or refused for an answer, so their own word does not do.
+    """
     return _STOP_REASONS.get(task.turns[-1].finish_reason, COMPLETED) if task.turns else COMPLETED

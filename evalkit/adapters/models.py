@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from evalkit.agents.task import Task
@@ -22,28 +22,29 @@ class UnsupportedModelError(MeasurementError):
 
 
 def choose_model(task: Task, open_model: Callable[[ModelSpec], M], build_task_model: Callable[[Task], M]) -> M | None:
-    """Return the model that is asked instead of the agent's own; None: the agent keeps its own.
+    """Return the model that is asked instead of the agent's own; None if the agent keeps its own.
 
-    Where the case's cassette of model turns answers, it is the task's own model; where the run or the case names one
-    (``--evalkit-model``, ``settings.model``), the one that `open_model` opens.
+    It is the task's own model where the case's cassette of model turns answers, and the one that `open_model` opens
+    where the run or the case names a model (``--evalkit-model``, ``settings.model``).
     """
     if task.follows_cassette:
         return build_task_model(task)
     return None if task.model is None else open_model(parse_model_spec(task.model))
 
 
-def is_of_responses(spec: ModelSpec) -> bool:
-    """Return whether an ``openai:`` model is asked by the responses API: at OpenAI itself, unless ``?api=chat`` says
-    otherwise; elsewhere where ``?api=responses`` says so."""
+def uses_responses_api(spec: ModelSpec) -> bool:
+    """Return whether an ``openai:`` model is asked by the responses API, as ``?api=`` says: by default at OpenAI
+    itself, and not at a `base_url`."""
     default = "chat" if "base_url" in spec.options else "responses"
     return spec.options.get("api", default) == "responses"
 
 
-def refuse_model(framework: str, spec: ModelSpec, kinds: str, example: str) -> UnsupportedModelError:
+def refuse_model(framework: str, spec: ModelSpec, kinds: Sequence[str], example: str) -> UnsupportedModelError:
     """Build the error about a model of a kind that `framework` can't open for evalkit."""
+    models = " or ".join(f"{kind}:MODEL" for kind in kinds)
     return UnsupportedModelError(
-        f"{framework} can't open '{spec.text}' for evalkit: name one of {kinds}, or give the run a model of the "
-        f"framework's own, as in {example}"
+        f"{framework} can't open '{spec.text}' for evalkit: name {models}, or give the run a model of the framework's "
+        f"own, as in {example}"
     )
 
 

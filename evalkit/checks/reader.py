@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -129,25 +129,27 @@ class ExpectationReader(FieldReader):
     def read_function(self, path: KeyPath, value: object, *, forbids: bool = False) -> str | None:
         """Read a function's name, and return its canonical form; where functions are declared, it must be one.
 
-        `forbids`: what is demanded of the function could never fail if the name were wrong, so it must not be that of a
-        mocked one misspelled.
+        `forbids`: no call of it may be made. Such a demand could never fail if the name were wrong, so a mocked
+        function misspelled is a problem, too.
         """
         name = self.read_name(path, value, "the name of a function")
         if name is None:
             return None
-        if self.rules_out(name) if forbids else self.rules_out(name, [*self._canonical]):
+        if self.rules_out(name, is_wanted=not forbids):
             message = f"{self.format_place(path)}: {self.explain_unknown(name)}"
             self.add_problem(path, message, "unknown_function")
             return None
         return self._canonical.get(name, name)
 
-    def rules_out(self, name: str, known: Sequence[str] | None = None) -> bool:
+    def rules_out(self, name: str, *, is_wanted: bool = False) -> bool:
         """Return whether `name` is no function: it is not declared; where functions are only mocked or patched, it is
-        one of these, or of `known`, misspelled.
+        one of these misspelled.
+
+        `is_wanted`: a call of it is expected, so it may resemble a mocked one: the run tells if it is never made.
         """
         if self.is_open or name in self._canonical or name in self._mocked:
             return False
-        return not self._only_patches or self._find_misspelled(name, known) is not None
+        return not self._only_patches or self._find_misspelled(name, is_wanted=is_wanted) is not None
 
     def explain_unknown(self, name: str) -> str:
         """Explain that `name` is no function, which `rules_out` found."""
@@ -157,10 +159,10 @@ class ExpectationReader(FieldReader):
         nearest = self._find_misspelled(name)
         return f"no function '{name}' is mocked; did you mean '{nearest}'? Mock or declare it if it is another one"
 
-    def _find_misspelled(self, name: str, known: Sequence[str] | None = None) -> str | None:
+    def _find_misspelled(self, name: str, *, is_wanted: bool = False) -> str | None:
         functions = [*self._canonical, *self._mocked]
         bare = name.removesuffix("()")
-        return bare if bare in functions else find_misspelled(name, functions if known is None else known)
+        return bare if bare in functions else find_misspelled(name, self._canonical if is_wanted else functions)
 
     def find_canonical(self, name: str) -> str | None:
         """Return the declared name that `name` is or is an alias of; None if nothing of that name is declared."""

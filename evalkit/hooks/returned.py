@@ -1,4 +1,4 @@
-"""What hooks of other packages return is of the type that the hook's signature says; all else is a TypeError in it."""
+"""Checks what hooks of other packages return: TypeError unless it is of the type that the hook's signature names."""
 
 from __future__ import annotations
 
@@ -105,21 +105,21 @@ def check_value(value: Any, hint: Any, expected: str, place: str) -> Any:
     is_json = hint in (jsonvalue.JsonValue, jsonvalue.JsonDict, jsonvalue.JsonObject)
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        matching = next((part for part in parts if _is_outside(value, part)), None)
+        matching = next((part for part in parts if _is_instance(value, part)), None)
         if matching is None:
-            raise TypeError(f"{place} is {_name(value)}, not {expected}")
+            raise TypeError(f"{place} is {_describe_value(value)}, not {expected}")
         if not is_json:
             return check_value(value, matching, expected, place)
-    elif not _is_outside(value, hint):
-        raise TypeError(f"{place} is {_name(value)}, not {expected}")
+    elif not _is_instance(value, hint):
+        raise TypeError(f"{place} is {_describe_value(value)}, not {expected}")
     if is_json:
         _check_json(value, place)
     elif isinstance(value, Iterator):
         return _check_items(value, parts, place)
     elif isinstance(value, Mapping) and len(parts) == 2:
         for name, item in value.items():
-            check_value(name, parts[0], _word(parts[0]), f"a key of {place}")
-            check_value(item, parts[1], _word(parts[1]), f"a value of {place}")
+            check_value(name, parts[0], _describe_type(parts[0]), f"a key of {place}")
+            check_value(item, parts[1], _describe_type(parts[1]), f"a value of {place}")
     elif isinstance(value, Collection) and parts and origin is not Literal:
         return _check_collection(value, parts, place)
     elif type(value).__module__ == records.__name__:
@@ -130,8 +130,8 @@ def check_value(value: Any, hint: Any, expected: str, place: str) -> Any:
     return value
 
 
-def _is_outside(value: object, hint: Any) -> bool:
-    """Return whether a value is of a type, as far as can be seen without looking into it."""
+def _is_instance(value: object, hint: Any) -> bool:
+    """Return whether a value is of a type, whatever it holds."""
     origin = get_origin(hint)
     if origin is Literal:
         return value in get_args(hint)
@@ -148,13 +148,13 @@ def _check_collection(value: Collection[Any], parts: tuple[Any, ...], place: str
     if len(kinds) != len(value):
         raise TypeError(f"{place} has {len(value)} items, not {len(kinds)}")
     for item, kind in zip(value, kinds, strict=True):
-        check_value(item, kind, _word(kind), f"an item of {place}")
+        check_value(item, kind, _describe_type(kind), f"an item of {place}")
     return value
 
 
 def _check_items(values: Iterator[Any], parts: tuple[Any, ...], place: str) -> Iterator[Any]:
     for item in values:
-        yield check_value(item, parts[0], _word(parts[0]), f"an item of {place}")
+        yield check_value(item, parts[0], _describe_type(parts[0]), f"an item of {place}")
 
 
 def _check_json(value: object, place: str) -> None:
@@ -164,9 +164,9 @@ def _check_json(value: object, place: str) -> None:
         raise TypeError(f"{place} is not JSON: {error}") from None
 
 
-def _word(hint: Any) -> str:
+def _describe_type(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
 
 
-def _name(value: object) -> str:
+def _describe_value(value: object) -> str:
     return "None" if value is None else type(value).__name__

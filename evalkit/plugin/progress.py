@@ -37,7 +37,7 @@ _LOG_S = 60.0  # between two lines of a log
 _EXCHANGE_S = 1.0  # between two messages of a worker
 _STALE_S = 10.0  # a worker that has been silent for so long is gone
 _WINDOW_S = 20.0  # over which the rate of requests is measured
-_LEARNT_S = 120.0  # over which the speed is measured that the estimate goes by
+_ESTIMATE_S = 120.0  # over which the speed is measured from which the time left is estimated
 _SLOW_REQUEST_S = 10.0  # for which a request is at its service, which is worth mentioning
 _FEW_PER_S = 2.0  # requests, below which they are counted by the minute, and tokens by the second
 _SILENCE_S = 10.0  # without a reply, which is worth mentioning
@@ -49,8 +49,8 @@ class Activity(msgspec.Struct, kw_only=True):
 
     `landed` and `passed` count verdicts that pytest has not asked for yet; `pause_s` is how long a service is left
     alone from now on; `usd` is None as long as no reply had a known price; of the tokens, models have `written` some.
-    `places` are services that take few requests at a time, with how many; `queues` are such ones that agents asked with
-    clients of their own. `longest_s` is how long the oldest request is at its service.
+    `places` is how many requests at a time services take that take few, `queues` the same of services that agents ask
+    with clients of their own; `longest_s` is how long the oldest request has been at its service.
     """
 
     landed: int = 0
@@ -239,7 +239,8 @@ class Progress:
         self._started = time.perf_counter()
         # (seconds, replies and written tokens so far), of the latest seconds
         self._replies: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
-        self._worth: deque[tuple[float, float]] = deque([(0.0, 0.0)])  # (seconds, cases so far), of the latest minutes
+        # (seconds, finished cases), of the latest minutes
+        self._finished: deque[tuple[float, float]] = deque([(0.0, 0.0)])
         self._replied_at = 0.0
         self._report: object = None  # the case's report that pytest handles now
         self._end = threading.Event()
@@ -300,10 +301,10 @@ class Progress:
             self._replies.popleft()
         since, before, written_before = self._replies[0]
         done = min(self._done + activity.landed, self._total)
-        if seconds - self._worth[-1][0] >= 1:
-            self._worth.append((seconds, count_worth(done - self._resumed, activity)))
-        while len(self._worth) > 2 and self._worth[1][0] <= seconds - _LEARNT_S:
-            self._worth.popleft()
+        if seconds - self._finished[-1][0] >= 1:
+            self._finished.append((seconds, count_finished(done - self._resumed, activity)))
+        while len(self._finished) > 2 and self._finished[1][0] <= seconds - _ESTIMATE_S:
+            self._finished.popleft()
         return format_progress(
             done,
             self._passed + activity.passed,
@@ -313,7 +314,7 @@ class Progress:
             resumed=self._resumed,
             replies_per_s=(activity.replies - before) / max(seconds - since, 0.1),
             tokens_per_s=(activity.written - written_before) / max(seconds - since, 0.1),
-            learnt_from=self._worth[0],
+            estimate_from=self._finished[0],
             silent_s=seconds - self._replied_at if self._is_live else 0.0,
             settings=self._settings,
             width=width,
@@ -359,15 +360,15 @@ def format_progress(
     resumed: int = 0,
     replies_per_s: float = 0.0,
     tokens_per_s: float = 0.0,
-    learnt_from: tuple[float, float] = (0.0, 0.0),
+    estimate_from: tuple[float, float] = (0.0, 0.0),
     silent_s: float = 0.0,
     settings: Settings | None = None,
     width: int | None = None,
 ) -> str:
     """Return ``312 of 1,000 · 98.7 % passed · 45 per second · 15 s left``, and with an `activity` what is under way.
 
-    The time that is left follows from the cases since `learnt_from`: (seconds, cases then). What does not fit into
-    `width` is written shorter, and then left out, the least important part first.
+    The time left is estimated from the cases that finished since `estimate_from`: (seconds, finished cases then). What
+    does not fit into `width` is written shorter, and then left out, the least important part first.
     """
     now = activity or Activity()
     parts = [(0, f"{done:,} of {total:,}", "")]
@@ -376,9 +377,9 @@ def format_progress(
         parts.append((4, f"{share} passed", share))
     if now.under_way:
         parts.append((1, *_format_under_way(now)))
-    since_s, worth_then = learnt_from
-    worth = count_worth(done - resumed, now)
-    per_s = max(worth - worth_then, 0.0) / (seconds - since_s) if seconds > since_s and done > resumed else 0.0
+    since_s, finished_then = estimate_from
+    finished = count_finished(done - resumed, now)
+    per_s = max(finished - finished_then, 0.0) / (seconds - since_s) if seconds > since_s and done > resumed else 0.0
     is_silent = silent_s >= _SILENCE_S and (now.replies or not done)
     if is_silent:
         parts.append((3, f"no reply for {silent_s:.0f} s", ""))
@@ -392,25 +393,25 @@ def format_progress(
     if now.replies:
         parts.append((2, *_format_spent(now, settings or Settings())))
     if per_s > 0:
-        left_s = max((total - resumed - worth) / per_s, 0.0 if activity is None else 1.0)
+        left_s = max((total - resumed - finished) / per_s, 0.0 if activity is None else 1.0)
         left = f"{left_s:.0f} s" if 1 <= left_s < 10 else traces.format_duration(1000 * left_s)
         parts.append((0, f"{left} left", ""))
     return _fit_parts(parts, width)
 
 
-def count_worth(done: int, now: Activity) -> float:
-    """Count what the cases so far are worth. Those that are under way are half done on average, unless they wait:
-    without them the first estimate would be much too high."""
+def count_finished(done: int, now: Activity) -> float:
+    """Count the cases that are done, and half of those under way that do not wait: without them the first estimate
+    would be much too high."""
     return done + max(now.under_way - now.waiting, 0) / 2
 
 
 def _format_under_way(now: Activity) -> tuple[str, str]:
-    pause = f", next try in {now.pause_s:.0f} s" if now.pause_s >= 2 else ""
-    if len(now.places) == 1 and not pause:
-        pause = f", which takes {min(now.places.values())} at a time"
-    long = f" ({now.waiting} waiting for the service{pause})" if now.waiting else ""
+    cause = f", next try in {now.pause_s:.0f} s" if now.pause_s >= 2 else ""
+    if len(now.places) == 1 and not cause:
+        cause = f", which takes {min(now.places.values())} at a time"
+    long = f" ({now.waiting} waiting for the service{cause})" if now.waiting else ""
     short = f" ({now.waiting} waiting)" if now.waiting else ""
-    oldest = f", one reply for {now.longest_s:.0f} s" if now.longest_s >= _SLOW_REQUEST_S else ""
+    oldest = f", the oldest request for {now.longest_s:.0f} s" if now.longest_s >= _SLOW_REQUEST_S else ""
     return f"{now.under_way} under way{long}{oldest}", f"{now.under_way} under way{short}"
 
 

@@ -56,14 +56,14 @@ MODEL_CLIENTS = (
     "anthropic", "cohere", "google.ai", "google.cloud.aiplatform", "google.genai", "google.generativeai", "groq",
     "huggingface_hub", "litellm", "mistralai", "ollama", "openai", "together", "vertexai", "xai_sdk",
 )
-# The variables from which clients take their keys, and the functions in which they miss them.
+# The variables from which clients take their keys, by package.
 _KEYS = {
     "openai.lib.azure": ("AZURE_OPENAI_API_KEY",),
     "openai": ("OPENAI_API_KEY",),
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     "google.genai": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
 }
-_ASKING_FOR_KEYS = ("__init__", "_validate_headers")
+_KEY_CHECKS = ("__init__", "_validate_headers")  # functions of clients that raise without a key
 # What stands below clients of models.
 _BELOW_CLIENTS = (
     *sys.stdlib_module_names, "aiohttp", "anyio", "evalkit", "google.api_core", "google.auth", "grpc", "h11",
@@ -136,9 +136,9 @@ def _read_fault(error: BaseException, root: Path, *, is_expected: bool) -> RunFa
 
 
 def _find_missing_key(error: BaseException) -> str | None:
-    """Return the environment variable that has no key for a client of a model, which refused to be opened or used."""
+    """Return the environment variable that a client of a model wants its key in, if `error` says that it has none."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if not frames or not frames[-1].f_code.co_name.endswith(_ASKING_FOR_KEYS):
+    if not frames or not frames[-1].f_code.co_name.endswith(_KEY_CHECKS):
         return None
     raiser = frames[-1].f_globals.get("__name__", "")
     variables = next((keys for package, keys in _KEYS.items() if _is_of(raiser, (package,))), ())

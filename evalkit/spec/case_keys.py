@@ -203,7 +203,7 @@ TURN_KEYS: dict[str, CaseKey] = {
     ),
 }
 
-_LEFT = "; `null`, or none set, leaves it to the model."
+_LEFT_TO_MODEL = "; `null`, or none set, leaves it to the model."
 SETTINGS_KEYS: dict[str, CaseKey] = {
     "model": CaseKey(
         CaseReader.read_text, _TEXT, "The model to use when the run goes live, e.g. `gemini:gemini-2.5-flash`."
@@ -211,7 +211,7 @@ SETTINGS_KEYS: dict[str, CaseKey] = {
     "temperature": CaseKey(
         CaseReader.read_temperature,
         {"type": ["number", "null"], "minimum": 0, "maximum": 2},
-        f"The model's temperature{_LEFT}",
+        f"The model's temperature{_LEFT_TO_MODEL}",
     ),
     "seed": CaseKey(
         CaseReader.read_seed,
@@ -221,16 +221,18 @@ SETTINGS_KEYS: dict[str, CaseKey] = {
     "max_output_tokens": CaseKey(
         CaseReader.read_count,
         {"type": ["integer", "null"], "minimum": 1},
-        f"How many tokens a reply of the model may have{_LEFT} A run whose reply is cut off fails.",
+        f"How many tokens a reply of the model may have{_LEFT_TO_MODEL} A run whose reply is cut off fails.",
         synonyms=("max_tokens", "max_completion_tokens"),
     ),
     "reasoning_effort": CaseKey(
         CaseReader.read_name,
         {"type": ["string", "null"]},
-        f"How much the model reasons, in its service's words, `none`, `low`, `high`, ...{_LEFT}",
+        f"How much the model reasons, in its service's words, `none`, `low`, `high`, ...{_LEFT_TO_MODEL}",
     ),
     "verbosity": CaseKey(
-        CaseReader.read_name, {"type": ["string", "null"]}, f"How much the model writes: `low`, `medium`, `high`{_LEFT}"
+        CaseReader.read_name,
+        {"type": ["string", "null"]},
+        f"How much the model writes: `low`, `medium`, `high`{_LEFT_TO_MODEL}",
     ),
     "deadline_s": CaseKey(
         CaseReader.read_positive,

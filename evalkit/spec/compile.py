@@ -52,6 +52,8 @@ else:
     declarations = LazyModule("evalkit.functions.declarations")
 
 _AGENT_EXAMPLE = "shop.agents:answer"
+# Keys that people write below `input`.
+_MISPLACED = {key: place for key, place in CASE_SYNONYMS.items() if place.startswith(("expected_output.", "settings."))}
 
 
 class CompiledCase(Struct):
@@ -246,9 +248,6 @@ def _check_permissions(reader: CaseReader, data: JsonDict, permissions: Permissi
     settings = data.get("settings")
     if isinstance(settings, dict):
         check_model(reader, ("settings", "model"), settings.get("model"), permissions, "--evalkit-model")
-
-
-_MISPLACED = {key: place for key, place in CASE_SYNONYMS.items() if place.startswith(("expected_output.", "settings."))}
 
 
 def _read_input(reader: CaseReader, data: JsonDict, case_input: JsonDict) -> None:

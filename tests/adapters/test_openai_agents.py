@@ -483,6 +483,6 @@ def test_a_model_that_the_sdk_cannot_open_is_an_error() -> None:
     verdict = run(desk("done"), MOCKS, settings={"model": "gemini:gemini-x"})
     assert (verdict.status, [reason.code for reason in verdict.reasons]) == ("error", ["unsupported_model"])
     assert verdict.reasons[0].message == (
-        "the OpenAI Agents SDK can't open 'gemini:gemini-x' for evalkit: name one of openai, or give the run a "
+        "the OpenAI Agents SDK can't open 'gemini:gemini-x' for evalkit: name openai:MODEL, or give the run a "
         "model of the framework's own, as in run_agent(task, agent, run_config=RunConfig(model=...))"
     )

@@ -78,13 +78,13 @@ def test_the_line_says_only_what_is_known(done: int, activity: Activity, silent_
     assert format_progress(done, done, 100, 10, activity=activity, silent_s=silent_s) == text
 
 
-def test_the_line_of_a_slow_model_says_how_fast_it_writes_and_learns_how_long_it_takes() -> None:
+def test_the_line_of_a_slow_model_says_how_fast_it_writes_and_estimates_by_the_last_minutes() -> None:
     """Ten cases took 300 seconds, and six of them the last 120, with one place."""
     activity = Activity(under_way=30, waiting=29, replies=10, tokens=900, written=400, longest_s=18.4)
-    rates: dict[str, Any] = {"replies_per_s": 0.05, "tokens_per_s": 3.2, "learnt_from": (180.0, 4.5)}
+    rates: dict[str, Any] = {"replies_per_s": 0.05, "tokens_per_s": 3.2, "estimate_from": (180.0, 4.5)}
     line = format_progress(10, 10, 40, 300, activity=activity, **rates)
     assert line == (
-        "10 of 40 · 100 % passed · 30 under way (29 waiting for the service), one reply for 18 s · "
+        "10 of 40 · 100 % passed · 30 under way (29 waiting for the service), the oldest request for 18 s · "
         "3 requests per minute, 3 tokens per second · 900 tokens · 9 min 50 s left"
     )
 

@@ -65,9 +65,9 @@ async def run_agent(
         try:
             async for received in query(prompt=_build_prompt(task, message), options=options, transport=transport):
                 result = received if isinstance(received, ResultMessage) else result
-        except ResultError as error:
+        except ResultError:
             if result is None or _find_ending(result) is None:
-                raise error
+                raise
     if result is None:
         return Reply(stop_reason="empty")
     recorder.keep_history(agent, result.session_id)
@@ -91,7 +91,7 @@ def _complete_options(task: Task, agent: ClaudeAgentOptions, session: str | None
         return options
     spec = parse_model_spec(task.model)
     if spec.kind != "anthropic":
-        raise refuse_model("Claude Code", spec, "anthropic", "ClaudeAgentOptions(model=...)")
+        raise refuse_model("Claude Code", spec, ("anthropic",), "ClaudeAgentOptions(model=...)")
     base_url = spec.options.get("base_url")
     return replace(
         options, model=spec.model, env={**options.env, **({"ANTHROPIC_BASE_URL": base_url} if base_url else {})}

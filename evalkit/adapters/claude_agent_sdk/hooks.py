@@ -33,7 +33,7 @@ from evalkit.wire import anthropic_messages
 _AGENT_TOOLS = ("Agent", "Task")  # they start sub-agents; the newer name comes first
 _HARMLESS_TOOLS = ("ToolSearch", "TodoWrite")  # nothing but the model's own context changes
 _HOOK_TIMEOUT_S = 86_400.0  # what is past its time would run: the case's deadline decides
-_QUIET_S = 0.3  # after which a reply that no request waits for will not come
+_QUIET_S = 0.3  # without a request under way, after which no reply is waited for
 _STEP_S = 0.005
 
 
@@ -47,7 +47,7 @@ class CliRun:
         self._servers = frozenset(servers)  # in this process
         task = scope.recorder.task
         is_played = task.http_traffic is not None and task.http_traffic.is_played
-        self._is_led = isinstance(transport, SubprocessCLITransport) and (is_played or task.is_live)
+        self._is_on_wire = isinstance(transport, SubprocessCLITransport) and (is_played or task.is_live)
         self._replies: dict[str | None, JsonDict] = {}  # that come in blocks, by the call that started their agent
         self._owners: dict[str, str | None] = {}  # the same of each call
         self._asked: dict[str, tuple[str, JsonObject]] = {}  # name and arguments of each call
@@ -58,7 +58,7 @@ class CliRun:
         self._outputs: dict[str, object] = {}  # answers for calls that ran without effect
         self._offered: set[str] = set()
         self._schemas: dict[str, JsonObject] = {}
-        if not self._is_led:
+        if not self._is_on_wire:
             self._run_recorder.begin_request()
 
     # -- what the program says
@@ -92,7 +92,7 @@ class CliRun:
     async def _end_reply(self, parent: str | None) -> None:
         """Record the reply of an agent that has come so far, unless the wire has it, from which calls are claimed."""
         reply = self._replies.pop(parent, None)
-        if reply is None or self._is_led:
+        if reply is None or self._is_on_wire:
             return
         turn = anthropic_messages.read_reply(_complete_end(reply)).to_turn()
         await self._record(replace(turn, agent=self._agents.get(parent), raw=None, model=reply.get("model")))
@@ -100,7 +100,7 @@ class CliRun:
 
     async def _claim(self, call_id: str, agent: str | None) -> None:
         """Record the reply that asks for a call, once it has arrived in full."""
-        if not self._is_led:
+        if not self._is_on_wire:
             await self._end_reply(self._owners.get(call_id))
         elif call_id not in self._recorded:
             turn = await self._find_on_wire(call_id)
@@ -160,7 +160,7 @@ class CliRun:
         name, call_id = given["tool_name"], given["tool_use_id"]
         self._decided.add(call_id)
         await self._claim(call_id, given.get("agent_type"))
-        if self._find_server(name) is not None:  # the call comes there next
+        if any(name.startswith(f"{OFFERED_PREFIX}{server}__") for server in self._servers):  # the call comes there next
             return {}
         try:
             answer = await self._answer(name, given["tool_input"], call_id)
@@ -251,9 +251,6 @@ class CliRun:
         tools = listed.get("tools") or ()
         self._schemas.update({f"{OFFERED_PREFIX}{server}__{tool['name']}": tool["inputSchema"] for tool in tools})
         self._recorder.declare((tool["name"], tool.get("description"), tool["inputSchema"]) for tool in tools)
-
-    def _find_server(self, name: str) -> str | None:
-        return next((server for server in self._servers if name.startswith(f"{OFFERED_PREFIX}{server}__")), None)
 
 
 _ALLOWED = {"hookEventName": "PreToolUse", "permissionDecision": "allow"}

@@ -20,7 +20,7 @@ from evalkit.adapters.common import (
     require_extra,
     to_reply,
 )
-from evalkit.adapters.models import choose_model, close_client, is_of_responses, open_openai_client, refuse_model
+from evalkit.adapters.models import choose_model, close_client, open_openai_client, refuse_model, uses_responses_api
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest
@@ -119,11 +119,11 @@ def open_model(spec: ModelSpec) -> BaseLlm:
 
         return AnthropicLlm(model=spec.model, client=AsyncAnthropic(base_url=base_url))
     if spec.kind != "openai":
-        raise refuse_model("Google ADK", spec, "gemini, openai, anthropic", "run_agent(task, agent, model=...)")
+        raise refuse_model("Google ADK", spec, ("gemini", "openai", "anthropic"), "run_agent(task, agent, model=...)")
     with require_extra(f"{EXTRA},openai"):
         from google.adk.integrations import openai as models
 
-        model_class = models.OpenAIResponsesLlm if is_of_responses(spec) else models.OpenAILlm
+        model_class = models.OpenAIResponsesLlm if uses_responses_api(spec) else models.OpenAILlm
     return model_class(model=spec.model, client=open_openai_client(base_url))
 
 

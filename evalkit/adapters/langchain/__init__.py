@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from evalkit.adapters.common import TaskRecorder, build_interrupted_reply, require_extra, to_reply
 from evalkit.adapters.endings import find_stop_reason
-from evalkit.adapters.models import choose_model, is_of_responses, refuse_model
+from evalkit.adapters.models import choose_model, refuse_model, uses_responses_api
 from evalkit.adapters.task_model import TaskModelConversation
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
@@ -129,11 +129,11 @@ def open_model(spec: ModelSpec) -> BaseChatModel:
     if spec.kind == "anthropic":
         return init_chat_model(spec.model, model_provider="anthropic", **options)
     if spec.kind != "openai":
-        raise refuse_model("LangChain", spec, "openai, gemini, anthropic", "create_agent(MODEL, tools)")
+        raise refuse_model("LangChain", spec, ("openai", "gemini", "anthropic"), "create_agent(MODEL, tools)")
     with require_extra(f"{EXTRA},openai"):
         from openai import OpenAIError
     if "api" in spec.options:  # LangChain else chooses by the model's name
-        options["use_responses_api"] = is_of_responses(spec)
+        options["use_responses_api"] = uses_responses_api(spec)
     try:
         return init_chat_model(spec.model, model_provider="openai", **options)
     except OpenAIError:  # there is no key

@@ -19,7 +19,7 @@ from evalkit.adapters.common import (
     to_reply,
 )
 from evalkit.adapters.endings import find_stop_reason
-from evalkit.adapters.models import choose_model, close_client, is_of_responses, open_openai_client, refuse_model
+from evalkit.adapters.models import choose_model, close_client, open_openai_client, refuse_model, uses_responses_api
 from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.task import Task
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest, Decision
@@ -143,9 +143,9 @@ def open_model(spec: ModelSpec) -> Model:
     model. Raises UnsupportedModelError."""
     if spec.kind != "openai":
         example = "run_agent(task, agent, run_config=RunConfig(model=...))"
-        raise refuse_model("the OpenAI Agents SDK", spec, "openai", example)
+        raise refuse_model("the OpenAI Agents SDK", spec, ("openai",), example)
     with require_extra(EXTRA):
         from agents import OpenAIChatCompletionsModel, OpenAIResponsesModel
 
-    model_class = OpenAIResponsesModel if is_of_responses(spec) else OpenAIChatCompletionsModel
+    model_class = OpenAIResponsesModel if uses_responses_api(spec) else OpenAIChatCompletionsModel
     return model_class(spec.model, openai_client=open_openai_client(spec.options.get("base_url")))

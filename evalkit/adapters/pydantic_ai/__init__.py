@@ -21,7 +21,7 @@ from evalkit.adapters.common import (
     to_reply,
 )
 from evalkit.adapters.endings import find_stop_reason
-from evalkit.adapters.models import choose_model, is_of_responses, refuse_model
+from evalkit.adapters.models import choose_model, refuse_model, uses_responses_api
 from evalkit.agents.contract import Reply
 from evalkit.agents.task import Task
 from evalkit.features.approvals.desk import ApprovalDesk, ApprovalRequest, Decision
@@ -137,7 +137,7 @@ def open_model(spec: ModelSpec) -> Model:
             from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
             from pydantic_ai.providers.openai import OpenAIProvider
 
-        model_class = OpenAIResponsesModel if is_of_responses(spec) else OpenAIChatModel
+        model_class = OpenAIResponsesModel if uses_responses_api(spec) else OpenAIChatModel
         return model_class(spec.model, provider=OpenAIProvider(**options))
     if spec.kind == "anthropic":
         with require_extra(f"{EXTRA},anthropic"):
@@ -146,7 +146,7 @@ def open_model(spec: ModelSpec) -> Model:
 
         return AnthropicModel(spec.model, provider=AnthropicProvider(**options))
     if spec.kind != "gemini":
-        raise refuse_model("pydantic-ai", spec, "openai, anthropic, gemini", "run_agent(task, agent, model=...)")
+        raise refuse_model("pydantic-ai", spec, ("openai", "anthropic", "gemini"), "run_agent(task, agent, model=...)")
     with require_extra(EXTRA):
         from pydantic_ai.models.google import GoogleModel
         from pydantic_ai.providers.google import GoogleProvider

@@ -47,8 +47,7 @@ def add_up(runs: Sequence[object]) -> KeptGrades | None:
 
 
 def decide(evidence: GateEvidence) -> Iterator[GateFinding]:
-    """Graders must agree with people as far as is demanded; where nothing is, that is said. Without a grade of a model
-    there is nothing to demand."""
+    """Graders must agree with people as far as is demanded. Where nothing is demanded, a note names the graders."""
     policy, kept = evidence.policy, _list_kept(evidence)
     graders = dict.fromkeys(grader for case in kept for grader in case.graders)
     if not graders:
@@ -81,13 +80,14 @@ def _list_kept(evidence: GateEvidence) -> list[KeptGrades]:
 
 
 def _find_unchecked(kept: Sequence[KeptGrades], graders: Iterable[str]) -> Iterator[GateFinding]:
-    """Say of each grader how many verdicts hang on it, and that no agreement with people is demanded."""
+    """Name each grader with the cases that it graded: no agreement with people is demanded of it."""
     for grader in graders:
         cases = format_case_count(sum(grader in case.graders for case in kept))
-        verb = "hangs" if cases.startswith("1 ") else "hang"
-        name = f"{grader or 'a grader without a name'}, on which {cases} {verb}"
+        name = grader or "a grader without a name"
         command = f"`evalkit judge-check labels.csv --grader={grader or 'KIND:MODEL'} --record`"
-        yield GateFinding(MET, f"nothing says how far {name}, agrees with people: {command} measures it")
+        yield GateFinding(
+            MET, f"{name} graded {cases}; how far it agrees with people is not known: {command} measures it"
+        )
 
 
 def _find_unlabelled(kept: Sequence[KeptGrades], agreement: GraderAgreement, policy: Policy) -> Iterator[GateFinding]:

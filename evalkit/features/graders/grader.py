@@ -118,9 +118,15 @@ class Grader:
     """
 
     def __init__(
-        self, case_id: str, provider: Provider, name: str | None, cassette: str | None = None, *, is_live: bool = False,
+        self,
+        case_id: str,
+        provider: Provider,
+        name: str | None,
+        cassette: str | None = None,
+        *,
+        is_live: bool = False,
         seed: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self._seed = seed
         self.members = list_members(name)
