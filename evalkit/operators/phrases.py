@@ -19,7 +19,7 @@ _UNSPACED = (
 _SEPARATORS = ".,"  # of a number, where a digit stands on either side
 # Thousands in groups: 10 000, 10'000, 10_000. Behind a plus sign it is a telephone number.
 _GROUPED = r"(?<![\d.,+])\d{1,3}([ '_])\d{3}(?:\1\d{3})*(?!\d)"
-_LONGEST_GROUPS = 24  # characters
+_LONGEST_GROUPS = 24  # characters that are looked at on each side
 
 
 _INVISIBLE = (0xAD, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF)

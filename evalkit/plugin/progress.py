@@ -367,8 +367,8 @@ def format_progress(
 ) -> str:
     """Return ``312 of 1,000 · 98.7 % passed · 45 per second · 15 s left``, and with an `activity` what is under way.
 
-    The time left is estimated from the cases that finished since `estimate_from`: (seconds, finished cases then). What
-    does not fit into `width` is written shorter, and then left out, the least important part first.
+    The time left is estimated from the cases finished since `estimate_from`: (seconds, finished cases then). What does
+    not fit into `width` is written shorter, and then left out, the least important part first.
     """
     now = activity or Activity()
     parts = [(0, f"{done:,} of {total:,}", "")]
@@ -380,14 +380,10 @@ def format_progress(
     since_s, finished_then = estimate_from
     finished = count_finished(done - resumed, now)
     per_s = max(finished - finished_then, 0.0) / (seconds - since_s) if seconds > since_s and done > resumed else 0.0
-    is_silent = silent_s >= _SILENCE_S and (now.replies or not done)
-    if is_silent:
+    if silent_s >= _SILENCE_S and (now.replies or not done):
         parts.append((3, f"no reply for {silent_s:.0f} s", ""))
     elif now.replies:
-        long = _format_rate(replies_per_s, "requests")
-        if tokens_per_s >= 1 and replies_per_s < _FEW_PER_S:
-            long = f"{long}, {tokens_per_s:.0f} tokens per second"
-        parts.append((3, long, long.replace(" per second", "/s").replace(" per minute", "/min")))
+        parts.append((3, *_format_model_rates(replies_per_s, tokens_per_s)))
     elif per_s > 0:
         parts.append((3, _format_rate(per_s, ""), ""))
     if now.replies:
@@ -413,6 +409,13 @@ def _format_under_way(now: Activity) -> tuple[str, str]:
     short = f" ({now.waiting} waiting)" if now.waiting else ""
     oldest = f", the oldest request for {now.longest_s:.0f} s" if now.longest_s >= _SLOW_REQUEST_S else ""
     return f"{now.under_way} under way{long}{oldest}", f"{now.under_way} under way{short}"
+
+
+def _format_model_rates(replies_per_s: float, tokens_per_s: float) -> tuple[str, str]:
+    long = _format_rate(replies_per_s, "requests")
+    if tokens_per_s >= 1 and replies_per_s < _FEW_PER_S:
+        long = f"{long}, {tokens_per_s:.0f} tokens per second"
+    return long, long.replace(" per second", "/s").replace(" per minute", "/min")
 
 
 def _format_rate(per_s: float, what: str) -> str:
