@@ -114,6 +114,6 @@ def test_the_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) ->
     async def load(package: str) -> None:
         raise ModuleNotFoundError(package, name=package)
 
-    monkeypatch.setattr("evalkit.models.providers.client.load_client", load)
+    monkeypatch.setattr("evalkit.models.providers.service.load_client", load)
     with pytest.raises(ProviderError, match=r"mistral: models need the extra: pip install 'pytest-evalkit\[openai\]'"):
         ask(open_provider("mistral:m?retries=0"))

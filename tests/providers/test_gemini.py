@@ -139,7 +139,7 @@ def test_where_vertex_is_comes_from_project_and_location() -> None:
     async def place() -> tuple[str, str, str]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("google.auth.default", lambda **_: (AnonymousCredentials(), "p"))  # type: ignore[no-untyped-call]
-            api = gemini._get_client()._api_client
+            api = gemini.get_client().client._api_client
         await gemini.aclose()
         return str(api._http_options.base_url), str(api._http_options.api_version), str(api.project)
 
@@ -644,7 +644,7 @@ def test_the_http_client_is_ours_whatever_else_is_installed(replay: Any, answer:
 
     async def ask() -> tuple[bool, bool]:
         await gemini.turn(ModelRequest(messages=(USER,)))
-        api = gemini._get_client()._api_client
+        api = gemini.get_client().client._api_client
         used = bool(api._use_aiohttp())
         client = api._async_httpx_client
         assert client is not None

@@ -22,8 +22,9 @@ from evalkit.models.providers.base import (
     refuse_settings,
     require_readable,
 )
-from evalkit.models.providers.client import Client, ClientOptions, ClientProvider
+from evalkit.models.providers.client import ClientOptions, ClientProvider
 from evalkit.models.providers.pacing import RetryPolicy
+from evalkit.models.providers.service import Client
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 from evalkit.wire import anthropic_messages
@@ -45,14 +46,14 @@ class AnthropicProvider(ClientProvider):
 
     name = "anthropic"
     package = extra = "anthropic"
+    options: AnthropicOptions
     key_variable = "ANTHROPIC_API_KEY"
     missing_key = "set ANTHROPIC_API_KEY"
 
     def __init__(
         self, model: str, options: AnthropicOptions | None = None, *, policy: RetryPolicy | None = None
     ) -> None:
-        self.options = options or AnthropicOptions()
-        super().__init__(model, self.options, policy)
+        super().__init__(model, options or AnthropicOptions(), policy)
 
     def build_body(self, request: ModelRequest) -> JsonDict:
         body = build_body(request, max_tokens=self.options.max_tokens)

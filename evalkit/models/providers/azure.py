@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from evalkit.errors import ProviderError
 from evalkit.models.providers.base import Provider, ProviderKind
-from evalkit.models.providers.client import Client
 from evalkit.models.providers.openai import (
     NAMES,
     OpenAIOptions,
@@ -20,6 +19,7 @@ from evalkit.models.providers.openai import (
     read_stream,
 )
 from evalkit.models.providers.pacing import RetryPolicy
+from evalkit.models.providers.service import Client
 
 _AZURE_RESPONSES = "2025-03-01-preview"  # the first version of Azure's API that has them
 

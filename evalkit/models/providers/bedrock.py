@@ -23,8 +23,8 @@ from evalkit.models.providers.base import (
     refuse_settings,
     require_readable,
 )
-from evalkit.models.providers.client import Client
 from evalkit.models.providers.pacing import RetryPolicy, call_with_retries, load_client
+from evalkit.models.providers.service import Client, explain_missing_extra
 from evalkit.models.providers.service_errors import parse_seconds, to_transport_error
 from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
@@ -121,8 +121,7 @@ class BedrockProvider:
         if isinstance(error, EvalkitError):
             return error
         if isinstance(error, ModuleNotFoundError) and error.name in ("boto3", "botocore"):
-            why = "bedrock: models need the extra: pip install 'pytest-evalkit[bedrock]'"
-            return ProviderError(why, status=400)
+            return explain_missing_extra(self.name, "bedrock")
         from botocore import exceptions
 
         if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):

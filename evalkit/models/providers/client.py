@@ -1,31 +1,23 @@
-"""Providers over the clients `openai` and `anthropic`, which Stainless generates and which resemble each other.
-
-The client is imported with the first turn. There is one for each event loop; `aclose` releases the running loop's.
-"""
+"""Providers over the clients `openai` and `anthropic`, which Stainless generates and which resemble each other."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from time import perf_counter
 from typing import Any
-from weakref import WeakKeyDictionary
-
-from msgspec.structs import replace
 
 from evalkit.errors import EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonDict
 from evalkit.models.providers.base import MAX_REPLY_BYTES, ProviderOptions, limit_replies, parse_reply
-from evalkit.models.providers.pacing import RetryPolicy, call_with_retries, load_client
+from evalkit.models.providers.pacing import RetryPolicy, call_with_retries
+from evalkit.models.providers.service import Client, ServiceProvider, explain_missing_extra
 from evalkit.models.providers.service_errors import (
     describe_refusal,
     find_refused_key,
     read_retry_after,
     to_transport_error,
 )
-from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 
 NO_CREDIT = "insufficient_quota"  # a 429 that no waiting ends
@@ -33,9 +25,6 @@ NO_CREDIT = "insufficient_quota"  # a 429 that no waiting ends
 _STREAM_KEYS = ("stream", "stream_options")
 SERVER_ERROR = 500  # llama.cpp's server once said it to all streams with functions
 _NO_STREAMS = (400, 405, 415, 422, SERVER_ERROR, 501)
-
-Client = Any  # of a package that is imported when it is used
-
 
 _REFUSALS = (400, 404, 422)  # of what a request says
 # Keys of a request that a model may refuse, and can do without.
@@ -55,21 +44,17 @@ class ClientOptions(ProviderOptions, frozen=True, kw_only=True):
     api_key: str | None = None
 
 
-class ClientProvider(ABC):
+class ClientProvider(ServiceProvider):
     """A model behind such a client. A subclass says which, what is sent, and how the answer is read."""
 
-    name: str
-    package: str
+    options: ClientOptions
     extra: str
     key_variable: str
     missing_key: str  # what the message on a missing key advises
     not_found = "Has the server '{}'?"  # what the message on HTTP 404 asks of the model
 
     def __init__(self, model: str, options: ClientOptions, policy: RetryPolicy | None = None) -> None:
-        self.model = model
-        self._options = options
-        self._policy = policy or RetryPolicy(retries=options.retries)
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+        super().__init__(model, options, policy)
         self._streams = True  # False: the server refuses to
         self._has_streamed = False
 
@@ -92,87 +77,54 @@ class ClientProvider(ABC):
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
         body = self.build_body(request)
-        for key in self._options.drop.split(","):
+        for key in self.options.drop.split(","):
             body.pop(key, None)
 
         whole = {key: body[key] for key in body if key not in _STREAM_KEYS}
         streams = self._streams and whole != body
 
-        async def send() -> ModelTurn:
+        async def send_once() -> ModelTurn:
             nonlocal streams
             try:
-                turn = await self._send(body if streams else whole, request)
+                sent = body if streams else whole
+                turn = await self.send(sent, request.timeout_s, is_streamed="stream" in sent)
             except ProviderError as error:
-                if not streams or self._has_streamed or self._options.stream or not _may_refuse_streams(error):
+                if not streams or self._has_streamed or self.options.stream or not _may_refuse_streams(error):
                     raise
                 streams = False
                 if error.status == SERVER_ERROR:  # or it has failed just now: the next attempt, if any, tells
                     raise
-                return await send()
+                return await send_once()
             self._has_streamed = self._has_streamed or streams
             self._streams = self._has_streamed or whole == body
             return turn
 
-        await self._open()
-        return await call_with_retries(send, self._policy)
+        await self.open()
+        return await call_with_retries(send_once, self._policy)
 
-    async def _send(self, body: JsonDict, request: ModelRequest) -> ModelTurn:
-        options = self._options
-        limit = ReplyLimit(
-            self.service,
-            options.timeout_s,
-            first_s=options.first_timeout_s,
-            whole_s=request.timeout_s,
-            is_streamed="stream" in body,
-        )
-        try:
-            started = perf_counter()
-            async with limit.watch():
-                answer = await self.create(self._get_client(), body, limit.client_s)
-                turn = self.read_values(answer if isinstance(answer, list) else await self._read_response(answer))
-        except Exception as error:
-            raise self._to_evalkit_error(error) from error
-        return replace(turn, duration_ms=(perf_counter() - started) * 1000)
-
-    async def _open(self) -> None:
-        """Import the package and open the client, before a request takes its turn: it can take seconds."""
-        try:
-            await load_client(self.package)
-            self._get_client()
-        except Exception as error:
-            raise self._to_evalkit_error(error) from error
-
-    async def aclose(self) -> None:
-        """Close the running event loop's client."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
+    async def ask(self, body: JsonDict, timeout_s: float) -> ModelTurn:
+        """Post `body` once and read the answer."""
+        answer = await self.create(self.get_client(), body, timeout_s)
+        return self.read_values(answer if isinstance(answer, list) else await self._read_response(answer))
 
     async def _read_response(self, answer: Any) -> list[Any]:
         await answer.http_response.aread()
         return parse_reply(str(answer.http_response.text), self.service)
 
-    def _get_client(self) -> Client:
-        """Return the running loop's client."""
-        loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            hook = limit_replies(self._options.max_reply_bytes, self.service)
-            http = importlib.import_module(self.package).DefaultAsyncHttpxClient(event_hooks={"response": [hook]})
-            client = self._clients[loop] = self.open_client(http_client=http, max_retries=0)
-        return client
+    def create_client(self) -> Client:
+        """Open the service's client over an HTTP client that limits replies."""
+        hook = limit_replies(self.options.max_reply_bytes, self.service)
+        http = importlib.import_module(self.package).DefaultAsyncHttpxClient(event_hooks={"response": [hook]})
+        return self.open_client(http_client=http, max_retries=0)
 
-    @property
-    def service(self) -> str:
-        """The service and its model, for messages."""
-        return f"{self.name} ({self.model})"
+    async def close_client(self, client: Client) -> None:
+        """Close a client."""
+        await client.close()
 
-    def _to_evalkit_error(self, error: Exception) -> EvalkitError:
-        if isinstance(error, EvalkitError):
-            return error
+    def to_evalkit_error(self, error: Exception) -> EvalkitError:
+        """Convert what the client and its HTTP library raise."""
         if isinstance(error, ModuleNotFoundError) and error.name == self.package:
-            why = f"{self.name}: models need the extra: pip install 'pytest-evalkit[{self.extra}]'"
-            return ProviderError(why, status=400)
+            return explain_missing_extra(self.name, self.extra)
         package = importlib.import_module(self.package)
         if isinstance(error, package.APIStatusError):
             return self._to_status_error(error)

@@ -7,13 +7,11 @@ of them gets lost or reinterpreted on the way.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from time import perf_counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakKeyDictionary
 
 from evalkit.errors import EvalkitError, ProviderError
 from evalkit.fields.schema import describe_schema, walk_schemas
@@ -32,9 +30,9 @@ from evalkit.models.providers.base import (
     require_readable,
     require_whole,
 )
-from evalkit.models.providers.pacing import RetryPolicy, call_with_retries, load_client
+from evalkit.models.providers.pacing import RetryPolicy, call_with_retries
+from evalkit.models.providers.service import Client, ServiceProvider
 from evalkit.models.providers.service_errors import read_retry_after, read_retry_info, to_transport_error
-from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.wire import gemini_content, gemini_interactions
 from evalkit.wire.reading import as_mapping
@@ -82,16 +80,15 @@ class _Client:
         await self._http.aclose()
 
 
-class GeminiProvider:
-    """A Gemini model. There is a client for each event loop; `aclose` releases the running loop's."""
+class GeminiProvider(ServiceProvider):
+    """A Gemini model."""
 
     name = "gemini"
+    package = "google.genai"
+    options: GeminiOptions
 
     def __init__(self, model: str, options: GeminiOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
-        self.model = model
-        self.options = options or GeminiOptions()
-        self._policy = policy or RetryPolicy(retries=self.options.retries)
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
+        super().__init__(model, options or GeminiOptions(), policy)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
@@ -99,57 +96,27 @@ class GeminiProvider:
             NAMES.check(function.name)
         refuse_settings(request, "Gemini", "verbosity")
         build = gemini_interactions.build_request if self._is_interactions else gemini_content.build_request
-        body = build(request)
-
-        async def send() -> ModelTurn:
-            return await self._send(body, request.timeout_s)
-
-        await self._open()
+        await self.open()
+        send = partial(self.send, build(request), request.timeout_s, is_streamed=self.options.streams)
         return await call_with_retries(send, self._policy)
-
-    async def _open(self) -> None:
-        """Import the package and open the client, before a request takes its turn: it can take seconds."""
-        try:
-            await load_client("google.genai")
-            self._get_client()
-        except Exception as error:
-            raise to_provider_error(error, model=self.model, api_version=self.options.version) from error
-
-    async def aclose(self) -> None:
-        """Close the running event loop's client."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.aclose()
 
     @property
     def _is_interactions(self) -> bool:
         return self.options.api == "interactions"
 
-    async def _send(self, body: JsonObject, timeout_s: float | None) -> ModelTurn:
-        service = f"gemini ({self.model})"
-        try:
-            started = perf_counter()
-            limit = self._limit_reply(timeout_s)
-            async with limit.watch():
-                reply = await self._ask(body, limit.client_s)
-            turn = require_readable(reply, service).to_turn((perf_counter() - started) * 1000)
-            return turn if reply.has_ended else require_whole(turn, service, is_streamed=self.options.streams)
-        except Exception as error:
-            raise to_provider_error(error, model=self.model, api_version=self.options.version) from error
+    async def ask(self, body: JsonDict, timeout_s: float) -> ModelTurn:
+        """Post `body` and read the answer, which may take several requests."""
+        reply = await self._ask_to_the_end(body, timeout_s)
+        turn = require_readable(reply, self.service).to_turn()
+        return turn if reply.has_ended else require_whole(turn, self.service, is_streamed=self.options.streams)
 
-    def _limit_reply(self, timeout_s: float | None) -> ReplyLimit:
-        options = self.options
-        return ReplyLimit(
-            f"gemini ({self.model})",
-            options.timeout_s,
-            first_s=options.first_timeout_s,
-            whole_s=timeout_s,
-            is_streamed=options.streams,
-        )
+    def to_evalkit_error(self, error: Exception) -> EvalkitError:
+        """Convert what google-genai and its HTTP libraries raise."""
+        return to_provider_error(error, model=self.model, api_version=self.options.version)
 
     async def _generate(self, body: JsonObject, timeout_s: float) -> str:
         """Ask by the contents API. Return the answer's body."""
-        models: Any = self._get_client().aio.models
+        models: Any = self.get_client().client.aio.models
         arguments: JsonDict = {
             "model": self.model,
             "contents": [_validate_content(content) for content in body["contents"]],
@@ -162,9 +129,9 @@ class GeminiProvider:
     async def _interact(self, body: JsonObject, timeout_s: float) -> str:
         """Ask by the interactions API. Return the answer's body."""
         arguments: JsonDict = {"model": self.model, "stream": self.options.streams, "timeout": timeout_s}
-        return await gemini_bodies.fetch_interaction(self._get_client().aio.interactions, arguments, body)
+        return await gemini_bodies.fetch_interaction(self.get_client().client.aio.interactions, arguments, body)
 
-    async def _ask(self, body: JsonObject, timeout_s: float) -> Reply:
+    async def _ask_to_the_end(self, body: JsonObject, timeout_s: float) -> Reply:
         """Ask, and go on where the service stops at its limit for one request."""
         api = gemini_interactions if self._is_interactions else gemini_content
         ask = self._interact if self._is_interactions else self._generate
@@ -179,7 +146,7 @@ class GeminiProvider:
 
     def _read(self, answer: str, api: Any) -> Reply:
         """Read the body of an answer by the module of its API. Raises ProviderError for an error in it."""
-        values = parse_reply(answer, f"gemini ({self.model})")
+        values = parse_reply(answer, self.service)
         failed = next((value["error"] for value in filter_mappings(values) if value.get("error")), None)
         if failed is not None:
             raise build_body_error(failed, self.model, self.options.version)
@@ -187,7 +154,7 @@ class GeminiProvider:
         if len(values) > 1 or not reply.has_ended:
             reply = api.read_stream(values)
         if reply.failure is not None and self._is_interactions:
-            raise ProviderError(f"gemini ({self.model}): {reply.failure}", status=reply.failure.status)
+            raise ProviderError(f"{self.service}: {reply.failure}", status=reply.failure.status)
         return reply
 
     def _build_config(self, body: JsonObject, timeout_s: float) -> Any:
@@ -209,25 +176,21 @@ class GeminiProvider:
         off = types.AutomaticFunctionCallingConfig(disable=True)
         return types.GenerateContentConfig(**fields, automatic_function_calling=off)
 
-    def _get_client(self) -> genai.Client:
-        """Return the running loop's client. It is stored, because google-genai closes a client without references."""
-        loop = asyncio.get_running_loop()
-        if loop in self._clients:
-            return self._clients[loop].client
+    def create_client(self) -> Client:
+        """Open google-genai's client over an HTTP client that limits replies and keeps them."""
         from google.genai import _api_client
 
         # The HTTP library that google-genai uses: httpx2 since its version 3, httpx before.
         library: Any = getattr(_api_client, "httpx2", None) or getattr(_api_client, "httpx", None)
         # google-genai sets the timeout of each request.
-        hooks = [limit_replies(self.options.max_reply_bytes, f"gemini ({self.model})"), gemini_bodies.keep_body]
+        hooks = [limit_replies(self.options.max_reply_bytes, self.service), gemini_bodies.keep_body]
         http = library.AsyncClient(timeout=None, follow_redirects=True, event_hooks={"response": hooks})
         version = self.options.version
         client = self._build_client(version, http)
         if client.vertexai and self.options.api_version is None and version != VERTEX_API_VERSION:
             client.close()  # GOOGLE_GENAI_USE_VERTEXAI, in the environment, chose Vertex AI
             client = self._build_client(VERTEX_API_VERSION, http)
-        self._clients[loop] = _Client(client, http)
-        return client
+        return _Client(client, http)
 
     def _build_client(self, api_version: str, http: Any) -> genai.Client:
         from google import genai

@@ -6,13 +6,11 @@ package `ollama` would drop the ids of calls and half of JSON Schema, so that re
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import Iterable, Mapping
-from time import perf_counter
+from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from evalkit.errors import EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonDict, filter_mappings
@@ -26,10 +24,9 @@ from evalkit.models.providers.base import (
     refuse_settings,
     require_readable,
 )
-from evalkit.models.providers.client import Client
-from evalkit.models.providers.pacing import RetryPolicy, call_with_retries, load_client
+from evalkit.models.providers.pacing import RetryPolicy, call_with_retries
+from evalkit.models.providers.service import Client, ServiceProvider, explain_missing_extra
 from evalkit.models.providers.service_errors import is_connection_refused, read_retry_after, to_transport_error
-from evalkit.models.providers.time_limits import ReplyLimit
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 from evalkit.text.url import complete_ollama_host
@@ -50,30 +47,23 @@ class OllamaOptions(ProviderOptions, frozen=True, kw_only=True):
     api_key: str | None = None
 
 
-class OllamaProvider:
-    """A model of an Ollama server. There is a client for each event loop; `aclose` releases the running loop's."""
+class OllamaProvider(ServiceProvider):
+    """A model of an Ollama server."""
 
     name = "ollama"
+    package = "httpx2"
+    options: OllamaOptions
 
     def __init__(self, model: str, options: OllamaOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
-        self.model = model
-        self.options = options or OllamaOptions()
-        self._policy = policy or RetryPolicy(retries=self.options.retries)
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+        super().__init__(model, options or OllamaOptions(), policy)
         host = self.options.base_url or os.environ.get("OLLAMA_HOST") or DEFAULT_HOST
         self.url = (host if "://" in host else complete_ollama_host(host)).rstrip("/")
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises ProviderError when the server fails or refuses; a malformed call is a turn."""
         body = self.build_body(request)
-
-        async def send() -> ModelTurn:
-            try:
-                return await self._send(body, request.timeout_s)
-            except Exception as error:
-                raise self._to_evalkit_error(error) from error
-
-        await self._open()
+        await self.open()
+        send = partial(self.send, body, request.timeout_s, is_streamed=self.options.streams)
         return await call_with_retries(send, self._policy)
 
     def build_body(self, request: ModelRequest) -> JsonDict:
@@ -88,33 +78,10 @@ class OllamaProvider:
             body["think"] = words.get(think, think)
         return {"model": self.model, **body}
 
-    async def _open(self) -> None:
-        """Import the package and open the client, before a request takes its turn: it can take seconds."""
-        try:
-            await load_client("httpx2")
-            self._get_client()
-        except Exception as error:
-            raise self._to_evalkit_error(error) from error
-
-    async def aclose(self) -> None:
-        """Close the running event loop's client."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.aclose()
-
-    async def _send(self, body: JsonDict, timeout_s: float | None) -> ModelTurn:
-        options, started = self.options, perf_counter()
-        limit = ReplyLimit(
-            self._service,
-            options.timeout_s,
-            first_s=options.first_timeout_s,
-            whole_s=timeout_s,
-            is_streamed=options.streams,
-        )
-        async with limit.watch():
-            response = await self._get_client().post("/api/chat", json=body)
-        reply = self._read(response)
-        return require_readable(reply, self._service).to_turn((perf_counter() - started) * 1000)
+    async def ask(self, body: JsonDict, timeout_s: float) -> ModelTurn:
+        """Post `body` once and read the answer. The client has no limits of its own."""
+        reply = self._read(await self.get_client().post("/api/chat", json=body))
+        return require_readable(reply, self.service).to_turn()
 
     def _read(self, response: Any) -> Reply:
         """Read an answer. Raises ProviderError for what is no reply of the model."""
@@ -124,7 +91,7 @@ class OllamaProvider:
             if refused is None:
                 raise self._build_status_error(response, as_mapping(next(iter(values), None)))
             return refused
-        values = parse_reply(response.text, self._service)
+        values = parse_reply(response.text, self.service)
         if len(values) > 1 or as_mapping(values[0]).get("done") is False:
             reply = ollama_chat.read_stream(values)
         else:
@@ -132,34 +99,27 @@ class OllamaProvider:
         if reply.failure is not None:
             refused = ollama_chat.read_refusal({"error": reply.failure.message})
             if refused is None:
-                raise ProviderError(f"{self._service}: {reply.failure.message}")
+                raise ProviderError(f"{self.service}: {reply.failure.message}")
             return refused
         if not any(ollama_chat.is_value(value) for value in filter_mappings(values)):
             text = cut_between_words(response.text, 200)
-            raise ProviderError(f"{self._service} answered something that is no reply: {text}")
+            raise ProviderError(f"{self.service} answered something that is no reply: {text}")
         if reply.end == "truncated":
-            raise ProviderError(f"{self._service} broke the stream off")
+            raise ProviderError(f"{self.service} broke the stream off")
         return reply
 
-    def _get_client(self) -> Client:
-        """Return the running loop's client."""
+    def create_client(self) -> Client:
+        """Open an HTTP client that limits replies."""
         import httpx2
 
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            key = self.options.api_key or os.environ.get("OLLAMA_API_KEY")
-            self._clients[loop] = httpx2.AsyncClient(
-                base_url=self.url,
-                timeout=None,
-                follow_redirects=True,
-                headers={"authorization": f"Bearer {key}"} if key else {},
-                event_hooks={"response": [limit_replies(self.options.max_reply_bytes, self._service)]},
-            )
-        return self._clients[loop]
-
-    @property
-    def _service(self) -> str:
-        return f"ollama ({self.model})"
+        key = self.options.api_key or os.environ.get("OLLAMA_API_KEY")
+        return httpx2.AsyncClient(
+            base_url=self.url,
+            timeout=None,
+            follow_redirects=True,
+            headers={"authorization": f"Bearer {key}"} if key else {},
+            event_hooks={"response": [limit_replies(self.options.max_reply_bytes, self.service)]},
+        )
 
     def _build_status_error(self, response: Any, data: Mapping[str, object]) -> ProviderError:
         status = response.status_code
@@ -171,20 +131,18 @@ class OllamaProvider:
         elif ollama_chat.FULL_CONTEXT.fits((), text):
             hint = f". To allow more: ollama:{self.model}?num_ctx=16384"
         return ProviderError(
-            f"{self._service}: {status}: {text}{hint}", status=status, retry_after_s=read_retry_after(response)
+            f"{self.service}: {status}: {text}{hint}", status=status, retry_after_s=read_retry_after(response)
         )
 
-    def _to_evalkit_error(self, error: Exception) -> EvalkitError:
-        if isinstance(error, EvalkitError):
-            return error
-        if isinstance(error, ModuleNotFoundError) and error.name == "httpx2":
-            why = "ollama: models need the extra: pip install 'pytest-evalkit[ollama]'"
-            return ProviderError(why, status=400)
-        below = to_transport_error(error, self._service)
+    def to_evalkit_error(self, error: Exception) -> EvalkitError:
+        """Convert what the HTTP library raises."""
+        if isinstance(error, ModuleNotFoundError) and error.name == self.package:
+            return explain_missing_extra(self.name, "ollama")
+        below = to_transport_error(error, self.service)
         if below is not None and is_connection_refused(error):
-            why = f"{self._service}: no server at {self.url}. Start it: ollama serve; one elsewhere: OLLAMA_HOST"
+            why = f"{self.service}: no server at {self.url}. Start it: ollama serve; one elsewhere: OLLAMA_HOST"
             return ProviderError(why, is_final=True)
-        return below or ProviderError(f"{self._service}: {type(error).__name__}: {error}", status=400)
+        return below or ProviderError(f"{self.service}: {type(error).__name__}: {error}", status=400)
 
 
 # The server takes any name; models split one at white space.

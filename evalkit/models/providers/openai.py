@@ -29,8 +29,9 @@ from evalkit.models.providers.base import (
     require_readable,
     require_whole,
 )
-from evalkit.models.providers.client import Client, ClientOptions, ClientProvider
+from evalkit.models.providers.client import ClientOptions, ClientProvider
 from evalkit.models.providers.pacing import RetryPolicy
+from evalkit.models.providers.service import Client
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 from evalkit.wire import openai_chat, openai_responses
@@ -71,15 +72,15 @@ class OpenAIProvider(ClientProvider):
 
     name = "openai"
     package = extra = "openai"
+    options: ClientOptions
     key_variable = "OPENAI_API_KEY"
     missing_key = "set OPENAI_API_KEY, or name a base_url"
     is_alone = True  # no other API is tried
 
     def __init__(self, model: str, options: ClientOptions | None = None, *, policy: RetryPolicy | None = None) -> None:
-        self.options = options or ClientOptions()
+        super().__init__(model, options or ClientOptions(), policy)
         self.limit_key = "max_completion_tokens" if is_own_address(self.options.base_url) else "max_tokens"
         self._omits_reasoning = False
-        super().__init__(model, self.options, policy)
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model, and again where its server refuses what evalkit can say otherwise."""
