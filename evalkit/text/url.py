@@ -15,6 +15,12 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
+def drop_secret_parts(url: str) -> str:
+    """Return a URL without user, password, query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
 def drop_local_port(url: str) -> str:
     """Return a URL of this machine without its port and name, which are others on another day; any other as it is."""
     return urlunsplit(urlsplit(url)._replace(netloc="localhost")) if is_loopback(url) else url

@@ -13,7 +13,7 @@ pytest.importorskip("openai")
 from evalkit.errors import ProviderError
 from evalkit.models.providers.azure import AzureOptions, AzureProvider
 from evalkit.models.providers.client import ClientOptions
-from evalkit.models.providers.openai import MistralProvider
+from evalkit.models.providers.mistral import MistralProvider
 from evalkit.models.providers.table import open_provider
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from tests.providers.asking import ask_provider

@@ -155,11 +155,12 @@ def test_a_call_that_the_server_can_not_read_is_the_models(replay: ReplayServer,
     assert (turn.finish_reason, turn.text) == ("malformed_call", '{"n": 1')
 
 
-def test_a_server_that_does_not_run_is_told_once() -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "me:password@127.0.0.1:9"])
+def test_a_server_that_does_not_run_is_told_once(host: str) -> None:
     with pytest.raises(
         ProviderError, match=r"^ollama \(m\): no server at http://127\.0\.0\.1:9\. Start it: ollama serve"
     ):
-        ask_provider(open_provider("ollama:m?base_url=http://127.0.0.1:9"))
+        ask_provider(open_provider(f"ollama:m?base_url=http://{host}"))
 
 
 def test_the_server_is_where_the_variable_says(replay: ReplayServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from evalkit.errors import ProviderError
 from evalkit.models.providers.adaptive_pace import Turn
 from evalkit.models.providers.budget import MeteredProvider
 from evalkit.models.providers.pacing import (
+    TRAFFIC,
     Limiter,
     Rates,
     RetryPolicy,
@@ -225,6 +226,15 @@ def test_there_is_one_limiter_for_a_provider() -> None:
 
     assert get_limiter("test:m", rates) is get_limiter("test:m", rates)
     assert get_limiter("test:m", rates) is not get_limiter("test:other", rates)
+
+
+def test_services_that_take_few_requests_are_listed_without_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evalkit.models.providers.pacing._paces", {})
+    limiter = get_limiter("openai@http://me:password@laptop/v1?key=secret", Rates())
+    with limiter.pace._record.change() as state:
+        state.window.limit, state.window.is_found = 1.0, True
+
+    assert TRAFFIC.list_places() == {"http://laptop/v1": 1}
 
 
 def test_models_of_one_service_share_its_pace() -> None:

@@ -145,9 +145,8 @@ class FunctionsServer(AbstractAsyncContextManager[FunctionUrls]):
         await self._server.__aenter__()
         base = f"http://127.0.0.1:{self._server.port}/{self._token}"
         if not all(endpoint.needs_extra for endpoint in self._functions.values()):
-            handle, self._url_file = mkstemp(
-                prefix=f"evalkit-{os.getpid()}-", suffix=".url"
-            )  # readable by its owner alone
+            # It is readable by its owner alone.
+            handle, self._url_file = mkstemp(prefix=f"evalkit-{os.getpid()}-", suffix=".url")
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(base)
         urls: dict[str, str | None] = {}

@@ -151,8 +151,8 @@ class RunBudget:
         """Count a request to the model `spec` that is about to go out. Raises BudgetSpentError if it must not, and
         UsageError for a model without a price where dollars are counted.
         """
-        if self._costs is not None and self._prices.find((spec,)) is None:
-            raise UsageError(f"max_cost is set, and {explain_missing_price(spec)}")
+        if self._costs is not None:
+            _require_price(spec, self._prices)
         entered: list[Account] = []
         try:
             for account in self._accounts:
@@ -182,7 +182,7 @@ class RunBudget:
         TRAFFIC.record(turn.usage, compute_cost(turn.usage, (turn.model, spec), self._prices))
 
     def _measure(self, account: Account, turn: ModelTurn, spec: str | None) -> float | None:
-        """Return what a turn took. One of which that can't be told is the last under this budget."""
+        """Return what a turn took; None where its tokens or its price are not known, and then close the account."""
         model = turn.model or spec or "the model"
         if turn.usage is None:
             if turn.finish_reason not in ("truncated", "empty"):  # a client that went away is told no tokens
@@ -270,7 +270,7 @@ class ClientBudget:
         self._budget.check()
 
     def add(self, turn: ModelTurn) -> None:
-        """Book what `turn` took; nothing where its tokens or its model's price are not known."""
+        """Book what `turn` took. One whose tokens or price are not known is the last under this budget."""
         self._budget.add(turn, self._model)
 
 
@@ -282,7 +282,12 @@ def create_client_budget(settings: Settings) -> ClientBudget | None:
 
 def check_price(spec: str, settings: Settings) -> None:
     """Raise UsageError for a model without a price, where the run has a cap of dollars."""
-    if settings.max_cost_usd is not None and settings.price_list.find((spec,)) is None:
+    if settings.max_cost_usd is not None:
+        _require_price(spec, settings.price_list)
+
+
+def _require_price(spec: str, prices: PriceList) -> None:
+    if prices.find((spec,)) is None:
         raise UsageError(f"max_cost is set, and {explain_missing_price(spec)}")
 
 

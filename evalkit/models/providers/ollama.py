@@ -29,7 +29,7 @@ from evalkit.models.providers.service import Client, ServiceProvider, explain_mi
 from evalkit.models.providers.service_errors import is_connection_refused, read_retry_after, to_transport_error
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
-from evalkit.text.url import complete_ollama_host
+from evalkit.text.url import complete_ollama_host, drop_secret_parts
 from evalkit.wire import ollama_chat
 from evalkit.wire.bodies import read_values
 from evalkit.wire.reading import as_mapping
@@ -58,6 +58,7 @@ class OllamaProvider(ServiceProvider):
         super().__init__(model, options or OllamaOptions(), policy)
         host = self.options.base_url or os.environ.get("OLLAMA_HOST") or DEFAULT_HOST
         self.url = (host if "://" in host else complete_ollama_host(host)).rstrip("/")
+        self._place = drop_secret_parts(self.url)  # for messages
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises ProviderError when the server fails or refuses; a malformed call is a turn."""
@@ -124,7 +125,7 @@ class OllamaProvider(ServiceProvider):
     def _build_status_error(self, response: Any, data: Mapping[str, object]) -> ProviderError:
         status = response.status_code
         text = str(data.get("error") or cut_between_words(response.text, 200)).strip().rstrip(".")
-        missing = f"Fetch it: ollama pull {self.model}" if data else f"Is {self.url} Ollama's, without /v1?"
+        missing = f"Fetch it: ollama pull {self.model}" if data else f"Is {self._place} Ollama's, without /v1?"
         hint = {401: ". Set OLLAMA_API_KEY", 404: f". {missing}"}.get(status, "")
         if status == 400 and "does not support" in text:
             hint = f". What it can: ollama show {self.model}"
@@ -140,7 +141,7 @@ class OllamaProvider(ServiceProvider):
             return explain_missing_extra(self.name, "ollama")
         below = to_transport_error(error, self.service)
         if below is not None and is_connection_refused(error):
-            why = f"{self.service}: no server at {self.url}. Start it: ollama serve; one elsewhere: OLLAMA_HOST"
+            why = f"{self.service}: no server at {self._place}. Start it: ollama serve; one elsewhere: OLLAMA_HOST"
             return ProviderError(why, is_final=True)
         return below or ProviderError(f"{self.service}: {type(error).__name__}: {error}", status=400)
 

@@ -1,12 +1,11 @@
 """OpenAI's APIs: responses at OpenAI's and Azure's own addresses, chat completions at all others.
 
 Ollama, vLLM, llama.cpp, LiteLLM, OpenRouter, Groq, Mistral, ...: whatever speaks chat completions at `base_url`. A
-model that its server does not offer there is asked by responses. Mistral has a key and rules of its own.
+model that its server does not offer there is asked by responses.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -25,7 +24,6 @@ from evalkit.models.providers.base import (
     Provider,
     ProviderKind,
     Refusal,
-    refuse_settings,
     require_readable,
     require_whole,
 )
@@ -332,54 +330,4 @@ OPENAI = ProviderKind(
     read_stream=read_stream,
     names=NAMES,
     find_refusals=find_refusals,
-)
-
-
-class MistralProvider(OpenAIProvider):
-    """A model of Mistral's own platform: ``mistral:MODEL``."""
-
-    name = "mistral"
-    key_variable = "MISTRAL_API_KEY"
-    missing_key = "set MISTRAL_API_KEY"
-
-    def build_body(self, request: ModelRequest) -> JsonDict:
-        """Build the body: another name of the seed, no key that the service does not know, ids in its form."""
-        refuse_settings(request, "Mistral", "verbosity")
-        body = openai_chat.build_request(request, stream=self.options.streams, limit_key="max_tokens")
-        body.pop("stream_options", None)
-        if "seed" in body:
-            body["extra_body"] = {"random_seed": body.pop("seed")}
-        for message in body["messages"]:
-            for call in message.get("tool_calls", ()):
-                call["id"] = _shorten_id(call["id"])
-            if "tool_call_id" in message:
-                message["tool_call_id"] = _shorten_id(message["tool_call_id"])
-        return body
-
-    def open_client(self, **arguments: Any) -> Client:
-        import openai
-
-        key = self.options.api_key or os.environ.get("MISTRAL_API_KEY")
-        if not key:
-            raise openai.OpenAIError("the api_key is missing")
-        return openai.AsyncOpenAI(
-            api_key=key, base_url=self.options.base_url or "https://api.mistral.ai/v1", **arguments
-        )
-
-
-def _shorten_id(call_id: str) -> str:
-    """Return the id of a call in the only form that the service takes: nine letters and digits."""
-    return call_id if re.fullmatch(r"[A-Za-z0-9]{9}", call_id) else hashlib.sha256(call_id.encode()).hexdigest()[:9]
-
-
-MISTRAL = ProviderKind(
-    name="mistral",
-    key_variable="MISTRAL_API_KEY",
-    model_prefixes=("mistral-", "magistral-", "ministral-", "codestral-", "devstral-"),
-    options=ClientOptions,
-    open=MistralProvider,
-    read_reply=read_reply,
-    read_stream=read_stream,
-    names=replace(NAMES, service="Mistral"),
-    span_name="mistral_ai",
 )

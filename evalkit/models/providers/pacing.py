@@ -35,7 +35,7 @@ from evalkit.locks import create_lock
 from evalkit.models.providers.adaptive_pace import AdaptivePace, FileRecord, LocalRecord, Turn
 from evalkit.models.providers.time_limits import TimeLimitError
 from evalkit.records.transcript import Usage
-from evalkit.text.url import is_near
+from evalkit.text.url import drop_secret_parts, is_near
 
 RATES = ("requests_per_minute", "tokens_per_minute")
 BURST_S = 6.0  # so many seconds' worth may go out at once
@@ -84,7 +84,7 @@ class LiveTotals:
         for (service, _), pace in paces:
             if (places := pace.places) is not None:
                 kind, _, url = service.partition("@")
-                listed[url or kind] = places
+                listed[drop_secret_parts(url) or kind] = places
         return listed
 
     def get_longest(self) -> float:

@@ -10,12 +10,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from operator import attrgetter
-from urllib.parse import urlsplit, urlunsplit
 
 from evalkit.errors import ProviderError
 from evalkit.jsonvalue import filter_mappings
 from evalkit.text.format import cut_between_words
-from evalkit.text.url import is_loopback
+from evalkit.text.url import drop_secret_parts, is_loopback
 
 _TRANSPORT_PACKAGES = ("httpx", "httpcore", "aiohttp", "ssl", "anyio", "h11")
 
@@ -49,8 +48,7 @@ def find_url(error: BaseException) -> str | None:
     for each in _iter_causes(error):
         for name in _URLS:
             with suppress(Exception):  # httpx raises for a request that was never set
-                parts = urlsplit(str(attrgetter(name)(each)))
-                return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+                return drop_secret_parts(str(attrgetter(name)(each)))
     return None
 
 

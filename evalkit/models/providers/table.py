@@ -31,7 +31,7 @@ _BUILT_IN = {
     "openai": "evalkit.models.providers.openai:OPENAI",
     "anthropic": "evalkit.models.providers.anthropic:ANTHROPIC",
     "azure": "evalkit.models.providers.azure:AZURE",
-    "mistral": "evalkit.models.providers.openai:MISTRAL",
+    "mistral": "evalkit.models.providers.mistral:MISTRAL",
     "bedrock": "evalkit.models.providers.bedrock:BEDROCK",
     "ollama": "evalkit.models.providers.ollama:OLLAMA",
 }
