@@ -14,7 +14,7 @@ from evalkit.jsonvalue import JsonDict, JsonValue
 from evalkit.wire.text_calls import results
 from evalkit.wire.text_calls.forms import DSML, Call, Forms, is_parameter_open, note
 from evalkit.wire.text_calls.lenient_json import IncompleteJsonError, MalformedJsonError, decode
-from evalkit.wire.text_calls.names import Names, RejectedCallError
+from evalkit.wire.text_calls.names import Names, RejectedCallError, ResultError
 from evalkit.wire.text_calls.parsed import Rejected, TextCall
 
 # -- tags
@@ -116,6 +116,10 @@ class Envelopes:
         begins = results.match_result_like(self.text, start)
         return begins is not None and self.names.is_result_key(*begins) and (not explicit or begins[1] == "result")
 
+    def skip_result(self, start: int) -> int:
+        """Return the position behind the result at `start`; of a list, which may hold calls too, its first item's."""
+        return start + 1 if self.text.startswith("[", start) else self.skip_value(start)
+
     def skip_value(self, start: int) -> int:
         """Return where the JSON at `start` ends."""
         end, read = results.find_value_end(self.text, start)
@@ -151,7 +155,8 @@ class Envelopes:
         fence = _FENCE_OPEN.match(self.text, first)
         first = fence.end() if fence else first
         if self.is_result_like(first, explicit=True):
-            return self._close_envelope(self.skip_value(first), tag, named)[0]
+            behind = self.skip_result(first)
+            return behind if self.text.startswith("[", first) else self._close_envelope(behind, tag, named)[0]
         if self.text.startswith(("{", "["), first) and not LIST_OF_CALLS.match(self.text, first):
             end = self._read_json_envelope(opening, first)
         else:
@@ -366,16 +371,24 @@ class Envelopes:
         return first
 
     def read_calls(self, value: object, notes: list[str], *, explicit: bool, named: str | None = None) -> list[Call]:
-        """Read the calls of a JSON value: an object, a list of them, or `{"tool_calls": [...]}`."""
+        """Read the calls of a JSON value: an object, a list of them, or `{"tool_calls": [...]}`. Results that a list
+        holds beside calls are left out. ResultError where nothing else is there."""
         if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
             value = value["tool_calls"]
         if isinstance(value, list) and not value:
             raise RejectedCallError("an empty list of calls")
-        calls = []
+        calls: list[Call] = []
+        result: ResultError | None = None
         for item in value if isinstance(value, list) else [value]:
             repairs = list(notes)
-            name, arguments = self.names.read_call(item, repairs, explicit=explicit, named=named)
-            calls.append((name, arguments, repairs))
+            try:
+                name, arguments = self.names.read_call(item, repairs, explicit=explicit, named=named)
+            except ResultError as error:
+                result = error
+            else:
+                calls.append((name, arguments, repairs))
+        if result is not None and not calls:
+            raise result
         return calls
 
 

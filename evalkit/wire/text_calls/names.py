@@ -18,7 +18,10 @@ from evalkit.wire.text_calls.lenient_json import describe_duplicates, parse_stri
 
 NAME_KEYS = ("name", "tool", "function", "tool_name", "function_name", "action")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs")
-RESULT_KEYS = ("result", "results", "response", "output", "outputs", "content", "observation", "return_value", "error")
+RESULT_KEYS = (
+    *("result", "results", "response", "output", "outputs", "content", "observation", "return_value", "error"),
+    *(f"{kind}_{key}" for kind in ("tool", "function") for key in ("result", "response", "output")),
+)
 _WORD = re.compile(r"[A-Za-z_][\w.:-]*")
 _NAMESPACE = re.compile("[.:]")
 _BESIDE = 20  # characters beside a word that tell whether it names a function
@@ -120,6 +123,12 @@ class Names:
         declared = self._folded.get(written_name.casefold())
         return declared is not None and key in RESULT_KEYS and key not in self.get_properties(declared[0])
 
+    def _is_result(self, written_name: str, value: JsonObject) -> bool:
+        """Tell whether what stands under the declared name is a result. A function of which no parameters are known may
+        have one of such a name."""
+        keys = {"result"} if not self.get_properties(self._folded[written_name.casefold()][0]) else value.keys()
+        return bool(value) and all(key in keys and self.is_result_key(written_name, key) for key in value)
+
     def get_properties(self, name: str) -> JsonObject:
         properties = self.parameters.get(name, {}).get("properties", {})
         return properties if isinstance(properties, Mapping) else {}
@@ -194,6 +203,8 @@ class Names:
             if len(value) == 1 and self.has_declarations:
                 written_name, arguments = next(iter(value.items()))
                 if self.is_known(written_name) and isinstance(arguments, dict):
+                    if not explicit and self._is_result(written_name, arguments):
+                        raise ResultError(f"this is a result of '{written_name}', and no call")
                     repairs.append("the name was the key of its arguments")
                     return self.resolve(written_name, repairs, explicit=explicit), arguments
             raise RejectedCallError("the call has no name")
@@ -209,7 +220,7 @@ class Names:
         if rest and set(rest) <= set(self.get_properties(name)):
             repairs.append("arguments stood beside the name")
             return name, rest
-        if not explicit and any(self.is_result_key(name, k) for k in rest):
+        if any(self.is_result_key(name, k) for k in rest if k == "result" or not explicit):
             raise ResultError(f"this is a result of '{name}', and no call")
         if rest or not explicit:
             raise UnreadableCallError(f"the call of '{name}' has no arguments object", name)

@@ -331,11 +331,11 @@ class Search(ControlTokens):
             if self._is_call_like(start):
                 self._leave_unfinished(start)
             self._mark_open(start)
-            return self.skip_value(start) if self.is_result_like(start) else None
+            return self.skip_result(start) if self.is_result_like(start) else None
         except MalformedJsonError as error:
             self._spend(200 + error.work)
             if self.is_result_like(start):
-                return self.skip_value(start)
+                return self.skip_result(start)
             if start >= self.refused_until and self._is_call_like(start):
                 self._refuse(start, start + error.work + 1, f"malformed: {error}")
             return None
@@ -344,6 +344,8 @@ class Search(ControlTokens):
         except ResultError:
             return decoded.end
         except RejectedCallError as refused:
+            if self.is_result_like(start):
+                return self.skip_result(start)
             if self._is_call_like(start):
                 self._refuse(start, decoded.end, str(refused))
             return decoded.end  # JSON that is no call is data: what lies inside it is none either

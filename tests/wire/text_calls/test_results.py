@@ -52,6 +52,8 @@ RESULTS = [
     "{'name': 'ticket', 'output': 'T-1'}",
     '{"name": "ticket", "result": T-1}',
     '{"name": "ticket", "error": "there is none"}',
+    '{"tool_name": "ticket", "tool_output": {"id": "T-1"}}',
+    '{"ticket": {"result": {"id": "T-1"}}}',
 ]
 
 
@@ -90,3 +92,37 @@ def test_a_parameter_that_is_named_like_a_result_is_an_argument() -> None:
 def test_a_call_without_arguments_is_malformed_where_it_gives_no_result(key: str) -> None:
     parsed = parse_text_calls(f'<function>{{"name": "ticket", "{key}": 1}}</function>', FUNCTIONS)
     assert [refused.name for refused in parsed.rejected] == ["ticket"]
+
+
+_CALL_IN_LIST = '{"name": "post", "arguments": {"content": "a"}}'
+
+
+@pytest.mark.parametrize(
+    "frame", ["{}", "<tool_call>{}</tool_call>", "[TOOL_CALLS]{}", "<|python_tag|>{}", "```json\n{}\n```"]
+)
+@pytest.mark.parametrize("items", ["[{0}, {1}]", "[{0}, {0}, {1}]", "[{0},\n{1}", "[{1}, {0}]"])
+def test_a_call_beside_a_result_in_a_list_is_found(frame: str, items: str) -> None:
+    text = frame.format(items.format(RESULT, _CALL_IN_LIST))
+
+    parsed = parse_text_calls(text, FUNCTIONS)
+    accumulator = StreamAccumulator(FUNCTIONS)
+    for character in text:
+        accumulator.feed_text(character)
+
+    assert [(call.name, call.arguments) for call in parsed.calls] == [("post", {"content": "a"})]
+    assert (parsed.rejected, parsed.unfinished) == ((), None)
+    assert [call.name for call in accumulator.close()] == ["post"]
+
+
+def test_what_is_no_call_behind_a_result_in_a_list_is_refused() -> None:
+    parsed = parse_text_calls(f'[{RESULT}, {{"name": "post", "arguments": "a"}}]', FUNCTIONS)
+
+    assert [one.reason for one in parsed.rejected] == ["the arguments are no JSON object"]
+
+
+def test_a_parameter_may_have_the_name_of_a_result() -> None:
+    functions = [{"name": "post", "parameters": {"type": "object", "properties": {"result": {"type": "string"}}}}]
+
+    assert [call.arguments for call in parse_text_calls('{"post": {"result": "a"}}', functions).calls] == [
+        {"result": "a"}
+    ]
