@@ -72,14 +72,14 @@ def _check_answers(hook: Callable[..., Any], declared: FunctionType) -> Callable
         answer = hook(*arguments, **options)
         if isinstance(answer, Coroutine):
             answer.close()
-            raise TypeError(f"'{declared.__name__}' is not to be async")
+            raise TypeError(f"'{declared.__name__}' must not be async")
         return check(answer)
 
     @wraps(hook)
     async def ask_later(*arguments: Any, **options: Any) -> Any:
         answer = hook(*arguments, **options)
         if not isinstance(answer, Awaitable):
-            raise TypeError(f"'{declared.__name__}' is to be async")
+            raise TypeError(f"'{declared.__name__}' must be async")
         return check(await answer)
 
     return ask_later if iscoroutinefunction(declared) else ask

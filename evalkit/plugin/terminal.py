@@ -267,14 +267,13 @@ class Display:
             line = f"evalkit: {takes}; the others waited in evalkit's queue, where no deadline runs"
             reporter.write_line(self._encode(line))
 
-    def write_queues(self, reporter: pytest.TerminalReporter, places: Mapping[str, int]) -> None:
-        """Write which servers were a queue for requests of agents' own clients, which nobody held back."""
-        for host, count in places.items():
-            takes = (
-                f"{host} takes about {format_count(count, 'request')} at a time, and the agents' own clients sent more"
-            )
+    def write_queues(self, reporter: pytest.TerminalReporter, queues: Mapping[str, int]) -> None:
+        """Write at which servers requests of agents' own clients waited, since evalkit does not hold those back."""
+        for host, count in queues.items():
+            takes = f"{host} takes about {format_count(count, 'request')} at a time"
             advice = f"--evalkit-concurrency={count} keeps cases from waiting there while their deadlines run"
-            reporter.write_line(self._encode(f"evalkit: {takes}; {advice}"), yellow=True, bold=True)
+            line = f"evalkit: {takes}, and the agents' own clients sent more; {advice}"
+            reporter.write_line(self._encode(line), yellow=True, bold=True)
 
     def write_recordings(self, reporter: pytest.TerminalReporter) -> None:
         """Write which cassettes were recorded, by whatever process."""

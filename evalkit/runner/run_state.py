@@ -397,8 +397,10 @@ def _get_final_state(run: RunState) -> JsonValue:
 
 
 def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
-    """Warn of replies that were cut off although their calls were carried out (how a reply without calls ended is the
-    run's stop reason), and of recorded answers that the agent did not ask for."""
+    """Add warnings of what fails no check, but is rarely meant.
+
+    How a reply without calls ended is no warning: it is the run's stop reason.
+    """
     for number, turn in enumerate(turns, 1):
         has_calls = any(call.malformed is None for call in turn.calls)
         if has_calls and (turn.finish_message is not None or turn.finish_reason == "length"):
@@ -434,8 +436,8 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
 
 
 def _list_unmade_text_calls(run: RunState, turns: Sequence[ModelTurn]) -> list[str]:
-    """List the functions that the text of the last reply calls, and code has never called: a reply may speak of calls
-    that were made."""
+    """List the functions that the last reply calls in its text, without those that were called in the run: a reply may
+    repeat a call that was made."""
     made = {name for call in run.dispatcher.calls for name in (call.name, call.requested_name)}
     text = "" if not turns or turns[-1].calls else turns[-1].text
     known = {function.name: function for function in run.dispatcher.declarations}

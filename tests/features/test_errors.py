@@ -357,9 +357,9 @@ def test_a_hook_is_async_where_evalkit_awaits_it_and_there_alone() -> None:
         def close(self, run: object) -> None:  # type: ignore[override]
             """Close nothing."""
 
-    with pytest.raises(TypeError, match="'save' is not to be async"):
+    with pytest.raises(TypeError, match="'save' must not be async"):
         Part().save()  # type: ignore[unused-coroutine]
-    with pytest.raises(TypeError, match="'close' is to be async"):
+    with pytest.raises(TypeError, match="'close' must be async"):
         asyncio.run(Part().close(None))  # type: ignore[func-returns-value, arg-type]
 
 
