@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from evalkit.agents.contract import COMPLETED, Reply
 from evalkit.agents.instruction import Instruction
-from evalkit.agents.text_replies import TextDialogue, TextReading, read_text_calls, shorten_slip
+from evalkit.agents.text_replies import TextDialogue, TextReading, TextSettings, read_written_calls, shorten_slip
 from evalkit.errors import BudgetSpentError, EvalkitError, ProviderError
 from evalkit.jsonvalue import JsonObject
 from evalkit.records.case import Declaration
@@ -32,15 +32,13 @@ from evalkit.records.transcript import FunctionCall, ModelCall, ModelRequest, Mo
 STOP_REASONS = {"stop": COMPLETED, "tool_calls": COMPLETED, "content_filter": "blocked"}
 
 
-class LoopSettings(Protocol):
+class LoopSettings(TextSettings, Protocol):
     """The settings that the loop goes by."""
 
     @property
     def deadline_s(self) -> float: ...
     @property
     def max_iterations(self) -> int: ...
-    @property
-    def correct_text_calls(self) -> bool: ...
 
 
 class DeclaredFunctions(Protocol):
@@ -117,7 +115,7 @@ async def _run_turns(
 ) -> tuple[str, str]:
     """Run the loop itself. Return the stop reason, and the text of the last reply."""
     text = ""
-    dialogue = TextDialogue(request.system or "", is_correcting=task.settings.correct_text_calls)
+    dialogue = TextDialogue(request.system or "", task.settings)
     for _ in range(task.settings.max_iterations):
         if task.clock_ms > task.settings.deadline_s * 1000:
             return "deadline", text
@@ -140,7 +138,7 @@ async def _handle_turn(
 ) -> str | None:
     """Dispatch the calls of `turn` and put the answers into the conversation. Return a stop reason if the run ends."""
     names = {function.name for function in functions} or None
-    if not turn.calls and functions and (reading := read_text_calls(turn, functions)) is not None:
+    if not turn.calls and functions and (reading := read_written_calls(turn, functions)) is not None:
         if reading.calls:
             number = len(task.turns)
             task.warnings += [f"model turn {number}: {shorten_slip(refusal)}" for refusal in reading.refusals]
@@ -148,7 +146,7 @@ async def _handle_turn(
             message = turn.finish_message or "; ".join(map(shorten_slip, reading.refusals))
             reason = "malformed_call" if turn.finish_reason == "stop" else turn.finish_reason
             task.replace_last_turn(replace(turn, finish_reason=reason, finish_message=message))
-        return await _handle_text_calls(task, turn, reading, names, dialogue)
+        return await _handle_written_calls(task, turn, reading, names, dialogue)
     task.messages.append({"role": "model", "turn": turn})
     if not turn.calls:
         return STOP_REASONS.get(turn.finish_reason, turn.finish_reason)
@@ -159,11 +157,11 @@ async def _handle_turn(
     return None
 
 
-async def _handle_text_calls(
+async def _handle_written_calls(
     task: LoopTask, turn: ModelTurn, reading: TextReading, names: AbstractSet[str] | None, dialogue: TextDialogue
 ) -> str | None:
     """Handle a turn whose calls stand in the reply's text."""
-    task.messages.append({"role": "model", "turn": reading.history})
+    task.messages.append({"role": "model", "turn": reading.kept_turn})
     note = dialogue.write_note(reading)
     if not reading.calls and note is None:
         return "malformed_call"
@@ -183,7 +181,7 @@ def _describe_skipped_calls(turn: ModelTurn, functions: Sequence[Declaration], n
 
     Models write the same call both ways, and executing it twice would be worse than skipping it.
     """
-    reading = read_text_calls(turn, functions)
+    reading = read_written_calls(turn, functions)
     if reading is None:
         return []
     refusals = [f"model turn {number}: {shorten_slip(refusal)}" for refusal in reading.refusals]

@@ -15,6 +15,7 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalkit.agents.text_replies import parse_text, to_model_calls
 from evalkit.errors import IncompleteCallError
 from evalkit.functions.call_log import DIRECT, CallContext, CallLog, FunctionTable
 from evalkit.jsonvalue import JsonObject
@@ -22,21 +23,6 @@ from evalkit.models.providers.turns import Chunk
 from evalkit.models.streaming import StreamAccumulator
 from evalkit.records.case import Declaration
 from evalkit.records.transcript import CallAnswer, HostedCall, ModelCall, ModelTurn
-from evalkit.wire.text_calls import parse_text_calls
-from evalkit.wire.text_calls.parsed import ParsedText
-
-
-def parse_text(text: str, functions: Sequence[Declaration]) -> ParsedText:
-    """Find the calls that stand in the text of a reply."""
-    return parse_text_calls(text, functions) if functions else parse_text_calls(text)
-
-
-def to_model_calls(parsed: ParsedText) -> tuple[ModelCall, ...]:
-    """Convert the calls found in a text to calls of a turn."""
-    return tuple(
-        ModelCall(name=call.name, arguments=call.arguments, channel="text", repairs=call.repairs, raw=call.raw)
-        for call in parsed.calls
-    )
 
 
 class PendingToolCall(Struct, eq=False):

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalkit.agents.pending_calls import parse_text, to_model_calls
 from evalkit.records.case import Declaration
 from evalkit.records.transcript import ModelCall, ModelTurn
+from evalkit.wire.text_calls import parse_text_calls
+from evalkit.wire.text_calls.parsed import ParsedText
 
 STANDARD_FORM = '<function>{"name": "...", "parameters": {...}}</function>'
 RESULT_TAG = "function_result"
@@ -25,11 +27,18 @@ _LONGEST_SLIP = 300
 _CALL_OPENING = re.compile(r"[<{\[(]|Action Input:", re.IGNORECASE)  # no call is written without one of these
 
 
+class TextSettings(Protocol):
+    """The setting that says whether a model is told what is wrong in the calls that it writes."""
+
+    @property
+    def correct_text_calls(self) -> bool: ...
+
+
 class TextDialogue:
     """What a model was told so far, between two messages of the user, about the calls that it writes as text."""
 
-    def __init__(self, instruction: str, *, is_correcting: bool) -> None:
-        self.is_correcting = is_correcting
+    def __init__(self, instruction: str, settings: TextSettings) -> None:
+        self.is_correcting = settings.correct_text_calls
         self._instruction = instruction
         self._unreadable: list[str] = []
 
@@ -38,7 +47,7 @@ class TextDialogue:
         if not self.is_correcting or not reading.slips:
             return None
         if not reading.calls:
-            text = reading.history.text
+            text = reading.kept_turn.text
             if len(self._unreadable) == _MOST_NOTES or text in self._unreadable:
                 return None
             self._unreadable.append(text)
@@ -61,19 +70,32 @@ def _to_json(value: object) -> str:
 class TextReading(Struct, frozen=True):
     """A reply whose text holds calls, or an attempt at one.
 
-    `calls` are to be dispatched; `history` is the turn as the conversation keeps it; `slips` lists what was repaired or
+    `calls` are to be dispatched; the conversation keeps `kept_turn`; `slips` lists what was repaired or
     refused, for the correction note, and `refusals` the latter alone. `attempts` are the calls and, between them, the
     malformed ones, which are recorded beside calls where the model is not told to write them again.
     """
 
     calls: tuple[ModelCall, ...]
     attempts: tuple[ModelCall, ...]
-    history: ModelTurn
+    kept_turn: ModelTurn
     slips: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
 
 
-def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextReading | None:
+def parse_text(text: str, functions: Sequence[Declaration]) -> ParsedText:
+    """Find the calls that stand in the text of a reply."""
+    return parse_text_calls(text, functions) if functions else parse_text_calls(text)
+
+
+def to_model_calls(parsed: ParsedText) -> tuple[ModelCall, ...]:
+    """Convert the calls found in a text to calls of a turn."""
+    return tuple(
+        ModelCall(name=call.name, arguments=call.arguments, channel="text", repairs=call.repairs, raw=call.raw)
+        for call in parsed.calls
+    )
+
+
+def read_written_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextReading | None:
     """Read the calls in the text of `turn`; None if it is plain prose."""
     if _CALL_OPENING.search(turn.text) is None:
         return None
@@ -83,7 +105,7 @@ def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextRe
     repairs = [f"{call.name}: {repair}" for call in parsed.calls for repair in call.repairs]
     refusals = [f"{rejection.raw} was not made: {rejection.reason}" for rejection in parsed.rejected]
     refusals += [] if parsed.unfinished is None else [f"{parsed.unfinished} was not made: it is not finished"]
-    history = replace(turn, text=parsed.history, content=None)
+    kept_turn = replace(turn, text=parsed.history, content=None)
     calls = to_model_calls(parsed)
     placed_calls = [(parsed_call.start, call) for parsed_call, call in zip(parsed.calls, calls, strict=True)]
     for rejection in parsed.rejected:
@@ -97,9 +119,19 @@ def read_text_calls(turn: ModelTurn, functions: Sequence[Declaration]) -> TextRe
             )
             placed_calls.append((rejection.start, call))
     attempts = tuple(call for _, call in sorted(placed_calls, key=lambda placed: placed[0]))
-    return TextReading(calls, attempts, history, (*repairs, *refusals), tuple(refusals))
+    return TextReading(calls, attempts, kept_turn, (*repairs, *refusals), tuple(refusals))
 
 
 def shorten_slip(slip: str) -> str:
     """Cut the middle out of a long slip."""
     return slip if len(slip) <= _LONGEST_SLIP else f"{slip[: _LONGEST_SLIP // 2]}…{slip[-_LONGEST_SLIP // 2 :]}"
+
+
+def explain_unmade_calls(turn: ModelTurn, functions: Iterable[Declaration | str]) -> Iterator[str]:
+    """Explain for each function that the text of the last reply calls that nobody has called it. `functions` are those
+    that code has never called: a reply may speak of calls that were made."""
+    for name in dict.fromkeys(call.name for call in parse_text_calls(turn.text, functions).calls):
+        yield (
+            f"the model's last reply wrote a call of {name} as text, and nobody made it; an agent with a client of "
+            f"its own reads such calls with evalkit.parse_text_calls: docs/text-calls.md"
+        )

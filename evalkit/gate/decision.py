@@ -459,12 +459,12 @@ def check_latency(evidence: GateEvidence) -> Iterator[GateFinding]:
         )
 
 
-def check_text_calls(evidence: GateEvidence) -> Iterator[GateFinding]:
+def check_calls_as_text(evidence: GateEvidence) -> Iterator[GateFinding]:
     if evidence.policy.max_text_call_rate is None:
         return
     limit = parse_percentage(evidence.policy.max_text_call_rate, "max_text_call_rate")
     outcomes = evidence.list_outcomes()
-    text_count, total = sum(o.text_calls for o in outcomes), sum(o.model_calls for o in outcomes)
+    text_count, total = sum(o.calls_as_text for o in outcomes), sum(o.model_calls for o in outcomes)
     if total and Fraction(100 * text_count, total) > limit:
         rate = format_rate(Fraction(100 * text_count, total))
         yield GateFinding(
@@ -530,7 +530,7 @@ RULES = (
     GateRule(check_skips),
     GateRule(check_cost, of_run=True),
     GateRule(check_latency),
-    GateRule(check_text_calls),
+    GateRule(check_calls_as_text),
     GateRule(check_malformed_calls),
     GateRule(check_features, of_run=True),
     GateRule(check_regressions),

@@ -38,7 +38,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     changed_usd: float | None = 0.0  # of runs that a live model made again with one thing changed
     elapsed_ms: float = 0.0  # with the agent's own code where it can vary: a client of its own may ask the model there
     latencies: tuple[float, ...] = ()  # ms of each measured run of which the time is known
-    text_calls: int = 0
+    calls_as_text: int = 0
     model_calls: int = 0
     models: Mapping[str, Channels] = field(default_factory=dict)  # how the calls of each came, unreadable ones too
     codes: tuple[str, ...] = ()  # of the reasons for which it failed or could not be measured, each once
@@ -90,7 +90,7 @@ def build_outcome(verdict: Verdict, *, is_live: bool = False) -> CaseOutcome:
         ),
         elapsed_ms=sum_elapsed_ms(runs, is_live=is_live) or 0.0,
         latencies=tuple(timing.total_ms for run, timing in timings if run.status in (PASSED, FAILED)),
-        text_calls=channels.count("text"),
+        calls_as_text=channels.count("text"),
         model_calls=len(channels),
         models=_sum_channels(runs),
         codes=tuple(dict.fromkeys(reason.code for reason in verdict.reasons)) if verdict.status in _BAD else (),

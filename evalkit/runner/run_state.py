@@ -67,17 +67,18 @@ from evalkit.records.transcript import (
 from evalkit.text.format import format_count, format_deadline
 
 if TYPE_CHECKING:
+    from evalkit.agents import text_replies
     from evalkit.models.cassettes.model import Cassette
     from evalkit.records import prices
     from evalkit.runner import faults, refused_settings
-    from evalkit.wire import blame, text_calls
+    from evalkit.wire import blame
     from evalkit.wire.records import Failure
 else:
     prices = LazyModule("evalkit.records.prices")
     blame = LazyModule("evalkit.wire.blame")
     faults = LazyModule("evalkit.runner.faults")
     refused_settings = LazyModule("evalkit.runner.refused_settings")
-    text_calls = LazyModule("evalkit.wire.text_calls")
+    text_replies = LazyModule("evalkit.agents.text_replies")
 
 
 class CasePlan(Struct, frozen=True):
@@ -409,11 +410,8 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
                 f"model turn {number} ended with '{turn.finish_reason}', and its whole calls were carried out{detail}"
             )
     run.warnings += [*run.task.warnings, *dict.fromkeys(turn.note for turn in turns if turn.note)]
-    for name in _list_unmade_text_calls(run, turns):
-        run.warnings.append(
-            f"the model's last reply wrote a call of {name} as text, and nobody made it; an agent with a client of "
-            f"its own reads such calls with evalkit.parse_text_calls: docs/text-calls.md"
-        )
+    if turns and (unmade := _list_unmade(run, turns[-1])):
+        run.warnings += text_replies.explain_unmade_calls(turns[-1], unmade)
     for name in _list_unanswered_mocks(run):
         run.warnings.append(
             f"the model asked for {name}, which the case mocks, and nobody answered; if the agent runs the function "
@@ -435,14 +433,12 @@ def _add_warnings(run: RunState, turns: Sequence[ModelTurn]) -> None:
         run.warnings.append(f"{file}: {subject} never made")
 
 
-def _list_unmade_text_calls(run: RunState, turns: Sequence[ModelTurn]) -> list[str]:
-    """List the functions that the last reply calls in its text, without those that were called in the run: a reply may
-    repeat a call that was made."""
+def _list_unmade(run: RunState, turn: ModelTurn) -> list[Declaration | str]:
+    """List the functions that the text of a reply without calls names, and code has never called."""
     made = {name for call in run.dispatcher.calls for name in (call.name, call.requested_name)}
-    text = "" if not turns or turns[-1].calls else turns[-1].text
     known = {function.name: function for function in run.dispatcher.declarations}
-    unmade = [known.get(name, name) for name in run.dispatcher.names if name in text and name not in made]
-    return list(dict.fromkeys(call.name for call in text_calls.parse_text_calls(text, unmade).calls)) if unmade else []
+    names = () if turn.calls else run.dispatcher.names
+    return [known.get(name, name) for name in names if name in turn.text and name not in made]
 
 
 def _list_unanswered_mocks(run: RunState) -> list[str]:

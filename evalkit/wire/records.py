@@ -20,7 +20,7 @@ CLIENT, SERVICE, SERVER = ("client", "service", "server")
 
 
 class Text(Struct, frozen=True):
-    """A text: of the model in a reply; of `role` in a request's history."""
+    """A text: of the model in a reply; of `role` in a request's messages."""
 
     text: str
     role: str = "assistant"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from evalkit.agents.pending_calls import parse_text
+from evalkit.agents.text_replies import parse_text
 from evalkit.checks.expectation import Expectation
 from evalkit.errors import IncompleteTraceError
 from evalkit.features.simulated_users.mistakes import STOPPED_EARLY, find_mistake

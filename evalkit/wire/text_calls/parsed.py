@@ -22,7 +22,7 @@ class TextCall(FieldAccess, Struct, frozen=True):
 
     @property
     def standard(self) -> str:
-        """The call in the standard form, for the conversation's history."""
+        """The call in the standard form, for the conversation."""
         body = json.dumps({"name": self.name, "parameters": self.arguments}, ensure_ascii=False)
         return f"<function>{body}</function>"
 
