@@ -132,6 +132,6 @@ def explain_unmade_calls(turn: ModelTurn, functions: Iterable[Declaration | str]
     that code has never called: a reply may speak of calls that were made."""
     for name in dict.fromkeys(call.name for call in parse_text_calls(turn.text, functions).calls):
         yield (
-            f"the model's last reply wrote a call of {name} as text, and nobody made it; an agent with a client of "
+            f"the model's last reply wrote a call of {name} as text, and it was not made; an agent with a client of "
             f"its own reads such calls with evalkit.parse_text_calls: docs/text-calls.md"
         )
