@@ -557,11 +557,6 @@ class ContentStream:
 StreamReader = ContentStream  # as `Api` calls it
 
 
-def merge_chunks(chunks: Iterable[object]) -> JsonDict:
-    """Merge a stream's chunks into one response."""
-    return feed_values(ContentStream(), chunks).merge()
-
-
 def read_stream(chunks: Iterable[object]) -> Reply:
     """Read a stream's chunks."""
     return feed_values(ContentStream(), chunks).finish()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from evalkit.jsonvalue import JsonDict
 from evalkit.wire.bodies import read_values, split_unread
+from evalkit.wire.gemini_content import ContentStream
+from evalkit.wire.reading import feed_values
 
 
 def parse_values(body: str) -> list[object]:
@@ -11,3 +16,8 @@ def parse_values(body: str) -> list[object]:
     if unread:
         raise ValueError(str(unread[0]))
     return values
+
+
+def merge_chunks(chunks: Iterable[object]) -> JsonDict:
+    """Merge the chunks of Gemini's contents API into one response."""
+    return feed_values(ContentStream(), chunks).merge()

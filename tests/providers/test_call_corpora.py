@@ -17,10 +17,9 @@ from evalkit.jsonvalue import parse_arguments
 from evalkit.models.providers.gemini import read_reply
 from evalkit.models.providers.openai import read_stream
 from evalkit.models.streaming import StreamAccumulator
-from evalkit.wire.gemini_content import merge_chunks
 from evalkit.wire.text_calls import parse_text_calls
 from tests.conftest import CORPORA
-from tests.providers.bodies import parse_values
+from tests.providers.bodies import merge_chunks, parse_values
 
 pytestmark = pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora are not beside the checkout")
 

@@ -19,7 +19,8 @@ from evalkit.models.providers.gemini import (
 )
 from evalkit.records.case import Declaration
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.wire.gemini_content import FINISH_REASONS, REASONS_BY_NUMBER, merge_chunks
+from evalkit.wire.gemini_content import FINISH_REASONS, REASONS_BY_NUMBER
+from tests.providers.bodies import merge_chunks
 
 Row = dict[str, Any]
 REQUEST = ModelRequest(messages=({"role": "user", "text": "hi"},))

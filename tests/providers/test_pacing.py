@@ -591,6 +591,19 @@ def test_retry_after_is_seconds_or_a_date(headers: dict[str, str], seconds: floa
     assert read_retry_after(SimpleNamespace(headers=headers)) == seconds
 
 
+def test_a_key_that_is_refused_at_the_second_attempt_is_known_as_well() -> None:
+    async def sleep(_: float) -> None: ...
+
+    errors = [ProviderError("busy", status=503), ProviderError("no seed", status=400, refused_key="seed")]
+
+    async def send() -> ModelTurn:
+        raise errors.pop(0)
+
+    with pytest.raises(ProviderError, match=r"^no seed \(gave up after 2 attempts\)$") as raised:
+        asyncio.run(call_with_retries(send, RetryPolicy(sleep=sleep)))
+    assert raised.value.refused_key == "seed"
+
+
 @pytest.mark.parametrize("group", [False, True], ids=["one address", "several"])
 @pytest.mark.parametrize(
     ("url", "message"),

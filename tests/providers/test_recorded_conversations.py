@@ -18,8 +18,7 @@ from evalkit.models.providers.turns import ScriptedProvider
 from evalkit.records.case import Declaration
 from evalkit.records.transcript import ModelRequest, ModelTurn
 from evalkit.text.redact import redact_secrets
-from evalkit.wire.gemini_content import merge_chunks
-from tests.providers.bodies import parse_values
+from tests.providers.bodies import merge_chunks, parse_values
 
 Row = dict[str, Any]
 CORPORA = ("streams_gemini", "streams_openai", "streams_compatible")

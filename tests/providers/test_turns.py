@@ -15,7 +15,7 @@ from evalkit.models.providers.openai import read_stream
 from evalkit.models.providers.turns import Chunk, ScriptedProvider, TurnReader, build_turn, fetch_pieces, split_turn
 from evalkit.models.streaming import StreamAccumulator, StreamCall
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn, Usage
-from evalkit.wire.gemini_content import merge_chunks
+from tests.providers.bodies import merge_chunks
 
 OPENAI: list[dict[str, Any]] = [
     {"content": "One moment."},

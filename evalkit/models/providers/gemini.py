@@ -110,10 +110,6 @@ class GeminiProvider(ServiceProvider):
         turn = require_readable(reply, self.service).to_turn()
         return turn if reply.has_ended else require_whole(turn, self.service, is_streamed=self.options.streams)
 
-    def to_evalkit_error(self, error: Exception) -> EvalkitError:
-        """Convert what google-genai and its HTTP libraries raise."""
-        return to_provider_error(error, model=self.model, api_version=self.options.version)
-
     async def _generate(self, body: JsonObject, timeout_s: float) -> str:
         """Ask by the contents API. Return the answer's body."""
         models: Any = self.get_client().client.aio.models
@@ -149,7 +145,7 @@ class GeminiProvider(ServiceProvider):
         values = parse_reply(answer, self.service)
         failed = next((value["error"] for value in filter_mappings(values) if value.get("error")), None)
         if failed is not None:
-            raise build_body_error(failed, self.model, self.options.version)
+            raise self._build_body_error(failed)
         reply: Reply = api.read_reply(as_mapping(values[0]))
         if len(values) > 1 or not reply.has_ended:
             reply = api.read_stream(values)
@@ -215,6 +211,65 @@ class GeminiProvider(ServiceProvider):
                 raise
             return genai.Client(api_key="none", **arguments)  # a gateway of one's own often asks for no key
 
+    # -- errors
+
+    def to_evalkit_error(self, error: Exception) -> EvalkitError:
+        """Convert what google-genai and its HTTP libraries raise to an error that says what to do."""
+        if isinstance(error, EvalkitError):
+            return error
+        from google.genai import errors
+
+        if isinstance(cause := gemini_bodies.find_cause(error), Exception):
+            return self.to_evalkit_error(cause)
+        if (refusal := gemini_bodies.read_refusal(error)) is not None:
+            status, name, text, details = refusal
+            return self._build_error(status, name, text, details, read_retry_after(getattr(error, "response", None)))
+        if isinstance(error, errors.APIError):
+            status = error.code if isinstance(error.code, int) else None
+            text = str(error.message or error.status or error).strip()
+            return self._build_error(status, error.status, text, error.details, read_retry_after(error.response))
+        below = to_transport_error(error, self.service)
+        if below is not None:
+            return below
+        if isinstance(error, ValueError) and "api key" in str(error).lower():
+            return ProviderError(
+                "gemini: there is no API key; set GEMINI_API_KEY or GOOGLE_API_KEY (or run without a model: cassettes)",
+                status=401,
+            )
+        kind = f"{type(error).__name__}: {error}".rstrip(": ")
+        return ProviderError(f"{self.service}: the client refused the request: {kind}", status=400)
+
+    def _build_body_error(self, error: object) -> ProviderError:
+        """Build the error of a body with status 200: of a stream that broke off, or from a gateway."""
+        data = error if isinstance(error, Mapping) else {"message": str(error)}
+        code = data.get("code")
+        status = code if isinstance(code, int) else None
+        return self._build_error(status, data.get("status"), str(data.get("message", "")).strip(), data)
+
+    def _build_error(
+        self, status: int | None, name: object, text: str, data: object, header_s: float | None = None
+    ) -> ProviderError:
+        words = f"{status} {name}" if status is not None and name else str(status or name or "error")
+        hint = self._advise(status, text.lower())
+        text = f"{text.rstrip('.')}. {hint}" if hint else text
+        info_s, is_of_a_day = read_retry_info(data)
+        delay_s = info_s if header_s is None else header_s
+        is_final = status == 429 and is_of_a_day
+        return ProviderError(
+            f"{self.service}: {words}: {text}", status=status, retry_after_s=delay_s, is_final=is_final
+        )
+
+    def _advise(self, status: int | None, text: str) -> str:
+        version = self.options.version
+        if status == 400 and 'unknown name "' in text and not version.startswith("v1beta"):
+            lacks = "takes no tools" if "tool" in text else "lacks that"
+            return f"API version {version} {lacks}: use gemini:{self.model}?api_version=v1beta"
+        if status == 400 and "thought_signature" in text:
+            return "The conversation lost a thought signature: send each model turn's content back as it came"
+        if status == 404:
+            return f"Is '{self.model}' a current model, and does API version {version} have it?"
+        return "Check GEMINI_API_KEY or GOOGLE_API_KEY" if status in (401, 403) or "api key" in text else ""
+
 
 def _validate_content(content: JsonDict) -> Any:
     """Convert `content` to the client's type, without the keys that this version of the client does not know."""
@@ -241,68 +296,6 @@ def _remove_paths(data: object, paths: list[tuple[int | str, ...]]) -> Any:
     if isinstance(data, list):
         return [_remove_paths(value, below.get(index, [])) for index, value in enumerate(data)]
     return data
-
-
-# -- errors
-
-
-def to_provider_error(error: Exception, *, model: str, api_version: str) -> EvalkitError:
-    """Convert what google-genai and its HTTP libraries raise to a ProviderError that says what to do."""
-    if isinstance(error, EvalkitError):
-        return error
-    from google.genai import errors
-
-    if isinstance(cause := gemini_bodies.find_cause(error), Exception):
-        return to_provider_error(cause, model=model, api_version=api_version)
-    if (refusal := gemini_bodies.read_refusal(error)) is not None:
-        status, name, text, details = refusal
-        delay_s = read_retry_after(getattr(error, "response", None))
-        return _build_error(status, name, text, model, api_version, details, delay_s)
-    if isinstance(error, errors.APIError):
-        status = error.code if isinstance(error.code, int) else None
-        text = str(error.message or error.status or error).strip()
-        delay_s = read_retry_after(error.response)
-        return _build_error(status, error.status, text, model, api_version, error.details, delay_s)
-    below = to_transport_error(error, f"gemini ({model})")
-    if below is not None:
-        return below
-    if isinstance(error, ValueError) and "api key" in str(error).lower():
-        return ProviderError(
-            "gemini: there is no API key; set GEMINI_API_KEY or GOOGLE_API_KEY (or run without a model: cassettes)",
-            status=401,
-        )
-    kind = f"{type(error).__name__}: {error}".rstrip(": ")
-    return ProviderError(f"gemini ({model}): the client refused the request: {kind}", status=400)
-
-
-def build_body_error(error: object, model: str, api_version: str) -> ProviderError:
-    """Build the error of a body with status 200: of a stream that broke off, or from a gateway."""
-    data = error if isinstance(error, Mapping) else {"message": str(error)}
-    code = data.get("code")
-    status = code if isinstance(code, int) else None
-    text = str(data.get("message", "")).strip()
-    return _build_error(status, data.get("status"), text, model, api_version, data, None)
-
-
-def _build_error(
-    status: int | None, name: object, text: str, model: str, api_version: str, data: object, header_s: float | None
-) -> ProviderError:
-    words = f"{status} {name}" if status is not None and name else str(status or name or "error")
-    lowered, hint = text.lower(), ""
-    if status == 400 and 'unknown name "' in lowered and not api_version.startswith("v1beta"):
-        lacks = "takes no tools" if "tool" in lowered else "lacks that"
-        hint = f"API version {api_version} {lacks}: use gemini:{model}?api_version=v1beta"
-    elif status == 400 and "thought_signature" in lowered:
-        hint = "The conversation lost a thought signature: send each model turn's content back as it came"
-    elif status == 404:
-        hint = f"Is '{model}' a current model, and does API version {api_version} have it?"
-    elif status in (401, 403) or "api key" in lowered:
-        hint = "Check GEMINI_API_KEY or GOOGLE_API_KEY"
-    text = f"{text.rstrip('.')}. {hint}" if hint else text
-    info_s, is_of_a_day = read_retry_info(data)
-    delay_s = info_s if header_s is None else header_s
-    is_final = status == 429 and is_of_a_day
-    return ProviderError(f"gemini ({model}): {words}: {text}", status=status, retry_after_s=delay_s, is_final=is_final)
 
 
 # -- requests

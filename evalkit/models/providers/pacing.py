@@ -348,19 +348,23 @@ def is_transient(error: ProviderError) -> bool:
 
 
 class _Failures:
-    """The failures of one request, in a row: the same one again and again may be the request's fault."""
+    """The failures of one request. `is_settled`: another attempt would end alike, for HTTP 500 has come three times in
+    a row with the same text, or a time limit has passed twice."""
 
     def __init__(self) -> None:
+        self.count = 0
+        self.is_settled = False
         self._last: tuple[int | None, str] | None = None
         self._alike = 0
 
-    def add(self, error: ProviderError) -> bool:
-        """Add a failure. Return whether another attempt would end alike: HTTP 500 has come three times with the same
-        text, or a time limit has passed twice."""
+    def add(self, error: ProviderError) -> None:
+        """Add a failure."""
         failure = (error.status, str(error))
         self._alike = self._alike + 1 if failure == self._last else 1
         self._last = failure
-        return self._alike >= (3 if error.status == 500 else 2 if isinstance(error, TimeLimitError) else MOST_REFUSALS)
+        self.count += 1
+        most = 3 if error.status == 500 else 2 if isinstance(error, TimeLimitError) else MOST_REFUSALS
+        self.is_settled = self._alike >= most
 
 
 async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolicy) -> T:
@@ -369,10 +373,9 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
     Raises the last ProviderError when the attempts are used up or waiting is pointless.
     """
     limiter = current_limiter.get()
-    attempts = refusals = tries = 0
+    attempts = refusals = 0
     failures = _Failures()
     while True:
-        tries += 1
         turn = Turn() if limiter is None else await limiter.enter(policy)
         try:
             with TRAFFIC.send():
@@ -391,10 +394,10 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
             if is_refused and (asked_s is None or asked_s > policy.cap_s):  # others get through: the pace is enough
                 asked_s = 0.0
             wait_s = policy.wait_s(0 if is_refused else attempts, asked_s)
-            is_settled = failures.add(error)
-            is_last = is_settled or (not is_refused and attempts >= policy.retries)
+            failures.add(error)
+            is_last = failures.is_settled or (not is_refused and attempts >= policy.retries)
             if is_last or not is_transient(error) or wait_s > policy.cap_s:
-                raise _build_final_error(error, tries, wait_s, policy, is_settled=is_settled) from error.__cause__
+                raise _build_final_error(error, failures, wait_s, policy) from error.__cause__
             if limiter is not None:
                 limiter.check_pause(policy)
             attempts += not is_refused
@@ -406,17 +409,21 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
             await policy.sleep(wait_s)
 
 
-def _build_final_error(
-    error: ProviderError, attempts: int, wait_s: float, policy: RetryPolicy, *, is_settled: bool
-) -> ProviderError:
+def _build_final_error(error: ProviderError, failures: _Failures, wait_s: float, policy: RetryPolicy) -> ProviderError:
     """Build `error` with the reason why there is no further attempt."""
     notes = []
-    if is_settled:
-        notes.append(f"given up after {attempts} attempts, which were answered alike")
-    elif attempts > 1:
-        notes.append(f"gave up after {attempts} attempts")
+    if failures.is_settled:
+        notes.append(f"given up after {failures.count} attempts, which were answered alike")
+    elif failures.count > 1:
+        notes.append(f"gave up after {failures.count} attempts")
     if is_transient(error) and wait_s > policy.cap_s:
         notes.append(f"the service asks to wait {wait_s:g} s, more than the {policy.cap_s:g} s that a run waits")
     if not notes:
         return error
-    return ProviderError(f"{error} ({'; '.join(notes)})", status=error.status, retry_after_s=error.retry_after_s)
+    return ProviderError(
+        f"{error} ({'; '.join(notes)})",
+        status=error.status,
+        retry_after_s=error.retry_after_s,
+        is_final=error.is_final,
+        refused_key=error.refused_key,
+    )
