@@ -91,6 +91,14 @@ def test_a_temperature_that_is_set_is_sent(replay: ReplayServer) -> None:
     assert replay.received[0].body["temperature"] == 0.0
 
 
+def test_a_temperature_that_a_model_refuses_can_be_dropped(replay: ReplayServer) -> None:
+    replay.answers[:] = [Answer(json.dumps(REPLY))]
+
+    ask(replay, replace(HELLO, temperature=0.0), drop="temperature")
+
+    assert "temperature" not in replay.received[0].body
+
+
 def test_an_answer_in_json_is_asked_for_by_its_schema() -> None:
     body = build_body(ModelRequest(response_schema={"type": "object"}), max_tokens=5)
 

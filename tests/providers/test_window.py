@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evalkit.errors import ProviderError
 from evalkit.models.providers import window
+from evalkit.models.providers.adaptive_pace import AdaptivePace
+from evalkit.models.providers.pacing import Limiter, RetryPolicy, call_with_retries, current_limiter
 from evalkit.text.url import is_near
 from tests.providers.test_pacing import simulate
 
@@ -71,3 +75,24 @@ def unpaced(**service: Any) -> Any:
         patch.setattr(window, "EVIDENCE", float("inf"))
         patch.setattr(window, "FIRST", 1e9)
         return simulate(**{**service, "is_near": False})
+
+
+@pytest.mark.parametrize(("is_near", "places"), [(True, 1), (False, None)])
+def test_a_server_nearby_that_closes_connections_gets_fewer_at_a_time(is_near: bool, places: int | None) -> None:
+    limiter = Limiter(pace=AdaptivePace(is_near=is_near))
+
+    async def break_the_second() -> None:
+        first = await limiter.enter()
+
+        async def send() -> None:
+            raise ProviderError("Server disconnected")
+
+        token = current_limiter.set(limiter)
+        with pytest.raises(ProviderError):
+            await call_with_retries(send, RetryPolicy(retries=0))
+        current_limiter.reset(token)
+        limiter.leave(first, None)
+
+    asyncio.run(break_the_second())
+
+    assert limiter.pace.places == places

@@ -310,10 +310,12 @@ class AdaptivePace:
             state.level, state.filled_at = min(state.level, 0.0), now
             state.lowered_at = state.grown_at = now
 
-    def record_failure(self, turn: Turn) -> None:
-        """Record that a request broke off: nothing is known of the rate."""
+    def record_failure(self, turn: Turn, *, is_broken: bool = False) -> None:
+        """Record that there is no reply to a request: nothing is known of the rate. `is_broken`: the connection was."""
         with self._record.change() as state:
-            _take_under_way(state, turn)
+            _, request = _take_under_way(state, turn)
+            if is_broken and request is not None:
+                state.window.record_break(request.requests)
             state.scout_until = NEVER
 
     def record_refusal(self, turn: Turn, retry_after_s: float | None, message: str = "") -> None:

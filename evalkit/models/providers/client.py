@@ -79,6 +79,7 @@ class ClientProvider(ServiceProvider):
         body = self.build_body(request)
         for key in self.options.drop.split(","):
             body.pop(key, None)
+            body.get("extra_body", {}).pop(key, None)
 
         whole = {key: body[key] for key in body if key not in _STREAM_KEYS}
         streams = self._streams and whole != body

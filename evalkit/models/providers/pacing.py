@@ -266,10 +266,10 @@ class Limiter:
                 state.average_tokens = used if not state.average_tokens else 0.8 * state.average_tokens + 0.2 * used
         self.pace.record_answer(turn)
 
-    def cancel(self, turn: Turn) -> None:
-        """Record that there is no reply."""
+    def cancel(self, turn: Turn, *, is_broken: bool = False) -> None:
+        """Record that there is no reply. `is_broken`: since the connection broke."""
         self._free_tokens(turn)
-        self.pace.record_failure(turn)
+        self.pace.record_failure(turn, is_broken=is_broken)
 
     def record_refusal(self, turn: Turn, retry_after_s: float | None, message: str = "") -> None:
         """Record an answer of `OVERLOADED`, and the seconds to wait that the service asks for, if any."""
@@ -390,7 +390,7 @@ async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolic
                 refusals += 1
                 is_refused = limiter.pace.is_answering(policy.patience_s) and refusals < MOST_REFUSALS
             elif limiter is not None:
-                limiter.cancel(turn)
+                limiter.cancel(turn, is_broken=error.status is None and not isinstance(error, TimeLimitError))
             if is_refused and (asked_s is None or asked_s > policy.cap_s):  # others get through: the pace is enough
                 asked_s = 0.0
             wait_s = policy.wait_s(0 if is_refused else attempts, asked_s)

@@ -66,6 +66,12 @@ class Window(Struct, kw_only=True):
         elif self.limit is not None and gain <= DOUBT * variance:
             self._raise(requests)
 
+    def record_break(self, requests: int) -> None:
+        """Learn from a connection that broke with so many `requests` under way, itself included: small servers close
+        those for which they have no place."""
+        if self.limit is not None and requests > 1:
+            self.limit, self.is_found = min(self.limit, float(requests - 1)), True
+
     def _add(self, requests: int, log_s: float, overtaken: int) -> None:
         highest = None if self.limit is None else _sort(int(self.limit))
         for place, load in self.loads.items():
