@@ -365,7 +365,7 @@ def parse_strictly(text: str) -> Any:
 
 
 def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
-    """Read the arguments of a function call: the JSON object and None, or an empty one and why `text` is none.
+    """Read the arguments of a function call: the JSON object and None, or an empty one and what is wrong with `text`.
 
     An empty text is the empty object, as OpenAI-compatible servers send it for functions without parameters.
     """

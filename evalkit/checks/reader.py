@@ -113,7 +113,7 @@ class ExpectationReader(FieldReader):
         return {} if value is None else self.read_mapping(path, value, "a mapping of argument names to values")
 
     def read_choices(self, path: KeyPath, value: object, choices: tuple[str, ...]) -> tuple[str, ...]:
-        """Read one of `choices` or a list of them; () if a value is none of them."""
+        """Read one of `choices` or a list of them; () if a value is not one of them."""
         values = value if isinstance(value, list) and value else [value]
         chosen = [self.read_choice(path, item, choices) for item in values]
         return tuple(choice for choice in chosen if choice is not None) if None not in chosen else ()

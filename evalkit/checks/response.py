@@ -175,7 +175,7 @@ class ResponseJson(Demand, Struct, frozen=True):
 
 
 def parse_response(response: str) -> tuple[Any, str]:
-    """Return the response as JSON, or why it is none. Strict: no comments, no NaN, nothing around it."""
+    """Return the response as JSON, or why it is not JSON. Strict: no comments, no NaN, nothing around it."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")

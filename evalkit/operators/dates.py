@@ -61,7 +61,7 @@ class Moment(Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def parse_moment(text: str) -> Moment | None:
-    """Read the date or date-time that `text` denotes; None if it is none."""
+    """Read the date or date-time that `text` denotes; None if it denotes none."""
     match = _FORM.fullmatch(text)
     if match is None:
         return None

@@ -37,7 +37,7 @@ else:
     shards = LazyModule("evalkit.execution.shards")
 
 BATCHES_PER_WORKER = 4
-_ABANDONED_S = 86_400.0
+_ABANDONED_S = 86_400.0  # after which files of a killed run are removed
 
 
 def parse_case_id(node_id: str) -> str | None:

@@ -106,7 +106,7 @@ def derive_seed(seed: int | None, *steps: str) -> int | None:
 
 
 def split_models(models: str | None) -> tuple[str, ...]:
-    """Return the models of a list, which stand with commas between them. A comma in a model's options is none."""
+    """Return the models of a list with commas between them. Commas within a model's options do not count."""
     return tuple(filter(None, re.split(r"\s*,\s*(?=[a-z][a-z_]*:|$)", (models or "").strip())))
 
 

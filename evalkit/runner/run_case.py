@@ -333,7 +333,7 @@ async def _run_turns(run: RunState, agent: AgentUnderTest) -> None:
 
 async def _run_spoken_turns(feature: str, speaker: RunPart, run: RunState, agent: AgentUnderTest) -> None:
     """Call the agent for each message that `feature` lets the user say. What the feature raises is no fault of the
-    agent's, and the time that it takes is none of the agent's."""
+    agent's, and its time does not count as the agent's."""
     task = run.task
     while True:
         try:

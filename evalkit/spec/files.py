@@ -180,7 +180,7 @@ def check_file(path: str | Path, root: str | Path) -> FoundFile | None:
 
 
 def _explain_near_miss(name: str, path: str) -> str | None:
-    """Explain why a file in a folder of cases is none, if it seems to be meant as one."""
+    """Explain why a file in a folder of cases is not a case, if it seems to be meant as one."""
     if name.startswith(".") or _is_inherited(name):
         return None
     of_features = ((re.compile(entry.misnamed, re.IGNORECASE), entry.file_advice) for entry in list_files())

@@ -310,7 +310,7 @@ class JsonRows(ListRows):
 
 
 def _split_list(text: str) -> Iterator[tuple[object, int, int]]:
-    """Yield the items of a JSON list, each with where it begins and ends. ValueError for what is none."""
+    """Yield the items of a JSON list, each with where it begins and ends. ValueError for text that is not one."""
     position = _skip_blanks(text, text.index("[") + 1)
     if text.startswith("]", position):
         return

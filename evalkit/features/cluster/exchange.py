@@ -88,7 +88,7 @@ def write_recordings(folder: Path, case: Case, files: Files, secrets: tuple[str,
     for name, content in files.items():
         path = folder / name
         if name not in list_cassette_names(case):
-            return f"the worker sent a recording '{name}', which is none of this case's"
+            return f"the worker sent a recording '{name}', which does not belong to this case"
         # YAML breaks lines, so its strings are searched, and not its text.
         strings = json.dumps(load(content, name, _LIMITS)) if secrets else ""
         if any(json.dumps(secret)[1:-1] in strings for secret in secrets):

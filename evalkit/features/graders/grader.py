@@ -325,8 +325,8 @@ def unwrap_answer(text: str) -> str:
 
 def _read_entries(reply: ModelTurn) -> Iterator[object]:
     if not reply.calls:
-        # JSON, or a call written as JSON, of which the arguments are read. A text that was cut off is none: what it
-        # quoted last might look like the answer.
+        # JSON, or a call written as JSON, of which the arguments are read. A text that was cut off is no answer: what
+        # it quoted last might look like one.
         text = unwrap_answer(reply.text)
         if not text or reply.finish_reason != "stop":
             raise make_unreadable_error(reply, f"it is no call, and ended with '{reply.finish_reason}'")

@@ -110,7 +110,7 @@ def send(run: Run, endpoint: str, redact: Redact | None = None, *, content: bool
 
     `endpoint` is the collector's address; ``/v1/traces`` is added where it has no path. Headers, certificates and time
     limits come from the variables that the OpenTelemetry SDK documents (``OTEL_EXPORTER_OTLP_HEADERS``, ...). Raises
-    UsageError where the extra is missing, the address is none, or the spans were not taken.
+    UsageError where the extra is missing, the address can't be read, or the spans were not taken.
     """
     address = resolve_traces_address(endpoint)
     try:

@@ -71,7 +71,7 @@ def build_request(task: Task, served: FunctionUrls, *, is_traced: bool = False) 
 
 def read_reply(content: bytes, label: str, task: Task) -> Reply:
     """Read the reply in `content`. Raises RemoteAgentError, code ``invalid_reply``, whose text begins with `label`, if
-    it is none.
+    it can't be read.
     """
     try:
         text = content.decode("utf-8-sig")
@@ -87,7 +87,7 @@ def read_reply(content: bytes, label: str, task: Task) -> Reply:
         data = json.loads(stripped)
     except (ValueError, RecursionError) as error:
         raise _make_invalid_reply_error(
-            label, f"answered with something that begins like JSON and is none: {error}; {REPLY_FORM}"
+            label, f"answered with something that begins like JSON, but is not: {error}; {REPLY_FORM}"
         ) from None
     problems = _find_problems(data)
     if problems:

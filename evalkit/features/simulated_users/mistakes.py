@@ -78,7 +78,7 @@ def find_mistake(
         return Mistake(REPEATED, f"said the same again, though the agent did not: {_show(message)}")
     invented = next(_find_invented(message, user, exchanges), None)
     if invented is not None:
-        said = f"told {format_value(invented)}, which is none of its facts, and which nobody has said before"
+        said = f"told {format_value(invented)}, which is not one of its facts and was not said before"
         return Mistake(INVENTED_FACT, f"{said}: {_show(message)}")
     return None
 

@@ -353,7 +353,7 @@ SENT = case_from_dict({**json.loads(case("asks")), "scenario_id": "sent_001"})
     ("name", "content", "problem"),
     [
         ("sent_001.yaml", "turns: [{text: it is done}]\n", None),
-        ("../evil.yaml", "x", "the worker sent a recording '../evil.yaml', which is none of this case's"),
+        ("../evil.yaml", "x", "the worker sent a recording '../evil.yaml', which does not belong to this case"),
         (
             "sent_001.yaml",
             "turns:\n  - text: horse-\\\n      battery\n  - text: it is horse-battery\n",

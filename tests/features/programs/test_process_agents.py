@@ -251,13 +251,13 @@ UNMEASURED: dict[str, tuple[str, str, str]] = {
     "prints half a JSON": (
         "print('{\"text\": \"It is va', end='')",
         "invalid_reply",
-        "answered with something that begins like JSON and is none: Unterminated string starting at: line 1 column 10 "
+        "answered with something that begins like JSON, but is not: Unterminated string starting at: line 1 column 10 "
         f"(char 9); {A_REPLY}{NOTHING}",
     ),
     "prints two JSON objects": (
         'print(\'{"text": "a"}\\n{"text": "b"}\')',
         "invalid_reply",
-        f"answered with something that begins like JSON and is none: Extra data: line 2 column 1 (char 14); {A_REPLY}",
+        f"answered with something that begins like JSON, but is not: Extra data: line 2 column 1 (char 14); {A_REPLY}",
     ),
     "prints another JSON object": (
         'print(\'{"txt": "a", "stop_reason": 5, "usage": {"tokens": 1, "input_tokens": -1}, "data": []}\')',

@@ -135,7 +135,7 @@ UNMEASURED: dict[str, tuple[tuple[int, dict[str, str], bytes], str, str]] = {
     "half a JSON": (
         (200, {}, b'{"text": "It is'),
         "invalid_reply",
-        "answered with something that begins like JSON and is none: Unterminated string starting at: line 1 column 10 "
+        "answered with something that begins like JSON, but is not: Unterminated string starting at: line 1 column 10 "
         '(char 9); a reply is one JSON object such as {"text": "..."}, or plain text',
     ),
     "another object": (

@@ -282,7 +282,7 @@ def test_a_model_that_never_ends_it_says_nothing_of_the_agent() -> None:
         (
             ["Hi", "It says SN11111."],
             "simulator_invented_fact",
-            'the simulated user, message 2, told "sn11111", which is none of its facts, and which nobody has said '
+            'the simulated user, message 2, told "sn11111", which is not one of its facts and was not said '
             'before: "It says SN11111."',
         ),
         (

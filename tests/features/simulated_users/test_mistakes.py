@@ -80,7 +80,7 @@ def test_an_invented_value_is_named(message: str, shown: str) -> None:
     mistake = find_mistake(message, USER, (ASKED,), has_calls=False)
     assert mistake is not None
     assert mistake.code == "simulator_invented_fact"
-    assert f"told {shown}, which is none of its facts" in mistake.text
+    assert f"told {shown}, which is not one of its facts" in mistake.text
     assert message in mistake.text
 
 
