@@ -128,8 +128,10 @@ def shorten_slip(slip: str) -> str:
 
 
 def explain_unmade_calls(turn: ModelTurn, functions: Iterable[Declaration | str]) -> Iterator[str]:
-    """Explain for each function that the text of the last reply calls that nobody has called it. `functions` are those
-    that code has never called: a reply may speak of calls that were made."""
+    """Word a warning for each function that the last reply calls in its text.
+
+    `functions` are those that were not called in the run: a reply may repeat calls that were made.
+    """
     for name in dict.fromkeys(call.name for call in parse_text_calls(turn.text, functions).calls):
         yield (
             f"the model's last reply wrote a call of {name} as text, and it was not made; an agent with a client of "
