@@ -19,7 +19,7 @@ from tests.providers.test_pacing import simulate
 @pytest.mark.parametrize(
     ("places", "size", "slowest", "longest_s", "processes"),
     [(1, (30, 1, 50), 1.05, 2, 1), (1, (30, 1, 50), 1.1, 2, 2), (2, (60, 1, 50), 1.05, 4, 1),
-     (4, (60, 3, 50), 1.05, 4, 1), (4, (60, 3, 50), 1.1, 6, 2), (8, (80, 3, 50), 1.1, 6, 1)],
+     (4, (60, 3, 50), 1.06, 4, 1), (4, (60, 3, 50), 1.1, 6, 2), (8, (80, 3, 50), 1.12, 6, 1)],
 )  # fmt: skip
 def test_a_service_nearby_is_kept_busy_and_no_request_waits_there_for_long(
     places: int, size: tuple[int, int, int], slowest: float, longest_s: float, processes: int, tmp_path: Path
@@ -30,12 +30,22 @@ def test_a_service_nearby_is_kept_busy_and_no_request_waits_there_for_long(
     assert outcome.longest_s <= longest_s + 1e-6
 
 
+def test_one_place_is_found_where_the_first_requests_arrive_in_another_order() -> None:
+    learnt = window.Window(limit=window.FIRST)
+    at_once = int(window.FIRST)
+    for number in range(at_once, 0, -1):
+        learnt.record_reply(number, 1.0 + at_once - number, overtaken=number - 1)
+    for number in range(2, 7):
+        learnt.record_reply(number, float(number), overtaken=0)
+    assert learnt.limit == 1
+
+
 @pytest.mark.parametrize("is_near", [True, False])
 @pytest.mark.parametrize("places", [1, 4])
 def test_replies_of_different_lengths_hide_a_queue_from_nobody(places: int, is_near: bool) -> None:
     service: dict[str, Any] = {"places": places, "is_near": is_near, "latency_s": 1.0, "spread": 0.5}
     outcome = simulate(size=(50, 3, 50), **service)
-    assert outcome.seconds <= 1.1 * unpaced(size=(50, 3, 50), **service).seconds
+    assert outcome.seconds <= 1.15 * unpaced(size=(50, 3, 50), **service).seconds
     assert outcome.longest_s < unpaced(size=(50, 3, 50), **service).longest_s
 
 

@@ -9,8 +9,9 @@ the latest time are sorted by how many requests were under way, and `n` is the n
 
 A service somewhere else is not held back before that is known, and then only if its replies come about in the order of
 the requests: with `n` places no reply overtakes `n` requests. So one whose replies just vary is never held back. A
-service nearby begins with two requests at a time, because a model on a laptop often has one place, and deadlines run
-while a request waits there. Four times as many follow as went well. A limit that was found is tried again, by one
+service nearby begins with one request, because a model on a laptop often has one place, and deadlines run while a
+request waits there; and of two that leave together nobody knows which is the first there, so that their times would
+say nothing. Two follow, then four times as many as went well. A limit that was found is tried again, by one
 request more, whenever what spoke for it is long ago.
 """
 
@@ -20,7 +21,8 @@ import math
 
 from msgspec import Struct, field
 
-FIRST = 2.0  # requests at a time to a service nearby
+FIRST = 1.0  # requests at a time to a service nearby
+SECOND = 2.0  # after the first reply
 MORE = 4  # times as many as went well may follow
 NEARLY_ALL = 0.9  # of the limit: who had so many beside it, went well for the limit
 MOST = 200  # requests at a time: so many are no limit
@@ -115,7 +117,7 @@ class Window(Struct, kw_only=True):
         if self.is_found and requests >= int(self.limit):
             self.limit += 1 / (PROBE_REPLIES * self.limit)
         elif not self.is_found and requests >= NEARLY_ALL * self.limit:
-            self.limit = max(self.limit, float(MORE * requests))
+            self.limit = max(self.limit, float(MORE * requests if requests > 1 else SECOND))
         if self.limit >= MOST:
             self.limit, self.is_found = None, False
 
