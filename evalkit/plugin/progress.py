@@ -373,8 +373,7 @@ def format_progress(
     now = activity or Activity()
     parts = [(0, f"{done:,} of {total:,}", "")]
     if done:
-        share = f"{1000 * passed // done / 10:g} %"
-        parts.append((4, f"{share} passed", share))
+        parts.append((4, f"{1000 * passed // done / 10:g} % passed", ""))
     if now.under_way:
         parts.append((1, *_format_under_way(now)))
     since_s, finished_then = estimate_from

@@ -53,7 +53,7 @@ from evalkit.plugin.verdicts import (
 )
 from evalkit.records.case import split_case_id
 from evalkit.records.run import NOT_MEASURED, GateDecision
-from evalkit.records.settings import choose_model
+from evalkit.records.settings import OWN_MODEL, choose_model
 from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verdict
 from evalkit.runner.judge import build_unjudged_verdict
 from evalkit.stats.accounting import Tally
@@ -121,6 +121,11 @@ class ResultCollector:
         if not self._configuration.resume:
             return lines
         if not self._resumed_lines:
+            if retried := self._files.retried_errors:
+                return [
+                    *lines,
+                    f"evalkit: {format_count(retried, 'case')} that ended in error in the run before: run again",
+                ]
             return [*lines, "evalkit: nothing to resume, there is no verdict of a run before"]
         count, errors = len(self._resumed_lines), self._files.resumed_errors
         kept_verdicts = format_count(count, "verdict of the run before is kept", "verdicts of the run before are kept")
@@ -373,7 +378,8 @@ class ResultCollector:
             selected = self._list_selected()
             self._display.write_summary(terminalreporter, self._decision, self._outcomes, selected, self._files)
             statuses = {outcome.status for outcome in self._outcomes.values()}
-            measured = self._has_failing_client or not statuses.isdisjoint((PASSED, FAILED))
+            is_lost = self._has_failing_client and self._configuration.settings.model != OWN_MODEL
+            measured = is_lost or not statuses.isdisjoint((PASSED, FAILED))
             self._display.write_accounting(
                 terminalreporter,
                 self._tally.to_accounting(),
@@ -391,11 +397,13 @@ class ResultCollector:
                 self._display.write_key_notes(terminalreporter, self._decision)
             self._display.write_own_answers(terminalreporter, self._own_answers)
             if self._unpaid or (self._outcomes and not self._is_complete()):  # interrupted, or -x
-                terminalreporter.write_line("pytest --evalkit --evalkit-resume runs the cases that have no verdict yet")
+                terminalreporter.write_line(
+                    "the same command with --evalkit-resume runs the cases that have no verdict yet"
+                )
             unserved = [each for each in self._outcomes.values() if is_unserved(each)]
             if unserved:
                 again = f"runs {format_count(len(unserved), 'case')} again whose model's service failed"
-                terminalreporter.write_line(f"pytest --evalkit --evalkit-retry-errors {again}")
+                terminalreporter.write_line(f"the same command with --evalkit-retry-errors {again}")
             if self._configuration.settings.record is not None:
                 self._display.write_recordings(terminalreporter)
             for line in self._annotations:

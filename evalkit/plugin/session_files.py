@@ -65,6 +65,7 @@ class SessionFiles:
         self._path = configuration.results.with_suffix(JOURNAL_SUFFIX)
         self.journal: Journal | None = None
         self.resumed_errors = 0  # of the verdicts of the session before that are kept
+        self.retried_errors = 0  # verdicts of the session before that are not kept
         self.trouble: list[str] = []
         self.losses: list[Loss] = []
         self.written: list[Written] = []  # by features, to be named at the end
@@ -103,7 +104,9 @@ class SessionFiles:
             self._check_circumstances(source, stored.run)
             for index, verdict in enumerate(stored.iter_verdicts()):
                 is_error = verdict.status == ERROR
-                if verdict.status != NOT_RUN and not (is_error and self._configuration.retry_errors):
+                is_retried = is_error and self._configuration.retry_errors
+                self.retried_errors += is_retried
+                if verdict.status != NOT_RUN and not is_retried:
                     places[verdict.case_id] = index
                     self.resumed_errors += is_error
             return {case_id: stored.read_line(index) for case_id, index in places.items()}
@@ -127,9 +130,10 @@ class SessionFiles:
             del pairs[name]
         differences = [f"{name} was {old!r}, is {new!r}" for name, (old, new) in pairs.items() if old != new]
         if differences:
+            option = "--evalkit-retry-errors" if self._configuration.retry_errors else "--evalkit-resume"
             raise UsageError(
-                f"--evalkit-resume: {source} is of a run with other circumstances: {', '.join(differences)}; "
-                "resume it as it was begun, or start anew without --evalkit-resume"
+                f"{option}: {source} is of a run with other circumstances: {', '.join(differences)}; "
+                f"resume it as it was begun, or start anew without {option}"
             )
 
     def open(self, selected: tuple[str, ...], collected: int, resumed: Iterable[str]) -> Journal:

@@ -177,10 +177,11 @@ def test_verdicts_of_other_circumstances_are_not_resumed(
     result = project.run("--evalkit-resume", *now)
     assert (result.ret, project.starts()) == (4, [])
     source = project.root / ".evalkit/last-run.json"
+    option = "--evalkit-retry-errors" if "--evalkit-retry-errors" in now else "--evalkit-resume"
     result.stderr.fnmatch_lines(
         [
-            f"*--evalkit-resume: {source} is of a run with other circumstances: {differences}; "
-            "resume it as it was begun, or start anew without --evalkit-resume"
+            f"*{option}: {source} is of a run with other circumstances: {differences}; "
+            f"resume it as it was begun, or start anew without {option}"
         ]
     )
     assert source.read_bytes() == content
@@ -194,6 +195,13 @@ def test_verdicts_of_another_commit_are_not_resumed(project: Project) -> None:
     result = project.run("--evalkit-resume")
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"*commit was '{'a' * 40}', is '{'b' * 40}'; resume it as it was begun, *"])
+
+
+def test_where_all_cases_ended_in_error_retry_errors_says_how_many_run_again(project: Project) -> None:
+    project.case("a_001", agent="nobody")
+    assert project.run().ret == 6
+    result = project.run("--evalkit-retry-errors")
+    result.stdout.fnmatch_lines(["evalkit: 1 case that ended in error in the run before: run again"])
 
 
 @pytest.mark.parametrize("damage", ['{"version": 1, "verdicts": [{"calls": 3}]}', "no JSON"])
@@ -212,7 +220,7 @@ def test_an_interrupted_run_can_be_resumed_too(project: Project) -> None:
     )
     project.case("a_001")
     project.case("b_001")
-    told = "pytest --evalkit --evalkit-resume runs the cases that have no verdict yet"
+    told = "the same command with --evalkit-resume runs the cases that have no verdict yet"
     interrupted = project.run_apart("--evalkit-concurrency=1")
     assert (interrupted.ret, told in interrupted.outlines) == (2, True)
     (project.root / "scenarios/conftest.py").unlink()

@@ -101,7 +101,7 @@ def test_after_a_spent_budget_only_what_was_not_run_is_run(asking: Project, retr
     asking.write("pyproject.toml", PRICES)
     options = ["--evalkit-model=gemini:x", "--evalkit-concurrency=1", "--evalkit-max-cost=0.0201"]
     spent = asking.run_apart(*options)
-    spent.stdout.fnmatch_lines(["pytest --evalkit --evalkit-resume runs the cases that have no verdict yet"])
+    spent.stdout.fnmatch_lines(["the same command with --evalkit-resume runs the cases that have no verdict yet"])
 
     result = asking.run_apart(*options, "--evalkit-resume", *retry)
 
@@ -370,6 +370,14 @@ def test_a_client_that_reaches_nobody_is_told_with_its_url_and_that_no_model_was
             r"evalkit: gemini:x was asked for, and no reply of a model was seen: do the agents use `task.model`\?",
         ]
     )
+
+
+def test_of_an_own_model_that_is_not_there_its_error_alone_says_why_none_was_seen(project: Project) -> None:
+    project.write("conftest.py", REFUSED_CONFTEST)
+    project.case("good_001", agent="own-client")
+    result = project.run_apart("--evalkit-model=own")
+    assert result.ret == 6
+    assert "was asked for" not in result.stdout.str()
 
 
 RECORDING_CONFTEST = """

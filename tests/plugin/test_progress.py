@@ -46,7 +46,7 @@ LIVE = Activity(under_way=50, waiting=31, replies=120, tokens=42_000, usd=0.125)
             "42 of 100 · 97.6 % passed · 50 under way (31 waiting for the service) · 19 requests per second · "
             "42,000 tokens, 0.12 of 2.5 USD · 9 s left",
         ),
-        (100, "42 of 100 · 97.6 % · 50 under way (31 waiting) · 19 requests/s · 0.12 of 2.5 USD · 9 s left"),
+        (100, "42 of 100 · 97.6 % passed · 50 under way (31 waiting) · 19 requests/s · 0.12 of 2.5 USD · 9 s left"),
         (82, "42 of 100 · 50 under way (31 waiting) · 19 requests/s · 0.12 of 2.5 USD · 9 s left"),
         (70, "42 of 100 · 50 under way (31 waiting) · 0.12 of 2.5 USD · 9 s left"),
         (40, "42 of 100 · 9 s left"),
@@ -333,7 +333,7 @@ def test_a_server_that_was_killed_is_told_with_what_runs_its_cases_again(project
     project.case("case_001", agent="asks", expected_output={"response_contains": "done"})
     result = project.run("--evalkit-model=openai:x?base_url=http://laptop/v1")
     result.stdout.fnmatch_lines(
-        "pytest --evalkit --evalkit-retry-errors runs 1 case again whose model's service failed"
+        "the same command with --evalkit-retry-errors runs 1 case again whose model's service failed"
     )
 
 

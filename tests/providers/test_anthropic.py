@@ -159,7 +159,7 @@ def test_images_and_files_are_blocks() -> None:
     ("status", "body", "message"),
     [
         (401, {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}}, "anthropic (claude-x): 401: invalid x-api-key. Check ANTHROPIC_API_KEY"),  # noqa: E501
-        (404, {"type": "error", "error": {"type": "not_found_error", "message": "model: claude-x"}}, "anthropic (claude-x): 404: model: claude-x. Has the server 'claude-x'?"),  # noqa: E501
+        (404, {"type": "error", "error": {"type": "not_found_error", "message": "model: claude-x"}}, "anthropic (claude-x): 404: model: claude-x. Does the server have a model 'claude-x'?"),  # noqa: E501
         (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "anthropic (claude-x): 529: Overloaded"),  # noqa: E501
         (200, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "anthropic (claude-x): Overloaded"),  # noqa: E501
         (200, {"hello": 1}, "anthropic (claude-x) answered something that is no message: {'hello': 1}"),

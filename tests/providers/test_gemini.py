@@ -438,7 +438,7 @@ def test_a_service_that_is_not_there_is_named() -> None:
     options = GeminiOptions(base_url="http://127.0.0.1:9", api_key="k", retries=0)
 
     with pytest.raises(
-        ProviderError, match=r"^gemini \(m\): nothing listens at http://127.0.0.1:9/v1.*: connection refused$"
+        ProviderError, match=r"^gemini \(m\): nothing listens at http://127.0.0.1:9/v1.*: connection refused; is "
     ):
         asked(GeminiProvider("m", options))
 

@@ -44,7 +44,7 @@ async def no_wait(seconds: float) -> None: ...
 
 
 def provider(replay: Any, **options: Any) -> OpenAIProvider:
-    known = ClientOptions(base_url=f"{replay.url}/v1", api_key="k", **{"retries": 0, **options})
+    known = ClientOptions(api_key="k", **{"base_url": f"{replay.url}/v1", "retries": 0, **options})
     return OpenAIProvider("m", known, policy=RetryPolicy(retries=known.retries, sleep=no_wait))
 
 
@@ -557,7 +557,7 @@ def test_a_stream_that_breaks_off_has_no_half_call_and_says_so(length: int) -> N
             '{"error": {"message": "Unsupported parameter: temperature.", "param": "temperature"}}',
             "openai (m): 400: Unsupported parameter: temperature. To leave it out: openai:m?drop=temperature",
         ),
-        (404, '{"error": {"message": "No model"}}', "openai (m): 404: No model. Has the server 'm'?"),
+        (404, '{"error": {"message": "No model"}}', "openai (m): 404: No model. Does the server have a model 'm'?"),
         (404, '{"error": {"message": "No", "param": "seed"}}',
          "openai (m): 404: No. To leave it out: openai:m?drop=seed"),
         (422, '{"detail": [{"loc": ["body", "seed"], "msg": "Extra", "input": 0}]}',
@@ -584,6 +584,12 @@ def test_every_refusal_is_one_clear_message(replay: Any, answer: Any, status: in
         asked(provider(replay))
 
     assert str(caught.value) == message
+
+
+def test_a_base_url_without_a_path_that_finds_nothing_is_told(replay: Any, answer: Any) -> None:
+    replay.answers[:] = [answer(body="File Not Found", status=404)] * 2
+    with pytest.raises(ProviderError, match=r"404: File Not Found\. Most servers have .* below /v1: does base_url end"):
+        asked(provider(replay, base_url=replay.url))
 
 
 @pytest.mark.parametrize(
@@ -691,7 +697,7 @@ def test_the_client_is_opened_before_a_request_takes_its_turn(
 
 def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(
-        ProviderError, match=r"^openai \(m\): nothing listens at http://127.0.0.1:9/v1.*: connection refused$"
+        ProviderError, match=r"^openai \(m\): nothing listens at http://127.0.0.1:9/v1.*: connection refused; is "
     ):
         asked(OpenAIProvider("m", ClientOptions(base_url="http://127.0.0.1:9/v1", api_key="k", retries=0)))
 

@@ -264,7 +264,9 @@ def test_a_stream_may_come_whole_or_begin_with_a_sign_of_life(replay: ReplayServ
 def test_a_server_without_responses_is_told_of_the_other_api(replay: ReplayServer) -> None:
     replay.answers[:] = [Answer("{}", status=404)]
 
-    with pytest.raises(ProviderError, match=r"Has the server 'm', and the responses API\? \?api=chat asks by chat"):
+    with pytest.raises(
+        ProviderError, match=r"Does the server have a model 'm', and the responses API\? api=chat asks by chat"
+    ):
         ask_provider(open_at(replay, "&api=responses"))
 
 

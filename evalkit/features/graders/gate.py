@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, convert
@@ -84,7 +85,8 @@ def _find_unchecked(kept: Sequence[KeptGrades], graders: Iterable[str]) -> Itera
     for grader in graders:
         cases = format_case_count(sum(grader in case.graders for case in kept))
         name = grader or "a grader without a name"
-        command = f"`evalkit judge-check labels.csv --grader={grader or 'KIND:MODEL'} --record`"
+        named = shlex.quote(f"--grader={grader or 'KIND:MODEL'}")
+        command = f"`evalkit judge-check labels.csv {named} --record`"
         yield GateFinding(
             MET, f"{name} graded {cases}; how far it agrees with people is not known: {command} measures it"
         )

@@ -51,7 +51,7 @@ class ClientProvider(ServiceProvider):
     extra: str
     key_variable: str
     missing_key: str  # what the message on a missing key advises
-    not_found = "Has the server '{}'?"  # what the message on HTTP 404 asks of the model
+    not_found = "Does the server have a model '{}'?"  # what the message on HTTP 404 asks of the model
 
     def __init__(self, model: str, options: ClientOptions, policy: RetryPolicy | None = None) -> None:
         super().__init__(model, options, policy)
@@ -148,6 +148,8 @@ class ClientProvider(ServiceProvider):
             403: f". Check {self.key_variable}",
             404: f". {self.not_found.format(self.model)}",
         }
+        if error.status_code == 404 and error.request.url.path in _PATHS_OF_V1:
+            hint[404] = ". Most servers have their API below /v1: does base_url end so?"
         refused_key = find_refused_key(error.body) if error.status_code in _REFUSALS else None
         if refused_key in _OPTIONAL_KEYS:
             hint[error.status_code] = f". To leave it out: {self.name}:{self.model}?drop={refused_key}"
@@ -158,6 +160,9 @@ class ClientProvider(ServiceProvider):
             is_final=NO_CREDIT in (body.get("code"), body.get("type")),
             refused_key=refused_key,
         )
+
+
+_PATHS_OF_V1 = ("/chat/completions", "/responses")  # as requested where base_url has no path
 
 
 def _may_refuse_streams(error: ProviderError) -> bool:

@@ -161,7 +161,7 @@ class OpenAIProvider(ClientProvider):
 class ResponsesProvider(OpenAIProvider):
     """A model behind the responses API."""
 
-    not_found = "Has the server '{}', and the responses API? ?api=chat asks by chat completions"
+    not_found = "Does the server have a model '{}', and the responses API? api=chat asks by chat completions"
     _includes = True  # encrypted reasoning is asked for, which models without reasoning refuse
 
     def learn(self, refusal: ProviderError, request: ModelRequest) -> bool:

@@ -32,7 +32,8 @@ def to_transport_error(error: BaseException, service: str) -> ProviderError | No
         if url is None:
             return ProviderError(f"{service} could not be reached: {kind}")
         if is_refused and is_loopback(url):  # no program listens there, and a second attempt starts none
-            return ProviderError(f"{service}: nothing listens at {url}: connection refused", is_final=True)
+            why = f"nothing listens at {url}: connection refused; is the server started, and this its port?"
+            return ProviderError(f"{service}: {why}", is_final=True)
         return ProviderError(f"{service} could not be reached at {url}: {kind}")
     # JSONDecodeError and its like; a ValidationError is of the request, which the client did not send.
     if isinstance(error, ValueError) and type(error).__name__ not in ("ValueError", "ValidationError"):

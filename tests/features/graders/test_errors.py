@@ -103,11 +103,12 @@ def test_a_rule_that_raises_leaves_the_gate_unmeasured(monkeypatch: pytest.Monke
 
 
 def test_a_grader_of_which_no_agreement_is_demanded_is_named_with_the_command_that_does() -> None:
-    decision = decide_outcomes(OUTCOMES, Policy())
+    outcomes = [CaseOutcome(case_id="a", status=PASSED, features={"graders": KeptGrades(("m?a=1",), ("c",))})]
+    decision = decide_outcomes(outcomes, Policy())
     assert decision.status == MET
     assert decision.reasons[-1] == (
-        "m graded 1 case; how far it agrees with people is not known: "
-        "`evalkit judge-check labels.csv --grader=m --record` measures it"
+        "m?a=1 graded 1 case; how far it agrees with people is not known: "
+        "`evalkit judge-check labels.csv '--grader=m?a=1' --record` measures it"
     )
-    reasons = decide_outcomes(OUTCOMES, Policy(min_kappa=0.5)).reasons
+    reasons = decide_outcomes(outcomes, Policy(min_kappa=0.5)).reasons
     assert not any("is not known" in reason for reason in reasons)
