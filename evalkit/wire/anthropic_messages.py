@@ -15,6 +15,7 @@ from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.wire.building import NO_PARAMETERS, BlockWriter, build_call_id, format_result, is_error_result
 from evalkit.wire.reading import (
     CallNames,
+    add_counts,
     as_mapping,
     build_unread,
     check_keys,
@@ -68,7 +69,6 @@ ENDS = {
     "refusal": "content_filter",
 }
 _PAUSES = ("pause_turn", "compaction")
-_COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 STATUSES = {"overloaded_error": 529, "rate_limit_error": 429, "api_error": 500, "timeout_error": 504}
 _CALLS = {"tool_use": CLIENT, "server_tool_use": SERVICE, "mcp_tool_use": SERVER}
 # Results of what the service carried out: ``web_search_tool_result``, ``mcp_tool_result``, ...
@@ -252,13 +252,12 @@ def is_paused(message: JsonObject) -> bool:
 
 def join_messages(first: JsonObject, second: JsonObject) -> JsonDict:
     """Join an interrupted message with what the service went on with: the content of both, and what both took."""
-    counts = as_mapping(first.get("usage")), as_mapping(second.get("usage"))
-    usage: JsonDict = {name: read_count(counts[0], name) + read_count(counts[1], name) for name in _COUNTS}
-    thoughts = sum(read_count(each.get("output_tokens_details"), "thinking_tokens") for each in counts)
+    before, after = as_mapping(first.get("usage")), as_mapping(second.get("usage"))
+    details = add_counts(before.get("output_tokens_details"), after.get("output_tokens_details"))
+    usage = {**add_counts(before, after), "output_tokens_details": details}
     content = [*filter_mappings(first.get("content")), *filter_mappings(second.get("content"))]
     container = second.get("container") or first.get("container")
-    whole = {**second, "content": content, "usage": {**usage, "output_tokens_details": {"thinking_tokens": thoughts}}}
-    return {**whole, "container": container}
+    return {**second, "content": content, "usage": usage, "container": container}
 
 
 def read_reply(data: JsonObject) -> Reply:

@@ -19,6 +19,7 @@ from evalkit.wire.building import CallResult, build_conversation, is_error_resul
 from evalkit.wire.gemini_parts import CallParts, format_call, to_wire_keys
 from evalkit.wire.reading import (
     CallNames,
+    add_counts,
     as_mapping,
     build_unread,
     check_keys,
@@ -303,9 +304,7 @@ def join_replies(first: Reply, second: Reply) -> Reply:
     before, after = first.raw or {}, second.raw or {}
     candidates = [_get_candidate(raw) for raw in (before, after)]
     parts = [part for each in candidates for part in filter_mappings(as_mapping(each.get("content")).get("parts"))]
-    counts = as_mapping(before.get("usageMetadata")), as_mapping(after.get("usageMetadata"))
-    names = [name for name in {**counts[0], **counts[1]} if name.endswith("TokenCount")]
-    usage = {name: read_count(counts[0], name) + read_count(counts[1], name) for name in names}
+    usage = add_counts(before.get("usageMetadata"), after.get("usageMetadata"))
     whole = {**candidates[1], "content": {"role": "model", "parts": parts}}
     return read_reply({**after, "candidates": [whole], "usageMetadata": usage})
 

@@ -24,6 +24,7 @@ from evalkit.wire.building import (
 )
 from evalkit.wire.reading import (
     CallNames,
+    add_counts,
     as_mapping,
     build_unread,
     check_keys,
@@ -261,9 +262,7 @@ def _build_result(result: CallResult) -> JsonDict:
 def join_replies(first: Reply, second: Reply) -> Reply:
     """Join a reply that stopped at the limit of one request with what the service went on with."""
     before, after = first.raw or {}, second.raw or {}
-    counts = as_mapping(before.get("usage")), as_mapping(after.get("usage"))
-    names = [name for name in {**counts[0], **counts[1]} if name.startswith("total_")]
-    usage = {name: read_count(counts[0], name) + read_count(counts[1], name) for name in names}
+    usage = add_counts(before.get("usage"), after.get("usage"))
     return read_reply({**after, "steps": [*before.get("steps", ()), *after.get("steps", ())], "usage": usage})
 
 

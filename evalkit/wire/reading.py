@@ -195,6 +195,13 @@ def read_count(counts: object, key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
+def add_counts(first: object, second: object) -> dict[str, int]:
+    """Add the numbers of two parts' counts."""
+    counts = as_mapping(first), as_mapping(second)
+    names = [name for each in counts for name, value in each.items() if isinstance(value, int)]
+    return {name: sum(read_count(each, name) for each in counts) for name in names}
+
+
 class Feedable(Protocol):
     """Takes the values of a reply one by one."""
 

@@ -148,8 +148,7 @@ def find_refusals(function: OfferedFunction) -> Iterator[Refusal]:
 
 def build_body(request: ModelRequest, *, max_tokens: int) -> JsonDict:
     """Build the request's body without `model`. UsageError for a function whose name the service refuses."""
-    for function in request.functions:
-        NAMES.check(function.name)
+    NAMES.check(request.functions)
     refuse_settings(request, "Anthropic", "verbosity")
     return anthropic_messages.build_request(request, max_tokens=max_tokens)
 

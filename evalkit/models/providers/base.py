@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from evalkit.errors import KeyPath, ProviderError, UnreadItemError, UsageError
 from evalkit.jsonvalue import parse_arguments
 from evalkit.models.providers.time_limits import note_piece
+from evalkit.records.case import Declaration
 from evalkit.records.transcript import ModelCall, ModelRequest, ModelTurn
 from evalkit.text.format import cut_between_words
 from evalkit.wire.bodies import read_values, split_unread
@@ -122,10 +123,11 @@ class NameRules(Struct, frozen=True):
     pattern: re.Pattern[str]
     advice: str
 
-    def check(self, function: str) -> None:
-        """Raise UsageError for the name of a function that the service refuses."""
-        if self.pattern.fullmatch(function) is None:
-            raise UsageError(f"{self.service} takes no function named '{function}': {self.advice}")
+    def check(self, functions: Iterable[Declaration]) -> None:
+        """Raise UsageError for a function whose name the service refuses."""
+        for function in functions:
+            if self.pattern.fullmatch(function.name) is None:
+                raise UsageError(f"{self.service} takes no function named '{function.name}': {self.advice}")
 
 
 class OfferedFunction(Struct, frozen=True):

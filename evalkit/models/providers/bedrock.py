@@ -151,8 +151,7 @@ NAMES = NameRules("Bedrock", re.compile(r"[A-Za-z0-9_-]{1,64}"), "letters, digit
 
 def build_body(request: ModelRequest, *, max_tokens: int) -> JsonDict:
     """Build the request without `modelId`. UsageError for a function whose name the service refuses."""
-    for function in request.functions:
-        NAMES.check(function.name)
+    NAMES.check(request.functions)
     refuse_settings(request, "Bedrock's converse", "reasoning_effort", "verbosity")
     return bedrock_converse.build_request(request, max_tokens=max_tokens)
 

@@ -92,8 +92,7 @@ class GeminiProvider(ServiceProvider):
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model. Raises ProviderError when the service fails or refuses; a blocked reply is a turn."""
-        for function in request.functions:
-            NAMES.check(function.name)
+        NAMES.check(request.functions)
         refuse_settings(request, "Gemini", "verbosity")
         build = gemini_interactions.build_request if self._is_interactions else gemini_content.build_request
         await self.open()

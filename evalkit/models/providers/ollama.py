@@ -69,8 +69,7 @@ class OllamaProvider(ServiceProvider):
 
     def build_body(self, request: ModelRequest) -> JsonDict:
         """Build the request's body. UsageError for a function whose name the service refuses."""
-        for function in request.functions:
-            NAMES.check(function.name)
+        NAMES.check(request.functions)
         refuse_settings(request, "Ollama", "verbosity")
         body = ollama_chat.build_request(request, stream=self.options.streams, num_ctx=self.options.num_ctx)
         think = self.options.think or request.reasoning_effort
