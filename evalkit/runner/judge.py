@@ -29,6 +29,11 @@ from evalkit.records.verdict import ERROR, FAILED, NOT_RUN, PASSED, Reason, Verd
 from evalkit.runner.run_state import CasePlan
 from evalkit.stats.pass_rates import settled
 
+# Codes of refused calls: an agent that breaks down after one failed because of the call.
+REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
+# Codes of agents that broke down: they raised, or their process did not answer in the agreed form.
+BREAKDOWNS = frozenset({"agent_raised", "crashed", "invalid_reply"})
+
 
 class Demands(Struct, frozen=True):
     """The expectations of a case and of its user turns, for a run in which `declared` were declared."""
@@ -59,8 +64,7 @@ def _judge_features(demands: Demands, transcript: Transcript, judgement: Judgeme
         try:
             judged = part.judge(run)
         except Exception as error:
-            message = f"can't be judged: feature '{name}' raised {type(error).__name__}: {error}"
-            results.append(build_unmeasured(name, message, "", "run"))
+            results.append(build_unmeasured(name, _explain_failed_feature(name, error), "", "run"))
             continue
         if judged is not None:
             results += judged.results
@@ -76,11 +80,14 @@ def _confirm(run: JudgedRun, judgement: Judgement) -> Judgement:
         try:
             reason = part.confirm(run)
         except Exception as error:
-            message = f"can't be judged: feature '{name}' raised {type(error).__name__}: {error}"
-            reason = build_reason("not_measured", message, "")
+            reason = build_reason("not_measured", _explain_failed_feature(name, error), "")
         if reason is not None:
             return replace(judgement, status=ERROR, reasons=(reason,), summary=format_summary((reason,)))
     return judgement
+
+
+def _explain_failed_feature(name: str, error: Exception) -> str:
+    return f"can't be judged: feature '{name}' raised {type(error).__name__}: {error}"
 
 
 def collect_aliases(functions: Iterable[Declaration]) -> dict[str, str]:
@@ -96,7 +103,11 @@ def locate_reason(case: Case, reason: Reason) -> Reason:
 
 
 def compile_demands(case: Case, expectation: Expectation | None, declared: Iterable[Declaration]) -> Demands:
-    """Return `expectation` and those of the user turns, compiled anew if a run declared aliases or defaults besides."""
+    """Return `expectation` and those of the user turns, compiled anew if a run declared aliases or defaults besides.
+
+    An instruction file or an agent in code may declare functions that the case does not. A call by an alias is recorded
+    under the function's own name, so only the run tells what an expected call by an alias means.
+    """
     turns, declared = tuple(get_expectation(turn) for turn in case.turns), tuple(declared)
     own_names = {name for function in case.functions for name in (function.name, *function.aliases)}
     aliases = collect_aliases(declared).keys() - own_names
@@ -104,11 +115,7 @@ def compile_demands(case: Case, expectation: Expectation | None, declared: Itera
     declared_defaults = {function.name: values for function in added if (values := get_declared_defaults(function))}
     if not aliases and not declared_defaults:
         return Demands(case, expectation, turns, declared)
-    known = {function.name: function for function in case.functions}
-    for function in declared:
-        if function.aliases:
-            there = known.get(function.name, Declaration(name=function.name))
-            known[function.name] = replace(there, aliases=function.aliases)
+    known = _add_aliases(case.functions, declared)
     own_defaults = case.merged.get("defaults") or {}
     defaults = {
         name: {**declared_defaults.get(name, {}), **own_defaults.get(name, {})}
@@ -136,16 +143,20 @@ def compile_demands(case: Case, expectation: Expectation | None, declared: Itera
     )
 
 
+def _add_aliases(functions: Iterable[Declaration], declared: Iterable[Declaration]) -> dict[str, Declaration]:
+    """Return the functions of a case by name, with the aliases that a run declared."""
+    known = {function.name: function for function in functions}
+    for function in declared:
+        if function.aliases:
+            there = known.get(function.name, Declaration(name=function.name))
+            known[function.name] = replace(there, aliases=function.aliases)
+    return known
+
+
 def _find_keys(case: Case, user_turn: object) -> JsonObject | None:
     """Return what a user turn expects, with what it inherits; None if it expects nothing."""
     expected = user_turn.get("expected_output") if isinstance(user_turn, Mapping) else None
     return merge_turn_keys(expected, case.expected_output) if isinstance(expected, Mapping) else None
-
-
-# Codes of refused calls: an agent that breaks down after one failed because of the call.
-REFUSED_CALLS = frozenset({"unmocked_call", "unknown_function"})
-# Codes of agents that broke down: they raised, or their process did not answer in the agreed form.
-BREAKDOWNS = frozenset({"agent_raised", "crashed", "invalid_reply"})
 
 
 def judge_run(plan: CasePlan, transcript: Transcript, declared: Sequence[Declaration] = ()) -> Verdict:
