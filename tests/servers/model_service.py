@@ -68,7 +68,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _split(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Cut a message as a stream does: arguments in pieces of three letters."""
-    yield {"role": "assistant", "content": message["content"] or ""}
+    others = {key: value for key, value in message.items() if key not in ("role", "content", "tool_calls")}
+    yield {"role": "assistant", "content": message["content"] or "", **others}
     for index, call in enumerate(message.get("tool_calls") or ()):
         function = call["function"]
         yield {"tool_calls": [{"index": index, **call, "function": {"name": function["name"], "arguments": ""}}]}

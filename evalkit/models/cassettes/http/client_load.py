@@ -12,6 +12,8 @@ from msgspec import Struct, field
 from evalkit.locks import create_lock
 from evalkit.models.providers.window import Window
 
+_LONG_S = 1.0  # a reply that took less waited for nothing that a run would notice
+
 
 class OwnRequest(Struct, eq=False):
     """A request that an agent's client has sent, when so many `requests` were under way to `host`, itself included."""
@@ -55,9 +57,11 @@ class ClientLoad:
                 server.window.record_reply(request.requests, time.monotonic() - request.at, overtaken)
 
     def list_places(self) -> dict[str, int]:
-        """List the servers that take few requests at a time, with how many they take."""
+        """List the servers that take few requests at a time, with how many they take: those that let one wait long."""
         with self._lock:
-            found = {host: server.window.limit for host, server in self._servers.items() if server.window.is_found}
+            windows = {host: server.window for host, server in self._servers.items()}
+        slow = {host: window for host, window in windows.items() if window.longest_s >= _LONG_S}
+        found = {host: window.limit for host, window in slow.items() if window.is_found}
         return {host: int(limit) for host, limit in found.items() if limit is not None}
 
 
