@@ -368,6 +368,12 @@ def test_an_interrupted_reply_goes_on_by_itself(replay: ReplayServer, reason: st
     assert talk[1] == {"role": "assistant", "content": [*SEARCH, *FOUND]}
 
 
+def test_a_reply_may_end_after_its_last_interruption(replay: ReplayServer) -> None:
+    replay.answers[:] = [Answer(json.dumps(PAUSED))] * 20 + [Answer(json.dumps(ENDED))]
+
+    assert ask(replay).finish_reason == "stop"
+
+
 def test_a_reply_that_is_interrupted_for_ever_has_no_end(replay: ReplayServer) -> None:
     replay.answers[:] = [Answer(json.dumps(PAUSED))] * 30
 

@@ -90,14 +90,17 @@ class AnthropicProvider(ClientProvider):
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Ask the model, and go on where the service interrupts it (`pause_turn`). One turn is what came of it all."""
         whole = await super().turn(request)
-        for _ in range(_MOST_PAUSES):
-            if not anthropic_messages.is_paused(as_mapping(whole.raw)):
-                return whole
+        pauses = 0
+        while anthropic_messages.is_paused(as_mapping(whole.raw)):
+            pauses += 1
+            if pauses > _MOST_PAUSES:
+                message = f"{self.service} interrupted its reply {_MOST_PAUSES} times, and has no end"
+                raise ProviderError(message, is_final=True)
             so_far: JsonObject = {"role": "model", "turn": whole}
             turn = await super().turn(replace(request, messages=(*request.messages, so_far)))
-            message = anthropic_messages.join_messages(as_mapping(whole.raw), as_mapping(turn.raw))
-            whole = anthropic_messages.read_reply(message).to_turn(whole.duration_ms + turn.duration_ms)
-        raise ProviderError(f"{self.service} interrupted its reply {_MOST_PAUSES} times, and has no end", is_final=True)
+            joined = anthropic_messages.join_messages(as_mapping(whole.raw), as_mapping(turn.raw))
+            whole = anthropic_messages.read_reply(joined).to_turn(whole.duration_ms + turn.duration_ms)
+        return whole
 
     def open_client(self, **arguments: Any) -> Client:
         import anthropic
