@@ -173,7 +173,7 @@ _shared_providers["gemini:text"] = ScriptedProvider([
     ModelTurn(text="done"),
 ])
 """
-TEXT_WARNING = "evalkit: 1 of 2 calls came as text (50 %), more than 10 %: check 1 of 2"
+TEXT_WARNING = "evalkit: 1 of 2 calls came as text (50 %), more than 10 %: check 1 of 2; more: docs/text-calls.md"
 
 
 def write_case_with_text_call(project: Project) -> None:

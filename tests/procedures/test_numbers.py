@@ -87,7 +87,7 @@ def test_the_cost_multiplier_comes_from_the_runs(accounting: Accounts) -> None:
 def test_the_alert_is_given_above_ten_percent_and_only_there(accounting: Accounts) -> None:
     assert build_fallback_warning(accounting("as_found"), Fraction(10)) == (
         "13 of 13 calls came as text (100 %), more than 10 %: search_procedure 5 of 5, search_guidelines 4 of 4, "
-        "search_rag 4 of 4"
+        "search_rag 4 of 4; more: docs/text-calls.md"
     )
     assert build_fallback_warning(accounting("repaired"), Fraction(10)) is None
 

@@ -128,7 +128,7 @@ UNREADABLE = "error parsing tool call: raw='{\"n\": 1', err=unexpected end of JS
         (Answer('{"error": "m does not support tools"}', status=400),
          "400: m does not support tools. What it can: ollama show m"),
         (Answer('{"error": "the input length exceeds the context length"}', status=400),
-         "400: the input length exceeds the context length. To allow more: ollama:m?num_ctx=16384"),
+         "400: the input length exceeds the context length. To allow more, write num_ctx=16384 into the model's name"),
         (Answer('{"error": "unauthorized"}', status=401), "401: unauthorized. Set OLLAMA_API_KEY"),
         (Answer('{"done": false, "message": {"content": "x"}}\n{"error": "out of memory"}'), "out of memory"),
         (Answer('{"hello": 1}'), 'answered something that is no reply: {"hello": 1}'),
@@ -140,6 +140,12 @@ def test_what_does_not_work_says_what_to_do(replay: ReplayServer, answer: Answer
 
     said = re.sub(r":\d{4,5}(?=\W)", ":PORT", str(caught.value))
     assert said.removeprefix("ollama (m): ").removeprefix("ollama (m) ") == says
+
+
+def test_a_context_that_was_set_and_is_full_is_to_be_larger_than_that(replay: ReplayServer) -> None:
+    full = Answer('{"error": "the input length exceeds the context length"}', status=400)
+    with pytest.raises(ProviderError, match=r"write num_ctx=40000 into"):
+        ask(replay, full, options="&num_ctx=20000")
 
 
 def test_a_stream_that_breaks_off_is_the_servers_doing(replay: ReplayServer) -> None:

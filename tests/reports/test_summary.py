@@ -63,7 +63,8 @@ def test_the_warning_names_the_functions_that_are_written_most() -> None:
     accounting = Accounting(calls=sum(functions.values(), Channels()), functions=functions)
 
     assert build_fallback_warning(accounting, Fraction(10)) == (
-        "21 of 84 calls came as text (25 %), more than 10 %: f6 6 of 15, f5 5 of 14, f4 4 of 13, f3 3 of 12 and 2 more"
+        "21 of 84 calls came as text (25 %), more than 10 %: f6 6 of 15, "
+        "f5 5 of 14, f4 4 of 13, f3 3 of 12 and 2 more; more: docs/text-calls.md"
     )
 
 

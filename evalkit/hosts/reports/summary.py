@@ -91,7 +91,7 @@ def build_fallback_warning(accounting: Accounting, limit: Fraction) -> str | Non
     named = _format_worst([(f"{name} {c.text} of {c.total}", c.text) for name, c in functions if c.text])
     return (
         f"{calls.text} of {calls.total} calls came as text ({_format_percent(calls.text, calls.total)}), more than "
-        f"{float(limit):g} %: {named}"
+        f"{float(limit):g} %: {named}; more: docs/text-calls.md"
     )
 
 

@@ -129,7 +129,8 @@ class OllamaProvider(ServiceProvider):
         if status == 400 and "does not support" in text:
             hint = f". What it can: ollama show {self.model}"
         elif ollama_chat.FULL_CONTEXT.fits((), text):
-            hint = f". To allow more: ollama:{self.model}?num_ctx=16384"
+            more = 16384 if self.options.num_ctx is None else 2 * self.options.num_ctx
+            hint = f". To allow more, write num_ctx={more} into the model's name"
         return ProviderError(
             f"{self.service}: {status}: {text}{hint}", status=status, retry_after_s=read_retry_after(response)
         )
