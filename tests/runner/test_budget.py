@@ -18,7 +18,7 @@ from evalkit.agents.task import Task
 from evalkit.errors import BudgetSpentError, ProviderError, UsageError
 from evalkit.gate.decision import decide
 from evalkit.models.providers.budget import Account, RunBudget
-from evalkit.models.providers.pacing import queue_context
+from evalkit.models.providers.pacing import RetryPolicy, call_with_retries, queue_context
 from evalkit.records.case import Case, Declaration, Repeat
 from evalkit.records.prices import PriceList
 from evalkit.records.run import Policy, Run
@@ -115,6 +115,30 @@ def test_cases_that_overlap_overshoot_by_little(live: Live, settings: Any) -> No
     assert first.status == "passed"
     assert set(statuses) == {"passed", "not_run"}
     assert live.asked <= 12
+
+
+def test_requests_that_wait_for_a_place_are_not_sent_once_the_budget_is_spent(settings: Any) -> None:
+    class FewPlaces(Live):
+        async def turn(self, request: ModelRequest) -> ModelTurn:
+            return await call_with_retries(lambda: self.reply(request), RetryPolicy())
+
+        async def reply(self, request: ModelRequest) -> ModelTurn:
+            await asyncio.sleep(0.02)
+            return await Live.turn(self, request)
+
+    model = "ollama:x?base_url=http://127.0.0.1:9"
+    service = _shared_providers[model] = FewPlaces()
+    in_force = settings(1, model=model)
+
+    async def all_of_them() -> list[str]:
+        verdicts = await asyncio.gather(*(arun_case(case(number), asks_once, in_force) for number in range(12)))
+        return [verdict.status for verdict in verdicts]
+
+    statuses = asyncio.run(all_of_them())
+    del _shared_providers[model]
+
+    assert set(statuses) == {"passed", "not_run"}
+    assert service.asked <= 4
 
 
 def test_repeats_that_were_not_made_leave_the_case_not_run(live: Live, settings: Any) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from evalkit.errors import BudgetSpentError, UsageError
 from evalkit.locks import create_lock
 from evalkit.models.providers.base import Provider
-from evalkit.models.providers.pacing import TRAFFIC, current_limiter, find_rates, get_limiter
+from evalkit.models.providers.pacing import TRAFFIC, check_budget_left, current_limiter, find_rates, get_limiter
 from evalkit.models.providers.table import parse_model_spec
 from evalkit.records.prices import PriceList, compute_cost, explain_missing_price
 from evalkit.records.settings import Settings, asks_models, goes_live
@@ -225,7 +225,7 @@ class MeteredProvider:
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Take the model's turn. Raises BudgetSpentError when nothing is left, beside what the live provider raises."""
-        token = current_limiter.set(self._limiter)
+        token, check_token = current_limiter.set(self._limiter), check_budget_left.set(self._budget.check)
         try:
             self._budget.enter(self._spec)
             reply: ModelTurn | None = None
@@ -235,6 +235,7 @@ class MeteredProvider:
                 self._budget.leave(reply, self._spec)
             return reply
         finally:
+            check_budget_left.reset(check_token)
             current_limiter.reset(token)
 
     async def aclose(self) -> None:

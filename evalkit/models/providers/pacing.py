@@ -294,6 +294,8 @@ class Limiter:
 
 # The limiter of the request that is being sent.
 current_limiter: ContextVar[Limiter | None] = ContextVar("evalkit_limiter", default=None)
+# Raises where the request, which has waited for its place, must not go out any more.
+check_budget_left: ContextVar[Callable[[], None]] = ContextVar("evalkit_budget_left", default=lambda: None)
 
 _limiters: dict[tuple[str, Rates, Path | None], Limiter] = {}
 _paces: dict[tuple[str, Path | None], AdaptivePace] = {}
@@ -368,16 +370,15 @@ class _Failures:
 
 
 async def call_with_retries(send: Callable[[], Awaitable[T]], policy: RetryPolicy) -> T:
-    """Return the result of `send`, which takes its turn at the current limiter in each attempt.
-
-    Raises the last ProviderError when the attempts are used up or waiting is pointless.
-    """
+    """Return the result of `send`, which takes its turn at the current limiter in each attempt. Raises the last
+    ProviderError when the attempts are used up or waiting is pointless, and BudgetSpentError."""
     limiter = current_limiter.get()
     attempts = refusals = 0
     failures = _Failures()
     while True:
         turn = Turn() if limiter is None else await limiter.enter(policy)
         try:
+            check_budget_left.get()()
             with TRAFFIC.send():
                 reply = await send()
             if limiter is not None:
