@@ -388,10 +388,13 @@ def format_progress(
     if now.replies:
         parts.append((2, *_format_spent(now, settings or Settings())))
     if per_s > 0:
-        left_s = max((total - resumed - finished) / per_s, 0.0 if activity is None else 1.0)
-        left = f"{left_s:.0f} s" if 1 <= left_s < 10 else traces.format_duration(1000 * left_s)
-        parts.append((0, f"{left} left", ""))
+        left_s = (total - resumed - finished) / per_s
+        parts.append((0, _format_time_left(max(left_s, 0.0 if activity is None else 1.0)), ""))
     return _fit_parts(parts, width)
+
+
+def _format_time_left(seconds: float) -> str:
+    return f"{f'{seconds:.0f} s' if 1 <= seconds < 10 else traces.format_duration(1000 * seconds)} left"
 
 
 def count_finished(done: int, now: Activity) -> float:
