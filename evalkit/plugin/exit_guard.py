@@ -44,6 +44,6 @@ def _announce(config: pytest.Config, status: int) -> None:
     reporter.ensure_newline()
     reporter.write_line(
         f"evalkit: a thread of no case called os._exit({status}), which ends pytest here; the verdicts so far "
-        "are in the journal: pytest --evalkit --evalkit-resume goes on"
+        "are in the journal: the same command with --evalkit-resume goes on"
     )
     reporter.flush()

@@ -175,7 +175,7 @@ def test_code_of_no_case_that_ends_the_process_with_status_0_is_not_green(projec
     result.stdout.fnmatch_lines(
         [
             f"evalkit: a thread of no case called os._exit({status}), which ends pytest here; the verdicts so far "
-            "are in the journal: pytest --evalkit --evalkit-resume goes on"
+            "are in the journal: the same command with --evalkit-resume goes on"
         ]
     )
     assert not (project.root / ".evalkit/last-run.json").exists()
