@@ -38,6 +38,12 @@ WAYS: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
+def _is_whole(request: bytes) -> bool:
+    head, end, body = request.partition(b"\r\n\r\n")
+    lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    return bool(end) and len(body) >= sum(int(line.partition(b":")[2]) for line in lengths)
+
+
 class BadServer:
     """A server that answers each request as its path says, and closes."""
 
@@ -64,12 +70,13 @@ class BadServer:
             except OSError:
                 return
         received = b""
-        while b"\r\n\r\n" not in received:
-            received += connection.recv(65536)
-        head, _, body = received.partition(b"\r\n\r\n")
-        lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-        while len(body) < sum(int(line.partition(b":")[2]) for line in lengths):
-            body += connection.recv(65536)
+        while not _is_whole(received):
+            piece = connection.recv(65536)
+            if not piece:  # the client has closed the connection
+                connection.close()
+                return
+            received += piece
+        head = received.partition(b"\r\n\r\n")[0]
         self.count += 1
         content, ending = WAYS[head.split(b" ")[1].split(b"/")[1].decode()]
         connection.sendall(content)

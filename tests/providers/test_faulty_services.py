@@ -55,7 +55,10 @@ def serve(answer: Answer) -> Iterator[str]:
         with connection, suppress(OSError):
             request = b""
             while not request.partition(b"\r\n\r\n")[2].rstrip().endswith(b"}"):
-                request += connection.recv(65536)
+                piece = connection.recv(65536)
+                if not piece:
+                    return
+                request += piece
             answer(connection)
 
     def accept() -> None:
