@@ -376,9 +376,8 @@ def format_progress(
         parts.append((4, f"{1000 * passed // done / 10:g} % passed", ""))
     if now.under_way:
         parts.append((1, *_format_under_way(now)))
-    since_s, finished_then = estimate_from
     finished = count_finished(done - resumed, now)
-    per_s = max(finished - finished_then, 0.0) / (seconds - since_s) if seconds > since_s and done > resumed else 0.0
+    per_s = _estimate_rate(finished, seconds, estimate_from) if done > resumed else 0.0
     if silent_s >= _SILENCE_S and (now.replies or not done):
         parts.append((3, f"no reply for {silent_s:.0f} s", ""))
     elif now.replies:
@@ -388,9 +387,15 @@ def format_progress(
     if now.replies:
         parts.append((2, *_format_spent(now, settings or Settings())))
     if per_s > 0:
-        left_s = (total - resumed - finished) / per_s
-        parts.append((0, _format_time_left(max(left_s, 0.0 if activity is None else 1.0)), ""))
+        left_s = max((total - resumed - finished) / per_s, 0.0 if activity is None else 1.0)
+        parts.append((0, _format_time_left(left_s), ""))
     return _fit_parts(parts, width)
+
+
+def _estimate_rate(finished: float, seconds: float, estimate_from: tuple[float, float]) -> float:
+    """Return the cases per second since `estimate_from`: (seconds, finished cases then)."""
+    since_s, finished_then = estimate_from
+    return max(finished - finished_then, 0.0) / (seconds - since_s) if seconds > since_s else 0.0
 
 
 def _format_time_left(seconds: float) -> str:

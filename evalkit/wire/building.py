@@ -29,7 +29,7 @@ def build_call_id(position: int, index: int) -> str:
     return f"call_{position}_{index}"
 
 
-class CallResult(Struct, frozen=True):
+class SentResult(Struct, frozen=True):
     """A result, with its call as it was sent: the call `number` of the last reply."""
 
     number: int
@@ -43,7 +43,7 @@ def build_conversation(
     *,
     build_user: Callable[[JsonObject], JsonDict],
     build_reply: Callable[[ModelTurn, int], list[JsonDict]],
-    build_results: Callable[[Iterable[CallResult]], list[JsonDict]],
+    build_results: Callable[[Iterable[SentResult]], list[JsonDict]],
     list_call_ids: Callable[[Sequence[JsonObject]], list[str]],
 ) -> list[JsonDict]:
     """Build a conversation in the form of an API. `list_call_ids` gives the ids of the calls in what `build_reply`
@@ -67,7 +67,7 @@ def build_conversation(
 
 def pair_results(
     results: Sequence[tuple[ModelCall, object]], pending: list[tuple[int, ModelCall, str]], position: int
-) -> Iterator[CallResult]:
+) -> Iterator[SentResult]:
     """Yield each result with its call, which is taken out of `pending`: the calls of the last reply with the ids that
     were sent. Results come in any order: each takes the call of its id, else of its content, else the next."""
     for index, (call, value) in enumerate(results):
@@ -76,7 +76,7 @@ def pair_results(
         by_content = (place for place, (_, sent, _) in enumerate(pending) if (sent.name, sent.arguments) == key)
         place = next(by_id, next(by_content, 0))
         number, sent, sent_id = pending.pop(place) if pending else (index, call, build_call_id(position, index))
-        yield CallResult(number, sent, sent_id, value)
+        yield SentResult(number, sent, sent_id, value)
 
 
 def is_error_result(value: object) -> TypeGuard[Mapping[str, object]]:
@@ -112,5 +112,5 @@ class BlockWriter(Struct, frozen=True, kw_only=True):
         parts = message.get(PARTS) or (InputPart(kind=TEXT, text=message["text"]),)
         return {"role": "user", "content": [self.build_part(part) for part in parts if part.kind != TEXT or part.text]}
 
-    def _build_results(self, results: Iterable[CallResult]) -> list[JsonDict]:
+    def _build_results(self, results: Iterable[SentResult]) -> list[JsonDict]:
         return [{"role": "user", "content": [self.build_result(result.call_id, result.value) for result in results]}]

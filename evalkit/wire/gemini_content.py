@@ -15,7 +15,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
 from evalkit.records.case import Declaration
 from evalkit.records.parts import PARTS, TEXT
 from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
-from evalkit.wire.building import CallResult, build_conversation, is_error_result
+from evalkit.wire.building import SentResult, build_conversation, is_error_result
 from evalkit.wire.gemini_parts import CallParts, format_call, to_wire_keys
 from evalkit.wire.reading import (
     CallNames,
@@ -264,7 +264,7 @@ def build_contents(messages: Iterable[JsonObject]) -> list[JsonDict]:
     return [content for content in contents if content["parts"]]
 
 
-def _build_result(result: CallResult) -> JsonDict:
+def _build_result(result: SentResult) -> JsonDict:
     value = dict(result.value) if is_error_result(result.value) else {"output": result.value}
     response: JsonDict = {"name": result.call.name, "response": value}
     return {"functionResponse": response | ({} if result.call.call_id is None else {"id": result.call.call_id})}

@@ -15,7 +15,7 @@ from evalkit.records.case import Declaration
 from evalkit.records.parts import IMAGE, PARTS, TEXT, InputPart
 from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.wire.building import (
-    CallResult,
+    SentResult,
     build_call_id,
     build_conversation,
     describe_function,
@@ -249,7 +249,7 @@ def _restore_arguments(step: JsonObject) -> JsonDict:
     return {**step, "arguments": {}} if is_malformed else dict(step)
 
 
-def _build_result(result: CallResult) -> JsonDict:
+def _build_result(result: SentResult) -> JsonDict:
     value = result.value
     step: JsonDict = {"type": "function_result", "call_id": result.call_id, "name": result.call.name}
     step["result"] = dict(value) if isinstance(value, Mapping) else format_result(value)

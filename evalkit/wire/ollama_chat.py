@@ -13,7 +13,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, filter_mappings, join_pieces
 from evalkit.records.case import Declaration
 from evalkit.records.parts import IMAGE, PARTS, TEXT
 from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
-from evalkit.wire.building import CallResult, build_conversation, describe_function, format_result
+from evalkit.wire.building import SentResult, build_conversation, describe_function, format_result
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
@@ -143,7 +143,7 @@ def build_messages(system: str | None, messages: Iterable[JsonObject]) -> list[J
     )
 
 
-def _build_results(results: Iterable[CallResult]) -> list[JsonDict]:
+def _build_results(results: Iterable[SentResult]) -> list[JsonDict]:
     sent: list[JsonDict] = []
     for result in sorted(results, key=lambda result: result.number):
         given_id = {} if result.call.call_id is None else {"tool_call_id": result.call.call_id}

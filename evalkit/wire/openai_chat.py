@@ -19,7 +19,7 @@ from evalkit.records.case import Declaration
 from evalkit.records.parts import IMAGE, PARTS, TEXT, InputPart
 from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
 from evalkit.wire.anthropic_messages import read_block
-from evalkit.wire.building import CallResult, build_call_id, build_conversation, describe_function, format_result
+from evalkit.wire.building import SentResult, build_call_id, build_conversation, describe_function, format_result
 from evalkit.wire.chat_stream import CHOICE_KEYS, CUT_OFF, ECHOED_KEYS, MESSAGE_KEYS, StreamedChoice
 from evalkit.wire.reading import (
     CallNames,
@@ -273,7 +273,7 @@ def _build_user_message(message: JsonObject) -> JsonDict:
     return {"role": "user", "content": parts or message["text"]}
 
 
-def _build_results(results: Iterable[CallResult]) -> list[JsonDict]:
+def _build_results(results: Iterable[SentResult]) -> list[JsonDict]:
     return [
         {"role": "tool", "tool_call_id": result.call_id, "content": format_result(result.value)} for result in results
     ]

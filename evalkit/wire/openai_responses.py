@@ -17,7 +17,7 @@ from evalkit.jsonvalue import JsonDict, JsonObject, JsonValue, filter_mappings
 from evalkit.records.case import Declaration
 from evalkit.records.parts import IMAGE, PARTS, TEXT, InputPart
 from evalkit.records.transcript import ModelRequest, ModelTurn, Usage
-from evalkit.wire.building import CallResult, build_call_id, build_conversation, describe_function, format_result
+from evalkit.wire.building import SentResult, build_call_id, build_conversation, describe_function, format_result
 from evalkit.wire.reading import (
     CallNames,
     as_mapping,
@@ -272,7 +272,7 @@ def _build_user_message(message: JsonObject) -> JsonDict:
     return {"role": "user", "content": parts or message["text"]}
 
 
-def _build_results(results: Iterable[CallResult]) -> list[JsonDict]:
+def _build_results(results: Iterable[SentResult]) -> list[JsonDict]:
     return [
         {"type": "function_call_output", "call_id": result.call_id, "output": format_result(result.value)}
         for result in results

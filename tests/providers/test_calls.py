@@ -10,7 +10,7 @@ import pytest
 from evalkit.models.providers.base import read_call
 from evalkit.records.transcript import ModelCall, ModelTurn
 from evalkit.wire import anthropic_messages, bedrock_converse, openai_chat
-from evalkit.wire.building import CallResult, build_call_id, format_result, is_error_result, pair_results
+from evalkit.wire.building import SentResult, build_call_id, format_result, is_error_result, pair_results
 
 FIRST, SECOND = ModelCall(name="f", arguments={"a": 1}), ModelCall(name="f", arguments={"a": 2})
 
@@ -21,7 +21,7 @@ def test_a_result_takes_the_call_of_its_id() -> None:
 
     paired = list(pair_results([(calls[1], "of y"), (calls[0], "of x")], pending, 0))
 
-    assert paired == [CallResult(1, calls[1], "y", "of y"), CallResult(0, calls[0], "x", "of x")]
+    assert paired == [SentResult(1, calls[1], "y", "of y"), SentResult(0, calls[0], "x", "of x")]
     assert pending == []
 
 
