@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -29,17 +30,10 @@ async def fetch_stream(models: Any, arguments: JsonDict) -> str:
     """Request a stream of contents and return its whole body."""
     # A value that the client's enums don't know is a warning to it, and would be an error under -W error.
     warnings.filterwarnings("ignore", r".* is not a valid \w+", UserWarning, r"google\.genai\.")
-    holder: list[str] = []
-    token = _body.set(holder)
-    try:
+    with _capture_bodies() as bodies:
         stream = await models.generate_content_stream(**arguments)
         await anext(aiter(stream), None)  # the request goes out with the first chunk
-    except Exception:
-        if not holder:
-            raise
-    finally:
-        _body.reset(token)
-    return holder[-1]
+    return bodies[-1]
 
 
 async def fetch_interaction(interactions: Any, arguments: JsonDict, body: JsonObject) -> str:
@@ -49,16 +43,23 @@ async def fetch_interaction(interactions: Any, arguments: JsonDict, body: JsonOb
     """
     if "automatic_continuation" in inspect.signature(interactions.create).parameters:
         arguments = {**arguments, "automatic_continuation": False}
-    holder: list[str] = []
-    token = _body.set(holder)
-    try:
+    with _capture_bodies() as bodies:
         await interactions.create(input="", extra_body=dict(body), **arguments)
+    return bodies[-1]
+
+
+@contextmanager
+def _capture_bodies() -> Iterator[list[str]]:
+    """Collect the bodies of answers. An error of the client is raised only if none has come."""
+    bodies: list[str] = []
+    token = _body.set(bodies)
+    try:
+        yield bodies
     except Exception:
-        if not holder:
+        if not bodies:
             raise
     finally:
         _body.reset(token)
-    return holder[-1]
 
 
 # -- errors of the interactions
