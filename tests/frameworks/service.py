@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import struct
-from binascii import crc32
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+
+from tests.servers.model_apis import encode_events
 
 Call = tuple[str, dict[str, Any]]
 Json = dict[str, Any]
@@ -171,20 +171,6 @@ def list_block_events(blocks: list[Json], reason: str) -> list[tuple[str, Json]]
     return [*events, ("metadata", {"usage": usage, "metrics": {"latencyMs": 5}})]
 
 
-def encode_frames(events: list[tuple[str, Json]]) -> bytes:
-    """Encode events as AWS does: https://docs.aws.amazon.com/transcribe/latest/dg/streaming-setting-up.html"""
-    stream = b""
-    for name, data in events:
-        headers = b""
-        for key, value in ((":event-type", name), (":content-type", "application/json"), (":message-type", "event")):
-            headers += bytes([len(key)]) + key.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
-        payload = json.dumps(data).encode()
-        prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
-        frame = prelude + struct.pack(">I", crc32(prelude)) + headers + payload
-        stream += frame + struct.pack(">I", crc32(frame))
-    return stream
-
-
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -201,7 +187,7 @@ class Handler(BaseHTTPRequestHandler):
             blocks = write_blocks(body)
             reason = "tool_use" if "toolUse" in blocks[0] else "end_turn"
             if path.endswith("stream"):
-                self.reply("application/vnd.amazon.eventstream", encode_frames(list_block_events(blocks, reason)))
+                self.reply("application/vnd.amazon.eventstream", encode_events(list_block_events(blocks, reason)))
                 return
             usage = {"inputTokens": 100, "outputTokens": 20, "totalTokens": 120}
             message = {"role": "assistant", "content": blocks}

@@ -22,7 +22,7 @@ _numbers = count(100_000_000_000)  # ids are as long as those of the services
 
 
 def encode_events(events: Iterable[tuple[str, Data]]) -> bytes:
-    """Encode events as AWS does."""
+    """Encode events as AWS does: https://docs.aws.amazon.com/transcribe/latest/dg/streaming-setting-up.html"""
     stream = b""
     for name, data in events:
         headers = b""
