@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evalkit.plugin.case_folders import IgnoredFolders, find_ignorable_folders
+from evalkit.plugin.case_folders import IgnoredFolders, find_unnamed_folders
 from evalkit.plugin.options import (
     add_options,
     explain_repeated_flag,
@@ -92,8 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
         start(config)
     elif (idle := find_idle_flag(config.invocation_params.args, list_options(config))) is not None:
         raise pytest.UsageError(f"evalkit: {idle} does nothing without --evalkit; give both")
-    elif folders := find_ignorable_folders(config):
-        config.pluginmanager.register(IgnoredFolders(folders), "evalkit-ignored-folders")
+    elif folders := find_unnamed_folders(config):
+        config.pluginmanager.register(IgnoredFolders(folders, config), "evalkit-ignored-folders")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,29 +16,29 @@ from evalkit.plugin.options import get_option
 
 
 class IgnoredFolders:
-    """The hook that leaves folders out."""
+    """The hook that leaves folders out if they hold no file that pytest takes for tests."""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Sequence[Path], config: pytest.Config) -> None:
         self._folders = frozenset(folders)
+        self._patterns = [*config.getini("python_files"), *config.getoption("doctestglob", [])]
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Leave out these folders; others are for other plugins to decide."""
-        return True if collection_path in self._folders else None
+        """Leave out these folders; others are for other plugins to decide. Their files are listed only here: most runs
+        do not come to them."""
+        is_left_out = collection_path in self._folders and not _holds_tests(collection_path, self._patterns)
+        return True if is_left_out else None
 
 
-def find_ignorable_folders(config: pytest.Config) -> list[Path]:
-    """Find the folders of cases without a file that pytest takes for tests, and that the command line does not name."""
+def find_unnamed_folders(config: pytest.Config) -> list[Path]:
+    """Find the folders of cases that the command line does not name."""
     if config.getoption("doctestmodules", False):
         return []
-    patterns = [*config.getini("python_files"), *config.getoption("doctestglob", [])]
     named = [config.invocation_params.dir / str(argument).partition("::")[0] for argument in config.args]
     folders = [config.rootpath / path for path in get_option(config, "paths") or ("scenarios",)]
     return [
         folder
         for folder in folders
-        if folder.is_dir()
-        and not any(path == folder or folder in path.parents for path in named)
-        and not _holds_tests(folder, patterns)
+        if folder.is_dir() and not any(path == folder or folder in path.parents for path in named)
     ]
 
 
